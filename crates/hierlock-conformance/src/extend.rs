@@ -1,0 +1,125 @@
+//! More under the same guard: the only place where a deadlock can be.
+
+use crate::{Intentions, asks, is_free, target, until_idle, until_waiting};
+use hierlock::{Guard, Hierlock, Mode, Result, SlotMode};
+use std::time::Duration;
+
+/// Each of two guards extends to what the other has. Exactly one fails, keeps what it had, and the
+/// other gets its lock when the loser lets go.
+pub async fn a_deadlock_of_two_extensions_has_one_victim(locks: Hierlock, _: Intentions) {
+    for round in 0..50 {
+        let mut a = locks.acquire(target("u1/a1/r1")).await.unwrap();
+        let mut b = locks.acquire(target("u1/a1/r2")).await.unwrap();
+        let extend = |mut guard: Guard, path: &'static str| {
+            tokio::spawn(async move {
+                let result = guard.extend([target(path)]).await;
+                // The loser lets go at once.
+                result.map(|()| guard)
+            })
+        };
+        // Both orders of asking.
+        if round % 2 == 1 {
+            std::mem::swap(&mut a, &mut b);
+        }
+        let (wants_r2, wants_r1) = if round % 2 == 1 { (b, a) } else { (a, b) };
+        let outcomes = [extend(wants_r2, "u1/a1/r2"), extend(wants_r1, "u1/a1/r1")];
+        let mut won = 0;
+        for outcome in outcomes {
+            match outcome.await.unwrap() {
+                Ok(_guard) => won += 1,
+                Err(error) => assert!(error.is_deadlock(), "{error}"),
+            }
+        }
+        assert_eq!(won, 1, "round {round}");
+        until_idle(&locks).await;
+    }
+}
+
+pub async fn a_failed_extension_keeps_what_the_guard_had(locks: Hierlock, _: Intentions) {
+    let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
+    let mut guard = locks.acquire(target("u1/a1/r1")).await.unwrap();
+    let before = guard.modes();
+
+    let several = [target("u1/a2"), target("u3"), target("u2/a1/r1")];
+    let request = guard.request_all(several.clone()).within(Duration::from_millis(20));
+    let error = request.acquire().await.unwrap_err();
+    assert!(error.is_timeout() || error.is_deadlock(), "{error}");
+    assert_eq!(guard.modes(), before);
+    assert!(!guard.request_all(several).try_acquire().await.unwrap());
+    assert_eq!(guard.modes(), before);
+
+    for free in ["u1/a2", "u3", "u1/a1/r2"] {
+        assert!(is_free(&locks, free).await, "{free} is still held");
+    }
+    assert!(!is_free(&locks, "u1/a1/r1").await, "it lost what it had");
+    drop((guard, other));
+    until_idle(&locks).await;
+    assert!(is_free(&locks, "u1").await);
+}
+
+pub async fn a_cancelled_extension_keeps_what_the_guard_had(locks: Hierlock, _: Intentions) {
+    // In every backend's order the leaves come after the roots, so this extension may wait.
+    let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
+    let mut guard = locks.acquire(target("u1")).await.unwrap();
+    let before = guard.modes();
+    for _ in 0..20 {
+        tokio::select! {
+            biased;
+            done = guard.extend([target("u2/a1/r1")]) => panic!("beside the holder: {done:?}"),
+            () = until_waiting(&locks, 1) => {}
+        }
+        assert_eq!(guard.modes(), before);
+        until_waiting(&locks, 0).await;
+        assert!(is_free(&locks, "u2/a1/r2").await && !is_free(&locks, "u1").await);
+    }
+    drop(other);
+    assert!(is_free(&locks, "u2").await, "an ancestor is still held");
+    drop(guard);
+    until_idle(&locks).await;
+}
+
+pub async fn an_extension_holds_and_is_released_with_the_guard(locks: Hierlock, _: Intentions) {
+    let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
+    guard.extend([target("u2"), target("u1/a1/r1")]).await.unwrap();
+    assert_eq!(guard.targets().len(), 3);
+    assert!(!is_free(&locks, "u2/a1").await);
+    guard.extend([target("u2")]).await.unwrap();
+    guard.release().await.unwrap();
+    assert!(is_free(&locks, "u2").await && is_free(&locks, "u1").await);
+    assert!(locks.holders().is_empty());
+}
+
+pub async fn an_upgrade_excludes_readers(locks: Hierlock, _: Intentions) {
+    let mut guard = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
+    let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
+    // Beside a reader it cannot be had; the guard keeps what it had.
+    let request = guard.request(target("u1/a1/r1"));
+    assert!(!request.try_acquire().await.unwrap());
+    assert_eq!(guard.modes()[&target("u1/a1/r1")], SlotMode::Shared);
+    drop(reader);
+    guard.upgrade().await.unwrap();
+    assert_eq!(guard.modes()[&target("u1/a1/r1")], SlotMode::Exclusive);
+    assert_eq!(guard.targets()[&target("u1/a1/r1")], Mode::Exclusive);
+    let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).try_acquire().await.unwrap();
+    assert!(reader.is_none());
+    drop(guard);
+    assert!(is_free(&locks, "u1").await);
+}
+
+/// What update locks are for: two that read and then write, one after the other, no victim.
+pub async fn two_updaters_cannot_deadlock(locks: Hierlock, _: Intentions) {
+    let node = "u1/a1/r1";
+    let mut first = locks.request(target(node)).mode(Mode::Update).acquire().await.unwrap();
+    let second = locks.clone();
+    let second = tokio::spawn(async move {
+        let mut guard = second.request(target(node)).mode(Mode::Update).acquire().await?;
+        guard.upgrade().await.map(|()| guard)
+    });
+    until_waiting(&locks, 1).await;
+    first.upgrade().await.unwrap();
+    assert!(!second.is_finished());
+    drop(first);
+    let second: Result<Guard> = second.await.unwrap();
+    assert_eq!(second.unwrap().modes()[&target(node)], SlotMode::Exclusive);
+    drop(asks(&locks, node).await.unwrap().unwrap());
+}

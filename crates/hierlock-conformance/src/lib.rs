@@ -1,0 +1,111 @@
+//! What every backend must do. A backend passes by giving a constructor:
+//!
+//! ```
+//! use hierlock::Hierlock;
+//! use hierlock_conformance::{Intentions, conformance};
+//!
+//! conformance!(Intentions::Yes, async || Hierlock::connect("memory:").await.unwrap());
+//! ```
+//!
+//! That something waits is read from the lock manager, never guessed from the clock; limits are
+//! there only to end a run that hangs.
+
+#![expect(missing_docs, reason = "the name of a test says what it proves")]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "these are tests")]
+
+mod extend;
+mod matrix;
+mod random;
+mod waiting;
+
+pub use extend::*;
+pub use matrix::*;
+pub use random::*;
+pub use waiting::*;
+
+pub use tokio;
+
+use hierlock::{Guard, Hierlock, Result, Target};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// Does the backend know intention modes? Without them it rounds inner nodes up to exclusive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Intentions {
+    Yes,
+    No,
+}
+
+/// No test comes near it; a run that hangs is ended by it.
+pub const GENEROUS: Duration = Duration::from_secs(30);
+
+/// Generates a test for each line of the suite.
+#[macro_export]
+macro_rules! conformance {
+    ($intentions:expr, $open:expr) => {
+        $crate::conformance!(@ $intentions, $open;
+            every_pair_conflicts_as_the_model_says,
+            release_frees_the_waiter,
+            modes_are_never_weaker_than_asked,
+            a_deadline_ends_the_wait_and_nothing_is_held,
+            a_deadline_names_what_was_in_the_way,
+            try_never_waits,
+            a_cancelled_wait_leaves_nothing,
+            cancelling_at_every_poll_leaves_nothing,
+            dropping_frees,
+            a_panic_frees,
+            unrelated_nodes_do_not_wait,
+            bad_requests_are_refused_with_a_sentence,
+            holders_are_listed,
+            random_acquires_never_deadlock_and_never_overlap,
+            random_extensions_are_never_stuck,
+            a_deadlock_of_two_extensions_has_one_victim,
+            a_failed_extension_keeps_what_the_guard_had,
+            a_cancelled_extension_keeps_what_the_guard_had,
+            an_extension_holds_and_is_released_with_the_guard,
+            an_upgrade_excludes_readers,
+            two_updaters_cannot_deadlock,
+        );
+    };
+    (@ $intentions:expr, $open:expr; $($name:ident),* $(,)?) => {
+        $(#[$crate::tokio::test(crate = "hierlock_conformance::tokio", flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            let locks = ($open)().await;
+            let run = $crate::$name(locks, $intentions);
+            $crate::tokio::time::timeout(4 * $crate::GENEROUS, run).await.expect("it hangs");
+        })*
+    };
+}
+
+pub fn target(path: &str) -> Target {
+    path.parse().unwrap()
+}
+
+/// Asks for a node in a task of its own.
+pub fn asks(locks: &Hierlock, path: &str) -> JoinHandle<Result<Guard>> {
+    let (locks, target) = (locks.clone(), target(path));
+    tokio::spawn(async move { locks.acquire(target).await })
+}
+
+/// Until so many wait; read from the lock manager.
+pub async fn until_waiting(locks: &Hierlock, count: usize) {
+    until(|| locks.holders().iter().filter(|holder| holder.waits.is_some()).count() == count).await;
+}
+
+/// Until nobody holds or waits.
+pub async fn until_idle(locks: &Hierlock) {
+    until(|| locks.holders().is_empty()).await;
+}
+
+pub async fn until(condition: impl Fn() -> bool) {
+    let polls = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, polls).await.expect("the condition never came true");
+}
+
+pub async fn is_free(locks: &Hierlock, path: &str) -> bool {
+    locks.try_acquire(target(path)).await.unwrap().is_some()
+}

@@ -1,0 +1,95 @@
+//! Held versus requested, for every ordered pair of nodes of a 3×3×3 tree.
+
+use crate::{Intentions, asks, target, until_idle, until_waiting};
+use hierlock::{Hierlock, Mode, ModeSet, Target};
+
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
+/// The 39 nodes.
+pub fn nodes() -> Vec<Target> {
+    let ids = |kind: char| (1..=3).map(move |i| format!("{kind}{i}"));
+    let mut nodes = vec![];
+    for user in ids('u') {
+        nodes.push(Target::user(&user).unwrap());
+        for account in ids('a') {
+            nodes.push(Target::account(&user, &account).unwrap());
+            nodes.extend(ids('r').map(|r| Target::resource(&user, &account, &r).unwrap()));
+        }
+    }
+    assert_eq!(nodes.len(), 39);
+    nodes
+}
+
+/// The whole model: two locks conflict if one node is the other or above it, and one of the two is
+/// held alone. Knows nothing of plans, slots or ancestors' modes.
+fn conflict(a: (&Target, Mode), b: (&Target, Mode), intentions: Intentions) -> bool {
+    let related = a.0.contains(b.0) || b.0.contains(a.0);
+    let alone = |(node, mode): (&Target, Mode)| {
+        mode == Mode::Exclusive || (intentions == Intentions::No && node.level() < 2)
+    };
+    related && (alone(a) || alone(b))
+}
+
+pub async fn every_pair_conflicts_as_the_model_says(locks: Hierlock, intentions: Intentions) {
+    let nodes = nodes();
+    let mut conflicts = 0;
+    for held in &nodes {
+        for held_mode in MODES {
+            let guard = locks.request(held.clone()).mode(held_mode).acquire().await.unwrap();
+            for wanted in &nodes {
+                for mode in MODES {
+                    let refused = locks.request(wanted.clone()).mode(mode).try_acquire().await;
+                    let refused = refused.unwrap().is_none();
+                    let expected = conflict((held, held_mode), (wanted, mode), intentions);
+                    assert_eq!(refused, expected, "{held_mode} {held}, then {mode} {wanted}");
+                    conflicts += usize::from(refused);
+                }
+            }
+            drop(guard);
+        }
+    }
+    assert!(conflicts > 0);
+    assert!(locks.holders().is_empty());
+}
+
+/// The same pairs, waited for: each waiter is seen waiting, and gets its lock when the holder goes.
+pub async fn release_frees_the_waiter(locks: Hierlock, _: Intentions) {
+    let nodes: Vec<_> =
+        nodes().into_iter().filter(|node| node.to_string().starts_with("u1")).collect();
+    for held in &nodes {
+        for wanted in &nodes {
+            if !held.contains(wanted) && !wanted.contains(held) {
+                continue;
+            }
+            let guard = locks.acquire(held.clone()).await.unwrap();
+            let waiter = asks(&locks, &wanted.to_string());
+            until_waiting(&locks, 1).await;
+            assert!(!waiter.is_finished(), "{held}, then {wanted}");
+            guard.release().await.unwrap();
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+        }
+    }
+    until_idle(&locks).await;
+}
+
+pub async fn modes_are_never_weaker_than_asked(locks: Hierlock, _: Intentions) {
+    for node in nodes() {
+        for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+            let guard = locks.request(node.clone()).mode(mode).acquire().await.unwrap();
+            let taken = guard.modes();
+            assert_eq!(taken.len(), node.level() + 1, "the node and each ancestor");
+            let asked = ModeSet::Intentions.target(mode, true);
+            assert_eq!(taken[&node].join(asked), taken[&node], "{mode} {node}: {taken:?}");
+            assert_eq!(guard.targets().into_iter().collect::<Vec<_>>(), [(node.clone(), mode)]);
+        }
+    }
+}
+
+pub async fn unrelated_nodes_do_not_wait(locks: Hierlock, _: Intentions) {
+    let _all = [
+        locks.acquire(target("u1/a1/r1")).await.unwrap(),
+        locks.acquire(target("u1/a1/r2")).await.unwrap(),
+        locks.acquire(target("u1/a2")).await.unwrap(),
+        locks.acquire(target("u2")).await.unwrap(),
+    ];
+}

@@ -1,0 +1,152 @@
+//! Deadlines, try, cancelling, dropping, listing.
+
+use crate::{GENEROUS, Intentions, asks, is_free, target, until, until_idle, until_waiting};
+use hierlock::{Guard, Hierlock, Mode, Result, Target};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_millis(20);
+
+pub async fn a_deadline_ends_the_wait_and_nothing_is_held(locks: Hierlock, _: Intentions) {
+    let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
+    let late = locks
+        .request_all([target("u1/a1/r1"), target("u1/a1/r2"), target("u1/a1/r3"), target("u2")])
+        .within(SOON)
+        .acquire()
+        .await;
+    assert!(late.unwrap_err().is_timeout());
+    for path in ["u1/a1/r1", "u1/a1/r3", "u2"] {
+        assert!(is_free(&locks, path).await, "{path} is still held");
+    }
+    held.release().await.unwrap();
+    assert!(is_free(&locks, "u1").await);
+    until_idle(&locks).await;
+
+    // Free in time: no error.
+    let held = locks.acquire(target("u1")).await.unwrap();
+    let patient = locks.clone();
+    let waiter =
+        tokio::spawn(
+            async move { patient.request(target("u1/a1")).within(GENEROUS).acquire().await },
+        );
+    until_waiting(&locks, 1).await;
+    drop(held);
+    drop(waiter.await.unwrap().unwrap());
+}
+
+pub async fn a_deadline_names_what_was_in_the_way(locks: Hierlock, _: Intentions) {
+    let _held = locks.acquire(target("u1/a1")).await.unwrap();
+    let late = locks.request(target("u1/a1/r1")).within(SOON).acquire().await;
+    let message = late.unwrap_err().to_string();
+    assert!(message.contains("`u1/a1`") && message.contains("`u1/a1/r1`"), "{message}");
+}
+
+pub async fn try_never_waits(locks: Hierlock, _: Intentions) {
+    let held = locks.acquire(target("u1/a1")).await.unwrap();
+    assert!(locks.try_acquire(target("u1/a1/r1")).await.unwrap().is_none());
+    let both = [target("u2"), target("u1")];
+    assert!(locks.request_all(both).try_acquire().await.unwrap().is_none());
+    assert!(is_free(&locks, "u2").await, "a refused try holds nothing");
+    drop(held);
+    assert!(locks.try_acquire(target("u1/a1/r1")).await.unwrap().is_some());
+}
+
+pub async fn a_cancelled_wait_leaves_nothing(locks: Hierlock, _: Intentions) {
+    let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
+    let several: Vec<Target> = (1..=9).map(|i| target(&format!("u1/a1/r{i}"))).collect();
+    for _ in 0..20 {
+        let (locks, several) = (locks.clone(), several.clone());
+        let cancelled = locks.clone();
+        let waiter = tokio::spawn(async move { cancelled.acquire_all(several).await });
+        until_waiting(&locks, 1).await;
+        waiter.abort();
+        assert!(waiter.await.unwrap_err().is_cancelled());
+        until_waiting(&locks, 0).await;
+        for i in [1, 3, 4, 5, 6, 7, 8, 9] {
+            assert!(is_free(&locks, &format!("u1/a1/r{i}")).await, "r{i} is still held");
+        }
+    }
+    drop(held);
+    assert!(is_free(&locks, "u1").await);
+    until_idle(&locks).await;
+}
+
+/// Polls an acquire n times and drops it, for every n until it comes through, while a holder comes
+/// and goes.
+pub async fn cancelling_at_every_poll_leaves_nothing(locks: Hierlock, _: Intentions) {
+    let mut context = Context::from_waker(Waker::noop());
+    for polls in 0..6 {
+        let held = locks.acquire(target("u1/a1")).await.unwrap();
+        let mut held = Some(held);
+        {
+            let both = [target("u1/a1/r1"), target("u2")];
+            let mut acquire = pin!(locks.acquire_all(both));
+            for poll in 0..polls {
+                if poll == 3 {
+                    held = None;
+                }
+                if let Poll::Ready(done) = acquire.as_mut().poll(&mut context) {
+                    assert!(held.is_none(), "granted beside the holder");
+                    drop(done.unwrap());
+                    break;
+                }
+            }
+        }
+        drop(held);
+        until_idle(&locks).await;
+        assert!(is_free(&locks, "u1").await && is_free(&locks, "u2").await);
+    }
+}
+
+pub async fn dropping_frees(locks: Hierlock, _: Intentions) {
+    let guard = locks.acquire_resources("u1", "a1", ["r2", "r1", "r2"]).await.unwrap();
+    assert_eq!(guard.targets().len(), 2);
+    let waiter = asks(&locks, "u1/a1/r1");
+    until_waiting(&locks, 1).await;
+    drop(guard);
+    drop(waiter.await.unwrap().unwrap());
+    assert!(is_free(&locks, "u1").await);
+}
+
+pub async fn a_panic_frees(locks: Hierlock, _: Intentions) {
+    let inside = locks.clone();
+    let panicking = tokio::spawn(async move {
+        let _guard = inside.acquire(target("u1")).await.unwrap();
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    assert!(panicking.await.unwrap_err().is_panic());
+    assert!(is_free(&locks, "u1").await);
+}
+
+pub async fn bad_requests_are_refused_with_a_sentence(locks: Hierlock, _: Intentions) {
+    let refused = |result: Result<Guard>, says: &str| {
+        let error = result.unwrap_err();
+        assert!(error.is_usage() && !error.is_retryable(), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    };
+    refused(locks.acquire(target("u1/a1/r1/x1")).await, "u1/a1/r1/x1");
+    refused(locks.acquire_all([]).await, "no target");
+    refused(locks.acquire_resources("u1", "a1", ["r1", ""]).await, "level 2");
+    assert!(locks.holders().is_empty());
+}
+
+pub async fn holders_are_listed(locks: Hierlock, _: Intentions) {
+    let first = locks.request(target("u1/a1")).named("first").acquire().await.unwrap();
+    let waiting = locks.clone();
+    let waiter = tokio::spawn(async move {
+        let request = waiting.request(target("u1/a1/r1")).mode(Mode::Shared);
+        request.named("second").acquire().await
+    });
+    until_waiting(&locks, 1).await;
+    let holders = locks.holders();
+    assert_eq!(holders.len(), 2);
+    let find = |name: &str| holders.iter().find(|h| h.name.as_deref() == Some(name)).unwrap();
+    assert_eq!(find("first").id, first.id());
+    assert_eq!(find("first").holds, first.modes());
+    let wait = find("second").waits.as_ref().unwrap();
+    assert_eq!((&wait.target, &wait.blocked_by), (&target("u1/a1"), &vec![first.id()]));
+    drop(first);
+    drop(waiter.await.unwrap());
+    until(|| locks.holders().is_empty()).await;
+}

@@ -1,0 +1,177 @@
+//! The front door: from a URL to locks.
+
+use crate::backend::{AnyBackend, Backend};
+use crate::error::{Result, UrlError};
+use crate::file::FileBackend;
+use crate::guard::Guard;
+use crate::hierarchy::Hierarchy;
+use crate::memory::MemoryBackend;
+use crate::mode::Mode;
+use crate::plan::{Claim, Plan};
+use crate::request::Request;
+use crate::snapshot::Holder;
+use crate::target::Target;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Locks on the nodes of a tree. Cheap to clone; clones share everything.
+///
+/// Locking a node takes every ancestor shared and the node itself exclusive, so a lock on an account
+/// excludes every lock below it, and two resources of one account never wait for each other.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+/// use hierlock::{Hierlock, Target};
+///
+/// let locks = Hierlock::connect("memory:").await?;
+/// let r1 = locks.acquire(Target::resource("u1", "a1", "r1")?).await?;
+/// let r2 = locks.acquire(Target::resource("u1", "a1", "r2")?).await?; // does not wait
+///
+/// assert!(locks.try_acquire(Target::account("u1", "a1")?).await?.is_none());
+/// r1.release().await?;
+/// drop(r2);
+/// assert!(locks.try_acquire(Target::account("u1", "a1")?).await?.is_some());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Hierlock {
+    hierarchy: Hierarchy,
+    pub(crate) backend: Arc<AnyBackend>,
+}
+
+impl Hierlock {
+    /// Opens a lock URL, for the tree `user → account → resource`.
+    ///
+    /// | URL | locks |
+    /// |---|---|
+    /// | `memory:` | in this process, among the clones of what this call returns |
+    /// | `memory:NAME` | in this process, among all who give that name |
+    /// | `file:PATH` | among all processes of this host that give that path (Linux) |
+    ///
+    /// # Errors
+    /// A URL that is none of these, or a file that cannot be opened or locked.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, Hierarchy::default()).await
+    }
+
+    /// Opens a lock URL for a tree of one's own. All who share the lock must have the same tree.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+    /// use hierlock::{Hierarchy, Hierlock};
+    ///
+    /// let tree = Hierarchy::new(["org", "team", "project", "doc"])?;
+    /// let locks = Hierlock::connect_with("memory:", tree.clone()).await?;
+    /// let guard = locks.acquire(tree.parse("acme/search/ranking")?).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); also a shared name that is in use with another tree.
+    pub async fn connect_with(url: &str, hierarchy: Hierarchy) -> Result<Self> {
+        let backend = match url.split_once(':') {
+            Some(("memory", "")) => AnyBackend::Memory(MemoryBackend::new(hierarchy.clone())),
+            Some(("memory", name)) => {
+                AnyBackend::Memory(MemoryBackend::named(name, hierarchy.clone())?)
+            }
+            Some(("file", "" | "//")) => return Err(UrlError::NoPath { url: url.into() }.into()),
+            Some(("file", path)) => {
+                // `file:///x` is `/x`, as in any other URL.
+                let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+                AnyBackend::File(FileBackend::open(path, hierarchy.clone())?)
+            }
+            _ => return Err(UrlError::Scheme { url: url.into() }.into()),
+        };
+        Ok(Self { hierarchy, backend: Arc::new(backend) })
+    }
+
+    /// The tree.
+    pub fn hierarchy(&self) -> &Hierarchy {
+        &self.hierarchy
+    }
+
+    /// Locks a node exclusively; waits as long as it takes.
+    ///
+    /// # Errors
+    /// A target that does not fit into the tree, or a backend that fails.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue and frees what was already taken.
+    pub async fn acquire(&self, target: Target) -> Result<Guard> {
+        self.request(target).acquire().await
+    }
+
+    /// Locks a node exclusively if that needs no waiting.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); that it is not free is no error.
+    pub async fn try_acquire(&self, target: Target) -> Result<Option<Guard>> {
+        self.request(target).try_acquire().await
+    }
+
+    /// Locks several nodes exclusively, of any levels, all together: without deadlock, however many
+    /// others do the same in whatever order.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); also no target at all.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_all(&self, targets: impl IntoIterator<Item = Target>) -> Result<Guard> {
+        self.request_all(targets).acquire().await
+    }
+
+    /// Locks several resources of one account, without deadlock.
+    ///
+    /// # Errors
+    /// As [`acquire_all`](Self::acquire_all); also an ID that is empty or too long.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_resources<I: AsRef<str>>(
+        &self,
+        user: &str,
+        account: &str,
+        resources: impl IntoIterator<Item = I>,
+    ) -> Result<Guard> {
+        let targets = resources
+            .into_iter()
+            .map(|resource| Target::resource(user, account, resource.as_ref()))
+            .collect::<Result<Vec<_>>>()?;
+        self.acquire_all(targets).await
+    }
+
+    /// Begins a request: another mode, a deadline, a name.
+    pub fn request(&self, target: Target) -> Request<&Hierlock> {
+        self.request_all([target])
+    }
+
+    /// Begins a request for several nodes together.
+    pub fn request_all(&self, targets: impl IntoIterator<Item = Target>) -> Request<&Hierlock> {
+        Request::new(self, targets)
+    }
+
+    /// What an acquire would take, in order; touches nothing.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn plan(&self, targets: impl IntoIterator<Item = Target>, mode: Mode) -> Result<Plan> {
+        self.backend.plan(targets.into_iter().map(|target| Claim { target, mode }).collect())
+    }
+
+    /// Everybody in this process who holds or waits: what, for how long, and for whom. Oldest first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+    /// # use hierlock::{Hierlock, Target};
+    /// let locks = Hierlock::connect("memory:").await?;
+    /// let guard = locks.request(Target::user("u1")?).named("nightly batch").acquire().await?;
+    /// let holders = locks.holders();
+    /// assert_eq!(holders[0].name.as_deref(), Some("nightly batch"));
+    /// assert_eq!(holders[0].id, guard.id());
+    /// # Ok(()) }
+    /// ```
+    pub fn holders(&self) -> Vec<Holder> {
+        self.backend.holders()
+    }
+}

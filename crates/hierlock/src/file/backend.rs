@@ -1,0 +1,214 @@
+//! The backend of `file:`: walks a plan byte by byte.
+
+use super::kernel::LockFile;
+use super::registry::{Entry, Registry};
+use crate::backend::{Backend, Demand, Hold, Patience};
+use crate::error::{FileError, LockError, Result};
+use crate::hierarchy::Hierarchy;
+use crate::mode::{Mode, ModeSet, SlotMode};
+use crate::plan::{Claim, Plan, Slots, Step};
+use crate::snapshot::Holder;
+use crate::target::Target;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often [`FileHold::lost`] looks whether the file is still in place.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// How often a file that is replaced while it is being locked is opened again.
+const TRIES: usize = 20;
+
+#[derive(Debug)]
+pub(crate) struct FileBackend {
+    path: Arc<Path>,
+    hierarchy: Hierarchy,
+    registry: Arc<Registry>,
+}
+
+impl FileBackend {
+    /// Makes sure that the file can be opened and locked.
+    pub(crate) fn open(path: &Path, hierarchy: Hierarchy) -> Result<Self> {
+        // A later change of the working directory must not lead to another file.
+        let path: Arc<Path> = std::path::absolute(path)
+            .map_err(|source| {
+                let path = path.to_path_buf();
+                FileError::Io { doing: "find the place of", path, source }
+            })?
+            .into();
+        // A shared lock of a byte that is no slot disturbs nobody.
+        const NO_SLOT: u64 = i64::MAX as u64;
+        LockFile::open(&path)?.set(NO_SLOT, Some(SlotMode::Shared))?;
+        Ok(Self { path, hierarchy, registry: Arc::default() })
+    }
+}
+
+fn plan(hierarchy: &Hierarchy, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
+    Plan::new(hierarchy, claims, Slots::Bytes, ModeSet::SharedExclusive)
+}
+
+impl Backend for FileBackend {
+    type Hold = FileHold;
+
+    fn plan(&self, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
+        plan(&self.hierarchy, claims)
+    }
+
+    async fn acquire(&self, demand: Demand) -> Result<FileHold> {
+        let Demand { claims, patience, name } = demand;
+        let plan = self.plan(claims)?;
+        for _ in 0..TRIES {
+            let mut hold = FileHold {
+                file: LockFile::open(&self.path)?,
+                entry: self.registry.enter(name.clone()),
+                hierarchy: self.hierarchy.clone(),
+            };
+            hold.take(&plan, patience).await?;
+            if hold.file.is_in_place()? {
+                return Ok(hold);
+            }
+        }
+        Err(FileError::Replaced { path: self.path.to_path_buf() }.into())
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        self.registry.holders()
+    }
+}
+
+/// Bytes of one open file description; closing it frees them.
+#[derive(Debug)]
+pub(crate) struct FileHold {
+    file: LockFile,
+    entry: Entry,
+    hierarchy: Hierarchy,
+}
+
+impl FileHold {
+    /// Takes the bytes of a plan beyond those that are held. Dropped or failed before its end, the
+    /// hold is what it was.
+    async fn take(&mut self, plan: &Plan, patience: Patience) -> Result<()> {
+        let mut attempt = Attempt { hold: self, plan, before: Vec::new() };
+        for step in plan.steps() {
+            attempt.take(step, patience).await?;
+        }
+        attempt.succeed();
+        Ok(())
+    }
+}
+
+/// A plan half taken; dropped, it puts everything back.
+struct Attempt<'a> {
+    hold: &'a mut FileHold,
+    plan: &'a Plan,
+    /// The bytes that were changed, and what they were.
+    before: Vec<(u64, Option<(Target, SlotMode)>)>,
+}
+
+impl Attempt<'_> {
+    async fn take(&mut self, step: Step, patience: Patience) -> Result<()> {
+        let byte = step.slot;
+        let FileHold { file, entry, .. } = &*self.hold;
+        let (held, last) = entry.with(|record| {
+            let last = record.slots.last_key_value().map(|(byte, _)| *byte);
+            (record.slots.get(&byte).cloned(), last)
+        });
+        let mode = match &held {
+            Some((_, held)) if held.join(step.mode) == *held => return Ok(()),
+            Some((_, held)) => held.join(step.mode),
+            None => step.mode,
+        };
+        if !file.set(byte, Some(mode))? {
+            let (blocked_on, wanted) = (step.target.clone(), self.wanted());
+            if !patience.waits() {
+                return Err(LockError::WouldBlock { blocked_on, wanted }.into());
+            }
+            if last.is_some_and(|last| last >= byte) {
+                return Err(LockError::OutOfOrder { blocked_on, wanted }.into());
+            }
+            let _shown = entry.waits(byte, step.target.clone(), mode);
+            let mut wait = file.wait(byte, mode)?;
+            match patience.limit(wait.done()).await {
+                Ok(done) => done?,
+                Err(waited) => {
+                    return Err(LockError::Timeout { blocked_on, wanted, waited }.into());
+                }
+            }
+        }
+        entry.with(|record| record.slots.insert(byte, (step.target, mode)));
+        self.before.push((byte, held));
+        Ok(())
+    }
+
+    fn wanted(&self) -> Vec<Target> {
+        self.plan.claims().iter().map(|claim| claim.target.clone()).collect()
+    }
+
+    fn succeed(mut self) {
+        self.before.clear();
+        self.hold.entry.with(|record| {
+            for Claim { target, mode } in self.plan.claims() {
+                let strongest = record.claims.entry(target.clone()).or_insert(*mode);
+                *strongest = (*strongest).max(*mode);
+            }
+        });
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let FileHold { file, entry, .. } = &*self.hold;
+        for (byte, before) in self.before.drain(..).rev() {
+            // Freeing and weakening never wait and never fail on a file that is open and was locked.
+            if let Err(error) = file.set(byte, before.as_ref().map(|(_, mode)| *mode)) {
+                tracing::error!(%error, "a byte could not be given back");
+            }
+            entry.with(|record| match before {
+                Some(slot) => record.slots.insert(byte, slot),
+                None => record.slots.remove(&byte),
+            });
+        }
+    }
+}
+
+impl Hold for FileHold {
+    async fn extend(&mut self, demand: Demand) -> Result<()> {
+        let plan = plan(&self.hierarchy, demand.claims)?;
+        self.take(&plan, demand.patience).await
+    }
+
+    async fn release(self) -> Result<()> {
+        match self.file.is_in_place()? {
+            true => Ok(()),
+            false => Err(self.is_lost()),
+        }
+    }
+
+    fn claims(&self) -> BTreeMap<Target, Mode> {
+        self.entry.with(|record| record.claims.clone())
+    }
+
+    fn modes(&self) -> BTreeMap<Target, SlotMode> {
+        self.entry.with(|record| record.slots.values().cloned().collect())
+    }
+
+    fn id(&self) -> u64 {
+        self.entry.id
+    }
+
+    async fn lost(&self) -> crate::Error {
+        while self.file.is_in_place().unwrap_or(true) {
+            tokio::time::sleep(LOOK_AFTER).await;
+        }
+        self.is_lost()
+    }
+}
+
+impl FileHold {
+    fn is_lost(&self) -> crate::Error {
+        let targets = self.claims().into_keys().collect();
+        let why = "its lock file was removed or replaced, so others lock another one".to_owned();
+        LockError::Lost { targets, why }.into()
+    }
+}

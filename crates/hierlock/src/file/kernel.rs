@@ -1,0 +1,203 @@
+//! The kernel's side: one byte of one open file description, taken at once or waited for.
+
+use super::interrupt;
+use crate::error::{Error, FileError, Result};
+use crate::mode::SlotMode;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::thread::JoinHandleExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// An open file description of its own: its locks are nobody else's, and end with it.
+#[derive(Debug)]
+pub(super) struct LockFile {
+    file: File,
+    path: Arc<Path>,
+}
+
+impl LockFile {
+    /// Opens the file, making it and its directory if they are not there.
+    pub(super) fn open(path: &Arc<Path>) -> Result<Self> {
+        let failed = |doing| {
+            move |source| Error::from(FileError::Io { doing, path: path.to_path_buf(), source })
+        };
+        let open = || {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)
+        };
+        let file = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = path.parent().unwrap_or(path);
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(directory)
+                    .map_err(failed("create the directory of the lock file"))?;
+                open()
+            }
+            other => other,
+        };
+        let file = file.map_err(failed("open the lock file"))?;
+        Ok(Self { file, path: path.clone() })
+    }
+
+    /// Is the path still this file? Otherwise others, who open it now, lock something else.
+    pub(super) fn is_in_place(&self) -> Result<bool> {
+        let failed = |source| FileError::Io {
+            doing: "look at the lock file",
+            path: self.path.to_path_buf(),
+            source,
+        };
+        let ours = self.file.metadata().map_err(failed)?;
+        match std::fs::metadata(&self.path) {
+            Ok(theirs) => Ok((ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed(error).into()),
+        }
+    }
+
+    /// Takes a byte (or frees it: `None`) without waiting; `false` if someone else has it.
+    pub(super) fn set(&self, byte: u64, mode: Option<SlotMode>) -> Result<bool> {
+        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&range(byte, mode))) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(errno) => Err(self.refused(errno)),
+        }
+    }
+
+    /// Begins to wait for a byte that this description holds nothing of.
+    pub(super) fn wait(&self, byte: u64, mode: SlotMode) -> Result<KernelWait<'_>> {
+        KernelWait::start(self, byte, mode).map_err(|source| {
+            let path = self.path.to_path_buf();
+            FileError::Io { doing: "wait for a lock in", path, source }.into()
+        })
+    }
+
+    fn refused(&self, errno: Errno) -> Error {
+        let (path, source) = (self.path.to_path_buf(), io::Error::from(errno));
+        match errno {
+            Errno::EINVAL | Errno::ENOLCK | Errno::ENOSYS | Errno::EOPNOTSUPP => {
+                FileError::NoLocksHere { path, source }.into()
+            }
+            _ => FileError::Io { doing: "lock", path, source }.into(),
+        }
+    }
+}
+
+fn range(byte: u64, mode: Option<SlotMode>) -> libc::flock {
+    let kind = match mode {
+        None => libc::F_UNLCK,
+        Some(SlotMode::Shared) => libc::F_RDLCK,
+        // The plan asks for nothing else; if it ever did, this is the safe side.
+        Some(_) => libc::F_WRLCK,
+    };
+    // The constants are small, and a slot never has the sign bit.
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: byte as libc::off_t,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// A thread that waits for one byte. Dropped before its end, the wait is over and the byte is free
+/// when `drop` returns.
+#[derive(Debug)]
+pub(super) struct KernelWait<'a> {
+    file: &'a LockFile,
+    byte: u64,
+    outcome: oneshot::Receiver<Result<(), Errno>>,
+    waiter: Arc<Waiter>,
+    thread: Option<JoinHandle<()>>,
+    granted: bool,
+}
+
+/// What the thread works on; kept open until it has ended.
+#[derive(Debug)]
+struct Waiter {
+    description: OwnedFd,
+    cancelled: AtomicBool,
+}
+
+impl<'a> KernelWait<'a> {
+    fn start(file: &'a LockFile, byte: u64, mode: SlotMode) -> io::Result<Self> {
+        /// The thread calls one function.
+        const STACK: usize = 64 * 1024;
+        let signal = interrupt::signal()?;
+        let description = file.file.as_fd().try_clone_to_owned()?;
+        let waiter = Arc::new(Waiter { description, cancelled: AtomicBool::new(false) });
+        let (send, outcome) = oneshot::channel();
+        let on_thread = waiter.clone();
+        let thread = std::thread::Builder::new()
+            .name("hierlock-wait".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
+                interrupt::listen_only_to(signal);
+                // Nobody listens any more if the wait was cancelled.
+                let _ = send.send(on_thread.wait(byte, mode));
+            })?;
+        Ok(Self { file, byte, outcome, waiter, thread: Some(thread), granted: false })
+    }
+
+    /// # Cancel safety
+    /// Can be called again. Dropping the `KernelWait` itself gives up.
+    pub(super) async fn done(&mut self) -> Result<()> {
+        match (&mut self.outcome).await {
+            Ok(Ok(())) => {
+                self.granted = true;
+                Ok(())
+            }
+            Ok(Err(errno)) => Err(self.file.refused(errno)),
+            // The thread never ends without saying how, unless it panicked.
+            Err(_) => Err(self.file.refused(Errno::EINTR)),
+        }
+    }
+}
+
+impl Waiter {
+    fn wait(&self, byte: u64, mode: SlotMode) -> Result<(), Errno> {
+        let range = range(byte, Some(mode));
+        loop {
+            match fcntl(&self.description, FcntlArg::F_OFD_SETLKW(&range)) {
+                Err(Errno::EINTR) if !self.cancelled.load(Ordering::SeqCst) => {}
+                outcome => return outcome.map(|_| ()),
+            }
+        }
+    }
+}
+
+impl Drop for KernelWait<'_> {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.granted {
+            // It has said so as its last act.
+            let _ = thread.join();
+            return;
+        }
+        self.waiter.cancelled.store(true, Ordering::SeqCst);
+        // A thread that is inside the call is interrupted by the signal. One that is about to make
+        // it would miss the signal; it finds another file behind its descriptor, where it need not
+        // wait. Either way it ends now.
+        interrupt::end_wait(self.waiter.description.as_raw_fd(), thread.as_pthread_t());
+        let _ = thread.join();
+        // It may have been granted in the meantime; the description itself may live on.
+        if let Err(error) = self.file.set(self.byte, None) {
+            tracing::error!(%error, "a cancelled wait could not be undone");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `file:PATH`: locks among the processes of one host, as byte-range locks on an empty file.
+//!
+//! ```text
+//!   acquire ──► open PATH: an open file description of its own
+//!                │  one byte a slot, ascending (level, slot):  F_OFD_SETLK  ──free──► next
+//!                │                                                  │ not free
+//!                │                              KernelWait: a thread in F_OFD_SETLKW,
+//!                │                              ended by a signal when nobody waits any more
+//!                ▼ all taken, and PATH is still this file
+//!              FileHold ──drop──► close: the kernel frees every byte, as it does when a process dies
+//! ```
+//!
+//! The kernel knows shared and exclusive, no queue order, and finds no circles. So an extension waits
+//! only where that cannot close one: for a slot beyond all that the guard holds. Otherwise it gets
+//! the slot at once or is refused ([`Error::is_deadlock`](crate::Error::is_deadlock)).
+
+mod place;
+pub use place::default_path;
+
+#[cfg(target_os = "linux")]
+mod backend;
+#[cfg(target_os = "linux")]
+mod interrupt;
+#[cfg(target_os = "linux")]
+mod kernel;
+#[cfg(target_os = "linux")]
+mod registry;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
+#[cfg(target_os = "linux")]
+pub(crate) use backend::{FileBackend, FileHold};
+
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use elsewhere::{FileBackend, FileHold};

@@ -1,0 +1,108 @@
+//! Who in this process holds or waits: the kernel tells nobody.
+
+use crate::mode::{Mode, SlotMode};
+use crate::snapshot::{Holder, Wait};
+use crate::target::Target;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+#[derive(Debug, Default)]
+pub(super) struct Registry(Mutex<Records>);
+
+#[derive(Debug, Default)]
+struct Records {
+    entered: u64,
+    records: BTreeMap<u64, Record>,
+}
+
+/// One hold, or one on its way.
+#[derive(Debug)]
+pub(super) struct Record {
+    name: Option<Arc<str>>,
+    since: Instant,
+    pub(super) claims: BTreeMap<Target, Mode>,
+    /// By byte.
+    pub(super) slots: BTreeMap<u64, (Target, SlotMode)>,
+    waits: Option<(u64, Target, SlotMode, Instant)>,
+}
+
+/// A place in the registry; leaves it when dropped.
+#[derive(Debug)]
+pub(super) struct Entry {
+    registry: Arc<Registry>,
+    pub(super) id: u64,
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn enter(self: &Arc<Self>, name: Option<Arc<str>>) -> Entry {
+        let mut records = self.lock();
+        records.entered += 1;
+        let id = records.entered;
+        let (claims, slots) = Default::default();
+        let record = Record { name, since: Instant::now(), claims, slots, waits: None };
+        records.records.insert(id, record);
+        Entry { registry: self.clone(), id }
+    }
+
+    /// Oldest first.
+    pub(super) fn holders(&self) -> Vec<Holder> {
+        let now = Instant::now();
+        let Records { records, .. } = &*self.lock();
+        let in_the_way = |own: u64, byte: &u64, mode: SlotMode| {
+            records
+                .iter()
+                .filter(|(id, record)| {
+                    let held = record.slots.get(byte);
+                    **id != own && held.is_some_and(|(_, held)| !held.is_compatible_with(mode))
+                })
+                .map(|(id, _)| *id)
+                .collect()
+        };
+        records
+            .iter()
+            .map(|(id, record)| Holder {
+                id: *id,
+                name: record.name.as_deref().map(str::to_owned),
+                age: now.saturating_duration_since(record.since),
+                holds: record.slots.values().cloned().collect(),
+                waits: record.waits.as_ref().map(|(byte, target, mode, since)| Wait {
+                    target: target.clone(),
+                    mode: *mode,
+                    waited: now.saturating_duration_since(*since),
+                    blocked_by: in_the_way(*id, byte, *mode),
+                }),
+            })
+            .collect()
+    }
+}
+
+impl Entry {
+    /// Looks at, or changes, the record.
+    pub(super) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
+        // It is there until the entry is dropped.
+        self.registry.lock().records.get_mut(&self.id).map(f).unwrap_or_default()
+    }
+
+    /// Shown as waiting as long as what comes back lives.
+    pub(super) fn waits(&self, byte: u64, target: Target, mode: SlotMode) -> impl Drop + '_ {
+        struct Shown<'a>(&'a Entry);
+        impl Drop for Shown<'_> {
+            fn drop(&mut self) {
+                self.0.with(|record| record.waits = None);
+            }
+        }
+        self.with(|record| record.waits = Some((byte, target, mode, Instant::now())));
+        Shown(self)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.registry.lock().records.remove(&self.id);
+    }
+}

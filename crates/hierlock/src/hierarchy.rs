@@ -1,0 +1,123 @@
+//! The names of a tree's levels. Everyone who shares a lock shares its hierarchy.
+
+use crate::error::{Result, TargetError};
+use crate::target::Target;
+use std::fmt;
+use std::sync::Arc;
+
+/// The named levels of a tree, root first: `user → account → resource` unless told otherwise.
+///
+/// ```
+/// use hierlock::Hierarchy;
+///
+/// let tree = Hierarchy::new(["org", "team", "project", "doc"])?;
+/// let team = tree.target(["acme", "search"])?;
+/// assert_eq!(team.to_string(), "acme/search");
+/// assert_eq!(tree.level_name(team.level()), "team");
+/// # Ok::<(), hierlock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hierarchy {
+    names: Arc<[Box<str>]>,
+}
+
+impl Hierarchy {
+    /// The deepest tree there may be.
+    pub const MAX_LEVELS: usize = 8;
+
+    /// Names the levels of a tree, root first.
+    ///
+    /// # Errors
+    /// No level, more than [`MAX_LEVELS`](Self::MAX_LEVELS), or a name that is empty or given twice.
+    pub fn new<N: Into<Box<str>>>(names: impl IntoIterator<Item = N>) -> Result<Self> {
+        let names: Arc<[Box<str>]> = names.into_iter().map(Into::into).collect();
+        if names.is_empty() || names.len() > Self::MAX_LEVELS {
+            return Err(TargetError::LevelCount { given: names.len() }.into());
+        }
+        for (level, name) in names.iter().enumerate() {
+            if name.is_empty() || names[..level].contains(name) {
+                return Err(TargetError::LevelName { level, name: name.to_string() }.into());
+            }
+        }
+        Ok(Self { names })
+    }
+
+    /// How many levels the tree has.
+    #[expect(clippy::len_without_is_empty, reason = "a hierarchy is never empty")]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The name of a level; `level N` beyond the deepest.
+    pub fn level_name(&self, level: usize) -> &str {
+        self.names.get(level).map_or("(no such level)", |name| name)
+    }
+
+    /// Is this the level of the leaves?
+    pub fn is_leaf(&self, level: usize) -> bool {
+        level + 1 == self.len()
+    }
+
+    /// A node of this tree, by its IDs from the root.
+    ///
+    /// # Errors
+    /// An ID that is empty or too long, no ID at all, or more IDs than the tree has levels.
+    pub fn target<I: AsRef<str>>(&self, ids: impl IntoIterator<Item = I>) -> Result<Target> {
+        self.check(Target::path(ids)?)
+    }
+
+    /// A node of this tree, from its path text (`acme/search`).
+    ///
+    /// # Errors
+    /// As [`target`](Self::target), and an escape that is neither `%2F` nor `%25`.
+    pub fn parse(&self, path: &str) -> Result<Target> {
+        self.check(path.parse()?)
+    }
+
+    /// Hands the target back if it fits into this tree.
+    pub(crate) fn check(&self, target: Target) -> Result<Target> {
+        if target.level() < self.len() {
+            return Ok(target);
+        }
+        Err(TargetError::TooDeep { target, levels: self.clone() }.into())
+    }
+}
+
+impl Default for Hierarchy {
+    fn default() -> Self {
+        Self { names: ["user", "account", "resource"].map(Box::from).into() }
+    }
+}
+
+impl fmt::Display for Hierarchy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.names.join("/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_one_to_eight_and_named_once() {
+        assert!(Hierarchy::new(["a", "b", "c", "d", "e", "f", "g", "h"]).is_ok());
+        for (names, says) in [
+            (vec![], "0 levels"),
+            (vec!["a", "b", "c", "d", "e", "f", "g", "h", "i"], "9 levels"),
+            (vec!["a", "a"], "`a`"),
+            (vec!["a", ""], "level 1"),
+        ] {
+            let message = Hierarchy::new(names).unwrap_err().to_string();
+            assert!(message.contains(says), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_target_deeper_than_the_tree_is_refused_by_name() {
+        let tree = Hierarchy::new(["org", "team"]).unwrap();
+        assert!(tree.parse("o/t").is_ok());
+        let message = tree.parse("o/t/p").unwrap_err().to_string();
+        assert!(message.contains("o/t/p") && message.contains("org/team"), "{message}");
+    }
+}

@@ -1,0 +1,139 @@
+//! From a node to a number: the key text and its hashes. **A public contract** (rule 3): a client
+//! in another language that shares a table or a file computes the same.
+
+use crate::error::{Result, TargetError};
+use crate::target::Target;
+use std::fmt::Write as _;
+
+/// How many buckets a level is striped over: 10,000,000 unless told.
+///
+/// ```
+/// use hierlock::{Buckets, Target};
+/// assert_eq!(Target::user("u1")?.bucket(Buckets::default()), 2_652_417);
+/// assert!(Buckets::new(0).is_err());
+/// # Ok::<(), hierlock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buckets(u32);
+
+impl Buckets {
+    /// # Errors
+    /// None at all, or more than fit into a signed 32-bit column.
+    pub fn new(count: u32) -> Result<Self> {
+        match count {
+            1..=0x7fff_ffff => Ok(Self(count)),
+            _ => Err(TargetError::Buckets { count }.into()),
+        }
+    }
+
+    /// The number of them.
+    pub fn count(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self(10_000_000)
+    }
+}
+
+impl Target {
+    /// The key text: the level, `|`, then every ID from the root as `<byte length>:<id>,`.
+    ///
+    /// ```
+    /// # use hierlock::Target;
+    /// assert_eq!(Target::resource("u1", "a1", "r1")?.key(), "2|2:u1,2:a1,2:r1,");
+    /// # Ok::<(), hierlock::Error>(())
+    /// ```
+    pub fn key(&self) -> String {
+        let mut key = format!("{}|", self.level());
+        for id in self.ids() {
+            // Writing to a String cannot fail.
+            let _ = write!(key, "{}:{id},", id.len());
+        }
+        key
+    }
+
+    /// The bucket of this node: FNV-1a (32 bit) of the key text, modulo the bucket count.
+    pub fn bucket(&self, buckets: Buckets) -> u32 {
+        fnv1a_32(self.key().as_bytes()) % buckets.count()
+    }
+
+    /// FNV-1a (64 bit) of the key text: the advisory key on PostgreSQL.
+    pub fn key_hash(&self) -> u64 {
+        fnv1a_64(self.key().as_bytes())
+    }
+
+    /// The byte of a lock file that stands for this node: its level in the upper bits, then
+    /// [`key_hash`](Self::key_hash) folded to 60 bits. Never negative as a signed offset.
+    ///
+    /// ```
+    /// # use hierlock::Target;
+    /// let offset = Target::account("u1", "a1")?.file_offset();
+    /// assert_eq!(offset >> 60, 1);
+    /// # Ok::<(), hierlock::Error>(())
+    /// ```
+    pub fn file_offset(&self) -> u64 {
+        const LOW: u64 = (1 << 60) - 1;
+        let hash = self.key_hash();
+        (self.level() as u64) << 60 | ((hash & LOW) ^ (hash >> 60))
+    }
+}
+
+const fn fnv1a_32(bytes: &[u8]) -> u32 {
+    let mut hash = 0x811c_9dc5_u32;
+    let mut i = 0;
+    while i < bytes.len() {
+        hash = (hash ^ bytes[i] as u32).wrapping_mul(0x0100_0193);
+        i += 1;
+    }
+    hash
+}
+
+const fn fnv1a_64(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut i = 0;
+    while i < bytes.len() {
+        hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        i += 1;
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vectors_of_the_contract_hold() {
+        for (path, key, bucket) in [
+            ("u1", "0|2:u1,", 2_652_417),
+            ("u1/a1", "1|2:u1,2:a1,", 4_854_276),
+            ("u1/a1/r1", "2|2:u1,2:a1,2:r1,", 1_358_050),
+            ("u1/a1/r2", "2|2:u1,2:a1,2:r2,", 7_882_385),
+            ("ユーザー", "0|12:ユーザー,", 2_305_613),
+            ("u1/a1/r313", "2|2:u1,2:a1,4:r313,", 1_374_946),
+            ("u1/a1/r36750", "2|2:u1,2:a1,6:r36750,", 1_374_946),
+        ] {
+            let target: Target = path.parse().unwrap();
+            assert_eq!(target.key(), key);
+            assert_eq!(target.bucket(Buckets::default()), bucket, "{path}");
+        }
+    }
+
+    /// The reference vectors published with FNV.
+    #[test]
+    fn fnv_is_fnv() {
+        assert_eq!(fnv1a_32(b""), 0x811c_9dc5);
+        assert_eq!(fnv1a_32(b"foobar"), 0xbf9c_f968);
+        assert_eq!(fnv1a_64(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a_64(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_bucket_count_fits_a_signed_column() {
+        assert!(Buckets::new(i32::MAX as u32).is_ok());
+        assert!(Buckets::new(i32::MAX as u32 + 1).is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! **Locks on a tree, on what you already run.**
+//!
+//! A team has data in a tree (users own accounts, accounts own resources) and several processes that
+//! change it. hierlock locks any node of it: every ancestor shared, the node itself exclusive. A lock
+//! on an account excludes every lock below it, and two resources of one account never wait for each
+//! other.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+//! use hierlock::{Hierlock, Target};
+//!
+//! let locks = Hierlock::connect("memory:").await?;
+//! let guard = locks.acquire(Target::resource("u1", "a1", "r1")?).await?;
+//! // … u1 and u1/a1 are held shared, u1/a1/r1 exclusive …
+//! guard.release().await?; // also on drop
+//!
+//! // Several together, of any levels, in any order: never a deadlock.
+//! let both = [Target::user("u7")?, Target::resource("u1", "a1", "r9")?];
+//! let guard = locks.acquire_all(both).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Start at [`Hierlock`]. [`blocking`] is the same for programs without async.
+//!
+//! ```text
+//!   Hierlock ──request──► Plan ──► backend (memory, file) ──► Guard
+//!     client.rs            plan.rs   backend.rs                 guard.rs
+//!                  mode.rs target.rs key.rs: the vocabulary
+//! ```
+
+mod backend;
+pub mod blocking;
+mod client;
+mod error;
+mod file;
+mod guard;
+mod hierarchy;
+mod key;
+mod memory;
+mod mode;
+mod plan;
+mod request;
+mod snapshot;
+pub mod sql;
+mod sync;
+mod target;
+
+pub use client::Hierlock;
+pub use error::{Error, Result};
+pub use file::default_path;
+pub use guard::Guard;
+pub use hierarchy::Hierarchy;
+pub use key::Buckets;
+pub use mode::{Mode, ModeSet, SlotMode};
+pub use plan::{Claim, Plan, Slots, Step};
+pub use request::Request;
+pub use snapshot::{Holder, Wait};
+pub use target::Target;

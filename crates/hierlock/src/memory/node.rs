@@ -1,0 +1,352 @@
+//! The state machine of one node: who holds it in which mode, who waits, and who is next. Pure: it
+//! knows neither paths nor threads, and how to tell a waiter is an opaque `T`.
+//!
+//! 1. A newcomer is granted when nobody waits and it is compatible with every holder. So no one
+//!    overtakes, and neither readers nor writers starve.
+//! 2. A *conversion* (an owner that already holds the node and wants more) is granted when it is
+//!    compatible with every **other** holder, whoever waits: those wait for it anyway.
+//! 3. Otherwise one waits: conversions before newcomers, each in the order of asking.
+//! 4. Whenever a holder leaves or weakens, or a waiter leaves, every conversion that can be is
+//!    granted; then, if none is left waiting, newcomers from the front until one cannot be.
+
+use crate::mode::SlotMode;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Names whoever holds or waits: one acquire, one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Owner(pub(super) u64);
+
+/// Someone in the queue of a node.
+#[derive(Debug)]
+pub(super) struct Waiter<T> {
+    pub(super) owner: Owner,
+    pub(super) mode: SlotMode,
+    /// For a conversion: what the owner holds here now.
+    pub(super) held: Option<SlotMode>,
+    pub(super) since: Instant,
+    pub(super) tell: T,
+}
+
+/// How many owners hold a node, by mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Granted([u32; SlotMode::COUNT]);
+
+impl Granted {
+    fn add(&mut self, mode: SlotMode) {
+        self.0[mode as usize] += 1;
+    }
+
+    fn remove(&mut self, mode: SlotMode) {
+        debug_assert!(self.0[mode as usize] > 0, "{mode} is not held");
+        self.0[mode as usize] -= 1;
+    }
+
+    fn allows(&self, wanted: SlotMode) -> bool {
+        SlotMode::ALL
+            .into_iter()
+            .all(|held| self.0[held as usize] == 0 || held.is_compatible_with(wanted))
+    }
+
+    /// As seen by an owner that itself holds the node in `own`.
+    fn allows_beside(&self, own: Option<SlotMode>, wanted: SlotMode) -> bool {
+        let mut others = *self;
+        if let Some(own) = own {
+            others.remove(own);
+        }
+        others.allows(wanted)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0 == [0; SlotMode::COUNT]
+    }
+}
+
+/// Holders and queue of one node.
+#[derive(Debug)]
+pub(super) struct Node<T> {
+    granted: Granted,
+    /// Absent until somebody first waits: most nodes never see a queue.
+    queue: Option<Box<VecDeque<Waiter<T>>>>,
+}
+
+impl<T> Node<T> {
+    /// A node with its first holder.
+    pub(super) fn held(mode: SlotMode) -> Self {
+        let mut granted = Granted::default();
+        granted.add(mode);
+        Self { granted, queue: None }
+    }
+
+    /// Takes the node at once, or not at all. `held`: what the owner holds here already.
+    #[must_use]
+    pub(super) fn try_take(&mut self, mode: SlotMode, held: Option<SlotMode>) -> bool {
+        let free = match held {
+            None => self.queue().len() == 0 && self.granted.allows(mode),
+            Some(_) => self.granted.allows_beside(held, mode),
+        };
+        if free {
+            self.grant(mode, held);
+        }
+        self.check();
+        free
+    }
+
+    /// Puts someone into the queue who could not take the node.
+    pub(super) fn enqueue(&mut self, waiter: Waiter<T>) {
+        let queue = self.queue.get_or_insert_default();
+        let place = match waiter.held {
+            None => queue.len(),
+            Some(_) => queue.iter().take_while(|other| other.held.is_some()).count(),
+        };
+        queue.insert(place, waiter);
+        self.check();
+    }
+
+    /// Gives back a mode, down to `keep` (nothing: the owner leaves). Those who are granted by it
+    /// go to `granted`.
+    pub(super) fn give_back(
+        &mut self,
+        mode: SlotMode,
+        keep: Option<SlotMode>,
+        granted: impl FnMut(Waiter<T>),
+    ) {
+        self.granted.remove(mode);
+        if let Some(keep) = keep {
+            self.granted.add(keep);
+        }
+        self.serve(granted);
+    }
+
+    /// Takes someone out of the queue; whoever that lets through goes to `granted`.
+    pub(super) fn leave_queue(
+        &mut self,
+        owner: Owner,
+        granted: impl FnMut(Waiter<T>),
+    ) -> Option<Waiter<T>> {
+        let queue = self.queue.as_mut()?;
+        let place = queue.iter().position(|waiter| waiter.owner == owner)?;
+        let gone = queue.remove(place);
+        self.serve(granted);
+        gone
+    }
+
+    /// Nobody holds it and nobody waits: it can be forgotten.
+    pub(super) fn is_idle(&self) -> bool {
+        self.granted.is_empty() && self.queue().len() == 0
+    }
+
+    /// Those who wait, next first.
+    pub(super) fn queue(&self) -> impl ExactSizeIterator<Item = &Waiter<T>> {
+        self.queue.as_deref().map(VecDeque::iter).unwrap_or_default()
+    }
+
+    /// Rule 4.
+    fn serve(&mut self, mut granted: impl FnMut(Waiter<T>)) {
+        let Some(mut queue) = self.queue.take() else { return };
+        let mut conversions = queue.iter().take_while(|waiter| waiter.held.is_some()).count();
+        let mut place = 0;
+        while place < conversions {
+            let Waiter { mode, held, .. } = queue[place];
+            if self.granted.allows_beside(held, mode) {
+                conversions -= 1;
+                self.grant(mode, held);
+                granted(queue.remove(place).expect("the place is within the queue"));
+            } else {
+                place += 1;
+            }
+        }
+        if conversions == 0 {
+            while let Some(next) = queue.pop_front_if(|next| self.granted.allows(next.mode)) {
+                self.grant(next.mode, None);
+                granted(next);
+            }
+        }
+        self.queue = Some(queue);
+        self.check();
+    }
+
+    fn grant(&mut self, mode: SlotMode, held: Option<SlotMode>) {
+        if let Some(held) = held {
+            self.granted.remove(held);
+        }
+        self.granted.add(mode);
+    }
+
+    /// What must be true after every change; compiled out of release builds.
+    fn check(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        for mode in SlotMode::ALL {
+            let own = (self.granted.0[mode as usize] > 0).then_some(mode);
+            assert!(
+                own.is_none() || self.granted.allows_beside(own, mode),
+                "{mode} is held beside a mode it conflicts with: {:?}",
+                self.granted
+            );
+        }
+        let mut queue = self.queue().peekable();
+        if queue.peek().is_some_and(|first| first.held.is_none()) {
+            let stuck = queue.peek().is_none_or(|first| !self.granted.allows(first.mode));
+            assert!(stuck, "the first in the queue waits for nobody: {:?}", self.granted);
+        }
+        for waiter in queue.by_ref().take_while(|waiter| waiter.held.is_some()) {
+            assert!(
+                !self.granted.allows_beside(waiter.held, waiter.mode),
+                "a conversion waits for nobody: {:?}",
+                self.granted
+            );
+        }
+        assert!(queue.all(|waiter| waiter.held.is_none()), "a conversion behind a newcomer");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SlotMode::{
+        Exclusive as X, IntentExclusive as IX, IntentShared as IS, Shared as S,
+        SharedIntentExclusive as SIX, Update as U,
+    };
+
+    /// Plays a line such as `1+S 2+X? 3+S? 1- =2`: owner, what it does, and after `=` who is
+    /// granted by it. `+M` is taken, `+M?` has to wait, `^M`, `^M?` the same for a conversion, `-`
+    /// releases, `!` leaves the queue.
+    fn play(line: &str) {
+        let mut node: Option<Node<()>> = None;
+        let mut held: std::collections::HashMap<u64, SlotMode> = Default::default();
+        let mut served: Vec<u64> = vec![];
+        for word in line.split_whitespace() {
+            if let Some(expected) = word.strip_prefix('=') {
+                let expected: Vec<u64> = expected
+                    .split(',')
+                    .filter(|s| !s.is_empty())
+                    .map(|s| s.parse().unwrap())
+                    .collect();
+                assert_eq!(served, expected, "{line}: {word}");
+                continue;
+            }
+            let owner: u64 = word[..1].parse().unwrap();
+            let (action, rest) = word[1..].split_at(1);
+            let (name, waits) = match rest.strip_suffix('?') {
+                Some(name) => (name, true),
+                None => (rest, false),
+            };
+            let mode = match name {
+                "IS" => IS,
+                "IX" => IX,
+                "S" => S,
+                "U" => U,
+                "SIX" => SIX,
+                _ => X,
+            };
+            served.clear();
+            let mut won = vec![];
+            match action {
+                "+" | "^" => {
+                    let before = (action == "^").then(|| held[&owner]);
+                    let taken = match &mut node {
+                        Some(node) => node.try_take(mode, before),
+                        none => {
+                            *none = Some(Node::held(mode));
+                            true
+                        }
+                    };
+                    assert_eq!(taken, !waits, "{line}: {word}");
+                    if taken {
+                        held.insert(owner, mode);
+                    } else {
+                        node.as_mut().unwrap().enqueue(Waiter {
+                            owner: Owner(owner),
+                            mode,
+                            held: before,
+                            since: Instant::now(),
+                            tell: (),
+                        });
+                    }
+                }
+                "-" => {
+                    let mode = held.remove(&owner).unwrap();
+                    node.as_mut().unwrap().give_back(mode, None, |w| won.push(w));
+                }
+                "!" => {
+                    let gone = node.as_mut().unwrap().leave_queue(Owner(owner), |w| won.push(w));
+                    assert!(gone.is_some(), "{line}: {word}");
+                }
+                other => panic!("{other}"),
+            }
+            for waiter in won {
+                held.insert(waiter.owner.0, waiter.mode);
+                served.push(waiter.owner.0);
+            }
+            if node.as_ref().is_some_and(Node::is_idle) {
+                assert!(held.is_empty(), "{line}: {word}");
+                node = None;
+            }
+        }
+        assert!(node.is_none(), "{line}: something is left");
+    }
+
+    #[test]
+    fn grants_and_queues() {
+        for line in [
+            // Readers share, a writer waits for all of them.
+            "1+S 2+S 3+X? 1- = 2- =3 3-",
+            // Nobody overtakes a waiting writer; the readers behind it are granted together.
+            "1+S 2+X? 3+S? 4+S? 1- =2 2- =3,4 3- 4-",
+            // Nor does a writer overtake waiting readers.
+            "1+X 2+S? 3+S? 4+X? 1- =2,3 2- = 3- =4 4-",
+            // Intentions go together, a shared lock of the whole does not go with a writer below.
+            "1+IX 2+IX 3+IS 4+S? 1- = 2- =4 3- 4-",
+            // An update lock lets readers in, one updater at a time.
+            "1+U 2+S 3+U? 2- = 1- =3 3-",
+            // Leaving the queue lets those behind through.
+            "1+S 2+X? 3+S? 2! =3 1- 3-",
+            "1+S 2+X? 3+X? 2! = 1- =3 3-",
+        ] {
+            play(line);
+        }
+    }
+
+    #[test]
+    fn conversions() {
+        for line in [
+            // Alone: at once, even when someone waits.
+            "1+S 2+X? 1^X 1- =2 2-",
+            // Beside another reader: waits for it, ahead of newcomers.
+            "1+U 2+S 3+S 1^X? 4+S? 2- = 3- =1 1- =4 4-",
+            // The second conversion is granted though the first still waits.
+            "1+IS 2+IX 3+IX 1^X? 2^SIX? 3- =2 2- =1 1-",
+            // S and a write below make SIX, which lets only IS in.
+            "1+S 2+IS 1^SIX 3+IS 4+IX? 1- =4 2- 3- 4-",
+            // A conversion that gives up lets the newcomers behind it through.
+            "1+S 2+S 1^X? 3+S? 1! =3 1- 2- 3-",
+        ] {
+            play(line);
+        }
+    }
+
+    #[test]
+    fn giving_back_a_part_lets_others_in() {
+        let mut node: Node<()> = Node::held(X);
+        node.enqueue(Waiter {
+            owner: Owner(2),
+            mode: S,
+            held: None,
+            since: Instant::now(),
+            tell: (),
+        });
+        let mut won = vec![];
+        node.give_back(X, Some(U), |w| won.push(w.owner));
+        assert_eq!(won, [Owner(2)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "conflicts")]
+    fn the_check_notices_a_wrong_grant() {
+        let mut node: Node<()> = Node::held(X);
+        node.granted.add(S);
+        node.check();
+    }
+}

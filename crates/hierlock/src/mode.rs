@@ -1,0 +1,267 @@
+//! Modes and their compatibility: what a caller may ask for, what a slot may be held in, and one
+//! table that says which of those go together. Knows nothing of paths, plans or backends.
+
+use std::fmt;
+
+/// What a caller asks for on a target.
+///
+/// Its ancestors are taken in whatever mode protects it (see [`SlotMode`]).
+///
+/// ```
+/// use hierlock::Mode;
+/// assert!("shared".parse::<Mode>()? < Mode::Exclusive);
+/// # Ok::<(), hierlock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Reads the node and everything below it; others may read as well.
+    Shared,
+    /// Reads now and means to write: goes together with readers, not with another `Update`.
+    /// [`Guard::upgrade`](crate::Guard::upgrade) turns it exclusive.
+    Update,
+    /// Nobody else is at the node or anywhere below it.
+    #[default]
+    Exclusive,
+}
+
+impl Mode {
+    const NAMES: [(Mode, &'static str); 3] =
+        [(Mode::Shared, "shared"), (Mode::Update, "update"), (Mode::Exclusive, "exclusive")];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Self::NAMES[*self as usize].1)
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::NAMES
+            .into_iter()
+            .find_map(|(mode, name)| (name == text).then_some(mode))
+            .ok_or_else(|| crate::error::TargetError::Mode { text: text.to_owned() }.into())
+    }
+}
+
+/// What one slot is held in: the three modes of a caller, and the intentions that ancestors carry
+/// where a backend knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum SlotMode {
+    /// Something below is read.
+    IntentShared,
+    /// Something below is written.
+    IntentExclusive,
+    /// The node and all below it are read.
+    Shared,
+    /// Read now, to be written: one at a time, beside readers.
+    Update,
+    /// All is read, and something below is written.
+    SharedIntentExclusive,
+    /// Held alone.
+    Exclusive,
+}
+
+use SlotMode::{
+    Exclusive as X, IntentExclusive as IX, IntentShared as IS, Shared as S,
+    SharedIntentExclusive as SIX, Update as U,
+};
+
+/// **The rule of conflict.** Row: what somebody holds; column: what somebody else asks for.
+#[rustfmt::skip]
+const COMPATIBLE: [[bool; SlotMode::COUNT]; SlotMode::COUNT] = {
+    const Y: bool = true;
+    const N: bool = false;
+    //         IS IX S  U SIX X
+    [/* IS  */ [Y, Y, Y, Y, Y, N],
+     /* IX  */ [Y, Y, N, N, N, N],
+     /* S   */ [Y, N, Y, Y, N, N],
+     /* U   */ [Y, N, Y, N, N, N],
+     /* SIX */ [Y, N, N, N, N, N],
+     /* X   */ [N, N, N, N, N, N]]
+};
+
+/// The weakest mode that is as strong as both: what a slot is held in when it is needed twice.
+#[rustfmt::skip]
+const JOIN: [[SlotMode; SlotMode::COUNT]; SlotMode::COUNT] =
+    //         IS   IX   S    U    SIX  X
+    [/* IS  */ [IS,  IX,  S,   U,   SIX, X],
+     /* IX  */ [IX,  IX,  SIX, SIX, SIX, X],
+     /* S   */ [S,   SIX, S,   U,   SIX, X],
+     /* U   */ [U,   SIX, U,   U,   SIX, X],
+     /* SIX */ [SIX, SIX, SIX, SIX, SIX, X],
+     /* X   */ [X,   X,   X,   X,   X,   X]];
+
+impl SlotMode {
+    /// How many there are.
+    pub const COUNT: usize = 6;
+    /// All of them, weakest first.
+    pub const ALL: [SlotMode; Self::COUNT] = [IS, IX, S, U, SIX, X];
+
+    /// Can two owners hold one slot in these modes at the same time?
+    ///
+    /// ```
+    /// use hierlock::SlotMode::{Exclusive, IntentExclusive, Shared, Update};
+    /// assert!(IntentExclusive.is_compatible_with(IntentExclusive));
+    /// assert!(Update.is_compatible_with(Shared));
+    /// assert!(!Update.is_compatible_with(Update));
+    /// assert!(!Exclusive.is_compatible_with(Shared));
+    /// ```
+    pub const fn is_compatible_with(self, other: SlotMode) -> bool {
+        COMPATIBLE[self as usize][other as usize]
+    }
+
+    /// The weakest mode that is at least as strong as both.
+    ///
+    /// ```
+    /// use hierlock::SlotMode::{IntentExclusive, Shared, SharedIntentExclusive};
+    /// assert_eq!(Shared.join(IntentExclusive), SharedIntentExclusive);
+    /// ```
+    pub const fn join(self, other: SlotMode) -> SlotMode {
+        JOIN[self as usize][other as usize]
+    }
+
+    /// The name used in messages, tables and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            IS => "intent-shared",
+            IX => "intent-exclusive",
+            S => "shared",
+            U => "update",
+            SIX => "shared-intent-exclusive",
+            X => "exclusive",
+        }
+    }
+}
+
+impl fmt::Display for SlotMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The modes a backend really has. What it lacks is rounded **up**, never down (rule 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModeSet {
+    /// All six: `memory:`.
+    Intentions,
+    /// Shared and exclusive: `file:`, MySQL, MariaDB, advisory keys.
+    SharedExclusive,
+    /// Shared, update and exclusive: PostgreSQL rows.
+    SharedUpdateExclusive,
+}
+
+impl ModeSet {
+    /// The mode in which the ancestors of a target are taken.
+    pub const fn ancestor(self, asked: Mode) -> SlotMode {
+        match (self, asked) {
+            (ModeSet::Intentions, Mode::Shared) => IS,
+            // An update lock will become a write: were its ancestors only IS, an update lock of an
+            // ancestor would not notice it.
+            (ModeSet::Intentions, Mode::Update | Mode::Exclusive) => IX,
+            (ModeSet::SharedExclusive | ModeSet::SharedUpdateExclusive, _) => S,
+        }
+    }
+
+    /// The mode in which the target itself is taken.
+    ///
+    /// Without intentions an inner node can only be locked exclusively: writers below it hold it
+    /// shared, so a shared or update lock of it would not keep them out.
+    ///
+    /// ```
+    /// use hierlock::{Mode, ModeSet, SlotMode};
+    /// let leaf = true;
+    /// assert_eq!(ModeSet::SharedExclusive.target(Mode::Shared, leaf), SlotMode::Shared);
+    /// assert_eq!(ModeSet::SharedExclusive.target(Mode::Shared, !leaf), SlotMode::Exclusive);
+    /// ```
+    pub const fn target(self, asked: Mode, is_leaf: bool) -> SlotMode {
+        match (self, asked, is_leaf) {
+            (_, Mode::Exclusive, _) => X,
+            (ModeSet::Intentions, Mode::Shared, _) => S,
+            (ModeSet::Intentions, Mode::Update, _) => U,
+            (_, _, false) => X,
+            (_, Mode::Shared, true) => S,
+            (ModeSet::SharedUpdateExclusive, Mode::Update, true) => U,
+            (ModeSet::SharedExclusive, Mode::Update, true) => X,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The modes that may stand beside `mode`, as a set of bits.
+    fn friends(mode: SlotMode) -> u8 {
+        SlotMode::ALL
+            .iter()
+            .filter(|other| mode.is_compatible_with(**other))
+            .fold(0, |bits, other| bits | 1 << *other as u8)
+    }
+
+    #[test]
+    fn compatibility_is_symmetric() {
+        for a in SlotMode::ALL {
+            for b in SlotMode::ALL {
+                assert_eq!(a.is_compatible_with(b), b.is_compatible_with(a), "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn join_is_the_least_mode_that_conflicts_with_all_that_either_does() {
+        for a in SlotMode::ALL {
+            for b in SlotMode::ALL {
+                let least = SlotMode::ALL
+                    .into_iter()
+                    .filter(|m| friends(*m) & !(friends(a) & friends(b)) == 0)
+                    .max_by_key(|m| friends(*m).count_ones())
+                    .unwrap();
+                assert_eq!(a.join(b), least, "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn rounding_never_weakens() {
+        for asked in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+            let wanted = ModeSet::Intentions.target(asked, true);
+            for set in [ModeSet::SharedExclusive, ModeSet::SharedUpdateExclusive] {
+                for leaf in [true, false] {
+                    let taken = set.target(asked, leaf);
+                    assert_eq!(taken.join(wanted), taken, "{set:?} {asked} leaf={leaf}");
+                }
+            }
+        }
+    }
+
+    /// For two targets where one is an ancestor of the other, the modes that meet at the upper one
+    /// must conflict whenever the asked modes do.
+    #[test]
+    fn an_inner_lock_conflicts_with_every_conflicting_lock_below_it() {
+        for set in [ModeSet::Intentions, ModeSet::SharedExclusive, ModeSet::SharedUpdateExclusive] {
+            for above in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+                for below in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+                    let as_asked = ModeSet::Intentions
+                        .target(above, true)
+                        .is_compatible_with(ModeSet::Intentions.target(below, true));
+                    let taken = set.target(above, false).is_compatible_with(set.ancestor(below));
+                    assert!(as_asked || !taken, "{set:?}: {above} over {below} is too weak");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_parse_back() {
+        for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+            assert_eq!(mode.to_string().parse::<Mode>().unwrap(), mode);
+        }
+        let message = "write".parse::<Mode>().unwrap_err().to_string();
+        assert!(message.contains("shared, update or exclusive"), "{message}");
+    }
+}

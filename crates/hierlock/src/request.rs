@@ -1,0 +1,140 @@
+//! A request in the making: targets, modes, patience.
+
+use crate::backend::{Backend, Demand, Hold, Patience};
+use crate::client::Hierlock;
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::mode::Mode;
+use crate::plan::Claim;
+use crate::target::Target;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request for nodes, made by [`Hierlock::request`] (for a new guard) or [`Guard::request`] (for
+/// more under the same guard).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+/// use hierlock::{Hierlock, Mode, Target};
+/// use std::time::Duration;
+///
+/// let locks = Hierlock::connect("memory:").await?;
+/// let guard = locks
+///     .request(Target::account("u1", "a1")?)
+///     .mode(Mode::Shared)
+///     .and(Target::user("u7")?, Mode::Exclusive)
+///     .within(Duration::from_millis(300))
+///     .acquire()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is acquired"]
+pub struct Request<By> {
+    by: By,
+    claims: SmallVec<[Claim; 1]>,
+    within: Option<Duration>,
+    name: Option<Arc<str>>,
+}
+
+impl<By> Request<By> {
+    pub(crate) fn new(by: By, targets: impl IntoIterator<Item = Target>) -> Self {
+        let claim = |target| Claim { target, mode: Mode::default() };
+        let claims = targets.into_iter().map(claim).collect();
+        Self { by, claims, within: None, name: None }
+    }
+
+    /// The mode of all targets named so far; [`Mode::Exclusive`] unless told.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        for claim in &mut self.claims {
+            claim.mode = mode;
+        }
+        self
+    }
+
+    /// One more target, in a mode of its own.
+    pub fn and(mut self, target: Target, mode: Mode) -> Self {
+        self.claims.push(Claim { target, mode });
+        self
+    }
+
+    /// Waits no longer than this, from the call of `acquire` on. Needs tokio's timer.
+    pub fn within(mut self, span: Duration) -> Self {
+        self.within = Some(span);
+        self
+    }
+
+    fn patience(&self) -> Patience {
+        self.within.map_or(Patience::Forever, Patience::within)
+    }
+}
+
+impl Request<&Hierlock> {
+    /// A name for listings such as [`Hierlock::holders`].
+    pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Waits until all is held.
+    ///
+    /// # Errors
+    /// [`is_timeout`](crate::Error::is_timeout) after [`within`](Self::within); nothing is held then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue and frees what was already taken.
+    pub async fn acquire(self) -> Result<Guard> {
+        let patience = self.patience();
+        self.take(patience).await
+    }
+
+    /// Takes it now or not at all.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); that it is not free is no error.
+    pub async fn try_acquire(self) -> Result<Option<Guard>> {
+        match self.take(Patience::Never).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_would_block() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn take(self, patience: Patience) -> Result<Guard> {
+        let Self { by, claims, name, .. } = self;
+        by.backend.acquire(Demand { claims, patience, name }).await.map(Guard::new)
+    }
+}
+
+impl Request<&mut Guard> {
+    /// Waits until the guard holds all of it as well.
+    ///
+    /// # Errors
+    /// [`is_deadlock`](crate::Error::is_deadlock), [`is_timeout`](crate::Error::is_timeout): the
+    /// guard keeps what it had.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up; the guard keeps what it had.
+    pub async fn acquire(self) -> Result<()> {
+        let patience = self.patience();
+        self.take(patience).await
+    }
+
+    /// Takes it now or not at all: `false`, and the guard keeps what it had.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); that it is not free is no error.
+    pub async fn try_acquire(self) -> Result<bool> {
+        match self.take(Patience::Never).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_would_block() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn take(self, patience: Patience) -> Result<()> {
+        let Self { by, claims, name, .. } = self;
+        by.hold.extend(Demand { claims, patience, name }).await
+    }
+}

@@ -1,0 +1,36 @@
+//! What a lock manager shows of itself: who holds what, and who waits for whom.
+
+use crate::mode::SlotMode;
+use crate::target::Target;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// One holder or waiter, as [`Hierlock::holders`](crate::Hierlock::holders) lists them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The same as [`Guard::id`](crate::Guard::id).
+    pub id: u64,
+    /// The name given with [`Request::named`](crate::Request::named).
+    pub name: Option<String>,
+    /// How long ago it was asked for.
+    pub age: Duration,
+    /// What it holds now; while it waits, what it has so far.
+    pub holds: BTreeMap<Target, SlotMode>,
+    /// What it waits for, if it does.
+    pub waits: Option<Wait>,
+}
+
+/// A wait under way.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Wait {
+    /// The node.
+    pub target: Target,
+    /// The mode wanted there.
+    pub mode: SlotMode,
+    /// For how long already.
+    pub waited: Duration,
+    /// The [`id`](Holder::id)s of those in the way: holders, and waiters ahead.
+    pub blocked_by: Vec<u64>,
+}

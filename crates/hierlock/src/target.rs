@@ -1,0 +1,301 @@
+//! Targets: nodes of the tree, given as the IDs from the root, and their path text.
+
+use crate::error::{Error, Result, TargetError};
+use crate::hierarchy::Hierarchy;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A node of the tree, given as its path from the root.
+///
+/// IDs are 1 to 255 bytes of UTF-8. In path text a `/` or `%` inside an ID is written `%2F`, `%25`.
+///
+/// ```
+/// use hierlock::Target;
+///
+/// let target = Target::resource("u1", "a1", "50% off/sale")?;
+/// assert_eq!(target.to_string(), "u1/a1/50%25 off%2Fsale");
+/// assert_eq!(target, "u1/a1/50%25 off%2Fsale".parse()?);
+/// assert_eq!(target.parent(), Some(Target::account("u1", "a1")?));
+/// assert!(Target::user("").is_err());
+/// # Ok::<(), hierlock::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Every ID from the root, each behind its length in bytes written as one `char`. So a prefix
+    /// of the text is an ancestor, equal texts are equal nodes, and one allocation holds it all.
+    text: Arc<str>,
+}
+
+impl Target {
+    /// The longest ID, in bytes.
+    pub const MAX_ID_BYTES: usize = 255;
+
+    /// A user, the root level of the default tree.
+    ///
+    /// # Errors
+    /// An ID that is empty or longer than [`MAX_ID_BYTES`](Self::MAX_ID_BYTES).
+    pub fn user(user: &str) -> Result<Self> {
+        Self::path([user])
+    }
+
+    /// An account of a user.
+    ///
+    /// # Errors
+    /// As [`user`](Self::user).
+    pub fn account(user: &str, account: &str) -> Result<Self> {
+        Self::path([user, account])
+    }
+
+    /// A resource of an account.
+    ///
+    /// # Errors
+    /// As [`user`](Self::user).
+    pub fn resource(user: &str, account: &str, resource: &str) -> Result<Self> {
+        Self::path([user, account, resource])
+    }
+
+    /// A node by its IDs from the root, of any tree of up to [`Hierarchy::MAX_LEVELS`] levels.
+    ///
+    /// # Errors
+    /// As [`user`](Self::user); also no ID at all, or too many.
+    pub fn path<I: AsRef<str>>(ids: impl IntoIterator<Item = I>) -> Result<Self> {
+        let mut text = String::new();
+        let mut level = 0;
+        for id in ids {
+            let id = id.as_ref();
+            if level == Hierarchy::MAX_LEVELS {
+                return Err(TargetError::TooManyIds.into());
+            }
+            let length = u8::try_from(id.len()).ok().filter(|length| *length > 0);
+            let Some(length) = length else {
+                return Err(TargetError::Id { level, bytes: id.len() }.into());
+            };
+            text.push(char::from(length));
+            text.push_str(id);
+            level += 1;
+        }
+        if level == 0 {
+            return Err(TargetError::NoId.into());
+        }
+        Ok(Self { text: text.into() })
+    }
+
+    /// Its depth: 0 at the root.
+    pub fn level(&self) -> usize {
+        self.ids().count() - 1
+    }
+
+    /// The IDs from the root to this node.
+    pub fn ids(&self) -> impl Iterator<Item = &str> + Clone {
+        Ids { rest: &self.text }
+    }
+
+    /// The node above, unless this is a root.
+    pub fn parent(&self) -> Option<Target> {
+        self.level().checked_sub(1).map(|level| self.ancestor(level))
+    }
+
+    /// The ancestor at a level; the node itself at its own level or below.
+    pub fn ancestor(&self, level: usize) -> Target {
+        self.cut(self.prefix(level).len())
+    }
+
+    /// Is this node the other one, or above it?
+    ///
+    /// ```
+    /// # use hierlock::Target;
+    /// let account = Target::account("u1", "a1")?;
+    /// assert!(account.contains(&Target::resource("u1", "a1", "r1")?));
+    /// assert!(!account.contains(&Target::account("u1", "a10")?));
+    /// # Ok::<(), hierlock::Error>(())
+    /// ```
+    pub fn contains(&self, other: &Target) -> bool {
+        other.text.starts_with(&*self.text)
+    }
+
+    /// The IDs behind their lengths; see the field.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The ancestor whose text ends at `end`.
+    pub(crate) fn cut(&self, end: usize) -> Target {
+        match &self.text[..end] {
+            whole if whole.len() == self.text.len() => self.clone(),
+            part => Target { text: part.into() },
+        }
+    }
+
+    /// Orders so that the nodes below one node are neighbours, at every level.
+    pub(crate) fn path_cmp(&self, other: &Target) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+
+    /// The text of the ancestor at a level: equal for two targets just when that ancestor is.
+    pub(crate) fn prefix(&self, level: usize) -> &str {
+        let mut ids = Ids { rest: &self.text };
+        ids.nth(level);
+        &self.text[..self.text.len() - ids.rest.len()]
+    }
+}
+
+/// Walks the length-prefixed text of a target.
+#[derive(Clone)]
+struct Ids<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Ids<'a> {
+    type Item = &'a str;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a str> {
+        let length = self.rest.chars().next()?;
+        let (id, rest) = self.rest[length.len_utf8()..].split_at(length as usize);
+        self.rest = rest;
+        Some(id)
+    }
+}
+
+/// By level first, then by the IDs from the root; of two IDs the shorter comes first (`r9`, `r10`).
+impl Ord for Target {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.level().cmp(&other.level()).then_with(|| self.path_cmp(other))
+    }
+}
+
+impl PartialOrd for Target {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for Target {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut path = String::with_capacity(self.text.len());
+        for (level, id) in self.ids().enumerate() {
+            if level > 0 {
+                path.push('/');
+            }
+            for c in id.chars() {
+                match c {
+                    '/' => path.push_str("%2F"),
+                    '%' => path.push_str("%25"),
+                    c => path.push(c),
+                }
+            }
+        }
+        f.pad(&path)
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({self})")
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(path: &str) -> Result<Self> {
+        let ids = path
+            .split('/')
+            .map(|id| unescape(id).ok_or_else(|| TargetError::Escape { path: path.to_owned() }))
+            .collect::<Result<Vec<_>, _>>()?;
+        Target::path(ids).map_err(|error| TargetError::Path { path: path.to_owned(), error }.into())
+    }
+}
+
+/// Reads `%2F` as `/` and `%25` as `%`; nothing else may follow a `%`.
+fn unescape(id: &str) -> Option<String> {
+    let mut parts = id.split('%');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        plain.push(match code {
+            "2F" | "2f" => '/',
+            "25" => '%',
+            _ => return None,
+        });
+        plain.push_str(rest);
+    }
+    Some(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ids() -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec("[a/%\\PC\u{3042}]{1,60}", 1..=8)
+    }
+
+    proptest! {
+        #[test]
+        fn path_text_reads_back(ids in ids()) {
+            let target = Target::path(&ids).unwrap();
+            prop_assert_eq!(&target.to_string().parse::<Target>().unwrap(), &target);
+            prop_assert!(target.ids().eq(&ids));
+            prop_assert_eq!(target.level(), ids.len() - 1);
+        }
+
+        #[test]
+        fn parsing_any_text_gives_a_target_or_a_sentence(text in ".*") {
+            match text.parse::<Target>() {
+                Ok(target) => prop_assert_eq!(target.to_string().to_lowercase(), text.to_lowercase()),
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
+        }
+
+        #[test]
+        fn prefixes_are_the_ancestors(ids in ids(), other in ids()) {
+            let (target, other) = (Target::path(&ids).unwrap(), Target::path(&other).unwrap());
+            for level in 0..ids.len() {
+                prop_assert_eq!(target.prefix(level), &*Target::path(&ids[..=level]).unwrap().text);
+                prop_assert!(target.ancestor(level).contains(&target));
+            }
+            prop_assert_eq!(target.contains(&other), other.ids().take(ids.len()).eq(target.ids()));
+        }
+    }
+
+    #[test]
+    fn an_id_is_one_to_255_bytes() {
+        assert!(Target::user(&"é".repeat(127)).is_ok());
+        assert!(Target::user(&"a".repeat(255)).is_ok());
+        for (path, says) in [
+            ("", "level 0"),
+            ("u1//r1", "level 1"),
+            ("u1/", "level 1"),
+            (&"a".repeat(256), "256 bytes"),
+            ("1/2/3/4/5/6/7/8/9", "8 levels"),
+            ("u1/50%", "%25"),
+            ("u1/%41", "%2F"),
+        ] {
+            let message = path.parse::<Target>().unwrap_err().to_string();
+            assert!(message.contains(says), "{message}");
+        }
+    }
+
+    #[test]
+    fn borders_between_ids_count() {
+        assert_ne!(Target::account("ab", "c").unwrap(), Target::account("a", "bc").unwrap());
+    }
+
+    #[test]
+    fn order_is_by_level_then_ids_with_shorter_ids_first() {
+        let sorted = ["a", "b", "aa", "a/z", "b/a", "b/b", "b/aa", "aa/b", "a/a/a"]
+            .map(|p| p.parse::<Target>().unwrap());
+        assert!(sorted.is_sorted());
+    }
+}

@@ -1,0 +1,14 @@
+//! `file:` passes the conformance suite.
+#![cfg(target_os = "linux")]
+
+use hierlock::Hierlock;
+use hierlock_conformance::{Intentions, conformance};
+
+conformance!(Intentions::No, async || {
+    // Left to the test's own file, which is gone with its directory.
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", directory.path().join("locks").display());
+    let locks = Hierlock::connect(&url).await.unwrap();
+    std::mem::forget(directory);
+    locks
+});
