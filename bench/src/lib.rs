@@ -1,1 +1,14 @@
-//! x
+//! hierlock's `memory:` beside what one would write by hand: the same work done by each contender,
+//! timed and weighed in one run. `README.md` says how to run it and how to read it.
+//!
+//! ```text
+//!   contenders/   who: hierlock, RwLocks in a map, lockable          ─┐
+//!   work.rs       what is timed: the lines of the table               ├─► entrants.rs ─► bin/ratios.rs
+//!   bytes.rs      what is weighed, with the counts of allocator.rs   ─┘                  benches/*.rs
+//! ```
+
+pub mod allocator;
+pub mod bytes;
+pub mod contenders;
+pub mod entrants;
+pub mod work;

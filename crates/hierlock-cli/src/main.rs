@@ -1,2 +1,31 @@
-//! x
-fn main() {}
+//! The `hierlock` command.
+
+mod args;
+mod exit;
+mod generate;
+mod plan;
+mod run;
+
+use args::{Args, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Where the message goes (help: stdout, mistakes: stderr) is clap's business.
+            let _ = error.print();
+            return match error.use_stderr() {
+                true => exit::USAGE.into(),
+                false => ExitCode::SUCCESS,
+            };
+        }
+    };
+    match args.command {
+        Command::Run(args) => run::run(args),
+        Command::Plan(args) => plan::plan(&args),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { command } => generate::man(command.as_deref()),
+    }
+}

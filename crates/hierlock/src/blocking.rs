@@ -137,6 +137,11 @@ impl<By> Request<By> {
     pub fn within(self, span: Duration) -> Self {
         Self(self.0.within(span))
     }
+
+    /// See [`crate::Request::no_wait`].
+    pub fn no_wait(self) -> Self {
+        Self(self.0.no_wait())
+    }
 }
 
 impl Request<&crate::Hierlock> {

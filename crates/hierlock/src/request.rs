@@ -34,15 +34,23 @@ use std::time::Duration;
 pub struct Request<By> {
     by: By,
     claims: SmallVec<[Claim; 1]>,
-    within: Option<Duration>,
+    limit: Limit,
     name: Option<Arc<str>>,
+}
+
+/// How long to wait, counted from the call of `acquire` on.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    None,
+    Within(Duration),
+    NoWait,
 }
 
 impl<By> Request<By> {
     pub(crate) fn new(by: By, targets: impl IntoIterator<Item = Target>) -> Self {
         let claim = |target| Claim { target, mode: Mode::default() };
         let claims = targets.into_iter().map(claim).collect();
-        Self { by, claims, within: None, name: None }
+        Self { by, claims, limit: Limit::None, name: None }
     }
 
     /// The mode of all targets named so far; [`Mode::Exclusive`] unless told.
@@ -61,12 +69,24 @@ impl<By> Request<By> {
 
     /// Waits no longer than this, from the call of `acquire` on. Needs tokio's timer.
     pub fn within(mut self, span: Duration) -> Self {
-        self.within = Some(span);
+        self.limit = Limit::Within(span);
         self
     }
 
-    fn patience(&self) -> Patience {
-        self.within.map_or(Patience::Forever, Patience::within)
+    /// Does not wait: what is not free is an error
+    /// ([`is_would_block`](crate::Error::is_would_block)) that names what was in the way.
+    pub fn no_wait(mut self) -> Self {
+        self.limit = Limit::NoWait;
+        self
+    }
+
+    fn into_demand(self) -> (By, Demand) {
+        let patience = match self.limit {
+            Limit::None => Patience::Forever,
+            Limit::Within(span) => Patience::within(span),
+            Limit::NoWait => Patience::Never,
+        };
+        (self.by, Demand { claims: self.claims, patience, name: self.name })
     }
 }
 
@@ -85,8 +105,8 @@ impl Request<&Hierlock> {
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue and frees what was already taken.
     pub async fn acquire(self) -> Result<Guard> {
-        let patience = self.patience();
-        self.take(patience).await
+        let (locks, demand) = self.into_demand();
+        locks.backend.acquire(demand).await.map(Guard::new)
     }
 
     /// Takes it now or not at all.
@@ -94,16 +114,11 @@ impl Request<&Hierlock> {
     /// # Errors
     /// As [`acquire`](Self::acquire); that it is not free is no error.
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
-        match self.take(Patience::Never).await {
+        match self.no_wait().acquire().await {
             Ok(guard) => Ok(Some(guard)),
             Err(error) if error.is_would_block() => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    async fn take(self, patience: Patience) -> Result<Guard> {
-        let Self { by, claims, name, .. } = self;
-        by.backend.acquire(Demand { claims, patience, name }).await.map(Guard::new)
     }
 }
 
@@ -117,8 +132,8 @@ impl Request<&mut Guard> {
     /// # Cancel safety
     /// Dropping the future gives up; the guard keeps what it had.
     pub async fn acquire(self) -> Result<()> {
-        let patience = self.patience();
-        self.take(patience).await
+        let (guard, demand) = self.into_demand();
+        guard.hold.extend(demand).await
     }
 
     /// Takes it now or not at all: `false`, and the guard keeps what it had.
@@ -126,15 +141,10 @@ impl Request<&mut Guard> {
     /// # Errors
     /// As [`acquire`](Self::acquire); that it is not free is no error.
     pub async fn try_acquire(self) -> Result<bool> {
-        match self.take(Patience::Never).await {
+        match self.no_wait().acquire().await {
             Ok(()) => Ok(true),
             Err(error) if error.is_would_block() => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    async fn take(self, patience: Patience) -> Result<()> {
-        let Self { by, claims, name, .. } = self;
-        by.hold.extend(Demand { claims, patience, name }).await
     }
 }

@@ -1,5 +1,6 @@
 //! `file:` passes the conformance suite.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::Hierlock;
 use hierlock_conformance::{Intentions, conformance};

@@ -1,5 +1,7 @@
 //! `memory:` passes the conformance suite.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use hierlock::Hierlock;
 use hierlock_conformance::{Intentions, conformance};
 

@@ -288,7 +288,7 @@ impl Manager {
         self.lock(ALL_SHARDS).tables.iter().all(|table| table.sizes() == [0; 3])
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "model")))]
     pub(super) fn capacity(&self) -> usize {
         self.lock(ALL_SHARDS).tables.iter().map(|table| table.capacity()).sum()
     }

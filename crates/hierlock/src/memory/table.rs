@@ -346,7 +346,7 @@ impl Table {
         [self.nodes.len(), self.holds.len(), self.waiting.len()]
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "model")))]
     pub(super) fn capacity(&self) -> usize {
         self.nodes.capacity() + self.holds.capacity()
     }

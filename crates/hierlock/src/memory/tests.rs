@@ -1,1 +1,231 @@
+//! The manager as a whole: memory given back, wide plans, and (with the feature `model`) its
+//! interleavings.
 
+use super::manager::{Blocked, Manager};
+use crate::hierarchy::Hierarchy;
+use crate::mode::Mode;
+use crate::plan::Claim;
+use std::sync::Arc;
+
+fn claims(paths: &[&str], mode: Mode) -> Vec<Claim> {
+    paths.iter().map(|path| Claim { target: path.parse().unwrap(), mode }).collect()
+}
+
+/// Takes, waiting if need be.
+async fn take(manager: &Arc<Manager>, paths: &[&str], mode: Mode) -> super::MemoryHold {
+    let plan = manager.plan(claims(paths, mode)).unwrap();
+    match manager.take(plan, None, true) {
+        Ok(hold) => hold,
+        Err(Blocked::Waits(mut waiting)) => {
+            waiting.finish().await.expect("ordered acquires do not deadlock");
+            waiting.into_hold()
+        }
+        Err(Blocked::On(_)) => unreachable!("waiting was asked for"),
+    }
+}
+
+#[cfg(not(feature = "model"))]
+mod plain {
+    use super::*;
+
+    #[tokio::test]
+    async fn memory_is_given_back() {
+        let manager = Arc::new(Manager::new(Hierarchy::default()));
+        let empty = manager.capacity();
+        let mut holds = vec![];
+        for i in 0..100_000 {
+            let path = format!("u{}/a{}/r{i}", i % 10, i % 100);
+            holds.push(take(&manager, &[&path], Mode::Exclusive).await);
+        }
+        let full = manager.capacity();
+        assert!(full > 100_000);
+        holds.truncate(1_000);
+        assert!(manager.capacity() < full / 8, "most is given back while some is held");
+        drop(holds);
+        assert!(manager.is_empty());
+        assert!(manager.capacity() < empty + 64 * 1024);
+    }
+
+    #[tokio::test]
+    async fn a_plan_over_many_roots_takes_many_shards() {
+        let manager = Arc::new(Manager::new(Hierarchy::default()));
+        let paths: Vec<String> = (0..500).map(|i| format!("u{i}/a")).collect();
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let mut hold = take(&manager, &paths, Mode::Exclusive).await;
+        assert_eq!(hold.modes().len(), 1000);
+        let plan = manager.plan(claims(&["v1", "v2", "u7"], Mode::Shared)).unwrap();
+        assert!(hold.extend(plan, false).is_ok());
+        assert_eq!(hold.modes().len(), 1002);
+        drop(hold);
+        assert!(manager.is_empty());
+    }
+
+    /// A future that is leaked with its wait still in a queue must not be granted after its guard
+    /// is gone: nobody would ever give that back.
+    #[tokio::test]
+    async fn a_leaked_extension_ends_with_its_guard() {
+        let manager = Arc::new(Manager::new(Hierarchy::default()));
+        let other = take(&manager, &["u1"], Mode::Exclusive).await;
+        let mut hold = take(&manager, &["u2"], Mode::Exclusive).await;
+        let plan = manager.plan(claims(&["u1"], Mode::Exclusive)).unwrap();
+        match hold.extend(plan, true) {
+            Err(Blocked::Waits(waiting)) => std::mem::forget(waiting),
+            _ => panic!("u1 is held"),
+        }
+        drop(hold);
+        drop(other);
+        assert!(manager.is_empty());
+    }
+}
+
+/// Explored with shuttle: every run is one interleaving of the threads' lock operations.
+#[cfg(feature = "model")]
+mod model {
+    use super::*;
+    use shuttle::future::block_on;
+    use shuttle::thread;
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+    use std::task::Poll;
+
+    const RUNS: usize = 2_000;
+
+    /// Under random schedules, and under those with few preemptions at the worst places.
+    fn explore(test: impl Fn() + Send + Sync + Clone + 'static) {
+        shuttle::check_random(test.clone(), RUNS);
+        shuttle::check_pct(test, RUNS, 3);
+    }
+
+    fn manager() -> Arc<Manager> {
+        Arc::new(Manager::new(Hierarchy::default()))
+    }
+
+    fn alone(inside: &AtomicI32) {
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+        thread::yield_now();
+        inside.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn holders_exclude_each_other_and_every_waiter_is_woken() {
+        explore(|| {
+            let (manager, inside) = (manager(), Arc::new(AtomicI32::new(0)));
+            let threads: Vec<_> = [["u1/a/r", "u2"], ["u2/a", "u1"], ["u1/a", "u2/b"]]
+                .into_iter()
+                .map(|paths| {
+                    let (manager, inside) = (manager.clone(), inside.clone());
+                    // The pairs all meet somewhere.
+                    thread::spawn(move || {
+                        block_on(async {
+                            let hold = take(&manager, &paths, Mode::Exclusive).await;
+                            let meets = take(&manager, &["z/z/z"], Mode::Exclusive);
+                            let meets = meets.await;
+                            alone(&inside);
+                            drop((meets, hold));
+                        });
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert!(manager.is_empty());
+        });
+    }
+
+    #[test]
+    fn a_cancelled_wait_leaves_nothing() {
+        explore(|| {
+            let manager = manager();
+            let holder = {
+                let manager = manager.clone();
+                thread::spawn(move || {
+                    block_on(async { drop(take(&manager, &["u1/a1"], Mode::Exclusive).await) });
+                })
+            };
+            let canceller = {
+                let manager = manager.clone();
+                thread::spawn(move || {
+                    block_on(async {
+                        // Polled at most twice, then dropped: waiting, granted, or done.
+                        let mut take = pin!(take(&manager, &["u1/a1/r1", "u2"], Mode::Exclusive));
+                        let mut polls = 0;
+                        poll_fn(|context| {
+                            polls += 1;
+                            match take.as_mut().poll(context) {
+                                Poll::Ready(hold) => Poll::Ready(Some(hold)),
+                                Poll::Pending if polls == 2 => Poll::Ready(None),
+                                Poll::Pending => {
+                                    context.waker().wake_by_ref();
+                                    Poll::Pending
+                                }
+                            }
+                        })
+                        .await;
+                    });
+                })
+            };
+            block_on(async { drop(take(&manager, &["u1"], Mode::Shared).await) });
+            holder.join().unwrap();
+            canceller.join().unwrap();
+            assert!(manager.is_empty());
+        });
+    }
+
+    /// Two guards that extend crosswise: one victim, and the other goes on.
+    #[test]
+    fn a_circle_has_one_victim_and_the_other_goes_on() {
+        explore(|| {
+            let (manager, victims) = (manager(), Arc::new(AtomicUsize::new(0)));
+            let first = block_on(take(&manager, &["u1"], Mode::Exclusive));
+            let second = block_on(take(&manager, &["u2"], Mode::Exclusive));
+            let cross = [(first, "u2"), (second, "u1")].map(|(mut hold, path)| {
+                let (manager, victims) = (manager.clone(), victims.clone());
+                thread::spawn(move || {
+                    block_on(async {
+                        let plan = manager.plan(claims(&[path], Mode::Exclusive)).unwrap();
+                        if let Err(Blocked::Waits(mut waiting)) = hold.extend(plan, true)
+                            && waiting.finish().await.is_err()
+                        {
+                            victims.fetch_add(1, Ordering::SeqCst);
+                        }
+                    });
+                })
+            });
+            cross.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(victims.load(Ordering::SeqCst), 1);
+            assert!(manager.is_empty());
+        });
+    }
+
+    /// An extension that waits before an ordered acquire closes the circle: the acquire is never
+    /// the victim.
+    #[test]
+    fn an_ordered_acquire_is_never_the_victim() {
+        explore(|| {
+            let manager = manager();
+            let mut hold = block_on(take(&manager, &["u2"], Mode::Exclusive));
+            let extends = {
+                let manager = manager.clone();
+                thread::spawn(move || {
+                    block_on(async {
+                        let plan = manager.plan(claims(&["u1"], Mode::Exclusive)).unwrap();
+                        if let Err(Blocked::Waits(mut waiting)) = hold.extend(plan, true) {
+                            let _ = waiting.finish().await;
+                        }
+                    });
+                })
+            };
+            let ordered = {
+                let manager = manager.clone();
+                thread::spawn(move || {
+                    block_on(async {
+                        drop(take(&manager, &["u1", "u2"], Mode::Exclusive).await);
+                    });
+                })
+            };
+            extends.join().unwrap();
+            ordered.join().unwrap();
+            assert!(manager.is_empty());
+        });
+    }
+}

@@ -1,0 +1,171 @@
+//! The command line, as data.
+
+use crate::exit;
+use clap::builder::PossibleValuesParser;
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+use hierlock::{Buckets, Hierarchy, Mode, Target};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Locks on a tree: users own accounts, accounts own resources. Locking a node takes every ancestor
+/// shared and the node itself exclusive.
+#[derive(Debug, Parser)]
+#[command(version, name = "hierlock", after_help = exit::HELP, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Plan(Plan),
+    /// Write shell completions to standard output
+    #[command(after_help = "Example:\n  hierlock completions bash > \
+                            ~/.local/share/bash-completion/completions/hierlock")]
+    Completions {
+        shell: Shell,
+    },
+    /// Write a man page to standard output
+    #[command(after_help = "Example:\n  hierlock man run | man -l -")]
+    Man {
+        /// The page of one command; without it, that of all of them
+        command: Option<String>,
+    },
+}
+
+/// Hold a lock while a command runs
+///
+/// Waits until the targets are free, runs the command, and releases when it ends. There is no shell
+/// in between, the exit code is that of the command, and signals are forwarded to it. Two shells that
+/// run it on the same target take turns; on two resources of one account they run side by side.
+#[derive(Debug, Parser)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct Run {
+    /// Where the lock is: file:PATH; by default a file in your runtime or state directory
+    #[arg(long, env = "HIERLOCK_URL")]
+    pub(crate) url: Option<String>,
+    /// Wait no longer than this, such as 300ms, 5s, 2m, 1h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) within: Option<Duration>,
+    /// Do not wait at all
+    #[arg(long = "try", conflicts_with = "within")]
+    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) what: What,
+    /// Tell what happens as lines of JSON on standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say nothing of waiting and of not getting the lock; the exit code tells
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  hierlock run u1/a1 -- ./rebuild-index a1        # one at a time per account
+  hierlock run --within 5s u1/a1/r1 -- make       # give up after 5 seconds (exit code 75)
+  hierlock run --try nightly -- backup.sh         # skip if it is still running
+  hierlock run --mode shared u1 -- report u1      # beside other readers of u1
+  hierlock run u1/a1/r1 u7 -- ./move r1 u7        # several together, never a deadlock
+
+The command sees HIERLOCK_TARGETS (one path a line) and HIERLOCK_URL.";
+
+/// Show what a lock would take, without touching anything
+///
+/// Prints the slots in the order in which they are taken, with their modes, and the SQL that each
+/// database would be sent.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  hierlock plan u1/a1/r1\n  hierlock plan --json u1/a1/r1 u7\n  \
+                        hierlock plan --levels org,team,doc acme/search/d1"
+)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) what: What,
+    /// How many buckets a level has
+    #[arg(long, default_value = "10000000", value_parser = buckets)]
+    pub(crate) buckets: Buckets,
+    /// Print the slots as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to lock, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct What {
+    /// How to lock
+    #[arg(long, default_value = "exclusive",
+          value_parser = PossibleValuesParser::new(["shared", "update", "exclusive"]))]
+    mode: String,
+    /// The levels of the tree, root first
+    #[arg(long, value_name = "NAMES", default_value = "user,account,resource",
+          value_parser = levels)]
+    pub(crate) levels: Hierarchy,
+    /// Nodes of the tree: u1, u1/a1, u1/a1/r1. Inside an ID write / as %2F and % as %25
+    #[arg(required = true, value_name = "TARGET", value_parser = target)]
+    pub(crate) targets: Vec<Target>,
+}
+
+impl What {
+    pub(crate) fn mode(&self) -> Mode {
+        // clap lets only the three names through.
+        self.mode.parse().unwrap_or_default()
+    }
+}
+
+fn target(text: &str) -> Result<Target, hierlock::Error> {
+    text.parse()
+}
+
+fn levels(text: &str) -> Result<Hierarchy, hierlock::Error> {
+    Hierarchy::new(text.split(','))
+}
+
+fn buckets(text: &str) -> Result<Buckets, String> {
+    let count = text.parse().map_err(|_| format!("`{text}` is not a whole number"))?;
+    Buckets::new(count).map_err(|error| error.to_string())
+}
+
+/// `300ms`, `5s`, `1.5m`, `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time; write it as 300ms, 5s, 2m or 1h");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn times() {
+        for (text, millis) in
+            [("300ms", 300), ("5s", 5000), ("0s", 0), ("1.5m", 90_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "s", "-5s", "5 s", "5d", "1e3s", "1.2.3s", "99999999999999999999h"] {
+            assert!(duration(text).unwrap_err().contains("300ms"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What the exit codes mean: one place for them, listed in `--help` and in the docs.
+
+use std::process::ExitCode;
+
+/// An exit code that hierlock itself chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit(pub(crate) u8);
+
+/// The call was wrong: an option, a path, a URL.
+pub(crate) const USAGE: Exit = Exit(64);
+/// The backend could not be used: a file that cannot be opened or locked.
+pub(crate) const UNAVAILABLE: Exit = Exit(69);
+/// The lock was not free (in time).
+pub(crate) const NOT_ACQUIRED: Exit = Exit(75);
+/// The lock was lost while the command ran; the command was ended.
+pub(crate) const LOST: Exit = Exit(76);
+/// The command was found but could not be started.
+pub(crate) const CANNOT_START: Exit = Exit(126);
+/// The command was not found.
+pub(crate) const NOT_FOUND: Exit = Exit(127);
+
+/// For `--help`.
+pub(crate) const HELP: &str = "\
+Exit codes of `run`:
+  that of the command, or 128+n if signal n ended it
+  64   the call was wrong          126  the command could not be started
+  69   the lock cannot be used     127  the command was not found
+  75   the lock was not free (in time): the command did not run
+  76   the lock was lost while the command ran: the command was ended";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit.0)
+    }
+}
+
+impl From<&hierlock::Error> for Exit {
+    fn from(error: &hierlock::Error) -> Self {
+        match error {
+            error if error.is_usage() => USAGE,
+            error if error.is_lost() => LOST,
+            error if error.is_retryable() => NOT_ACQUIRED,
+            _ => UNAVAILABLE,
+        }
+    }
+}
+
+/// Says what went wrong, and gives the exit code for it.
+pub(crate) fn fail(error: &hierlock::Error) -> ExitCode {
+    eprintln!("hierlock: {error}");
+    Exit::from(error).into()
+}

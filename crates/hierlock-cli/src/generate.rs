@@ -1,0 +1,50 @@
+//! Shell completions and man pages, made from the command line's own description.
+
+use crate::args::Args;
+use crate::exit;
+use clap::CommandFactory;
+use clap_complete::Shell;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+pub(crate) fn completions(shell: Shell) -> ExitCode {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "hierlock", &mut text);
+    print(&text)
+}
+
+pub(crate) fn man(name: Option<&str>) -> ExitCode {
+    let mut command = Args::command();
+    command.build();
+    let command = match name {
+        None => command,
+        Some(name) => match command.find_subcommand(name) {
+            // The page of `run` is called hierlock-run, as with git.
+            Some(found) => found.clone().name(format!("hierlock-{name}").leak() as &str),
+            None => {
+                let known: Vec<_> =
+                    command.get_subcommands().map(clap::Command::get_name).collect();
+                eprintln!("hierlock: there is no command `{name}`; there are {}", known.join(", "));
+                return exit::USAGE.into();
+            }
+        },
+    };
+    let mut page = Vec::new();
+    match clap_mangen::Man::new(command).render(&mut page) {
+        Ok(()) => print(&page),
+        Err(error) => failed(&error),
+    }
+}
+
+/// To standard output; a reader that has seen enough is no mistake.
+pub(crate) fn print(text: &[u8]) -> ExitCode {
+    match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => failed(&error),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn failed(error: &io::Error) -> ExitCode {
+    eprintln!("hierlock: cannot write to standard output: {error}");
+    exit::UNAVAILABLE.into()
+}

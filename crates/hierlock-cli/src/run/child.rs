@@ -1,0 +1,182 @@
+//! The command: a process group of its own, with the terminal if we have one.
+
+#![expect(unsafe_code, reason = "what happens between fork and exec has no safe interface")]
+
+use crate::exit::{self, Exit};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, killpg, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    code: i32,
+    pub(super) signal: Option<i32>,
+}
+
+impl Ended {
+    pub(super) fn by(signal: i32) -> Self {
+        Self { code: 128 + signal, signal: Some(signal) }
+    }
+
+    /// As a shell would say it.
+    pub(super) fn code(self) -> u8 {
+        // Exit codes have eight bits, and signals are below 128.
+        self.code as u8
+    }
+}
+
+pub(super) struct Child {
+    /// Also the number of its process group.
+    pid: Pid,
+    changes: tokio::signal::unix::Signal,
+    terminal: Option<Terminal>,
+    ended: Option<Ended>,
+}
+
+impl Child {
+    /// Starts a command; the exit code for it if that fails.
+    pub(super) fn start(
+        command: &[OsString],
+        variables: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Result<Self, (io::Error, Exit)> {
+        let (program, arguments) = command
+            .split_first()
+            .ok_or_else(|| (io::Error::other("there is no command"), exit::USAGE))?;
+        // Before the start, so that no change is missed.
+        let changes = signal(SignalKind::child()).map_err(|error| (error, exit::UNAVAILABLE))?;
+        let terminal = Terminal::if_ours();
+        let us = Pid::this();
+        let mut command = Command::new(program);
+        command.args(arguments).envs(variables).process_group(0);
+        // SAFETY: prctl and getppid are async-signal-safe, and nothing allocates.
+        unsafe {
+            command.pre_exec(move || {
+                // Were we killed outright, our lock would be free: then the command must not go on.
+                prctl::set_pdeathsig(Signal::SIGKILL)?;
+                match getppid() == us {
+                    true => Ok(()),
+                    // We were gone before that took effect.
+                    false => Err(nix::errno::Errno::ESRCH.into()),
+                }
+            });
+        }
+        let child = command.spawn().map_err(|error| {
+            let exit = match error.kind() {
+                io::ErrorKind::NotFound => exit::NOT_FOUND,
+                _ => exit::CANNOT_START,
+            };
+            let name = program.to_string_lossy();
+            (io::Error::new(error.kind(), format!("`{name}`: {error}")), exit)
+        })?;
+        let child = Self {
+            // A process number always fits.
+            pid: Pid::from_raw(child.id() as i32),
+            changes,
+            terminal,
+            ended: None,
+        };
+        child.lend_terminal();
+        Ok(child)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub(super) async fn ended(&mut self) -> Ended {
+        loop {
+            if let Some(ended) = self.ended {
+                return ended;
+            }
+            match waitpid(self.pid, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
+                Ok(WaitStatus::Exited(_, code)) => {
+                    self.ended = Some(Ended { code, signal: None });
+                }
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    self.ended = Some(Ended::by(signal as i32));
+                }
+                Ok(WaitStatus::Stopped(_, signal)) => self.stopped(signal),
+                // It is still running, or something was interrupted: look again when told to.
+                _ => _ = self.changes.recv().await,
+            }
+        }
+    }
+
+    /// Passes a signal on to the whole group.
+    pub(super) fn signal(&self, number: i32) {
+        if let Ok(signal) = Signal::try_from(number) {
+            // A group that has just ended cannot be told.
+            let _ = killpg(self.pid, signal);
+        }
+    }
+
+    /// Asks the group to end, and ends it if it does not.
+    pub(super) async fn end(&mut self, grace: Duration) {
+        self.signal(Signal::SIGTERM as i32);
+        // A stopped process does not hear the request.
+        self.signal(Signal::SIGCONT as i32);
+        if tokio::time::timeout(grace, self.ended()).await.is_err() {
+            self.signal(Signal::SIGKILL as i32);
+            self.ended().await;
+        }
+        // Those whom the command left behind.
+        self.signal(Signal::SIGKILL as i32);
+    }
+
+    /// At a terminal we stop with the command (Ctrl-Z), and go on with it.
+    fn stopped(&self, by: Signal) {
+        let Some(terminal) = &self.terminal else { return };
+        let touched_it_early = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
+        if !touched_it_early {
+            terminal.give_to(getpgrp());
+            // Until the shell continues us.
+            let _ = raise(Signal::SIGSTOP);
+        }
+        self.lend_terminal();
+        self.signal(Signal::SIGCONT as i32);
+    }
+
+    fn lend_terminal(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.give_to(self.pid);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.give_to(getpgrp());
+        }
+    }
+}
+
+/// Standard input, if it is a terminal and we are in its foreground.
+struct Terminal;
+
+impl Terminal {
+    fn if_ours() -> Option<Self> {
+        let foreground = tcgetpgrp(io::stdin()).ok()?;
+        if foreground != getpgrp() {
+            return None;
+        }
+        // Taking the terminal back from the command would otherwise stop us.
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGTTOU);
+        set.thread_block().ok()?;
+        Some(Self)
+    }
+
+    fn give_to(&self, group: Pid) {
+        // A terminal that has gone away needs no owner.
+        let _ = tcsetpgrp(io::stdin(), group);
+    }
+}

@@ -1,0 +1,121 @@
+//! Events in, text or JSON out. Everything goes to standard error: standard output is the command's.
+
+use serde::Serialize;
+use std::io::{self, Write};
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(super) enum Event {
+    Waiting {
+        targets: Vec<String>,
+        /// What a `hierlock run` around this one holds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
+    },
+    Acquired {
+        targets: Vec<String>,
+        waited_ms: u128,
+        /// A person was told of the wait, so is told of its end.
+        #[serde(skip)]
+        noticed: bool,
+    },
+    NotAcquired {
+        message: String,
+        exit: u8,
+    },
+    Lost {
+        message: String,
+        exit: u8,
+    },
+    Failed {
+        message: String,
+        exit: u8,
+    },
+    Exited {
+        code: u8,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
+    },
+}
+
+pub(super) struct Reporter {
+    style: Style,
+}
+
+enum Style {
+    Text,
+    Json,
+    Quiet,
+}
+
+impl Reporter {
+    pub(super) fn new(json: bool, quiet: bool) -> Self {
+        let style = match (json, quiet) {
+            (true, _) => Style::Json,
+            (_, true) => Style::Quiet,
+            _ => Style::Text,
+        };
+        Self { style }
+    }
+
+    pub(super) fn tell(&self, event: &Event) {
+        let line = match self.style {
+            Style::Json => serde_json::to_string(event).ok(),
+            Style::Text => text(event).map(|text| format!("hierlock: {text}")),
+            Style::Quiet if matches!(event, Event::Lost { .. } | Event::Failed { .. }) => {
+                text(event).map(|text| format!("hierlock: {text}"))
+            }
+            Style::Quiet => None,
+        };
+        if let Some(line) = line {
+            // If nobody can read it, the exit code still tells.
+            let _ = writeln!(io::stderr().lock(), "{line}");
+        }
+    }
+}
+
+fn text(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Waiting { targets, hint } => {
+            let hint = hint.as_ref().map_or(String::new(), |held| {
+                format!(
+                    " (a `hierlock run` around this one holds `{held}`: if it waits for this \
+                     command, both wait for ever)"
+                )
+            });
+            format!("waiting for {} …{hint}", targets.join(", "))
+        }
+        Event::Acquired { targets, waited_ms, noticed: true } => {
+            format!("got {} after {:.1} s", targets.join(", "), *waited_ms as f64 / 1000.0)
+        }
+        Event::NotAcquired { message, .. } => format!("{message}; the command did not run"),
+        Event::Lost { message, .. } => format!("{message}; the command was ended"),
+        Event::Failed { message, .. } => message.clone(),
+        Event::Acquired { noticed: false, .. } | Event::Exited { .. } => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_as_json_and_as_text() {
+        let events = [
+            Event::Waiting { targets: vec!["u1".into()], hint: Some("u1/a1".into()) },
+            Event::Acquired { targets: vec!["u1".into()], waited_ms: 1500, noticed: true },
+            Event::NotAcquired { message: "`u1` is locked".into(), exit: 75 },
+            Event::Lost { message: "the lock of `u1` is lost".into(), exit: 76 },
+            Event::Failed { message: "cannot run the command".into(), exit: 127 },
+            Event::Exited { code: 143, signal: Some(15) },
+        ];
+        let shown: Vec<String> = events
+            .iter()
+            .map(|event| {
+                let text = text(event).unwrap_or_else(|| "(nothing)".into());
+                format!("{}\n  {text}", serde_json::to_string(event).unwrap())
+            })
+            .collect();
+        insta::assert_snapshot!(shown.join("\n"));
+    }
+}
