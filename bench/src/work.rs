@@ -18,7 +18,7 @@ pub struct Line {
     pub name: &'static str,
     /// What is done.
     pub work: Work,
-    /// How often, for a sample of some ten milliseconds.
+    /// How often, for a sample of a few milliseconds.
     pub cycles: u64,
 }
 
@@ -42,12 +42,12 @@ pub enum Work {
 
 /// Every line that is timed.
 pub const LINES: [Line; 6] = [
-    Line { name: "path, 1 thread", work: Work::OneThread, cycles: 30_000 },
-    Line { name: "path, 2 threads, a user each", work: Work::TwoUsers, cycles: 30_000 },
-    Line { name: "path, 2 threads, one account", work: Work::OneAccount, cycles: 30_000 },
-    Line { name: "one resource, 2 tasks", work: Work::OneResource { tasks: 2 }, cycles: 10_000 },
-    Line { name: "one resource, 64 tasks", work: Work::OneResource { tasks: 64 }, cycles: 10_000 },
-    Line { name: "100 resources at once", work: Work::Hundred, cycles: 500 },
+    Line { name: "path, 1 thread", work: Work::OneThread, cycles: 6_000 },
+    Line { name: "path, 2 threads, a user each", work: Work::TwoUsers, cycles: 6_000 },
+    Line { name: "path, 2 threads, one account", work: Work::OneAccount, cycles: 6_000 },
+    Line { name: "one resource, 2 tasks", work: Work::OneResource { tasks: 2 }, cycles: 3_000 },
+    Line { name: "one resource, 64 tasks", work: Work::OneResource { tasks: 64 }, cycles: 3_000 },
+    Line { name: "100 resources at once", work: Work::Hundred, cycles: 100 },
 ];
 
 impl Work {

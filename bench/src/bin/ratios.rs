@@ -12,7 +12,7 @@ use std::io::{Write, stderr};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 51;
 const PATHS: usize = 1_000_000;
 
 /// For each contender, if it can: nanoseconds or bytes. Less is better.

@@ -89,7 +89,7 @@ fn text(event: &Event) -> Option<String> {
             format!("got {} after {:.1} s", targets.join(", "), *waited_ms as f64 / 1000.0)
         }
         Event::NotAcquired { message, .. } => format!("{message}; the command did not run"),
-        Event::Lost { message, .. } => format!("{message}; the command was ended"),
+        Event::Lost { message, .. } => format!("{message}; the command has ended"),
         Event::Failed { message, .. } => message.clone(),
         Event::Acquired { noticed: false, .. } | Event::Exited { .. } => return None,
     })

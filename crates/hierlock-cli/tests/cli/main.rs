@@ -1,0 +1,7 @@
+//! The `hierlock` command, from the outside.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod plan;
+mod run;
+mod support;

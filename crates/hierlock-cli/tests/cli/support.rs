@@ -1,0 +1,130 @@
+//! Runs the real command, each test on a lock file of its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A lock file, and commands that use it.
+pub(crate) struct Place {
+    pub(crate) directory: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn lock_file(&self) -> PathBuf {
+        self.directory.path().join("deep").join("locks")
+    }
+
+    /// `hierlock run --url … ARGUMENTS`.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Command {
+        let mut command = hierlock(&["run", "--url"]);
+        command.arg(format!("file:{}", self.lock_file().display())).args(arguments);
+        command
+    }
+
+    /// Holds a target until it is told to stop: it is held when this returns.
+    pub(crate) fn hold(&self, arguments: &[&str]) -> Holder {
+        let mut arguments = arguments.to_vec();
+        arguments.extend(["--", "sh", "-c", "echo $$; exec cat"]);
+        Holder::start(self.run(&arguments))
+    }
+
+    pub(crate) fn is_free(&self, target: &str) -> bool {
+        let tried = self.run(&["--try", "--quiet", target, "--", "true"]).status().unwrap();
+        match tried.code() {
+            Some(0) => true,
+            Some(75) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) fn hierlock(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hierlock"));
+    command.args(arguments).env_remove("HIERLOCK_URL").env_remove("HIERLOCK_TARGETS");
+    command
+}
+
+pub(crate) fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A `hierlock run` whose command has begun.
+pub(crate) struct Holder {
+    pub(crate) process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// The first line of the command: its process number.
+    pub(crate) command: i32,
+}
+
+impl Holder {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let input = process.stdin.take();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let command = line.trim().parse().unwrap_or_else(|_| panic!("it did not begin: {line:?}"));
+        Self { process, input, output, command }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.process.id() as i32
+    }
+
+    pub(crate) fn tell(&mut self, text: &str) {
+        let input = self.input.as_mut().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// Lets the command end by itself; the exit code, and what hierlock said.
+    pub(crate) fn finish(mut self) -> (Option<i32>, String) {
+        self.input = None;
+        self.wait()
+    }
+
+    pub(crate) fn wait(&mut self) -> (Option<i32>, String) {
+        let code = self.process.wait().unwrap().code();
+        let mut said = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (code, said)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
