@@ -17,7 +17,7 @@ fn main() {
         for entrant in ENTRANTS {
             if let Some(weight) = entrant.weigh(load.shape, paths) {
                 let (name, per_hold, left) = (entrant.name, weight.per_hold, weight.left);
-                println!("  {name:<12}{per_hold:>8.0} B a hold{left:>14} B left");
+                println!("  {name:<18}{per_hold:>8.0} B a hold{left:>14} B left");
             }
         }
     }

@@ -2,9 +2,9 @@
 //! timed and weighed in one run. `README.md` says how to run it and how to read it.
 //!
 //! ```text
-//!   contenders/   who: hierlock, RwLocks in a map, lockable          ─┐
-//!   work.rs       what is timed: the lines of the table               ├─► entrants.rs ─► bin/ratios.rs
-//!   bytes.rs      what is weighed, with the counts of allocator.rs   ─┘                  benches/*.rs
+//!   contenders/  who: hierlock, RwLocks in a map, lockable       ─┐
+//!   work.rs      what is timed: the lines of the table            ├─ entrants.rs ─► bin/ratios.rs
+//!   bytes.rs     what is weighed, with the count of allocator.rs ─┘                 benches/
 //! ```
 
 pub mod allocator;

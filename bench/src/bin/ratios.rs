@@ -7,7 +7,7 @@ use hierlock_bench::allocator::Counting;
 use hierlock_bench::bytes::LOADS;
 use hierlock_bench::entrants::ENTRANTS;
 use hierlock_bench::work::{LINES, Line};
-use std::io::{Write, stderr};
+use std::io::{IsTerminal, Write, stderr};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -60,7 +60,7 @@ fn header() -> Vec<String> {
     let [ours, others @ ..] = ENTRANTS.map(|entrant| entrant.name);
     let mut cells = vec!["line".to_owned(), ours.to_owned()];
     cells.extend(others.map(str::to_owned));
-    cells.extend(others.map(|other| format!("× {other}")));
+    cells.extend(others.map(|other| format!("vs {other}")));
     cells
 }
 
@@ -106,7 +106,10 @@ fn print(table: &[Vec<String>]) {
     println!("\nRatios above 1: hierlock is faster, or smaller.");
 }
 
-/// What is being measured now, where it does not get into the table. Nothing depends on it.
+/// What is being measured now, for someone who watches. Nothing depends on it.
 fn progress(what: &str) {
-    let _ = write!(stderr(), "\r\x1b[K{what}");
+    let mut watched = stderr();
+    if watched.is_terminal() {
+        let _ = write!(watched, "\r\x1b[K{what}");
+    }
 }

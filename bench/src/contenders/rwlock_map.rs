@@ -74,7 +74,7 @@ impl<Guard> Drop for Node<'_, Guard> {
 }
 
 impl Contender for RwLockMap {
-    const NAME: &'static str = "RwLock map";
+    const NAME: &'static str = "tokio RwLock map";
     const SHARES_ANCESTORS: bool = true;
     type One<'a> = One<'a>;
     type Many<'a> = Many<'a>;

@@ -122,6 +122,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_wide_vectors_of_the_contract_hold() {
+        for (path, key, byte) in [
+            ("u1", -4_262_450_565_589_374_431_i64, 349_235_452_838_013_485_u64),
+            ("u1/a1", 4_562_596_474_172_320_356_i64, 2_256_753_464_958_626_407_u64),
+            ("u1/a1/r1", -8_970_242_809_497_199_454_i64, 2_558_972_236_571_270_314_u64),
+            ("u1/a1/r2", -8_971_120_219_776_322_607_i64, 2_558_094_826_292_147_161_u64),
+            ("ユーザー", -138_321_284_301_537_043_i64, 1_014_600_220_305_309_922_u64),
+        ] {
+            let target: Target = path.parse().unwrap();
+            assert_eq!((target.key_hash() as i64, target.file_offset()), (key, byte), "{path}");
+        }
+    }
+
     /// The reference vectors published with FNV.
     #[test]
     fn fnv_is_fnv() {

@@ -56,3 +56,12 @@ pub use plan::{Claim, Plan, Slots, Step};
 pub use request::Request;
 pub use snapshot::{Holder, Wait};
 pub use target::Target;
+
+/// The examples of the README files compile and run.
+#[cfg(doctest)]
+mod readme {
+    #[doc = include_str!("../../../README.md")]
+    struct English;
+    #[doc = include_str!("../../../README.ja.md")]
+    struct Japanese;
+}

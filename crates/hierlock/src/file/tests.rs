@@ -1,4 +1,5 @@
 //! What is special to files: threads that end, files that move, places that refuse.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::{Error, Hierlock, Mode, Target};
 use std::path::{Path, PathBuf};
