@@ -5,3 +5,4 @@
 mod plan;
 mod run;
 mod support;
+mod terminal;

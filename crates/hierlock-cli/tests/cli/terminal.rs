@@ -1,0 +1,82 @@
+//! At a terminal: the command has it, Ctrl-Z stops both, and `fg` goes on with both.
+
+use crate::support::{Place, until};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// An interactive shell at a terminal of its own, made by script(1).
+struct Shell {
+    process: std::process::Child,
+    screen: Arc<Mutex<String>>,
+}
+
+impl Shell {
+    fn start() -> Self {
+        let mut process = Command::new("script")
+            .args(["-qfec", "bash --norc --noprofile -i", "/dev/null"])
+            .env("TERM", "dumb")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let screen = Arc::new(Mutex::new(String::new()));
+        let (shown, mut output) = (screen.clone(), process.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        let mut shell = Self { process, screen };
+        // Written so that the echo of it is not yet the prompt.
+        shell.type_in("PS1='re''ady> '\n");
+        shell.until_shows("ready> ");
+        shell
+    }
+
+    fn until_shows(&self, text: &str) {
+        until(text, || self.screen.lock().unwrap().contains(text));
+    }
+
+    /// Types, on a clean screen.
+    fn type_in(&mut self, text: &str) {
+        self.screen.lock().unwrap().clear();
+        self.process.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn the_command_has_the_terminal_and_stops_and_continues_with_us() {
+    let place = Place::new();
+    let hold = format!(
+        "{} run --url file:{} u1 -- sh -c 'echo be''gun; exec cat'\n",
+        env!("CARGO_BIN_EXE_hierlock"),
+        place.lock_file().display()
+    );
+    let mut shell = Shell::start();
+    shell.type_in(&hold);
+    shell.until_shows("begun");
+    // Typed once by us (the echo), once by cat: it may read from the terminal.
+    shell.type_in("one\n");
+    shell.until_shows("one\r\none");
+    shell.type_in("\x1a");
+    shell.until_shows("Stopped");
+    assert!(!place.is_free("u1"), "a stopped command keeps its lock");
+    shell.type_in("fg\n");
+    shell.until_shows("cat");
+    shell.type_in("two\n");
+    shell.until_shows("two\r\ntwo");
+    shell.type_in("\x03");
+    shell.until_shows("ready> ");
+    shell.type_in("echo code=$?\n");
+    shell.until_shows("code=130");
+    assert!(place.is_free("u1"));
+}
