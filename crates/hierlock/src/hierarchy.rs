@@ -63,7 +63,9 @@ impl Hierarchy {
     /// # Errors
     /// An ID that is empty or too long, no ID at all, or more IDs than the tree has levels.
     pub fn target<I: AsRef<str>>(&self, ids: impl IntoIterator<Item = I>) -> Result<Target> {
-        self.check(Target::path(ids)?)
+        let target = Target::path(ids)?;
+        self.check(&target)?;
+        Ok(target)
     }
 
     /// A node of this tree, from its path text (`acme/search`).
@@ -71,15 +73,17 @@ impl Hierarchy {
     /// # Errors
     /// As [`target`](Self::target), and an escape that is neither `%2F` nor `%25`.
     pub fn parse(&self, path: &str) -> Result<Target> {
-        self.check(path.parse()?)
+        let target = path.parse()?;
+        self.check(&target)?;
+        Ok(target)
     }
 
-    /// Hands the target back if it fits into this tree.
-    pub(crate) fn check(&self, target: Target) -> Result<Target> {
+    /// Does the target fit into this tree?
+    pub(crate) fn check(&self, target: &Target) -> Result<()> {
         if target.level() < self.len() {
-            return Ok(target);
+            return Ok(());
         }
-        Err(TargetError::TooDeep { target, levels: self.clone() }.into())
+        Err(TargetError::TooDeep { target: target.clone(), levels: self.clone() }.into())
     }
 }
 

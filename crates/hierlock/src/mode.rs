@@ -143,6 +143,43 @@ impl fmt::Display for SlotMode {
     }
 }
 
+/// A set of slot modes, in one byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ModeBits(u8);
+
+impl ModeBits {
+    pub(crate) const fn with(self, mode: SlotMode) -> Self {
+        Self(self.0 | 1 << mode as u8)
+    }
+
+    pub(crate) const fn without(self, mode: SlotMode) -> Self {
+        Self(self.0 & !(1 << mode as u8))
+    }
+
+    /// Can `mode` be held beside all of them?
+    pub(crate) const fn all_compatible_with(self, mode: SlotMode) -> bool {
+        self.0 & Self::conflicting_with(mode).0 == 0
+    }
+
+    const fn conflicting_with(mode: SlotMode) -> Self {
+        /// [`COMPATIBLE`], by column, the other way round.
+        const CONFLICTS: [ModeBits; SlotMode::COUNT] = {
+            let mut conflicts = [ModeBits(0); SlotMode::COUNT];
+            let mut pair = 0;
+            while pair < SlotMode::COUNT * SlotMode::COUNT {
+                let (wanted, held) =
+                    (pair / SlotMode::COUNT, SlotMode::ALL[pair % SlotMode::COUNT]);
+                if !COMPATIBLE[held as usize][wanted] {
+                    conflicts[wanted] = conflicts[wanted].with(held);
+                }
+                pair += 1;
+            }
+            conflicts
+        };
+        CONFLICTS[mode as usize]
+    }
+}
+
 /// The modes a backend really has. What it lacks is rounded **up**, never down (rule 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -156,6 +193,15 @@ pub enum ModeSet {
 }
 
 impl ModeSet {
+    /// The mode in which a node is taken on behalf of a target at or below it. **The rule of
+    /// ancestors and targets.**
+    pub(crate) const fn on_the_way(self, asked: Mode, is_target: bool, is_leaf: bool) -> SlotMode {
+        match is_target {
+            true => self.target(asked, is_leaf),
+            false => self.ancestor(asked),
+        }
+    }
+
     /// The mode in which the ancestors of a target are taken.
     pub const fn ancestor(self, asked: Mode) -> SlotMode {
         match (self, asked) {
@@ -252,6 +298,21 @@ mod tests {
                     let taken = set.target(above, false).is_compatible_with(set.ancestor(below));
                     assert!(as_asked || !taken, "{set:?}: {above} over {below} is too weak");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_of_modes_says_what_the_table_says() {
+        for held in SlotMode::ALL {
+            for also in SlotMode::ALL {
+                let set = ModeBits::default().with(held).with(also);
+                for wanted in SlotMode::ALL {
+                    let expected =
+                        held.is_compatible_with(wanted) && also.is_compatible_with(wanted);
+                    assert_eq!(set.all_compatible_with(wanted), expected, "{held} {also} {wanted}");
+                }
+                assert_eq!(set.without(held).without(also), ModeBits::default());
             }
         }
     }

@@ -59,11 +59,13 @@ pub struct Step {
     pub mode: SlotMode,
 }
 
-/// One slot of a plan, as a backend walks it: the node is the ancestor of a claim's target.
+/// One slot of a plan, as a backend walks it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanStep {
     pub(crate) slot: u64,
+    /// The claim whose target the node is an ancestor of, and where the node ends within it.
     pub(crate) claim: u32,
+    pub(crate) end: u16,
     pub(crate) level: u8,
     pub(crate) mode: SlotMode,
 }
@@ -97,12 +99,12 @@ impl Plan {
         slots: Slots,
         modes: ModeSet,
     ) -> Result<Self> {
-        let mut claims: SmallVec<[Claim; 1]> = claims
-            .into_iter()
-            .map(|claim| Ok(Claim { target: hierarchy.check(claim.target)?, mode: claim.mode }))
-            .collect::<Result<_>>()?;
+        let mut claims: SmallVec<[Claim; 1]> = claims.into_iter().collect();
         if claims.is_empty() {
             return Err(TargetError::NoTarget.into());
+        }
+        for claim in &claims {
+            hierarchy.check(&claim.target)?;
         }
         if claims.len() > 1 {
             // Of one target twice, the stronger mode comes first and the other is dropped.
@@ -114,7 +116,7 @@ impl Plan {
         let mut steps = steps_by_path(hierarchy, &claims, modes);
         if slots != Slots::Paths {
             for step in &mut steps {
-                let node = claims[step.claim as usize].target.ancestor(step.level.into());
+                let node = claims[step.claim as usize].target.cut(step.end.into());
                 step.slot = slots.number(&node);
             }
             merge_by_slot(&mut steps);
@@ -147,35 +149,41 @@ impl Plan {
 
     /// The node a step stands for.
     pub(crate) fn node(&self, step: &PlanStep) -> Target {
-        self.claims[step.claim as usize].target.ancestor(step.level.into())
+        self.claims[step.claim as usize].target.cut(step.end.into())
     }
 }
 
-/// **Ancestors as the mode set protects a claim, the target as asked.** Claims are sorted by path,
-/// so at each level equal nodes are neighbours and the steps come out ordered by (level, path).
+/// The nodes from the roots to the targets, each once, ordered by (level, path). Claims are sorted by
+/// path, so an ancestor that a claim has in common with an earlier one, it has with the one before.
 fn steps_by_path(
     hierarchy: &Hierarchy,
     claims: &[Claim],
     modes: ModeSet,
 ) -> SmallVec<[PlanStep; 3]> {
     let mut steps: SmallVec<[PlanStep; 3]> = SmallVec::new();
-    for level in 0..hierarchy.len() {
-        let start = steps.len();
-        for (claim, Claim { target, mode }) in claims.iter().enumerate() {
-            let mode = match target.level() {
-                own if own < level => continue,
-                own if own == level => modes.target(*mode, hierarchy.is_leaf(level)),
-                _ => modes.ancestor(*mode),
-            };
-            if let Some(last) = steps[start..].last_mut()
-                && claims[last.claim as usize].target.prefix(level) == target.prefix(level)
-            {
-                last.mode = last.mode.join(mode);
-                continue;
+    // At each level, the step of the last claim that went there.
+    let mut last = [0; Hierarchy::MAX_LEVELS];
+    let mut before: &[u8] = &[];
+    for (claim, Claim { target, mode }) in claims.iter().enumerate() {
+        let bytes = target.bytes();
+        for (level, end) in target.ends().enumerate() {
+            let mode = modes.on_the_way(*mode, end == bytes.len(), hierarchy.is_leaf(level));
+            if before.starts_with(&bytes[..end]) {
+                let step: &mut PlanStep = &mut steps[last[level]];
+                step.mode = step.mode.join(mode);
+            } else {
+                last[level] = steps.len();
+                // 8 IDs of 255 bytes behind their lengths are 2048; and 2³² claims do not fit into
+                // memory.
+                let (claim, end, level) = (claim as u32, end as u16, level as u8);
+                steps.push(PlanStep { slot: 0, claim, end, level, mode });
             }
-            // Levels are at most 8; a plan of 2³² claims does not fit into memory.
-            steps.push(PlanStep { slot: 0, claim: claim as u32, level: level as u8, mode });
         }
+        before = bytes;
+    }
+    if claims.len() > 1 {
+        // Stable: within a level the order of the paths stays.
+        steps.sort_by_key(|step| step.level);
     }
     steps
 }

@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result, TargetError};
 use crate::hierarchy::Hierarchy;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use std::sync::Arc;
 /// assert!(Target::user("").is_err());
 /// # Ok::<(), hierlock::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Every ID from the root, each behind its length in bytes written as one `char`. So a prefix
-    /// of the text is an ancestor, equal texts are equal nodes, and one allocation holds it all.
-    text: Arc<str>,
+    /// Every ID from the root, each behind its length in bytes. So a prefix that ends with an ID is
+    /// an ancestor, equal bytes are equal nodes, and one allocation holds it all.
+    bytes: Arc<[u8]>,
 }
 
 impl Target {
@@ -62,35 +62,40 @@ impl Target {
     /// # Errors
     /// As [`user`](Self::user); also no ID at all, or too many.
     pub fn path<I: AsRef<str>>(ids: impl IntoIterator<Item = I>) -> Result<Self> {
-        let mut text = String::new();
+        // Built on the stack, so that a target costs one allocation.
+        let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         let mut level = 0;
         for id in ids {
             let id = id.as_ref();
             if level == Hierarchy::MAX_LEVELS {
                 return Err(TargetError::TooManyIds.into());
             }
-            let length = u8::try_from(id.len()).ok().filter(|length| *length > 0);
-            let Some(length) = length else {
-                return Err(TargetError::Id { level, bytes: id.len() }.into());
-            };
-            text.push(char::from(length));
-            text.push_str(id);
+            match u8::try_from(id.len()) {
+                Ok(length @ 1..) => bytes.push(length),
+                _ => return Err(TargetError::Id { level, bytes: id.len() }.into()),
+            }
+            bytes.extend_from_slice(id.as_bytes());
             level += 1;
         }
         if level == 0 {
             return Err(TargetError::NoId.into());
         }
-        Ok(Self { text: text.into() })
+        Ok(Self { bytes: bytes.as_slice().into() })
     }
 
     /// Its depth: 0 at the root.
     pub fn level(&self) -> usize {
-        self.ids().count() - 1
+        self.ends().count() - 1
     }
 
     /// The IDs from the root to this node.
-    pub fn ids(&self) -> impl Iterator<Item = &str> + Clone {
-        Ids { rest: &self.text }
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        let mut start = 0;
+        self.ends().map(move |end| {
+            let id = &self.bytes[start + 1..end];
+            start = end;
+            std::str::from_utf8(id).expect("an ID is made from text")
+        })
     }
 
     /// The node above, unless this is a root.
@@ -100,7 +105,8 @@ impl Target {
 
     /// The ancestor at a level; the node itself at its own level or below.
     pub fn ancestor(&self, level: usize) -> Target {
-        self.cut(self.prefix(level).len())
+        let own = self.bytes.len();
+        self.cut(self.ends().nth(level).unwrap_or(own))
     }
 
     /// Is this node the other one, or above it?
@@ -113,50 +119,34 @@ impl Target {
     /// # Ok::<(), hierlock::Error>(())
     /// ```
     pub fn contains(&self, other: &Target) -> bool {
-        other.text.starts_with(&*self.text)
+        other.bytes.starts_with(&self.bytes)
     }
 
     /// The IDs behind their lengths; see the field.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
-    /// The ancestor whose text ends at `end`.
+    /// Where the bytes of each ancestor end, the root's first, its own last.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = usize> {
+        let mut end = 0;
+        std::iter::from_fn(move || {
+            end += 1 + usize::from(*self.bytes.get(end)?);
+            Some(end)
+        })
+    }
+
+    /// The ancestor whose bytes end there.
     pub(crate) fn cut(&self, end: usize) -> Target {
-        match &self.text[..end] {
-            whole if whole.len() == self.text.len() => self.clone(),
-            part => Target { text: part.into() },
+        match &self.bytes[..end] {
+            whole if whole.len() == self.bytes.len() => self.clone(),
+            part => Target { bytes: part.into() },
         }
     }
 
     /// Orders so that the nodes below one node are neighbours, at every level.
     pub(crate) fn path_cmp(&self, other: &Target) -> Ordering {
-        self.text.cmp(&other.text)
-    }
-
-    /// The text of the ancestor at a level: equal for two targets just when that ancestor is.
-    pub(crate) fn prefix(&self, level: usize) -> &str {
-        let mut ids = Ids { rest: &self.text };
-        ids.nth(level);
-        &self.text[..self.text.len() - ids.rest.len()]
-    }
-}
-
-/// Walks the length-prefixed text of a target.
-#[derive(Clone)]
-struct Ids<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Iterator for Ids<'a> {
-    type Item = &'a str;
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a str> {
-        let length = self.rest.chars().next()?;
-        let (id, rest) = self.rest[length.len_utf8()..].split_at(length as usize);
-        self.rest = rest;
-        Some(id)
+        self.bytes.cmp(&other.bytes)
     }
 }
 
@@ -173,15 +163,9 @@ impl PartialOrd for Target {
     }
 }
 
-impl Hash for Target {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
-    }
-}
-
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut path = String::with_capacity(self.text.len());
+        let mut path = String::with_capacity(self.bytes.len());
         for (level, id) in self.ids().enumerate() {
             if level > 0 {
                 path.push('/');
@@ -259,10 +243,10 @@ mod tests {
         }
 
         #[test]
-        fn prefixes_are_the_ancestors(ids in ids(), other in ids()) {
+        fn prefixes_are_ancestors(ids in ids(), other in ids()) {
             let (target, other) = (Target::path(&ids).unwrap(), Target::path(&other).unwrap());
             for level in 0..ids.len() {
-                prop_assert_eq!(target.prefix(level), &*Target::path(&ids[..=level]).unwrap().text);
+                prop_assert_eq!(&target.ancestor(level), &Target::path(&ids[..=level]).unwrap());
                 prop_assert!(target.ancestor(level).contains(&target));
             }
             prop_assert_eq!(target.contains(&other), other.ids().take(ids.len()).eq(target.ids()));

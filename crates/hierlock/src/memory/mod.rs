@@ -8,32 +8,36 @@
 //!   ┌─ Manager ────────────────────────────────────────────────────┐
 //!   │  shard = hash of the root: one lock covers the whole path    │
 //!   │  ┌─ Table ─────────────────────────────┐  ┌─ Table ─┐        │
-//!   │  │ nodes:  path → Node (counts, queue) │  │   …     │  × 64  │
-//!   │  │ holds:  owner → what it has         │  └─────────┘        │
-//!   │  │ waiting: owner → where              │                     │
+//!   │  │ nodes:   path → Node (counts, queue)│  │   …     │  × 64  │
+//!   │  │ holds:   owner → what it has        │  └─────────┘        │
+//!   │  │ waiting: owners                     │                     │
 //!   │  └─────────────────────────────────────┘                     │
 //!   └──────────────────────────────────────────────────────────────┘
 //!          │ all free: done, one lock taken once
 //!          ▼ not free
-//!      Waiting ── Signal ◄── set by whoever gives the node back
+//!      Waiting ── Pending ◄── granted by whoever gives the node back
 //! ```
 //!
 //! One acquire: the plan's nodes are taken in order under the lock of their shards. At the first one
 //! that is not free the owner enters that node's queue, keeping what it has; whoever gives the node
 //! back grants it to the queue ([`node`] has the rules) and wakes the owner, which goes on. Since all
 //! acquires take nodes in one order, only an *extension* can close a circle: while one waits, each
-//! new wait is followed through the wait-for graph ([`graph`]), and a circle is broken by failing
-//! the youngest extension in it.
+//! new wait is followed through the wait-for graph ([`graph`]), and a circle is broken by failing the
+//! youngest extension in it ([`circles`]).
 
+mod circles;
 mod graph;
 mod manager;
+mod moves;
 mod node;
-mod signal;
+mod pending;
 mod table;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
-pub(crate) use manager::{Blocked, Manager, MemoryHold, Obstacle, Waiting};
+pub(crate) use manager::{Blocked, Manager, MemoryHold, Obstacle};
+pub(crate) use waiting::Waiting;
 
 use crate::backend::{Backend, Demand, Hold, Patience};
 use crate::error::{Result, UrlError};
@@ -124,7 +128,11 @@ impl Hold for MemoryHold {
         match MemoryHold::extend(self, plan, demand.patience.waits()) {
             Ok(()) => Ok(()),
             Err(Blocked::On(obstacle)) => Err(obstacle.would_block()),
-            Err(Blocked::Waits(mut waiting)) => waiting.within(demand.patience).await,
+            Err(Blocked::Waits(mut waiting)) => {
+                waiting.within(demand.patience).await?;
+                self.absorb(waiting);
+                Ok(())
+            }
         }
     }
 

@@ -9,7 +9,7 @@
 //! 4. Whenever a holder leaves or weakens, or a waiter leaves, every conversion that can be is
 //!    granted; then, if none is left waiting, newcomers from the front until one cannot be.
 
-use crate::mode::SlotMode;
+use crate::mode::{ModeBits, SlotMode};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -30,22 +30,28 @@ pub(super) struct Waiter<T> {
 
 /// How many owners hold a node, by mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Granted([u32; SlotMode::COUNT]);
+struct Granted {
+    counts: [u32; SlotMode::COUNT],
+    /// The modes whose count is not zero.
+    modes: ModeBits,
+}
 
 impl Granted {
     fn add(&mut self, mode: SlotMode) {
-        self.0[mode as usize] += 1;
+        self.counts[mode as usize] += 1;
+        self.modes = self.modes.with(mode);
     }
 
     fn remove(&mut self, mode: SlotMode) {
-        debug_assert!(self.0[mode as usize] > 0, "{mode} is not held");
-        self.0[mode as usize] -= 1;
+        debug_assert!(self.counts[mode as usize] > 0, "{mode} is not held");
+        self.counts[mode as usize] -= 1;
+        if self.counts[mode as usize] == 0 {
+            self.modes = self.modes.without(mode);
+        }
     }
 
     fn allows(&self, wanted: SlotMode) -> bool {
-        SlotMode::ALL
-            .into_iter()
-            .all(|held| self.0[held as usize] == 0 || held.is_compatible_with(wanted))
+        self.modes.all_compatible_with(wanted)
     }
 
     /// As seen by an owner that itself holds the node in `own`.
@@ -58,7 +64,7 @@ impl Granted {
     }
 
     fn is_empty(&self) -> bool {
-        self.0 == [0; SlotMode::COUNT]
+        self.modes == ModeBits::default()
     }
 }
 
@@ -183,7 +189,7 @@ impl<T> Node<T> {
             return;
         }
         for mode in SlotMode::ALL {
-            let own = (self.granted.0[mode as usize] > 0).then_some(mode);
+            let own = (self.granted.counts[mode as usize] > 0).then_some(mode);
             assert!(
                 own.is_none() || self.granted.allows_beside(own, mode),
                 "{mode} is held beside a mode it conflicts with: {:?}",

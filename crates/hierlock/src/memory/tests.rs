@@ -197,20 +197,24 @@ mod model {
         });
     }
 
-    /// An extension that waits before an ordered acquire closes the circle: the acquire is never
-    /// the victim.
+    /// The acquire has u1 and waits for u2; the extension has u3 and waits for u1; then u2 is given
+    /// back, and the acquire closes the circle by going on to u3. It must notice, and must not be the
+    /// victim.
     #[test]
-    fn an_ordered_acquire_is_never_the_victim() {
+    fn an_acquire_that_closes_a_circle_is_not_the_victim() {
         explore(|| {
             let manager = manager();
-            let mut hold = block_on(take(&manager, &["u2"], Mode::Exclusive));
+            let between = block_on(take(&manager, &["u2"], Mode::Exclusive));
+            let mut hold = block_on(take(&manager, &["u3"], Mode::Exclusive));
             let extends = {
                 let manager = manager.clone();
                 thread::spawn(move || {
                     block_on(async {
                         let plan = manager.plan(claims(&["u1"], Mode::Exclusive)).unwrap();
-                        if let Err(Blocked::Waits(mut waiting)) = hold.extend(plan, true) {
-                            let _ = waiting.finish().await;
+                        if let Err(Blocked::Waits(mut waiting)) = hold.extend(plan, true)
+                            && waiting.finish().await.is_ok()
+                        {
+                            hold.absorb(waiting);
                         }
                     });
                 })
@@ -219,10 +223,12 @@ mod model {
                 let manager = manager.clone();
                 thread::spawn(move || {
                     block_on(async {
-                        drop(take(&manager, &["u1", "u2"], Mode::Exclusive).await);
+                        drop(take(&manager, &["u1", "u2", "u3"], Mode::Exclusive).await);
                     });
                 })
             };
+            thread::yield_now();
+            drop(between);
             extends.join().unwrap();
             ordered.join().unwrap();
             assert!(manager.is_empty());
