@@ -156,6 +156,10 @@ impl ModeBits {
         Self(self.0 & !(1 << mode as u8))
     }
 
+    pub(crate) const fn has(self, mode: SlotMode) -> bool {
+        self.0 & 1 << mode as u8 != 0
+    }
+
     /// Can `mode` be held beside all of them?
     pub(crate) const fn all_compatible_with(self, mode: SlotMode) -> bool {
         self.0 & Self::conflicting_with(mode).0 == 0

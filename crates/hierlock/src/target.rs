@@ -144,6 +144,11 @@ impl Target {
         }
     }
 
+    /// Have the two the same ancestor there?
+    pub(crate) fn agrees(&self, other: &Target, end: usize) -> bool {
+        Arc::ptr_eq(&self.bytes, &other.bytes) || self.bytes[..end] == other.bytes[..end]
+    }
+
     /// Orders so that the nodes below one node are neighbours, at every level.
     pub(crate) fn path_cmp(&self, other: &Target) -> Ordering {
         self.bytes.cmp(&other.bytes)

@@ -1,10 +1,10 @@
 //! Who waits for whom, read off the tables while all shards are locked; and how circles are broken.
 
 use super::graph::WaitGraph;
-use super::manager::{ALL_SHARDS, Locked, Manager, wake};
+use super::manager::{ALL_SHARDS, Locked, Manager, modes_of, wake};
 use super::node::{Owner, Waiter};
-use super::pending::{Pending, State};
 use super::table::{Hold, Wakers};
+use super::ticket::{Kind, Ticket};
 use crate::mode::SlotMode;
 use crate::snapshot::Wait;
 use crate::sync::Ordering;
@@ -20,25 +20,22 @@ pub(super) fn break_those_through(manager: &Manager, owner: Owner) {
         return;
     }
     let mut locked = manager.lock(ALL_SHARDS);
-    let mut graph = wait_graph(manager, &locked, Only::Waiters);
+    let mut graph = wait_graph(&locked, Only::Waiters);
     let mut wakers = Wakers::new();
     while let Some(circle) = graph.cycle_through(owner) {
-        let youngest_extension = circle
+        let victim = circle
             .into_iter()
-            .filter_map(|owner| {
-                let place = locked.place(owner).filter(|place| !place.pending.ordered)?;
-                Some((place.waiter.since, owner, place.pending.clone()))
-            })
-            .max_by_key(|(since, owner, _)| (*since, *owner));
-        let Some((_, victim, pending)) = youngest_extension else {
+            .filter_map(|owner| locked.waiting_ticket(owner).cloned())
+            .filter(|ticket| ticket.kind == Kind::Extend)
+            .max_by_key(|ticket| (ticket.since, ticket.owner));
+        let Some(victim) = victim else {
             debug_assert!(false, "ordered acquires wait in a circle");
             break;
         };
-        graph.remove(victim);
-        if let Some(step) = pending.waits_at() {
-            let table = locked.table(step.shard());
-            table.leave_queue(victim, step, &pending.moves.claims, &mut wakers);
-            wakers.extend(pending.choose());
+        graph.remove(victim.owner);
+        if let Some(step) = victim.waits_at() {
+            locked.table(step.shard()).leave_queue(step, &victim, &mut wakers);
+            wakers.extend(victim.choose());
         }
     }
     drop(locked);
@@ -46,20 +43,15 @@ pub(super) fn break_those_through(manager: &Manager, owner: Owner) {
 }
 
 /// What everyone who waits is waiting for.
-pub(super) fn waits(manager: &Manager, locked: &Locked<'_>, now: Instant) -> HashMap<Owner, Wait> {
-    let graph = wait_graph(manager, locked, Only::Everyone);
+pub(super) fn waits(locked: &Locked<'_>, now: Instant) -> HashMap<Owner, Wait> {
+    let graph = wait_graph(locked, Only::Everyone);
     let wait = |owner: Owner| {
         let place = locked.place(owner)?;
         let mut blocked_by: Vec<u64> = graph.blockers(owner).iter().map(|other| other.0).collect();
         blocked_by.sort_unstable();
         blocked_by.dedup();
-        let wait = Wait {
-            target: place.node(),
-            mode: place.waiter.mode,
-            waited: now.saturating_duration_since(place.waiter.since),
-            blocked_by,
-        };
-        Some((owner, wait))
+        let waited = now.saturating_duration_since(place.waiter.tell.since);
+        Some((owner, Wait { target: place.node, mode: place.waiter.mode, waited, blocked_by }))
     };
     locked.waiters().filter_map(wait).collect()
 }
@@ -73,15 +65,14 @@ enum Only {
 
 /// An owner waits for those who hold its node in a mode that conflicts; a newcomer also waits for
 /// everyone ahead of it in the queue.
-fn wait_graph(manager: &Manager, locked: &Locked<'_>, only: Only) -> WaitGraph {
-    let places: Vec<(Owner, Place<'_>)> =
-        locked.waiters().filter_map(|owner| Some((owner, locked.place(owner)?))).collect();
-    let mut holders: HashMap<Target, Vec<(Owner, SlotMode)>> =
-        places.iter().map(|(_, place)| (place.node(), Vec::new())).collect();
+fn wait_graph(locked: &Locked<'_>, only: Only) -> WaitGraph {
+    let places: Vec<Place<'_>> = locked.waiters().filter_map(|owner| locked.place(owner)).collect();
+    let mut holders: HashMap<&Target, Vec<(Owner, SlotMode)>> =
+        places.iter().map(|place| (&place.node, Vec::new())).collect();
     let mut note = |hold: &Hold| {
-        for (node, mode) in manager.modes_of(hold) {
+        for (node, mode) in modes_of(hold) {
             if let Some(holders) = holders.get_mut(&node) {
-                holders.push((hold.owner, mode));
+                holders.push((hold.ticket.owner, mode));
             }
         }
     };
@@ -92,14 +83,14 @@ fn wait_graph(manager: &Manager, locked: &Locked<'_>, only: Only) -> WaitGraph {
         }
     }
     let mut graph = WaitGraph::default();
-    for (owner, place) in places {
-        for (holder, mode) in &holders[&place.node()] {
-            if *holder != owner && !mode.is_compatible_with(place.waiter.mode) {
-                graph.add(owner, *holder);
+    for Place { node, waiter, ahead } in &places {
+        for (holder, mode) in &holders[node] {
+            if *holder != waiter.owner && !mode.is_compatible_with(waiter.mode) {
+                graph.add(waiter.owner, *holder);
             }
         }
-        if place.waiter.held.is_none() {
-            place.ahead.iter().for_each(|other| graph.add(owner, *other));
+        if waiter.held.is_none() {
+            ahead.iter().for_each(|other| graph.add(waiter.owner, *other));
         }
     }
     graph
@@ -107,17 +98,10 @@ fn wait_graph(manager: &Manager, locked: &Locked<'_>, only: Only) -> WaitGraph {
 
 /// Where someone waits.
 struct Place<'a> {
-    pending: &'a Arc<Pending>,
-    waiter: &'a Waiter<Arc<Pending>>,
+    node: Target,
+    waiter: &'a Waiter<Arc<Ticket>>,
     /// Those before it in the queue.
     ahead: Vec<Owner>,
-}
-
-impl Place<'_> {
-    fn node(&self) -> Target {
-        let moves = &self.pending.moves;
-        moves.list[self.pending.taken()].node(&moves.claims)
-    }
 }
 
 /// What can be asked while all shards are locked.
@@ -130,14 +114,17 @@ impl Locked<'_> {
         self.tables[owner.home()].hold(owner)
     }
 
+    fn waiting_ticket(&self, owner: Owner) -> Option<&Arc<Ticket>> {
+        self.hold_of(owner)?.tickets().find(|ticket| ticket.waits_at().is_some())
+    }
+
     fn place(&self, owner: Owner) -> Option<Place<'_>> {
-        let pending = self.hold_of(owner)?.pending.as_ref()?;
-        debug_assert_eq!(pending.state(), State::Waiting, "whoever is listed waits");
-        let step = pending.waits_at()?;
+        let ticket = self.waiting_ticket(owner)?;
+        let step = ticket.waits_at()?;
         let mut ahead = Vec::new();
-        for waiter in self.tables[step.shard()].queue(step, &pending.moves) {
+        for waiter in self.tables[step.shard()].queue(step, &ticket.moves) {
             if waiter.owner == owner {
-                return Some(Place { pending, waiter, ahead });
+                return Some(Place { node: ticket.moves.node(step), waiter, ahead });
             }
             ahead.push(waiter.owner);
         }

@@ -1,14 +1,14 @@
 //! The concurrent shell around the tables: locks shards, takes and gives back.
 //!
-//! **Lock order**: shards ascending by number, then the progress of a [`Pending`]. Nothing is woken
+//! **Lock order**: shards ascending by number, then the waker of a [`Ticket`]. Nothing is woken
 //! and nothing awaited while a shard is locked.
 
 use super::circles;
-use super::moves::{Held, Moves};
+use super::moves::Moves;
 use super::node::Owner;
-use super::pending::Pending;
 use super::table::{Hold, SHARDS, Table, Wakers};
-use super::waiting::{Kind, Waiting};
+use super::ticket::{Kind, Ticket};
+use super::waiting::Waiting;
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::mode::{Mode, ModeSet, SlotMode};
@@ -20,6 +20,7 @@ use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 /// A set of shards, one bit each.
@@ -39,7 +40,11 @@ pub(crate) struct Manager {
 /// Two shards never share a cache line (or the pair of lines that is fetched together).
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<Table>);
+struct Shard {
+    table: Mutex<Table>,
+    /// How many owners were at home here.
+    owners: AtomicU64,
+}
 
 /// The shards of a set, locked.
 pub(super) struct Locked<'a> {
@@ -57,30 +62,32 @@ impl Locked<'_> {
         self.table(owner.home()).hold_mut(owner)
     }
 
-    /// Takes nodes in order until one is not free; how many are taken.
-    pub(super) fn advance(&mut self, moves: &Moves, mut taken: usize) -> usize {
-        while let Some(step) = moves.list.get(taken) {
-            if !self.table(step.shard()).try_take(step, &moves.claims) {
-                break;
-            }
+    /// Takes nodes in order until one is not free; `true` when all are taken.
+    pub(super) fn advance(&mut self, ticket: &Ticket) -> bool {
+        let moves = &ticket.moves;
+        let mut taken = ticket.taken();
+        while let Some(step) = moves.list.get(taken)
+            && self.table(step.shard()).try_take(step, moves)
+        {
             taken += 1;
         }
-        taken
+        ticket.set_taken(taken);
+        taken == moves.list.len()
     }
 
-    pub(super) fn give_back(&mut self, moves: &Moves, taken: usize, wakers: &mut Wakers) {
-        for step in moves.list[..taken].iter().rev() {
-            self.table(step.shard()).give_back(step, &moves.claims, wakers);
+    /// Gives back what a ticket has taken.
+    pub(super) fn give_back(&mut self, ticket: &Ticket, wakers: &mut Wakers) {
+        for step in ticket.moves.list[..ticket.taken()].iter().rev() {
+            self.table(step.shard()).give_back(step, &ticket.moves, wakers);
         }
     }
 
-    /// Ends what is pending: it leaves its queue and gives back what it had taken.
-    pub(super) fn abandon(&mut self, owner: Owner, pending: &Pending, wakers: &mut Wakers) {
-        let claims = &pending.moves.claims;
-        if let Some(step) = pending.waits_at() {
-            self.table(step.shard()).leave_queue(owner, step, claims, wakers);
+    /// Ends a ticket: it leaves the queue it stands in, and gives back what it had taken.
+    pub(super) fn abandon(&mut self, ticket: &Ticket, wakers: &mut Wakers) {
+        if let Some(step) = ticket.waits_at() {
+            self.table(step.shard()).leave_queue(step, ticket, wakers);
         }
-        self.give_back(&pending.moves, pending.taken(), wakers);
+        self.give_back(ticket, wakers);
     }
 }
 
@@ -103,17 +110,11 @@ impl Manager {
         Moves::new(plan, &self.hasher)
     }
 
-    /// The nodes of a single claim that was planned before.
-    pub(super) fn moves_again(&self, claim: Claim) -> Moves {
-        // It fitted into the tree when it was taken.
-        self.plan([claim]).map(|plan| self.moves(plan)).unwrap_or_default()
-    }
-
     pub(super) fn lock(&self, set: ShardSet) -> Locked<'_> {
         let mut tables = SmallVec::new();
         let mut left = set;
         while left != 0 {
-            tables.push(lock(&self.shards[left.trailing_zeros() as usize].0));
+            tables.push(lock(&self.shards[left.trailing_zeros() as usize].table));
             left &= left - 1;
         }
         Locked { set, tables }
@@ -129,58 +130,43 @@ impl Manager {
         let moves = self.moves(plan);
         let shards = moves.shards();
         let home = shards.trailing_zeros() as usize;
-        let since = Instant::now();
+        let owner = self.new_owner(home);
+        let ticket = Arc::new(Ticket::new(owner, Kind::Acquire, name, moves));
         let mut locked = self.lock(shards);
-        let owner = locked.table(home).new_owner(home);
-        let taken = locked.advance(&moves, 0);
-        if taken == moves.list.len() {
-            let held = Held::new(moves);
-            let hold = Hold { owner, name, since, held: held.clone(), pending: None };
-            locked.table(home).add_hold(hold);
+        let free = locked.advance(&ticket);
+        if !free && !wait {
+            return Err(Blocked::On(back_out(locked, &ticket)));
+        }
+        locked.table(home).add_hold(ticket.clone());
+        if free {
             drop(locked);
-            return Ok(MemoryHold { manager: self.clone(), owner, shards, held });
+            return Ok(MemoryHold::new(self.clone(), ticket, shards));
         }
-        if !wait {
-            return Err(Blocked::On(back_out(locked, &moves, taken)));
-        }
-        let hold = Hold { owner, name, since, held: Held::Nothing, pending: None };
-        locked.table(home).add_hold(hold);
-        let waiting = Waiting::begin(self, locked, owner, shards, moves, taken, Kind::Acquire);
-        Err(Blocked::Waits(waiting))
+        Err(Blocked::Waits(Waiting::begin(self.clone(), locked, ticket, shards)))
+    }
+
+    /// A number that no other owner ever has.
+    fn new_owner(&self, home: usize) -> Owner {
+        Owner::new(self.shards[home].owners.fetch_add(1, Relaxed), home)
     }
 
     /// Who holds what, and who waits for whom; by age.
     pub(crate) fn snapshot(&self) -> Vec<Holder> {
         let now = Instant::now();
         let locked = self.lock(ALL_SHARDS);
-        let mut waits = circles::waits(self, &locked, now);
+        let mut waits = circles::waits(&locked, now);
         let holds = locked.tables.iter().flat_map(|table| table.holds());
         let mut holders: Vec<Holder> = holds
             .map(|hold| Holder {
-                id: hold.owner.0,
-                name: hold.name.as_deref().map(str::to_owned),
-                age: now.saturating_duration_since(hold.since),
-                holds: self.modes_of(hold),
-                waits: waits.remove(&hold.owner),
+                id: hold.ticket.owner.0,
+                name: hold.ticket.name.as_deref().map(str::to_owned),
+                age: now.saturating_duration_since(hold.ticket.since),
+                holds: modes_of(hold),
+                waits: waits.remove(&hold.ticket.owner),
             })
             .collect();
         holders.sort_by_key(|holder| (std::cmp::Reverse(holder.age), holder.id));
         holders
-    }
-
-    /// Every node that a hold has, and of what is pending those that are taken.
-    pub(super) fn modes_of(&self, hold: &Hold) -> BTreeMap<Target, SlotMode> {
-        let mut modes = BTreeMap::new();
-        let mut note = |moves: &Moves, taken: usize| {
-            // A conversion comes later and is stronger.
-            let steps = moves.list[..taken].iter();
-            modes.extend(steps.map(|step| (step.node(&moves.claims), step.mode)));
-        };
-        hold.held.with(|claim| self.moves_again(claim), |moves| note(moves, moves.list.len()));
-        if let Some(pending) = &hold.pending {
-            note(&pending.moves, pending.taken());
-        }
-        modes
     }
 
     /// No node, hold or waiter is left.
@@ -193,6 +179,17 @@ impl Manager {
     pub(super) fn capacity(&self) -> usize {
         self.lock(ALL_SHARDS).tables.iter().map(|table| table.capacity()).sum()
     }
+}
+
+/// Every node that a hold has by now.
+pub(super) fn modes_of(hold: &Hold) -> BTreeMap<Target, SlotMode> {
+    let mut modes = BTreeMap::new();
+    for ticket in hold.tickets() {
+        // The extension comes second: where it converts, it is stronger.
+        let taken = ticket.moves.list[..ticket.taken()].iter();
+        modes.extend(taken.map(|step| (ticket.moves.node(step), step.mode)));
+    }
+    modes
 }
 
 /// A plan could not be taken at once.
@@ -211,20 +208,22 @@ pub(crate) struct Obstacle {
 }
 
 impl Obstacle {
-    pub(super) fn at(moves: &Moves, taken: usize) -> Self {
-        let node = moves.list[taken].node(&moves.claims);
+    /// The first node that a ticket has not taken; if it has all and did not notice, the last.
+    pub(super) fn of(ticket: &Ticket) -> Self {
+        let moves = &ticket.moves;
+        let step = &moves.list[ticket.taken().min(moves.list.len() - 1)];
         let wanted = moves.claims.iter().map(|claim| claim.target.clone()).collect();
-        Self { node, wanted }
+        Self { node: moves.node(step), wanted }
     }
 }
 
-/// Gives back what was taken of a plan; tells what was in the way.
-fn back_out(mut locked: Locked<'_>, moves: &Moves, taken: usize) -> Obstacle {
+/// Gives back what was taken; tells what was in the way.
+fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> Obstacle {
     let mut wakers = Wakers::new();
-    locked.give_back(moves, taken, &mut wakers);
+    locked.give_back(ticket, &mut wakers);
     drop(locked);
     wake(wakers);
-    Obstacle::at(moves, taken)
+    Obstacle::of(ticket)
 }
 
 pub(super) fn wake(wakers: Wakers) {
@@ -237,21 +236,16 @@ pub(super) fn wake(wakers: Wakers) {
 #[derive(Debug)]
 pub(crate) struct MemoryHold {
     manager: Arc<Manager>,
-    owner: Owner,
+    /// Complete.
+    ticket: Arc<Ticket>,
     /// The shards of its nodes, its home among them.
     shards: ShardSet,
-    held: Held,
 }
 
 impl MemoryHold {
-    /// What an acquire has when all it waited for is taken.
-    pub(super) fn waited(
-        manager: Arc<Manager>,
-        owner: Owner,
-        shards: ShardSet,
-        pending: Arc<Pending>,
-    ) -> Self {
-        Self { manager, owner, shards, held: Held::Waited(pending) }
+    pub(super) fn new(manager: Arc<Manager>, ticket: Arc<Ticket>, shards: ShardSet) -> Self {
+        debug_assert!(ticket.is_complete());
+        Self { manager, ticket, shards }
     }
 
     /// Takes more, or the same more strongly. If it is not free and `wait` is asked for, the way to
@@ -259,53 +253,44 @@ impl MemoryHold {
     /// has changed.
     pub(crate) fn extend(&mut self, plan: Plan, wait: bool) -> Result<(), Blocked> {
         let manager = self.manager.clone();
-        let more = manager.moves(plan);
+        let more = manager.moves(plan).beyond(&self.ticket.moves);
         let shards = self.shards | more.shards();
-        let more = self.with_moves(|base| more.beyond(base));
+        let more = Arc::new(Ticket::new(self.ticket.owner, Kind::Extend, None, more));
         let mut locked = manager.lock(shards);
-        let taken = locked.advance(&more, 0);
-        if taken == more.list.len() {
-            self.shards = shards;
-            self.keep(&mut locked, &more);
-            return Ok(());
-        }
-        if !wait {
-            return Err(Blocked::On(back_out(locked, &more, taken)));
+        let free = locked.advance(&more);
+        if !free && !wait {
+            return Err(Blocked::On(back_out(locked, &more)));
         }
         // Wider than what is held if the extension fails; that does no harm.
         self.shards = shards;
-        if let Some(hold) = locked.hold(self.owner) {
-            // What was once pending is held now, and makes room for what is pending next.
-            hold.held = self.held.clone();
+        if free {
+            self.keep(&mut locked, &more);
+            return Ok(());
         }
-        let (owner, kind) = (self.owner, Kind::Extend);
-        Err(Blocked::Waits(Waiting::begin(&manager, locked, owner, shards, more, taken, kind)))
+        if let Some(hold) = locked.hold(more.owner) {
+            hold.extension = Some(more.clone());
+        }
+        Err(Blocked::Waits(Waiting::begin(self.manager.clone(), locked, more, shards)))
     }
 
     /// The extension was waited for to its end.
     pub(crate) fn absorb(&mut self, waited: Waiting) {
         let manager = self.manager.clone();
-        let mut locked = manager.lock(self.shards);
-        self.keep(&mut locked, &waited.pending().moves);
+        self.keep(&mut manager.lock(self.shards), waited.ticket());
     }
 
-    /// Adds what is taken to what is held.
-    fn keep(&mut self, locked: &mut Locked<'_>, more: &Moves) {
-        self.held = Held::Many(Arc::new(self.with_moves(|base| more.merged_with(base))));
-        if let Some(hold) = locked.hold(self.owner) {
-            hold.held = self.held.clone();
-            hold.pending = None;
+    /// Adds what an extension has taken to what is held.
+    fn keep(&mut self, locked: &mut Locked<'_>, more: &Ticket) {
+        self.ticket = Arc::new(self.ticket.merged(more));
+        if let Some(hold) = locked.hold(more.owner) {
+            *hold = Hold { ticket: self.ticket.clone(), extension: None };
         }
-    }
-
-    fn with_moves<T>(&self, look: impl FnOnce(&Moves) -> T) -> T {
-        self.held.with(|claim| self.manager.moves_again(claim), look)
     }
 
     /// What was asked for, each target once, in the strongest mode.
     pub(crate) fn claims(&self) -> BTreeMap<Target, Mode> {
         let mut claims = BTreeMap::new();
-        for Claim { target, mode } in self.held.claims() {
+        for Claim { target, mode } in &self.ticket.moves.claims {
             let strongest = claims.entry(target.clone()).or_insert(*mode);
             *strongest = (*strongest).max(*mode);
         }
@@ -314,9 +299,8 @@ impl MemoryHold {
 
     /// What is really taken, by node.
     pub(crate) fn modes(&self) -> BTreeMap<Target, SlotMode> {
-        self.with_moves(|moves| {
-            moves.list.iter().map(|step| (step.node(&moves.claims), step.mode)).collect()
-        })
+        let moves = &self.ticket.moves;
+        moves.list.iter().map(|step| (moves.node(step), step.mode)).collect()
     }
 
     pub(crate) fn manager(&self) -> &Manager {
@@ -325,24 +309,22 @@ impl MemoryHold {
 
     /// Names this hold in a snapshot.
     pub(crate) fn id(&self) -> u64 {
-        self.owner.0
+        self.ticket.owner.0
     }
 }
 
 impl Drop for MemoryHold {
     fn drop(&mut self) {
+        let Self { manager, ticket, shards } = &*self;
         let mut wakers = Wakers::new();
-        self.with_moves(|moves| {
-            let mut locked = self.manager.lock(self.shards);
-            let hold = locked.table(self.owner.home()).remove_hold(self.owner);
-            if let Some(pending) = hold.and_then(|hold| hold.pending)
-                && !matches!(&self.held, Held::Waited(own) if Arc::ptr_eq(own, &pending))
-            {
-                // Only if the future of an extension was leaked.
-                locked.abandon(self.owner, &pending, &mut wakers);
-            }
-            locked.give_back(moves, moves.list.len(), &mut wakers);
-        });
+        let mut locked = manager.lock(*shards);
+        let hold = locked.table(ticket.owner.home()).remove_hold(ticket.owner);
+        if let Some(leaked) = hold.and_then(|hold| hold.extension) {
+            // The future of an extension was forgotten, not dropped.
+            locked.abandon(&leaked, &mut wakers);
+        }
+        locked.give_back(ticket, &mut wakers);
+        drop(locked);
         wake(wakers);
     }
 }

@@ -9,13 +9,13 @@
 //!   │  shard = hash of the root: one lock covers the whole path    │
 //!   │  ┌─ Table ─────────────────────────────┐  ┌─ Table ─┐        │
 //!   │  │ nodes:   path → Node (counts, queue)│  │   …     │  × 64  │
-//!   │  │ holds:   owner → what it has        │  └─────────┘        │
+//!   │  │ holds:   owner → Ticket             │  └─────────┘        │
 //!   │  │ waiting: owners                     │                     │
 //!   │  └─────────────────────────────────────┘                     │
 //!   └──────────────────────────────────────────────────────────────┘
 //!          │ all free: done, one lock taken once
 //!          ▼ not free
-//!      Waiting ── Pending ◄── granted by whoever gives the node back
+//!      Waiting ── Ticket ◄── granted by whoever gives the node back
 //! ```
 //!
 //! One acquire: the plan's nodes are taken in order under the lock of their shards. At the first one
@@ -30,10 +30,10 @@ mod graph;
 mod manager;
 mod moves;
 mod node;
-mod pending;
 mod table;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod waiting;
 
 pub(crate) use manager::{Blocked, Manager, MemoryHold, Obstacle};

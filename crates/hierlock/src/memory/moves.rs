@@ -1,6 +1,5 @@
-//! The nodes of a plan, as the tables know them, and what an owner has of them. Pure.
+//! The nodes of a plan, as the tables know them. Pure.
 
-use super::pending::Pending;
 use super::table::SHARDS;
 use crate::mode::SlotMode;
 use crate::plan::{Claim, Plan};
@@ -8,7 +7,6 @@ use crate::target::Target;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
 
 /// Where a node's hash carries its shard: the tables use the low bits and the top seven.
 const SHARD_SHIFT: u32 = 51;
@@ -32,24 +30,10 @@ impl Move {
     pub(super) fn shard(&self) -> usize {
         ((self.hash & SHARD_BITS) >> SHARD_SHIFT) as usize
     }
-
-    /// The node, or one below it.
-    pub(super) fn target<'a>(&self, claims: &'a [Claim]) -> &'a Target {
-        &claims[self.claim as usize].target
-    }
-
-    /// The node's path, within the claims it came with.
-    pub(super) fn path<'a>(&self, claims: &'a [Claim]) -> &'a [u8] {
-        &self.target(claims).bytes()[..self.end.into()]
-    }
-
-    pub(super) fn node(&self, claims: &[Claim]) -> Target {
-        self.target(claims).cut(self.end.into())
-    }
 }
 
 /// Nodes in the order of a plan, with their claims.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Moves {
     pub(super) claims: SmallVec<[Claim; 1]>,
     pub(super) list: SmallVec<[Move; 3]>,
@@ -73,9 +57,9 @@ impl Moves {
             if step.level == 0 {
                 root = (path, of_path & SHARD_BITS);
             } else {
-                let own_root = &bytes[..=usize::from(bytes[0])];
-                if own_root != root.0 {
-                    root = (own_root, hash(own_root) & SHARD_BITS);
+                if !bytes.starts_with(root.0) {
+                    let own = &bytes[..=usize::from(bytes[0])];
+                    root = (own, hash(own) & SHARD_BITS);
                 }
                 of_path = of_path & !SHARD_BITS | root.1;
             }
@@ -85,19 +69,29 @@ impl Moves {
         Self { list, claims: plan.into_claims() }
     }
 
+    /// The node of a step, or one below it.
+    pub(super) fn target(&self, step: &Move) -> &Target {
+        &self.claims[step.claim as usize].target
+    }
+
+    pub(super) fn node(&self, step: &Move) -> Target {
+        self.target(step).cut(step.end.into())
+    }
+
+    fn path(&self, step: &Move) -> &[u8] {
+        &self.target(step).bytes()[..step.end.into()]
+    }
+
     pub(super) fn shards(&self) -> u64 {
         self.list.iter().fold(0, |set, step| set | 1 << step.shard())
     }
 
     /// What of `self` is still to be taken by someone who holds `base`.
-    pub(super) fn beyond(mut self, base: &Moves) -> Self {
-        let held: HashMap<(u64, &[u8]), SlotMode> = base
-            .list
-            .iter()
-            .map(|step| ((step.hash, step.path(&base.claims)), step.mode))
-            .collect();
-        let claims = &self.claims;
-        self.list.retain(|step| match held.get(&(step.hash, step.path(claims))) {
+    pub(super) fn beyond(self, base: &Moves) -> Self {
+        let held: HashMap<&[u8], SlotMode> =
+            base.list.iter().map(|step| (base.path(step), step.mode)).collect();
+        let mut list = self.list.clone();
+        list.retain(|step| match held.get(self.path(step)) {
             None => true,
             Some(&before) => {
                 step.held = Some(before);
@@ -105,68 +99,72 @@ impl Moves {
                 step.mode != before
             }
         });
-        self
+        Self { list, ..self }
     }
 
     /// All of it, where `self` is what was taken beyond `base`.
     pub(super) fn merged_with(&self, base: &Moves) -> Moves {
+        let converted: HashMap<&[u8], SlotMode> = self
+            .list
+            .iter()
+            .filter(|step| step.held.is_some())
+            .map(|step| (self.path(step), step.mode))
+            .collect();
         let mut merged = base.clone();
-        let offset = merged.claims.len() as u32;
-        merged.claims.extend(self.claims.iter().cloned());
-        for step in &self.list {
-            let path = step.path(&self.claims);
-            let same =
-                |other: &&mut Move| other.hash == step.hash && other.path(&base.claims) == path;
-            match step.held.and_then(|_| merged.list.iter_mut().take(base.list.len()).find(same)) {
-                Some(converted) => converted.mode = step.mode,
-                None => merged.list.push(Move { claim: step.claim + offset, held: None, ..*step }),
-            }
+        for step in &mut merged.list {
+            step.mode = converted.get(base.path(step)).copied().unwrap_or(step.mode);
         }
+        let offset = base.claims.len() as u32;
+        let new = self.list.iter().filter(|step| step.held.is_none());
+        merged.list.extend(new.map(|step| Move { claim: step.claim + offset, ..*step }));
+        merged.claims.extend(self.claims.iter().cloned());
         merged
     }
 }
 
-/// What an owner has. Most have one target that they did not wait for, and that is kept small.
-#[derive(Clone, Debug)]
-pub(super) enum Held {
-    /// So far, nothing.
-    Nothing,
-    /// The nodes follow from the claim.
-    One(Claim),
-    Many(Arc<Moves>),
-    /// All that was waited for.
-    Waited(Arc<Pending>),
-}
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+    use crate::{Hierarchy, Mode, ModeSet, Slots};
+    use hashbrown::DefaultHashBuilder;
 
-impl Held {
-    pub(super) fn new(mut moves: Moves) -> Self {
-        match moves.claims.len() {
-            1 => Held::One(moves.claims.swap_remove(0)),
-            _ => Held::Many(Arc::new(moves)),
-        }
+    fn moves(paths: &[(&str, Mode)]) -> Moves {
+        let claims =
+            paths.iter().map(|(path, mode)| Claim { target: path.parse().unwrap(), mode: *mode });
+        let plan = Plan::new(&Hierarchy::default(), claims, Slots::Paths, ModeSet::Intentions);
+        // The same seed for all of a test would be needed only to compare hashes.
+        Moves::new(plan.unwrap(), &DefaultHashBuilder::default())
     }
 
-    /// Looks at the nodes. `again` plans a single claim anew.
-    pub(super) fn with<T>(
-        &self,
-        again: impl FnOnce(Claim) -> Moves,
-        look: impl FnOnce(&Moves) -> T,
-    ) -> T {
-        match self {
-            Held::Nothing => look(&Moves::default()),
-            Held::One(claim) => look(&again(claim.clone())),
-            Held::Many(moves) => look(moves),
-            Held::Waited(pending) => look(&pending.moves),
-        }
+    fn shown(moves: &Moves) -> Vec<String> {
+        let step = |step: &Move| {
+            let before = step.held.map_or(String::new(), |held| format!(" from {held}"));
+            format!("{} {}{before}", moves.node(step), step.mode)
+        };
+        moves.list.iter().map(step).collect()
     }
 
-    /// What was asked for; a target may be there twice.
-    pub(super) fn claims(&self) -> &[Claim] {
-        match self {
-            Held::Nothing => &[],
-            Held::One(claim) => std::slice::from_ref(claim),
-            Held::Many(moves) => &moves.claims,
-            Held::Waited(pending) => &pending.moves.claims,
-        }
+    #[test]
+    fn a_path_lives_in_one_shard() {
+        let moves = moves(&[("u1/a1/r1", Mode::Shared), ("u1/a2/r1", Mode::Shared)]);
+        assert_eq!(moves.shards().count_ones(), 1);
+        assert_eq!(moves.list.len(), 5);
+    }
+
+    #[test]
+    fn an_extension_converts_what_is_held_and_takes_what_is_not() {
+        let base = moves(&[("u1", Mode::Shared), ("u2/a1", Mode::Exclusive)]);
+        let more = moves(&[("u1/a1", Mode::Exclusive), ("u2/a1", Mode::Shared)]).beyond(&base);
+        let expected = ["u1 shared-intent-exclusive from shared", "u1/a1 exclusive"];
+        assert_eq!(shown(&more), expected);
+        let merged = more.merged_with(&base);
+        let expected = [
+            "u1 shared-intent-exclusive",
+            "u2 intent-exclusive",
+            "u2/a1 exclusive",
+            "u1/a1 exclusive",
+        ];
+        assert_eq!(shown(&merged), expected);
+        assert_eq!(merged.claims.len(), 4);
     }
 }

@@ -11,7 +11,6 @@
 
 use crate::mode::{ModeBits, SlotMode};
 use std::collections::VecDeque;
-use std::time::Instant;
 
 /// Names whoever holds or waits: one acquire, one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,30 +23,45 @@ pub(super) struct Waiter<T> {
     pub(super) mode: SlotMode,
     /// For a conversion: what the owner holds here now.
     pub(super) held: Option<SlotMode>,
-    pub(super) since: Instant,
     pub(super) tell: T,
 }
 
-/// How many owners hold a node, by mode.
+/// Who holds a node, by mode. Only modes that go together with themselves need a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Granted {
-    counts: [u32; SlotMode::COUNT],
-    /// The modes whose count is not zero.
+    counts: [u32; 3],
+    /// The modes it is held in.
     modes: ModeBits,
+}
+
+/// Which count is that of a mode.
+const fn counter(mode: SlotMode) -> Option<usize> {
+    match mode {
+        SlotMode::IntentShared => Some(0),
+        SlotMode::IntentExclusive => Some(1),
+        SlotMode::Shared => Some(2),
+        SlotMode::Update | SlotMode::SharedIntentExclusive | SlotMode::Exclusive => None,
+    }
 }
 
 impl Granted {
     fn add(&mut self, mode: SlotMode) {
-        self.counts[mode as usize] += 1;
+        debug_assert!(counter(mode).is_some() || !self.modes.has(mode), "{mode} is held alone");
+        if let Some(counter) = counter(mode) {
+            self.counts[counter] += 1;
+        }
         self.modes = self.modes.with(mode);
     }
 
     fn remove(&mut self, mode: SlotMode) {
-        debug_assert!(self.counts[mode as usize] > 0, "{mode} is not held");
-        self.counts[mode as usize] -= 1;
-        if self.counts[mode as usize] == 0 {
-            self.modes = self.modes.without(mode);
+        debug_assert!(self.modes.has(mode), "{mode} is not held");
+        if let Some(counter) = counter(mode) {
+            self.counts[counter] -= 1;
+            if self.counts[counter] > 0 {
+                return;
+            }
         }
+        self.modes = self.modes.without(mode);
     }
 
     fn allows(&self, wanted: SlotMode) -> bool {
@@ -189,7 +203,7 @@ impl<T> Node<T> {
             return;
         }
         for mode in SlotMode::ALL {
-            let own = (self.granted.counts[mode as usize] > 0).then_some(mode);
+            let own = self.granted.modes.has(mode).then_some(mode);
             assert!(
                 own.is_none() || self.granted.allows_beside(own, mode),
                 "{mode} is held beside a mode it conflicts with: {:?}",
@@ -271,7 +285,7 @@ mod tests {
                             owner: Owner(owner),
                             mode,
                             held: before,
-                            since: Instant::now(),
+
                             tell: (),
                         });
                     }
@@ -340,16 +354,17 @@ mod tests {
     #[test]
     fn giving_back_a_part_lets_others_in() {
         let mut node: Node<()> = Node::held(X);
-        node.enqueue(Waiter {
-            owner: Owner(2),
-            mode: S,
-            held: None,
-            since: Instant::now(),
-            tell: (),
-        });
+        node.enqueue(Waiter { owner: Owner(2), mode: S, held: None, tell: () });
         let mut won = vec![];
         node.give_back(X, Some(U), |w| won.push(w.owner));
         assert_eq!(won, [Owner(2)]);
+    }
+
+    #[test]
+    fn a_mode_has_a_count_just_when_it_goes_together_with_itself() {
+        for mode in SlotMode::ALL {
+            assert_eq!(counter(mode).is_some(), mode.is_compatible_with(mode), "{mode}");
+        }
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! One shard: its nodes, the holds at home in it, and who waits in it. Changed only under the lock of
 //! its shard, never waits itself.
 
-use super::moves::{Held, Move, Moves};
+use super::moves::{Move, Moves};
 use super::node::{Node, Owner, Waiter};
-use super::pending::Pending;
-use crate::plan::Claim;
+use super::ticket::Ticket;
 use crate::target::Target;
 use hashbrown::hash_table::{Entry, HashTable};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
 
 /// Wakers of those who were granted, to be woken when no lock is held.
 pub(super) type Wakers = SmallVec<[Waker; 4]>;
@@ -21,16 +19,28 @@ pub(super) const SHARDS: usize = u64::BITS as usize;
 /// One owner, kept in the shard that its number names.
 #[derive(Debug)]
 pub(super) struct Hold {
-    pub(super) owner: Owner,
-    pub(super) name: Option<Arc<str>>,
-    pub(super) since: Instant,
-    /// What it has, apart from what is pending.
-    pub(super) held: Held,
-    /// What it waits for, or has waited for.
-    pub(super) pending: Option<Arc<Pending>>,
+    /// What it has, or waits to have.
+    pub(super) ticket: Arc<Ticket>,
+    /// What it waits to have besides.
+    pub(super) extension: Option<Arc<Ticket>>,
+}
+
+impl Hold {
+    fn hash(&self) -> u64 {
+        self.ticket.owner.hash()
+    }
+
+    /// Both of its tickets.
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &Arc<Ticket>> {
+        [&self.ticket].into_iter().chain(&self.extension)
+    }
 }
 
 impl Owner {
+    pub(super) fn new(number: u64, home: usize) -> Self {
+        Self(number * SHARDS as u64 + home as u64)
+    }
+
     /// The shard where its hold is kept.
     pub(super) fn home(self) -> usize {
         self.0 as usize % SHARDS
@@ -41,18 +51,21 @@ impl Owner {
     }
 }
 
+/// A node that somebody holds. Small: a million holds have up to three million of them.
 #[derive(Debug)]
 struct NodeEntry {
     hash: u64,
     /// The node, or one below it, and where the node ends.
     target: Target,
+    node: Node<Arc<Ticket>>,
     end: u16,
-    node: Node<Arc<Pending>>,
 }
 
 impl NodeEntry {
-    fn is(&self, hash: u64, path: &[u8]) -> bool {
-        self.hash == hash && &self.target.bytes()[..self.end.into()] == path
+    fn is(&self, step: &Move, target: &Target) -> bool {
+        self.hash == step.hash
+            && self.end == step.end
+            && self.target.agrees(target, step.end.into())
     }
 }
 
@@ -62,47 +75,40 @@ pub(super) struct Table {
     holds: HashTable<Hold>,
     /// Everybody who waits at a node of this shard.
     waiting: HashTable<Owner>,
-    owners: u64,
 }
 
 impl Table {
-    /// A number that no other owner ever has.
-    pub(super) fn new_owner(&mut self, home: usize) -> Owner {
-        self.owners += 1;
-        Owner(self.owners * SHARDS as u64 + home as u64)
-    }
-
     /// Takes a node at once, or not at all.
     #[must_use]
-    pub(super) fn try_take(&mut self, step: &Move, claims: &[Claim]) -> bool {
-        let path = step.path(claims);
-        match self.nodes.entry(step.hash, |n| n.is(step.hash, path), |n| n.hash) {
+    pub(super) fn try_take(&mut self, step: &Move, moves: &Moves) -> bool {
+        let target = moves.target(step);
+        match self.nodes.entry(step.hash, |n| n.is(step, target), |n| n.hash) {
             Entry::Occupied(mut entry) => entry.get_mut().node.try_take(step.mode, step.held),
             Entry::Vacant(entry) => {
                 debug_assert!(step.held.is_none(), "a conversion of a node that nobody holds");
-                let target = step.target(claims).clone();
-                let node = Node::held(step.mode);
-                entry.insert(NodeEntry { hash: step.hash, target, end: step.end, node });
+                let (hash, end, target) = (step.hash, step.end, target.clone());
+                entry.insert(NodeEntry { hash, target, node: Node::held(step.mode), end });
                 true
             }
         }
     }
 
     /// Waits for a node that could not be taken.
-    pub(super) fn enqueue(&mut self, owner: Owner, step: &Move, pending: Arc<Pending>) {
-        let path = step.path(&pending.moves.claims);
-        let entry = self.nodes.find_mut(step.hash, |n| n.is(step.hash, path));
+    pub(super) fn enqueue(&mut self, step: &Move, ticket: Arc<Ticket>) {
+        let target = ticket.moves.target(step);
+        let entry = self.nodes.find_mut(step.hash, |n| n.is(step, target));
         let entry = entry.expect("a node that could not be taken is held by someone");
-        let Move { mode, held, .. } = *step;
-        entry.node.enqueue(Waiter { owner, mode, held, since: Instant::now(), tell: pending });
+        let (owner, Move { mode, held, .. }) = (ticket.owner, *step);
+        ticket.wait();
+        entry.node.enqueue(Waiter { owner, mode, held, tell: ticket });
         self.waiting.insert_unique(owner.hash(), owner, |owner| owner.hash());
     }
 
     /// Undoes a taken step: the node goes back to what was held before it.
-    pub(super) fn give_back(&mut self, step: &Move, claims: &[Claim], wakers: &mut Wakers) {
-        let path = step.path(claims);
+    pub(super) fn give_back(&mut self, step: &Move, moves: &Moves, wakers: &mut Wakers) {
+        let target = moves.target(step);
         let waiting = &mut self.waiting;
-        if let Ok(mut entry) = self.nodes.find_entry(step.hash, |n| n.is(step.hash, path)) {
+        if let Ok(mut entry) = self.nodes.find_entry(step.hash, |n| n.is(step, target)) {
             let node = &mut entry.get_mut().node;
             node.give_back(step.mode, step.held, |granted| tell(waiting, granted, wakers));
             if node.is_idle() {
@@ -114,42 +120,37 @@ impl Table {
         }
     }
 
-    /// Takes an owner out of the queue of a node it waits at.
-    pub(super) fn leave_queue(
-        &mut self,
-        owner: Owner,
-        step: &Move,
-        claims: &[Claim],
-        wakers: &mut Wakers,
-    ) {
-        let path = step.path(claims);
+    /// Takes a ticket out of the queue of the node it waits at.
+    pub(super) fn leave_queue(&mut self, step: &Move, ticket: &Ticket, wakers: &mut Wakers) {
+        let target = ticket.moves.target(step);
         let waiting = &mut self.waiting;
-        no_longer_waits(waiting, owner);
-        if let Ok(mut entry) = self.nodes.find_entry(step.hash, |n| n.is(step.hash, path)) {
+        no_longer_waits(waiting, ticket.owner);
+        if let Ok(mut entry) = self.nodes.find_entry(step.hash, |n| n.is(step, target)) {
             let node = &mut entry.get_mut().node;
-            node.leave_queue(owner, |granted| tell(waiting, granted, wakers));
+            node.leave_queue(ticket.owner, |granted| tell(waiting, granted, wakers));
             if node.is_idle() {
                 entry.remove();
             }
         }
     }
 
-    pub(super) fn add_hold(&mut self, hold: Hold) {
-        self.holds.insert_unique(hold.owner.hash(), hold, |hold| hold.owner.hash());
+    pub(super) fn add_hold(&mut self, ticket: Arc<Ticket>) {
+        let hold = Hold { ticket, extension: None };
+        self.holds.insert_unique(hold.hash(), hold, Hold::hash);
     }
 
     pub(super) fn hold(&self, owner: Owner) -> Option<&Hold> {
-        self.holds.find(owner.hash(), |hold| hold.owner == owner)
+        self.holds.find(owner.hash(), |hold| hold.ticket.owner == owner)
     }
 
     pub(super) fn hold_mut(&mut self, owner: Owner) -> Option<&mut Hold> {
-        self.holds.find_mut(owner.hash(), |hold| hold.owner == owner)
+        self.holds.find_mut(owner.hash(), |hold| hold.ticket.owner == owner)
     }
 
     pub(super) fn remove_hold(&mut self, owner: Owner) -> Option<Hold> {
-        let entry = self.holds.find_entry(owner.hash(), |hold| hold.owner == owner).ok()?;
+        let entry = self.holds.find_entry(owner.hash(), |hold| hold.ticket.owner == owner).ok()?;
         let (hold, _) = entry.remove();
-        shrink(&mut self.holds, |hold| hold.owner.hash());
+        shrink(&mut self.holds, Hold::hash);
         Some(hold)
     }
 
@@ -167,12 +168,10 @@ impl Table {
         &self,
         step: &Move,
         moves: &Moves,
-    ) -> impl Iterator<Item = &Waiter<Arc<Pending>>> {
-        let path = step.path(&moves.claims);
-        self.nodes
-            .find(step.hash, |n| n.is(step.hash, path))
-            .into_iter()
-            .flat_map(|entry| entry.node.queue())
+    ) -> impl Iterator<Item = &Waiter<Arc<Ticket>>> {
+        let target = moves.target(step);
+        let entry = self.nodes.find(step.hash, |n| n.is(step, target));
+        entry.into_iter().flat_map(|entry| entry.node.queue())
     }
 
     /// What this shard keeps: nodes, holds, waiters.
@@ -194,7 +193,7 @@ fn no_longer_waits(waiting: &mut HashTable<Owner>, owner: Owner) {
 }
 
 /// Notes that someone waits no more, and collects how to wake it.
-fn tell(waiting: &mut HashTable<Owner>, granted: Waiter<Arc<Pending>>, wakers: &mut Wakers) {
+fn tell(waiting: &mut HashTable<Owner>, granted: Waiter<Arc<Ticket>>, wakers: &mut Wakers) {
     no_longer_waits(waiting, granted.owner);
     wakers.extend(granted.tell.grant());
 }
@@ -204,5 +203,16 @@ fn shrink<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
     const WORTH_IT: usize = 32;
     if table.capacity() > WORTH_IT && table.len() < table.capacity() / 8 {
         table.shrink_to(table.len() * 2, hash);
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_stay_small() {
+        assert!(size_of::<NodeEntry>() <= 48, "{}", size_of::<NodeEntry>());
+        assert!(size_of::<Hold>() <= 16, "{}", size_of::<Hold>());
     }
 }
