@@ -59,7 +59,7 @@ pub(crate) struct Demand {
     pub(crate) claims: SmallVec<[Claim; 1]>,
     pub(crate) patience: Patience,
     /// Shown in listings.
-    pub(crate) name: Option<Arc<str>>,
+    pub(crate) name: Option<Arc<String>>,
 }
 
 /// A way to lock.

@@ -146,7 +146,7 @@ impl<By> Request<By> {
 
 impl Request<&crate::Hierlock> {
     /// See [`crate::Request::named`].
-    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+    pub fn named(self, name: impl Into<String>) -> Self {
         Self(self.0.named(name))
     }
 

@@ -35,7 +35,7 @@ pub struct Request<By> {
     by: By,
     claims: SmallVec<[Claim; 1]>,
     limit: Limit,
-    name: Option<Arc<str>>,
+    name: Option<Arc<String>>,
 }
 
 /// How long to wait, counted from the call of `acquire` on.
@@ -92,8 +92,8 @@ impl<By> Request<By> {
 
 impl Request<&Hierlock> {
     /// A name for listings such as [`Hierlock::holders`].
-    pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = Some(name.into());
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(Arc::new(name.into()));
         self
     }
 

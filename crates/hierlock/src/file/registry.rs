@@ -19,7 +19,7 @@ struct Records {
 /// One hold, or one on its way.
 #[derive(Debug)]
 pub(super) struct Record {
-    name: Option<Arc<str>>,
+    name: Option<Arc<String>>,
     since: Instant,
     pub(super) claims: BTreeMap<Target, Mode>,
     /// By byte.
@@ -39,7 +39,7 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn enter(self: &Arc<Self>, name: Option<Arc<str>>) -> Entry {
+    pub(super) fn enter(self: &Arc<Self>, name: Option<Arc<String>>) -> Entry {
         let mut records = self.lock();
         records.entered += 1;
         let id = records.entered;
@@ -67,7 +67,7 @@ impl Registry {
             .iter()
             .map(|(id, record)| Holder {
                 id: *id,
-                name: record.name.as_deref().map(str::to_owned),
+                name: record.name.as_deref().cloned(),
                 age: now.saturating_duration_since(record.since),
                 holds: record.slots.values().cloned().collect(),
                 waits: record.waits.as_ref().map(|(byte, target, mode, since)| Wait {

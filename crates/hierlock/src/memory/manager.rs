@@ -4,14 +4,15 @@
 //! and nothing awaited while a shard is locked.
 
 use super::circles;
+use super::hold::{MemoryHold, Stake};
 use super::moves::Moves;
 use super::node::Owner;
 use super::table::{Hold, SHARDS, Table, Wakers};
-use super::ticket::{Kind, Ticket};
+use super::ticket::{Kind, State, Ticket};
 use super::waiting::Waiting;
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
+use crate::mode::{ModeSet, SlotMode};
 use crate::plan::{Claim, Plan, Slots};
 use crate::snapshot::Holder;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, lock};
@@ -22,6 +23,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
+
+/// What is asked for together.
+pub(crate) type Claims = SmallVec<[Claim; 1]>;
+
+/// The modes of `memory:`: all of them.
+pub(super) const MODES: ModeSet = ModeSet::Intentions;
 
 /// A set of shards, one bit each.
 pub(super) type ShardSet = u64;
@@ -71,7 +78,7 @@ impl Locked<'_> {
         {
             taken += 1;
         }
-        ticket.set_taken(taken);
+        ticket.set(taken, State::Going);
         taken == moves.list.len()
     }
 
@@ -102,12 +109,17 @@ impl Manager {
         &self.hierarchy
     }
 
-    pub(crate) fn plan(&self, claims: impl IntoIterator<Item = Claim>) -> Result<Plan> {
-        Plan::new(&self.hierarchy, claims, Slots::Paths, ModeSet::Intentions)
+    pub(crate) fn plan(&self, claims: Claims) -> Result<Plan> {
+        Plan::new(&self.hierarchy, claims, Slots::Paths, MODES)
     }
 
-    fn moves(&self, plan: Plan) -> Moves {
-        Moves::new(plan, &self.hasher)
+    /// The nodes of a plan. That of a single claim, which is nearly every one, needs no planning.
+    pub(super) fn moves(&self, claims: Claims) -> Result<Moves> {
+        if claims.len() != 1 {
+            return Ok(Moves::new(self.plan(claims)?, &self.hasher));
+        }
+        self.hierarchy.check(&claims[0].target)?;
+        Ok(Moves::of_one(claims, &self.hierarchy, &self.hasher))
     }
 
     pub(super) fn lock(&self, set: ShardSet) -> Locked<'_> {
@@ -120,29 +132,31 @@ impl Manager {
         Locked { set, tables }
     }
 
-    /// Takes a plan. `wait`: if it is not free, go on waiting for it.
+    /// Takes all claims. `wait`: if they are not free, go on waiting for them.
     pub(crate) fn take(
         self: &Arc<Self>,
-        plan: Plan,
-        name: Option<Arc<str>>,
+        claims: Claims,
+        name: Option<Arc<String>>,
         wait: bool,
-    ) -> Result<MemoryHold, Blocked> {
-        let moves = self.moves(plan);
+    ) -> Result<Result<MemoryHold, Blocked>> {
+        let moves = self.moves(claims)?;
         let shards = moves.shards();
         let home = shards.trailing_zeros() as usize;
-        let owner = self.new_owner(home);
-        let ticket = Arc::new(Ticket::new(owner, Kind::Acquire, name, moves));
+        let ticket = Arc::new(Ticket::new(self.new_owner(home), Kind::Acquire, name, moves));
         let mut locked = self.lock(shards);
         let free = locked.advance(&ticket);
         if !free && !wait {
-            return Err(Blocked::On(back_out(locked, &ticket)));
+            return Ok(Err(Blocked::On(back_out(locked, &ticket))));
         }
         locked.table(home).add_hold(ticket.clone());
-        if free {
-            drop(locked);
-            return Ok(MemoryHold::new(self.clone(), ticket, shards));
-        }
-        Err(Blocked::Waits(Waiting::begin(self.clone(), locked, ticket, shards)))
+        let stake = Stake { manager: self.clone(), ticket, shards };
+        Ok(match free {
+            true => {
+                drop(locked);
+                Ok(MemoryHold { stake })
+            }
+            false => Err(Blocked::Waits(Waiting::begin(stake, locked))),
+        })
     }
 
     /// A number that no other owner ever has.
@@ -159,7 +173,7 @@ impl Manager {
         let mut holders: Vec<Holder> = holds
             .map(|hold| Holder {
                 id: hold.ticket.owner.0,
-                name: hold.ticket.name.as_deref().map(str::to_owned),
+                name: hold.ticket.name.as_deref().cloned(),
                 age: now.saturating_duration_since(hold.ticket.since),
                 holds: modes_of(hold),
                 waits: waits.remove(&hold.ticket.owner),
@@ -218,7 +232,7 @@ impl Obstacle {
 }
 
 /// Gives back what was taken; tells what was in the way.
-fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> Obstacle {
+pub(super) fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> Obstacle {
     let mut wakers = Wakers::new();
     locked.give_back(ticket, &mut wakers);
     drop(locked);
@@ -229,102 +243,5 @@ fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> Obstacle {
 pub(super) fn wake(wakers: Wakers) {
     for waker in wakers {
         waker.wake();
-    }
-}
-
-/// What an owner has in hand: its nodes are given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct MemoryHold {
-    manager: Arc<Manager>,
-    /// Complete.
-    ticket: Arc<Ticket>,
-    /// The shards of its nodes, its home among them.
-    shards: ShardSet,
-}
-
-impl MemoryHold {
-    pub(super) fn new(manager: Arc<Manager>, ticket: Arc<Ticket>, shards: ShardSet) -> Self {
-        debug_assert!(ticket.is_complete());
-        Self { manager, ticket, shards }
-    }
-
-    /// Takes more, or the same more strongly. If it is not free and `wait` is asked for, the way to
-    /// wait comes back, to be handed to [`absorb`](Self::absorb) when it is over; otherwise nothing
-    /// has changed.
-    pub(crate) fn extend(&mut self, plan: Plan, wait: bool) -> Result<(), Blocked> {
-        let manager = self.manager.clone();
-        let more = manager.moves(plan).beyond(&self.ticket.moves);
-        let shards = self.shards | more.shards();
-        let more = Arc::new(Ticket::new(self.ticket.owner, Kind::Extend, None, more));
-        let mut locked = manager.lock(shards);
-        let free = locked.advance(&more);
-        if !free && !wait {
-            return Err(Blocked::On(back_out(locked, &more)));
-        }
-        // Wider than what is held if the extension fails; that does no harm.
-        self.shards = shards;
-        if free {
-            self.keep(&mut locked, &more);
-            return Ok(());
-        }
-        if let Some(hold) = locked.hold(more.owner) {
-            hold.extension = Some(more.clone());
-        }
-        Err(Blocked::Waits(Waiting::begin(self.manager.clone(), locked, more, shards)))
-    }
-
-    /// The extension was waited for to its end.
-    pub(crate) fn absorb(&mut self, waited: Waiting) {
-        let manager = self.manager.clone();
-        self.keep(&mut manager.lock(self.shards), waited.ticket());
-    }
-
-    /// Adds what an extension has taken to what is held.
-    fn keep(&mut self, locked: &mut Locked<'_>, more: &Ticket) {
-        self.ticket = Arc::new(self.ticket.merged(more));
-        if let Some(hold) = locked.hold(more.owner) {
-            *hold = Hold { ticket: self.ticket.clone(), extension: None };
-        }
-    }
-
-    /// What was asked for, each target once, in the strongest mode.
-    pub(crate) fn claims(&self) -> BTreeMap<Target, Mode> {
-        let mut claims = BTreeMap::new();
-        for Claim { target, mode } in &self.ticket.moves.claims {
-            let strongest = claims.entry(target.clone()).or_insert(*mode);
-            *strongest = (*strongest).max(*mode);
-        }
-        claims
-    }
-
-    /// What is really taken, by node.
-    pub(crate) fn modes(&self) -> BTreeMap<Target, SlotMode> {
-        let moves = &self.ticket.moves;
-        moves.list.iter().map(|step| (moves.node(step), step.mode)).collect()
-    }
-
-    pub(crate) fn manager(&self) -> &Manager {
-        &self.manager
-    }
-
-    /// Names this hold in a snapshot.
-    pub(crate) fn id(&self) -> u64 {
-        self.ticket.owner.0
-    }
-}
-
-impl Drop for MemoryHold {
-    fn drop(&mut self) {
-        let Self { manager, ticket, shards } = &*self;
-        let mut wakers = Wakers::new();
-        let mut locked = manager.lock(*shards);
-        let hold = locked.table(ticket.owner.home()).remove_hold(ticket.owner);
-        if let Some(leaked) = hold.and_then(|hold| hold.extension) {
-            // The future of an extension was forgotten, not dropped.
-            locked.abandon(&leaked, &mut wakers);
-        }
-        locked.give_back(ticket, &mut wakers);
-        drop(locked);
-        wake(wakers);
     }
 }

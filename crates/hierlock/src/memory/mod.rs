@@ -27,6 +27,7 @@
 
 mod circles;
 mod graph;
+mod hold;
 mod manager;
 mod moves;
 mod node;
@@ -36,7 +37,8 @@ mod tests;
 mod ticket;
 mod waiting;
 
-pub(crate) use manager::{Blocked, Manager, MemoryHold, Obstacle};
+pub(crate) use hold::MemoryHold;
+pub(crate) use manager::{Blocked, Manager, Obstacle};
 pub(crate) use waiting::Waiting;
 
 use crate::backend::{Backend, Demand, Hold, Patience};
@@ -94,8 +96,7 @@ impl Backend for MemoryBackend {
     #[inline]
     async fn acquire(&self, demand: Demand) -> Result<MemoryHold> {
         let Demand { claims, patience, name } = demand;
-        let plan = self.manager.plan(claims)?;
-        match self.manager.take(plan, name, patience.waits()) {
+        match self.manager.take(claims, name, patience.waits())? {
             Ok(hold) => Ok(hold),
             Err(Blocked::On(obstacle)) => Err(obstacle.would_block()),
             Err(Blocked::Waits(mut waiting)) => {
@@ -116,16 +117,14 @@ impl Waiting {
         match patience.limit(self.finish()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(circle)) => Err(circle.deadlock()),
-            // Had it been over, it would have won.
-            Err(waited) => self.give_up().map_or(Ok(()), |obstacle| Err(obstacle.timeout(waited))),
+            Err(waited) => Err(self.obstacle().timeout(waited)),
         }
     }
 }
 
 impl Hold for MemoryHold {
     async fn extend(&mut self, demand: Demand) -> Result<()> {
-        let plan = self.manager().plan(demand.claims)?;
-        match MemoryHold::extend(self, plan, demand.patience.waits()) {
+        match MemoryHold::extend(self, demand.claims, demand.patience.waits())? {
             Ok(()) => Ok(()),
             Err(Blocked::On(obstacle)) => Err(obstacle.would_block()),
             Err(Blocked::Waits(mut waiting)) => {

@@ -1,6 +1,8 @@
 //! The nodes of a plan, as the tables know them. Pure.
 
+use super::manager::MODES;
 use super::table::SHARDS;
+use crate::hierarchy::Hierarchy;
 use crate::mode::SlotMode;
 use crate::plan::{Claim, Plan};
 use crate::target::Target;
@@ -39,27 +41,50 @@ pub(super) struct Moves {
     pub(super) list: SmallVec<[Move; 3]>,
 }
 
+fn hash(hasher: &impl BuildHasher, path: &[u8]) -> u64 {
+    let mut state = hasher.build_hasher();
+    state.write(path);
+    state.finish()
+}
+
 impl Moves {
+    /// The nodes of a single claim, which are in order as they are. What [`new`](Self::new) makes of
+    /// its plan, without the plan.
+    pub(super) fn of_one(
+        claims: SmallVec<[Claim; 1]>,
+        hierarchy: &Hierarchy,
+        hasher: &impl BuildHasher,
+    ) -> Self {
+        let Claim { target, mode } = &claims[0];
+        let bytes = target.bytes();
+        let mut list: SmallVec<[Move; 3]> = SmallVec::new();
+        let mut root = None;
+        for (level, end) in target.ends().enumerate() {
+            let is_target = end == bytes.len();
+            let mode = MODES.on_the_way(*mode, is_target, hierarchy.is_leaf(level));
+            let of_path = hash(hasher, &bytes[..end]);
+            let root = *root.get_or_insert(of_path & SHARD_BITS);
+            let hash = of_path & !SHARD_BITS | root;
+            list.push(Move { hash, claim: 0, end: end as u16, mode, held: None });
+        }
+        Self { list, claims }
+    }
+
     /// All nodes of a path live in the shard of its root, so that one lock covers them.
     pub(super) fn new(plan: Plan, hasher: &impl BuildHasher) -> Self {
-        let hash = |path: &[u8]| {
-            let mut state = hasher.build_hasher();
-            state.write(path);
-            state.finish()
-        };
         let mut root: (&[u8], u64) = (&[], 0);
         let claims = plan.claims();
         let mut list: SmallVec<[Move; 3]> = SmallVec::with_capacity(plan.raw_steps().len());
         for step in plan.raw_steps() {
             let bytes = claims[step.claim as usize].target.bytes();
             let path = &bytes[..step.end.into()];
-            let mut of_path = hash(path);
+            let mut of_path = hash(hasher, path);
             if step.level == 0 {
                 root = (path, of_path & SHARD_BITS);
             } else {
                 if !bytes.starts_with(root.0) {
                     let own = &bytes[..=usize::from(bytes[0])];
-                    root = (own, hash(own) & SHARD_BITS);
+                    root = (own, hash(hasher, own) & SHARD_BITS);
                 }
                 of_path = of_path & !SHARD_BITS | root.1;
             }
@@ -125,13 +150,13 @@ impl Moves {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
-    use crate::{Hierarchy, Mode, ModeSet, Slots};
+    use crate::{Mode, Slots};
     use hashbrown::DefaultHashBuilder;
 
     fn moves(paths: &[(&str, Mode)]) -> Moves {
         let claims =
             paths.iter().map(|(path, mode)| Claim { target: path.parse().unwrap(), mode: *mode });
-        let plan = Plan::new(&Hierarchy::default(), claims, Slots::Paths, ModeSet::Intentions);
+        let plan = Plan::new(&Hierarchy::default(), claims, Slots::Paths, MODES);
         // The same seed for all of a test would be needed only to compare hashes.
         Moves::new(plan.unwrap(), &DefaultHashBuilder::default())
     }
@@ -142,6 +167,20 @@ mod tests {
             format!("{} {}{before}", moves.node(step), step.mode)
         };
         moves.list.iter().map(step).collect()
+    }
+
+    #[test]
+    fn a_single_claim_needs_no_plan() {
+        let (tree, hasher) = (Hierarchy::default(), DefaultHashBuilder::default());
+        for path in ["u1", "u1/a1", "u1/a1/r1", "ユーザー/x"] {
+            for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+                let claim = Claim { target: path.parse().unwrap(), mode };
+                let plan = Plan::new(&tree, [claim.clone()], Slots::Paths, MODES).unwrap();
+                let planned = Moves::new(plan, &hasher);
+                let direct = Moves::of_one([claim].into_iter().collect(), &tree, &hasher);
+                assert_eq!(format!("{planned:?}"), format!("{direct:?}"));
+            }
+        }
     }
 
     #[test]

@@ -26,15 +26,7 @@ pub(super) struct Waiter<T> {
     pub(super) tell: T,
 }
 
-/// Who holds a node, by mode. Only modes that go together with themselves need a count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Granted {
-    counts: [u32; 3],
-    /// The modes it is held in.
-    modes: ModeBits,
-}
-
-/// Which count is that of a mode.
+/// Which count is that of a mode: only those that go together with themselves need one.
 const fn counter(mode: SlotMode) -> Option<usize> {
     match mode {
         SlotMode::IntentShared => Some(0),
@@ -44,48 +36,15 @@ const fn counter(mode: SlotMode) -> Option<usize> {
     }
 }
 
-impl Granted {
-    fn add(&mut self, mode: SlotMode) {
-        debug_assert!(counter(mode).is_some() || !self.modes.has(mode), "{mode} is held alone");
-        if let Some(counter) = counter(mode) {
-            self.counts[counter] += 1;
-        }
-        self.modes = self.modes.with(mode);
-    }
-
-    fn remove(&mut self, mode: SlotMode) {
-        debug_assert!(self.modes.has(mode), "{mode} is not held");
-        if let Some(counter) = counter(mode) {
-            self.counts[counter] -= 1;
-            if self.counts[counter] > 0 {
-                return;
-            }
-        }
-        self.modes = self.modes.without(mode);
-    }
-
-    fn allows(&self, wanted: SlotMode) -> bool {
-        self.modes.all_compatible_with(wanted)
-    }
-
-    /// As seen by an owner that itself holds the node in `own`.
-    fn allows_beside(&self, own: Option<SlotMode>, wanted: SlotMode) -> bool {
-        let mut others = *self;
-        if let Some(own) = own {
-            others.remove(own);
-        }
-        others.allows(wanted)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.modes == ModeBits::default()
-    }
-}
-
 /// Holders and queue of one node.
 #[derive(Debug)]
 pub(super) struct Node<T> {
-    granted: Granted,
+    /// How many hold it, for the modes that several can hold it in.
+    counts: [u32; 3],
+    /// The modes it is held in.
+    modes: ModeBits,
+    /// For whoever keeps the node: two bytes that are free in here.
+    pub(super) label: u16,
     /// Absent until somebody first waits: most nodes never see a queue.
     #[expect(
         clippy::box_collection,
@@ -96,18 +55,49 @@ pub(super) struct Node<T> {
 
 impl<T> Node<T> {
     /// A node with its first holder.
-    pub(super) fn held(mode: SlotMode) -> Self {
-        let mut granted = Granted::default();
-        granted.add(mode);
-        Self { granted, queue: None }
+    pub(super) fn held(mode: SlotMode, label: u16) -> Self {
+        let mut node = Self { counts: [0; 3], modes: ModeBits::default(), label, queue: None };
+        node.add(mode);
+        node
+    }
+
+    fn add(&mut self, mode: SlotMode) {
+        debug_assert!(counter(mode).is_some() || !self.modes.has(mode), "{mode} is held alone");
+        if let Some(counter) = counter(mode) {
+            self.counts[counter] += 1;
+        }
+        self.modes = self.modes.with(mode);
+    }
+
+    fn remove(&mut self, mode: SlotMode) {
+        debug_assert!(self.modes.has(mode), "{mode} is not held");
+        self.modes = self.modes_beside(Some(mode));
+        if let Some(counter) = counter(mode) {
+            self.counts[counter] -= 1;
+        }
+    }
+
+    /// The modes of all holders but one, who holds it in `own`.
+    fn modes_beside(&self, own: Option<SlotMode>) -> ModeBits {
+        match own {
+            Some(own) if counter(own).is_none_or(|c| self.counts[c] == 1) => {
+                self.modes.without(own)
+            }
+            _ => self.modes,
+        }
+    }
+
+    /// Could it be held in that mode too, by someone who holds it in `own` now?
+    fn allows(&self, wanted: SlotMode, own: Option<SlotMode>) -> bool {
+        self.modes_beside(own).all_compatible_with(wanted)
     }
 
     /// Takes the node at once, or not at all. `held`: what the owner holds here already.
     #[must_use]
     pub(super) fn try_take(&mut self, mode: SlotMode, held: Option<SlotMode>) -> bool {
         let free = match held {
-            None => self.queue().len() == 0 && self.granted.allows(mode),
-            Some(_) => self.granted.allows_beside(held, mode),
+            None => self.queue().len() == 0 && self.allows(mode, None),
+            Some(_) => self.allows(mode, held),
         };
         if free {
             self.grant(mode, held);
@@ -135,9 +125,9 @@ impl<T> Node<T> {
         keep: Option<SlotMode>,
         granted: impl FnMut(Waiter<T>),
     ) {
-        self.granted.remove(mode);
+        self.remove(mode);
         if let Some(keep) = keep {
-            self.granted.add(keep);
+            self.add(keep);
         }
         self.serve(granted);
     }
@@ -157,7 +147,7 @@ impl<T> Node<T> {
 
     /// Nobody holds it and nobody waits: it can be forgotten.
     pub(super) fn is_idle(&self) -> bool {
-        self.granted.is_empty() && self.queue().len() == 0
+        self.modes == ModeBits::default() && self.queue().len() == 0
     }
 
     /// Those who wait, next first.
@@ -172,7 +162,7 @@ impl<T> Node<T> {
         let mut place = 0;
         while place < conversions {
             let Waiter { mode, held, .. } = queue[place];
-            if self.granted.allows_beside(held, mode) {
+            if self.allows(mode, held) {
                 conversions -= 1;
                 self.grant(mode, held);
                 granted(queue.remove(place).expect("the place is within the queue"));
@@ -181,7 +171,7 @@ impl<T> Node<T> {
             }
         }
         if conversions == 0 {
-            while let Some(next) = queue.pop_front_if(|next| self.granted.allows(next.mode)) {
+            while let Some(next) = queue.pop_front_if(|next| self.allows(next.mode, None)) {
                 self.grant(next.mode, None);
                 granted(next);
             }
@@ -192,9 +182,9 @@ impl<T> Node<T> {
 
     fn grant(&mut self, mode: SlotMode, held: Option<SlotMode>) {
         if let Some(held) = held {
-            self.granted.remove(held);
+            self.remove(held);
         }
-        self.granted.add(mode);
+        self.add(mode);
     }
 
     /// What must be true after every change; compiled out of release builds.
@@ -202,24 +192,22 @@ impl<T> Node<T> {
         if !cfg!(debug_assertions) {
             return;
         }
+        let held = format_args!("held in {:?}, counts {:?}", self.modes, self.counts);
         for mode in SlotMode::ALL {
-            let own = self.granted.modes.has(mode).then_some(mode);
-            assert!(
-                own.is_none() || self.granted.allows_beside(own, mode),
-                "{mode} is held beside a mode it conflicts with: {:?}",
-                self.granted
-            );
+            let alone = !self.modes.has(mode) || self.allows(mode, Some(mode));
+            assert!(alone, "{mode} is held beside a mode it conflicts with: {held}");
+            let counted =
+                counter(mode).is_none_or(|c| (self.counts[c] > 0) == self.modes.has(mode));
+            assert!(counted, "the count of {mode} is wrong: {held}");
         }
         let mut queue = self.queue().peekable();
-        if queue.peek().is_some_and(|first| first.held.is_none()) {
-            let stuck = queue.peek().is_none_or(|first| !self.granted.allows(first.mode));
-            assert!(stuck, "the first in the queue waits for nobody: {:?}", self.granted);
+        if let Some(first) = queue.peek().filter(|first| first.held.is_none()) {
+            assert!(!self.allows(first.mode, None), "the first waits for nobody: {held}");
         }
         for waiter in queue.by_ref().take_while(|waiter| waiter.held.is_some()) {
             assert!(
-                !self.granted.allows_beside(waiter.held, waiter.mode),
-                "a conversion waits for nobody: {:?}",
-                self.granted
+                !self.allows(waiter.mode, waiter.held),
+                "a conversion waits for nobody: {held}"
             );
         }
         assert!(queue.all(|waiter| waiter.held.is_none()), "a conversion behind a newcomer");
@@ -273,7 +261,7 @@ mod tests {
                     let taken = match &mut node {
                         Some(node) => node.try_take(mode, before),
                         none => {
-                            *none = Some(Node::held(mode));
+                            *none = Some(Node::held(mode, 0));
                             true
                         }
                     };
@@ -353,7 +341,7 @@ mod tests {
 
     #[test]
     fn giving_back_a_part_lets_others_in() {
-        let mut node: Node<()> = Node::held(X);
+        let mut node: Node<()> = Node::held(X, 0);
         node.enqueue(Waiter { owner: Owner(2), mode: S, held: None, tell: () });
         let mut won = vec![];
         node.give_back(X, Some(U), |w| won.push(w.owner));
@@ -370,8 +358,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "conflicts")]
     fn the_check_notices_a_wrong_grant() {
-        let mut node: Node<()> = Node::held(X);
-        node.granted.add(S);
+        let mut node: Node<()> = Node::held(X, 0);
+        node.add(S);
         node.check();
     }
 }

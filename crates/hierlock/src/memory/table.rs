@@ -55,16 +55,15 @@ impl Owner {
 #[derive(Debug)]
 struct NodeEntry {
     hash: u64,
-    /// The node, or one below it, and where the node ends.
+    /// The node, or one below it; the node's label says where it ends.
     target: Target,
     node: Node<Arc<Ticket>>,
-    end: u16,
 }
 
 impl NodeEntry {
     fn is(&self, step: &Move, target: &Target) -> bool {
         self.hash == step.hash
-            && self.end == step.end
+            && self.node.label == step.end
             && self.target.agrees(target, step.end.into())
     }
 }
@@ -86,8 +85,8 @@ impl Table {
             Entry::Occupied(mut entry) => entry.get_mut().node.try_take(step.mode, step.held),
             Entry::Vacant(entry) => {
                 debug_assert!(step.held.is_none(), "a conversion of a node that nobody holds");
-                let (hash, end, target) = (step.hash, step.end, target.clone());
-                entry.insert(NodeEntry { hash, target, node: Node::held(step.mode), end });
+                let node = Node::held(step.mode, step.end);
+                entry.insert(NodeEntry { hash: step.hash, target: target.clone(), node });
                 true
             }
         }

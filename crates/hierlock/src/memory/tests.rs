@@ -1,20 +1,19 @@
 //! The manager as a whole: memory given back, wide plans, and (with the feature `model`) its
 //! interleavings.
 
-use super::manager::{Blocked, Manager};
+use super::manager::{Blocked, Claims, Manager};
 use crate::hierarchy::Hierarchy;
 use crate::mode::Mode;
 use crate::plan::Claim;
 use std::sync::Arc;
 
-fn claims(paths: &[&str], mode: Mode) -> Vec<Claim> {
+fn claims(paths: &[&str], mode: Mode) -> Claims {
     paths.iter().map(|path| Claim { target: path.parse().unwrap(), mode }).collect()
 }
 
 /// Takes, waiting if need be.
 async fn take(manager: &Arc<Manager>, paths: &[&str], mode: Mode) -> super::MemoryHold {
-    let plan = manager.plan(claims(paths, mode)).unwrap();
-    match manager.take(plan, None, true) {
+    match manager.take(claims(paths, mode), None, true).unwrap() {
         Ok(hold) => hold,
         Err(Blocked::Waits(mut waiting)) => {
             waiting.finish().await.expect("ordered acquires do not deadlock");
@@ -53,8 +52,7 @@ mod plain {
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
         let mut hold = take(&manager, &paths, Mode::Exclusive).await;
         assert_eq!(hold.modes().len(), 1000);
-        let plan = manager.plan(claims(&["v1", "v2", "u7"], Mode::Shared)).unwrap();
-        assert!(hold.extend(plan, false).is_ok());
+        assert!(hold.extend(claims(&["v1", "v2", "u7"], Mode::Shared), false).unwrap().is_ok());
         assert_eq!(hold.modes().len(), 1002);
         drop(hold);
         assert!(manager.is_empty());
@@ -67,8 +65,7 @@ mod plain {
         let manager = Arc::new(Manager::new(Hierarchy::default()));
         let other = take(&manager, &["u1"], Mode::Exclusive).await;
         let mut hold = take(&manager, &["u2"], Mode::Exclusive).await;
-        let plan = manager.plan(claims(&["u1"], Mode::Exclusive)).unwrap();
-        match hold.extend(plan, true) {
+        match hold.extend(claims(&["u1"], Mode::Exclusive), true).unwrap() {
             Err(Blocked::Waits(waiting)) => std::mem::forget(waiting),
             _ => panic!("u1 is held"),
         }
@@ -182,8 +179,8 @@ mod model {
                 let (manager, victims) = (manager.clone(), victims.clone());
                 thread::spawn(move || {
                     block_on(async {
-                        let plan = manager.plan(claims(&[path], Mode::Exclusive)).unwrap();
-                        if let Err(Blocked::Waits(mut waiting)) = hold.extend(plan, true)
+                        if let Err(Blocked::Waits(mut waiting)) =
+                            hold.extend(claims(&[path], Mode::Exclusive), true).unwrap()
                             && waiting.finish().await.is_err()
                         {
                             victims.fetch_add(1, Ordering::SeqCst);
@@ -210,8 +207,8 @@ mod model {
                 let manager = manager.clone();
                 thread::spawn(move || {
                     block_on(async {
-                        let plan = manager.plan(claims(&["u1"], Mode::Exclusive)).unwrap();
-                        if let Err(Blocked::Waits(mut waiting)) = hold.extend(plan, true)
+                        if let Err(Blocked::Waits(mut waiting)) =
+                            hold.extend(claims(&["u1"], Mode::Exclusive), true).unwrap()
                             && waiting.finish().await.is_ok()
                         {
                             hold.absorb(waiting);

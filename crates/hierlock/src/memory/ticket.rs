@@ -19,7 +19,6 @@ pub(super) enum Kind {
 
 /// Where a ticket stands. Changes only under the lock of the shard that is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
 pub(super) enum State {
     /// In nobody's queue: taking nodes, or all of them taken.
     Going,
@@ -33,28 +32,19 @@ pub(super) enum State {
 pub(super) struct Ticket {
     pub(super) owner: Owner,
     pub(super) kind: Kind,
-    pub(super) name: Option<Arc<str>>,
+    pub(super) name: Option<Arc<String>>,
     /// When it was asked for.
     pub(super) since: Instant,
     pub(super) moves: Moves,
-    /// How many of the moves are taken.
-    taken: AtomicUsize,
-    state: AtomicUsize,
+    /// How many of the moves are taken, and the state, in one word: see [`Ticket::set`].
+    progress: AtomicUsize,
     waker: Mutex<Option<Waker>>,
 }
 
 impl Ticket {
-    pub(super) fn new(owner: Owner, kind: Kind, name: Option<Arc<str>>, moves: Moves) -> Self {
-        Self {
-            owner,
-            kind,
-            name,
-            since: Instant::now(),
-            moves,
-            taken: AtomicUsize::new(0),
-            state: AtomicUsize::new(State::Going as usize),
-            waker: Mutex::new(None),
-        }
+    pub(super) fn new(owner: Owner, kind: Kind, name: Option<Arc<String>>, moves: Moves) -> Self {
+        let (progress, waker) = (AtomicUsize::new(0), Mutex::new(None));
+        Self { owner, kind, name, since: Instant::now(), moves, progress, waker }
     }
 
     /// What an owner has after an extension: all of both.
@@ -62,28 +52,30 @@ impl Ticket {
         let moves = more.moves.merged_with(&self.moves);
         let all = moves.list.len();
         let merged = Self::new(self.owner, self.kind, self.name.clone(), moves);
-        merged.set_taken(all);
+        merged.set(all, State::Going);
         Self { since: self.since, ..merged }
     }
 
-    pub(super) fn taken(&self) -> usize {
-        self.taken.load(Ordering::Acquire)
+    pub(super) fn set(&self, taken: usize, state: State) {
+        self.progress.store(taken << 2 | state as usize, Ordering::Release);
     }
 
-    pub(super) fn set_taken(&self, taken: usize) {
-        self.taken.store(taken, Ordering::Release);
+    fn get(&self) -> (usize, State) {
+        let progress = self.progress.load(Ordering::Acquire);
+        let state = match progress & 3 {
+            state if state == State::Waiting as usize => State::Waiting,
+            state if state == State::Victim as usize => State::Victim,
+            _ => State::Going,
+        };
+        (progress >> 2, state)
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.get().0
     }
 
     pub(super) fn is_complete(&self) -> bool {
         self.taken() == self.moves.list.len()
-    }
-
-    pub(super) fn state(&self) -> State {
-        match self.state.load(Ordering::Acquire) {
-            waiting if waiting == State::Waiting as usize => State::Waiting,
-            victim if victim == State::Victim as usize => State::Victim,
-            _ => State::Going,
-        }
     }
 
     /// The first node that is not taken.
@@ -93,47 +85,52 @@ impl Ticket {
 
     /// The node in whose queue it stands.
     pub(super) fn waits_at(&self) -> Option<&Move> {
-        self.next().filter(|_| self.state() == State::Waiting)
+        match self.get() {
+            (taken, State::Waiting) => self.moves.list.get(taken),
+            _ => None,
+        }
     }
 
-    /// It enters a queue.
+    /// It enters the queue of the next node.
     pub(super) fn wait(&self) {
-        self.state.store(State::Waiting as usize, Ordering::Release);
+        self.set(self.taken(), State::Waiting);
     }
 
     /// The node that is waited for is granted; the waker is to be woken when no lock is held.
     #[must_use]
     pub(super) fn grant(&self) -> Option<Waker> {
-        debug_assert_eq!(self.state(), State::Waiting, "a wait ends once");
-        self.set_taken(self.taken() + 1);
-        self.end_wait(State::Going)
+        self.end_wait(1, State::Going)
     }
 
     /// Chosen to break a circle; otherwise as [`grant`](Self::grant).
     #[must_use]
     pub(super) fn choose(&self) -> Option<Waker> {
-        debug_assert_eq!(self.state(), State::Waiting, "a wait ends once");
-        self.end_wait(State::Victim)
+        self.end_wait(0, State::Victim)
     }
 
-    fn end_wait(&self, state: State) -> Option<Waker> {
+    fn end_wait(&self, granted: usize, state: State) -> Option<Waker> {
+        let (taken, before) = self.get();
+        debug_assert_eq!(before, State::Waiting, "a wait ends once");
         // First the state, then the waker: whoever leaves a waker looks at the state after locking.
-        self.state.store(state as usize, Ordering::Release);
+        self.set(taken + granted, state);
         lock(&self.waker).take()
     }
 
     /// Ready when it waits no more.
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<State> {
+        if let (_, ended @ (State::Going | State::Victim)) = self.get() {
+            return Poll::Ready(ended);
+        }
         let mut waker = lock(&self.waker);
-        match self.state() {
-            State::Waiting => {
+        match self.get() {
+            (_, State::Waiting) => {
                 match &mut *waker {
                     Some(waker) => waker.clone_from(context.waker()),
                     none => *none = Some(context.waker().clone()),
                 }
                 Poll::Pending
             }
-            ended => Poll::Ready(ended),
+            (_, ended) => Poll::Ready(ended),
         }
     }
 }

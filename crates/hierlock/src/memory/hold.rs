@@ -1,0 +1,122 @@
+//! What an owner has in hand.
+
+use super::manager::{Blocked, Claims, Locked, Manager, ShardSet, back_out, wake};
+use super::table::{Hold, Wakers};
+use super::ticket::{Kind, State, Ticket};
+use super::waiting::Waiting;
+use crate::error::Result;
+use crate::mode::{Mode, SlotMode};
+use crate::plan::Claim;
+use crate::target::Target;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A ticket that is its owner's to end: dropped, it leaves the queue it may stand in, and what it has
+/// taken is given back.
+#[derive(Debug)]
+pub(super) struct Stake {
+    pub(super) manager: Arc<Manager>,
+    pub(super) ticket: Arc<Ticket>,
+    /// The shards of its nodes, and its owner's home.
+    pub(super) shards: ShardSet,
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        let Self { manager, ticket, shards } = &*self;
+        let mut wakers = Wakers::new();
+        let mut locked = manager.lock(*shards);
+        match ticket.kind {
+            Kind::Acquire => {
+                let hold = locked.table(ticket.owner.home()).remove_hold(ticket.owner);
+                if let Some(leaked) = hold.and_then(|hold| hold.extension) {
+                    // The future of an extension was forgotten, not dropped.
+                    locked.abandon(&leaked, &mut wakers);
+                }
+            }
+            Kind::Extend => {
+                if let Some(hold) = locked.hold(ticket.owner) {
+                    hold.extension = None;
+                }
+            }
+        }
+        locked.abandon(ticket, &mut wakers);
+        drop(locked);
+        wake(wakers);
+    }
+}
+
+/// Everything an owner holds: its nodes are given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct MemoryHold {
+    /// Complete.
+    pub(super) stake: Stake,
+}
+
+impl MemoryHold {
+    /// Takes more, or the same more strongly. If it is not free and `wait` is asked for, the way to
+    /// wait comes back, to be handed to [`absorb`](Self::absorb) when it is over; otherwise nothing
+    /// has changed.
+    pub(crate) fn extend(&mut self, claims: Claims, wait: bool) -> Result<Result<(), Blocked>> {
+        let Stake { manager, ticket, shards } = &self.stake;
+        let more = manager.moves(claims)?.beyond(&ticket.moves);
+        let shards = shards | more.shards();
+        let more = Arc::new(Ticket::new(ticket.owner, Kind::Extend, None, more));
+        let manager = manager.clone();
+        let mut locked = manager.lock(shards);
+        let free = locked.advance(&more);
+        if !free && !wait {
+            return Ok(Err(Blocked::On(back_out(locked, &more))));
+        }
+        // Wider than what is held if the extension fails; that does no harm.
+        self.stake.shards = shards;
+        if free {
+            self.keep(&mut locked, &more);
+            return Ok(Ok(()));
+        }
+        if let Some(hold) = locked.hold(more.owner) {
+            hold.extension = Some(more.clone());
+        }
+        let stake = Stake { manager: manager.clone(), ticket: more, shards };
+        Ok(Err(Blocked::Waits(Waiting::begin(stake, locked))))
+    }
+
+    /// The extension was waited for to its end.
+    pub(crate) fn absorb(&mut self, waited: Waiting) {
+        let more = waited.into_stake();
+        let manager = self.stake.manager.clone();
+        self.keep(&mut manager.lock(self.stake.shards), &more.ticket);
+    }
+
+    /// Adds what an extension has taken to what is held.
+    fn keep(&mut self, locked: &mut Locked<'_>, more: &Ticket) {
+        let merged = Arc::new(self.stake.ticket.merged(more));
+        // What it had is the hold's now, and no longer its own to give back.
+        more.set(0, State::Going);
+        if let Some(hold) = locked.hold(more.owner) {
+            *hold = Hold { ticket: merged.clone(), extension: None };
+        }
+        self.stake.ticket = merged;
+    }
+
+    /// What was asked for, each target once, in the strongest mode.
+    pub(crate) fn claims(&self) -> BTreeMap<Target, Mode> {
+        let mut claims = BTreeMap::new();
+        for Claim { target, mode } in &self.stake.ticket.moves.claims {
+            let strongest = claims.entry(target.clone()).or_insert(*mode);
+            *strongest = (*strongest).max(*mode);
+        }
+        claims
+    }
+
+    /// What is really taken, by node.
+    pub(crate) fn modes(&self) -> BTreeMap<Target, SlotMode> {
+        let moves = &self.stake.ticket.moves;
+        moves.list.iter().map(|step| (moves.node(step), step.mode)).collect()
+    }
+
+    /// Names this hold in a snapshot.
+    pub(crate) fn id(&self) -> u64 {
+        self.stake.ticket.owner.0
+    }
+}
