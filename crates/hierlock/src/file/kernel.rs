@@ -201,3 +201,48 @@ impl Drop for KernelWait<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No file system at hand refuses these locks, so the answer of one is put in the kernel's mouth.
+    #[test]
+    fn a_file_system_without_such_locks_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = LockFile::open(&Arc::from(directory.path().join("locks"))).unwrap();
+        for errno in [Errno::EINVAL, Errno::ENOLCK, Errno::EOPNOTSUPP, Errno::ENOSYS] {
+            let message = file.refused(errno).to_string();
+            assert!(message.contains("refuses open-file-description locks"), "{message}");
+            assert!(message.contains("put the lock file on a local one"), "{message}");
+        }
+        assert!(file.refused(Errno::EIO).to_string().starts_with("cannot lock"));
+    }
+
+    /// Reads what `/proc/locks` says of one byte: the kernel's own word for what is taken.
+    #[test]
+    fn one_byte_is_locked_in_the_mode_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path: Arc<Path> = directory.path().join("locks").into();
+        let file = LockFile::open(&path).unwrap();
+        let inode = format!(":{} ", std::fs::metadata(&path).unwrap().ino());
+        let locks = || -> Vec<String> {
+            let all = std::fs::read_to_string("/proc/locks").unwrap();
+            let ours = all.lines().filter(|line| line.contains(&inode));
+            // Kind, …, mode, …, first byte, last byte.
+            ours.map(|line| line.split_whitespace().collect::<Vec<_>>())
+                .map(|words| [words[1], words[3], words[6], words[7]].join(" "))
+                .collect()
+        };
+        let byte = (2 << 60) + 5;
+        assert!(file.set(byte, Some(SlotMode::Shared)).unwrap());
+        assert_eq!(locks(), [format!("OFDLCK READ {byte} {byte}")]);
+        assert!(file.set(byte, Some(SlotMode::Exclusive)).unwrap());
+        assert_eq!(locks(), [format!("OFDLCK WRITE {byte} {byte}")]);
+        let other = LockFile::open(&path).unwrap();
+        assert!(!other.set(byte, Some(SlotMode::Shared)).unwrap());
+        assert!(other.set(byte + 1, Some(SlotMode::Exclusive)).unwrap());
+        drop((file, other));
+        assert!(locks().is_empty(), "closing frees");
+    }
+}

@@ -35,6 +35,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod ticket;
+#[cfg(all(test, not(feature = "model")))]
+mod verify;
 mod waiting;
 
 pub(crate) use hold::MemoryHold;

@@ -147,7 +147,7 @@ impl Moves {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Mode, Slots};

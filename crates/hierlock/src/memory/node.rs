@@ -150,6 +150,12 @@ impl<T> Node<T> {
         self.modes == ModeBits::default() && self.queue().len() == 0
     }
 
+    /// How many hold it in a mode.
+    #[cfg(all(test, not(feature = "model")))]
+    pub(super) fn holders(&self, mode: SlotMode) -> usize {
+        counter(mode).map_or(self.modes.has(mode).into(), |counter| self.counts[counter] as usize)
+    }
+
     /// Those who wait, next first.
     pub(super) fn queue(&self) -> impl ExactSizeIterator<Item = &Waiter<T>> {
         self.queue.as_deref().map(VecDeque::iter).unwrap_or_default()

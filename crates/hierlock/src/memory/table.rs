@@ -4,6 +4,8 @@
 use super::moves::{Move, Moves};
 use super::node::{Node, Owner, Waiter};
 use super::ticket::Ticket;
+#[cfg(all(test, not(feature = "model")))]
+use crate::mode::SlotMode;
 use crate::target::Target;
 use hashbrown::hash_table::{Entry, HashTable};
 use smallvec::SmallVec;
@@ -173,6 +175,19 @@ impl Table {
         entry.into_iter().flat_map(|entry| entry.node.queue())
     }
 
+    /// Every node, how many hold it in a mode, and its queue.
+    #[cfg(all(test, not(feature = "model")))]
+    pub(super) fn nodes(
+        &self,
+    ) -> impl Iterator<
+        Item = (Target, impl Fn(SlotMode) -> usize, impl Iterator<Item = &Waiter<Arc<Ticket>>>),
+    > {
+        self.nodes.iter().map(|entry| {
+            let node = entry.target.cut(entry.node.label.into());
+            (node, |mode| entry.node.holders(mode), entry.node.queue())
+        })
+    }
+
     /// What this shard keeps: nodes, holds, waiters.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 3] {
@@ -205,7 +220,7 @@ fn shrink<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

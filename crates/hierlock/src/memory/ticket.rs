@@ -74,6 +74,11 @@ impl Ticket {
         self.get().0
     }
 
+    #[cfg(all(test, not(feature = "model")))]
+    pub(super) fn state_now(&self) -> State {
+        self.get().1
+    }
+
     pub(super) fn is_complete(&self) -> bool {
         self.taken() == self.moves.list.len()
     }
