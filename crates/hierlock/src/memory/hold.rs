@@ -1,10 +1,10 @@
 //! What an owner has in hand.
 
-use super::manager::{Blocked, Claims, Locked, Manager, ShardSet, back_out, wake};
+use super::manager::{Blocked, IfNotFree, Locked, Manager, ShardSet, back_out, wake};
+use super::moves::Moves;
 use super::table::{Hold, Wakers};
 use super::ticket::{Kind, State, Ticket};
 use super::waiting::Waiting;
-use crate::error::Result;
 use crate::mode::{Mode, SlotMode};
 use crate::plan::Claim;
 use crate::target::Target;
@@ -54,31 +54,30 @@ pub(crate) struct MemoryHold {
 }
 
 impl MemoryHold {
-    /// Takes more, or the same more strongly. If it is not free and `wait` is asked for, the way to
-    /// wait comes back, to be handed to [`absorb`](Self::absorb) when it is over; otherwise nothing
-    /// has changed.
-    pub(crate) fn extend(&mut self, claims: Claims, wait: bool) -> Result<Result<(), Blocked>> {
+    /// Takes more, or the same more strongly. Where that has to wait, the way to wait comes back, to
+    /// be handed to [`absorb`](Self::absorb) when it is over.
+    pub(crate) fn extend(&mut self, more: Moves, if_not_free: IfNotFree) -> Result<(), Blocked> {
         let Stake { manager, ticket, shards } = &self.stake;
-        let more = manager.moves(claims)?.beyond(&ticket.moves);
+        let more = more.beyond(&ticket.moves);
         let shards = shards | more.shards();
         let more = Arc::new(Ticket::new(ticket.owner, Kind::Extend, None, more));
         let manager = manager.clone();
         let mut locked = manager.lock(shards);
         let free = locked.advance(&more);
-        if !free && !wait {
-            return Ok(Err(Blocked::On(back_out(locked, &more))));
+        if !free && if_not_free == IfNotFree::BackOut {
+            return Err(Blocked::On(back_out(locked, &more)));
         }
         // Wider than what is held if the extension fails; that does no harm.
         self.stake.shards = shards;
         if free {
             self.keep(&mut locked, &more);
-            return Ok(Ok(()));
+            return Ok(());
         }
         if let Some(hold) = locked.hold(more.owner) {
             hold.extension = Some(more.clone());
         }
         let stake = Stake { manager: manager.clone(), ticket: more, shards };
-        Ok(Err(Blocked::Waits(Waiting::begin(stake, locked))))
+        Err(Blocked::Waits(Waiting::begin(stake, locked)))
     }
 
     /// The extension was waited for to its end.
@@ -113,6 +112,10 @@ impl MemoryHold {
     pub(crate) fn modes(&self) -> BTreeMap<Target, SlotMode> {
         let moves = &self.stake.ticket.moves;
         moves.list.iter().map(|step| (moves.node(step), step.mode)).collect()
+    }
+
+    pub(crate) fn manager(&self) -> &Manager {
+        &self.stake.manager
     }
 
     /// Names this hold in a snapshot.

@@ -114,7 +114,10 @@ impl Manager {
     }
 
     /// The nodes of a plan. That of a single claim, which is nearly every one, needs no planning.
-    pub(super) fn moves(&self, claims: Claims) -> Result<Moves> {
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub(crate) fn moves(&self, claims: Claims) -> Result<Moves> {
         if claims.len() != 1 {
             return Ok(Moves::new(self.plan(claims)?, &self.hasher));
         }
@@ -132,31 +135,28 @@ impl Manager {
         Locked { set, tables }
     }
 
-    /// Takes all claims. `wait`: if they are not free, go on waiting for them.
+    /// Takes all nodes for a new owner.
     pub(crate) fn take(
         self: &Arc<Self>,
-        claims: Claims,
+        moves: Moves,
         name: Option<Arc<String>>,
-        wait: bool,
-    ) -> Result<Result<MemoryHold, Blocked>> {
-        let moves = self.moves(claims)?;
+        if_not_free: IfNotFree,
+    ) -> Result<MemoryHold, Blocked> {
         let shards = moves.shards();
         let home = shards.trailing_zeros() as usize;
         let ticket = Arc::new(Ticket::new(self.new_owner(home), Kind::Acquire, name, moves));
         let mut locked = self.lock(shards);
         let free = locked.advance(&ticket);
-        if !free && !wait {
-            return Ok(Err(Blocked::On(back_out(locked, &ticket))));
+        if !free && if_not_free == IfNotFree::BackOut {
+            return Err(Blocked::On(back_out(locked, &ticket)));
         }
         locked.table(home).add_hold(ticket.clone());
         let stake = Stake { manager: self.clone(), ticket, shards };
-        Ok(match free {
-            true => {
-                drop(locked);
-                Ok(MemoryHold { stake })
-            }
-            false => Err(Blocked::Waits(Waiting::begin(stake, locked))),
-        })
+        if !free {
+            return Err(Blocked::Waits(Waiting::begin(stake, locked)));
+        }
+        drop(locked);
+        Ok(MemoryHold { stake })
     }
 
     /// A number that no other owner ever has.
@@ -204,6 +204,13 @@ pub(super) fn modes_of(hold: &Hold) -> BTreeMap<Target, SlotMode> {
         modes.extend(taken.map(|step| (ticket.moves.node(step), step.mode)));
     }
     modes
+}
+
+/// What to do about a node that is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfNotFree {
+    Wait,
+    BackOut,
 }
 
 /// A plan could not be taken at once.

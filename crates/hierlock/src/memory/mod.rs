@@ -40,7 +40,7 @@ mod verify;
 mod waiting;
 
 pub(crate) use hold::MemoryHold;
-pub(crate) use manager::{Blocked, Manager, Obstacle};
+pub(crate) use manager::{Blocked, IfNotFree, Manager, Obstacle};
 pub(crate) use waiting::Waiting;
 
 use crate::backend::{Backend, Demand, Hold, Patience};
@@ -98,7 +98,8 @@ impl Backend for MemoryBackend {
     #[inline]
     async fn acquire(&self, demand: Demand) -> Result<MemoryHold> {
         let Demand { claims, patience, name } = demand;
-        match self.manager.take(claims, name, patience.waits())? {
+        let moves = self.manager.moves(claims)?;
+        match self.manager.take(moves, name, patience.into()) {
             Ok(hold) => Ok(hold),
             Err(Blocked::On(obstacle)) => Err(obstacle.would_block()),
             Err(Blocked::Waits(mut waiting)) => {
@@ -110,6 +111,15 @@ impl Backend for MemoryBackend {
 
     fn holders(&self) -> Vec<Holder> {
         self.manager.snapshot()
+    }
+}
+
+impl From<Patience> for IfNotFree {
+    fn from(patience: Patience) -> Self {
+        match patience.waits() {
+            true => IfNotFree::Wait,
+            false => IfNotFree::BackOut,
+        }
     }
 }
 
@@ -126,7 +136,8 @@ impl Waiting {
 
 impl Hold for MemoryHold {
     async fn extend(&mut self, demand: Demand) -> Result<()> {
-        match MemoryHold::extend(self, demand.claims, demand.patience.waits())? {
+        let more = self.manager().moves(demand.claims)?;
+        match MemoryHold::extend(self, more, demand.patience.into()) {
             Ok(()) => Ok(()),
             Err(Blocked::On(obstacle)) => Err(obstacle.would_block()),
             Err(Blocked::Waits(mut waiting)) => {

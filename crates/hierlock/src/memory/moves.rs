@@ -36,7 +36,7 @@ impl Move {
 
 /// Nodes in the order of a plan, with their claims.
 #[derive(Clone, Debug)]
-pub(super) struct Moves {
+pub(crate) struct Moves {
     pub(super) claims: SmallVec<[Claim; 1]>,
     pub(super) list: SmallVec<[Move; 3]>,
 }

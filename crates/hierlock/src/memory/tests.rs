@@ -1,7 +1,7 @@
 //! The manager as a whole: memory given back, wide plans, and (with the feature `model`) its
 //! interleavings.
 
-use super::manager::{Blocked, Claims, Manager};
+use super::manager::{Blocked, Claims, IfNotFree, Manager};
 use crate::hierarchy::Hierarchy;
 use crate::mode::Mode;
 use crate::plan::Claim;
@@ -13,7 +13,8 @@ fn claims(paths: &[&str], mode: Mode) -> Claims {
 
 /// Takes, waiting if need be.
 async fn take(manager: &Arc<Manager>, paths: &[&str], mode: Mode) -> super::MemoryHold {
-    match manager.take(claims(paths, mode), None, true).unwrap() {
+    let moves = manager.moves(claims(paths, mode)).unwrap();
+    match manager.take(moves, None, IfNotFree::Wait) {
         Ok(hold) => hold,
         Err(Blocked::Waits(mut waiting)) => {
             waiting.finish().await.expect("ordered acquires do not deadlock");
@@ -34,20 +35,24 @@ mod plain {
     /// One thing that can happen to a manager.
     #[derive(Clone, Debug)]
     enum Deed {
-        Take(Vec<(usize, Mode)>, bool),
-        Extend(usize, Vec<(usize, Mode)>, bool),
+        Take(Vec<(usize, Mode)>, IfNotFree),
+        Extend(usize, Vec<(usize, Mode)>, IfNotFree),
         Upgrade(usize),
         Poll(usize),
         Drop(usize),
         GiveUp(usize),
     }
 
+    fn if_not_free() -> impl Strategy<Value = IfNotFree> {
+        prop::sample::select(vec![IfNotFree::Wait, IfNotFree::BackOut])
+    }
+
     fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         let mode = prop::sample::select(vec![Mode::Shared, Mode::Update, Mode::Exclusive]);
         let wants = prop::collection::vec((0..PATHS.len(), mode), 1..4);
         let deed = prop_oneof![
-            4 => (wants.clone(), any::<bool>()).prop_map(|(w, wait)| Deed::Take(w, wait)),
-            3 => (any::<usize>(), wants, any::<bool>()).prop_map(|(i, w, wait)| Deed::Extend(i, w, wait)),
+            4 => (wants.clone(), if_not_free()).prop_map(|(w, wait)| Deed::Take(w, wait)),
+            3 => (any::<usize>(), wants, if_not_free()).prop_map(|(i, w, wait)| Deed::Extend(i, w, wait)),
             1 => any::<usize>().prop_map(Deed::Upgrade),
             3 => any::<usize>().prop_map(Deed::Poll),
             3 => any::<usize>().prop_map(Deed::Drop),
@@ -107,7 +112,7 @@ mod plain {
             for deed in deeds {
                 let pick = |i: usize, all: &Vec<Someone>| (!all.is_empty()).then(|| i % all.len());
                 match deed {
-                    Deed::Take(wants, wait) => match manager.take(wanted(&wants), None, wait).unwrap() {
+                    Deed::Take(wants, wait) => match manager.take(manager.moves(wanted(&wants)).unwrap(), None, wait) {
                         Ok(hold) => all.push(Someone { hold: Some(hold), waiting: None }),
                         Err(Blocked::Waits(waiting)) => {
                             all.push(Someone { hold: None, waiting: Some(waiting) });
@@ -117,7 +122,7 @@ mod plain {
                     Deed::Extend(i, wants, wait) => if let Some(i) = pick(i, &all) {
                         let Someone { hold, waiting } = &mut all[i];
                         if let (Some(hold), None) = (hold, &waiting)
-                            && let Err(Blocked::Waits(more)) = hold.extend(wanted(&wants), wait).unwrap()
+                            && let Err(Blocked::Waits(more)) = hold.extend(manager.moves(wanted(&wants)).unwrap(), wait)
                         {
                             *waiting = Some(more);
                         }
@@ -127,7 +132,7 @@ mod plain {
                         if let (Some(hold), None) = (hold, &waiting) {
                             let exclusive = |target| Claim { target, mode: Mode::Exclusive };
                             let claims = hold.claims().into_keys().map(exclusive).collect();
-                            if let Err(Blocked::Waits(more)) = hold.extend(claims, true).unwrap() {
+                            if let Err(Blocked::Waits(more)) = hold.extend(manager.moves(claims).unwrap(), IfNotFree::Wait) {
                                 *waiting = Some(more);
                             }
                         }
@@ -188,7 +193,13 @@ mod plain {
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
         let mut hold = take(&manager, &paths, Mode::Exclusive).await;
         assert_eq!(hold.modes().len(), 1000);
-        assert!(hold.extend(claims(&["v1", "v2", "u7"], Mode::Shared), false).unwrap().is_ok());
+        assert!(
+            hold.extend(
+                manager.moves(claims(&["v1", "v2", "u7"], Mode::Shared)).unwrap(),
+                IfNotFree::BackOut
+            )
+            .is_ok()
+        );
         assert_eq!(hold.modes().len(), 1002);
         drop(hold);
         assert!(manager.is_empty());
@@ -201,7 +212,10 @@ mod plain {
         let manager = Arc::new(Manager::new(Hierarchy::default()));
         let other = take(&manager, &["u1"], Mode::Exclusive).await;
         let mut hold = take(&manager, &["u2"], Mode::Exclusive).await;
-        match hold.extend(claims(&["u1"], Mode::Exclusive), true).unwrap() {
+        match hold.extend(
+            hold.manager().moves(claims(&["u1"], Mode::Exclusive)).unwrap(),
+            IfNotFree::Wait,
+        ) {
             Err(Blocked::Waits(waiting)) => std::mem::forget(waiting),
             _ => panic!("u1 is held"),
         }
@@ -315,9 +329,10 @@ mod model {
                 let victims = victims.clone();
                 thread::spawn(move || {
                     block_on(async {
-                        if let Err(Blocked::Waits(mut waiting)) =
-                            hold.extend(claims(&[path], Mode::Exclusive), true).unwrap()
-                            && waiting.finish().await.is_err()
+                        if let Err(Blocked::Waits(mut waiting)) = hold.extend(
+                            hold.manager().moves(claims(&[path], Mode::Exclusive)).unwrap(),
+                            IfNotFree::Wait,
+                        ) && waiting.finish().await.is_err()
                         {
                             victims.fetch_add(1, Ordering::SeqCst);
                         }
@@ -341,9 +356,10 @@ mod model {
             let mut hold = block_on(take(&manager, &["u3"], Mode::Exclusive));
             let extends = thread::spawn(move || {
                 block_on(async {
-                    if let Err(Blocked::Waits(mut waiting)) =
-                        hold.extend(claims(&["u1"], Mode::Exclusive), true).unwrap()
-                        && waiting.finish().await.is_ok()
+                    if let Err(Blocked::Waits(mut waiting)) = hold.extend(
+                        hold.manager().moves(claims(&["u1"], Mode::Exclusive)).unwrap(),
+                        IfNotFree::Wait,
+                    ) && waiting.finish().await.is_ok()
                     {
                         hold.absorb(waiting);
                     }
