@@ -1,0 +1,47 @@
+//! MariaDB, from its package.
+
+use super::{Recipe, find_program, innodb};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub(super) struct Mariadb {
+    server: PathBuf,
+    install: PathBuf,
+}
+
+pub(super) fn find() -> Option<Mariadb> {
+    let places = ["/usr/sbin".into(), "/usr/bin".into()];
+    Some(Mariadb {
+        server: find_program("mariadbd", &places)?,
+        install: find_program("mariadb-install-db", &places)?,
+    })
+}
+
+impl Recipe for Mariadb {
+    fn prepare(&self, directory: &Path) -> Result<Vec<Command>> {
+        std::fs::write(directory.join("init.sql"), innodb::INIT_SQL)
+            .map_err(|source| Error::io("write the server's first statements", source))?;
+        let mut install = Command::new(&self.install);
+        install
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", directory.join("data").display()))
+            .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"])
+            .args(innodb::as_root());
+        Ok(vec![install])
+    }
+
+    fn serve(&self, directory: &Path, port: u16) -> Command {
+        let mut command = Command::new(&self.server);
+        command.arg("--no-defaults").args(innodb::as_root());
+        innodb::serve(command, directory, port)
+    }
+
+    fn is_ready(&self, port: u16, _: &Path) -> bool {
+        innodb::is_ready(port)
+    }
+
+    fn url(&self, port: u16, _: &Path) -> String {
+        innodb::url("mariadb", port)
+    }
+}

@@ -1,0 +1,83 @@
+//! Why there is no server.
+
+use crate::Engine;
+use std::io;
+
+/// What the sandbox returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Its programs are not on this machine.
+    #[error("{engine} is not installed: {missing} was not found. Install it with: {install}")]
+    Missing {
+        /// Which.
+        engine: Engine,
+        /// What was looked for.
+        missing: &'static str,
+        /// What would bring it.
+        install: &'static str,
+    },
+    /// It ended before it answered.
+    #[error("the {engine} server ended at once; it said:\n{said}")]
+    Ended {
+        /// Which.
+        engine: Engine,
+        /// The end of its log.
+        said: String,
+    },
+    /// It runs, but does not answer.
+    #[error("the {engine} server does not answer; it said:\n{said}")]
+    Silent {
+        /// Which.
+        engine: Engine,
+        /// The end of its log.
+        said: String,
+    },
+    /// A step of making its data directory failed.
+    #[error("`{command}` failed; it said:\n{said}")]
+    Step {
+        /// The command.
+        command: String,
+        /// What it printed.
+        said: String,
+    },
+    /// The system refused something.
+    #[error("cannot {doing}: {source}")]
+    Io {
+        /// What.
+        doing: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The environment names a server in a form that cannot be read.
+    #[error("{variable} is not a server: {why}")]
+    Environment {
+        /// Its name.
+        variable: &'static str,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(doing: &'static str, source: io::Error) -> Self {
+        Error::Io { doing, source }
+    }
+
+    pub(crate) fn missing(engine: Engine) -> Self {
+        let (missing, install) = engine.programs();
+        Error::Missing { engine, missing, install }
+    }
+
+    /// Nothing is wrong but that the engine is not installed.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Error::Missing { .. })
+    }
+
+    pub(crate) fn is_worth_another_try(&self) -> bool {
+        matches!(self, Error::Ended { .. })
+    }
+}

@@ -1,0 +1,133 @@
+//! Real database servers that exist for as long as they are needed: in a temporary directory, on a
+//! loopback port and a socket, gone with whoever started them.
+//!
+//! ```no_run
+//! use hierlock_sandbox::{Engine, Sandbox};
+//!
+//! let server = Sandbox::start(Engine::Postgres)?;
+//! println!("{}", server.url());
+//! # Ok::<(), hierlock_sandbox::Error>(())
+//! ```
+//!
+//! ```text
+//!   Sandbox ──pipe──► supervisor (sh, a session of its own) ──► the server
+//!      │                  │ end of file on the pipe, for whatever reason
+//!      ▼ drop, exit,      ▼
+//!        kill -9       ends the server, removes its directory
+//! ```
+//!
+//! Tests ask [`Server::for_tests`]: a server named in the environment, else a sandbox, else (only
+//! outside CI) a visible skip that says how to install one.
+
+mod engine;
+mod error;
+mod go_dsn;
+mod server;
+mod supervisor;
+
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use server::Server;
+
+use engine::Recipe;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use supervisor::Supervisor;
+use tempfile::TempDir;
+
+/// How long a server may take to answer.
+const READY_WITHIN: Duration = Duration::from_secs(90);
+/// How often another port is tried, if the first was taken in the meantime.
+const TRIES: usize = 3;
+
+/// A running server of one's own. Dropping it ends it and removes everything it wrote.
+#[derive(Debug)]
+pub struct Sandbox {
+    engine: Engine,
+    url: String,
+    supervisor: Supervisor,
+}
+
+impl Sandbox {
+    /// Starts a server; it answers when this returns, some seconds later.
+    ///
+    /// # Errors
+    /// The engine is not installed ([`Error::is_missing`], with how to install it), or its server
+    /// does not start, with what it said.
+    pub fn start(engine: Engine) -> Result<Self> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            match Self::try_start(engine) {
+                // Somebody else may have taken the port between our choosing and its using it.
+                Err(error) if error.is_worth_another_try() => last = Some(error),
+                other => return other,
+            }
+        }
+        Err(last.unwrap_or(Error::missing(engine)))
+    }
+
+    fn try_start(engine: Engine) -> Result<Self> {
+        let recipe = engine.recipe()?;
+        let directory = tempfile::Builder::new()
+            .prefix(&format!("hierlock-{engine}-"))
+            .tempdir()
+            .map_err(|source| Error::io("make a directory for the server", source))?;
+        let port = free_port()?;
+        let url = recipe.url(port, directory.path());
+        let mut supervisor = prepare(&*recipe, directory, port)?;
+        let begun = Instant::now();
+        while !recipe.is_ready(port, supervisor.directory()) {
+            if let Some(said) = supervisor.ended() {
+                return Err(Error::Ended { engine, said });
+            }
+            if begun.elapsed() > READY_WITHIN {
+                return Err(Error::Silent { engine, said: supervisor.log() });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Self { engine, url, supervisor })
+    }
+
+    /// Which server it is.
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// How to connect: as an administrator, without a password, over TCP.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where it keeps its files; its socket is in there too.
+    pub fn directory(&self) -> &Path {
+        self.supervisor.directory()
+    }
+
+    /// The process number of the server itself.
+    pub fn pid(&self) -> Option<u32> {
+        self.supervisor.server_pid()
+    }
+
+    /// Lets it run on after this process has ended; how to end it comes back.
+    pub fn keep(self) -> String {
+        self.supervisor.keep()
+    }
+}
+
+/// Makes the data directory and starts the server in it.
+fn prepare(recipe: &dyn Recipe, directory: TempDir, port: u16) -> Result<Supervisor> {
+    let user = recipe.user();
+    user.own(directory.path())?;
+    for mut command in recipe.prepare(directory.path())? {
+        supervisor::run(&mut command, user, directory.path())?;
+    }
+    Supervisor::start(recipe.serve(directory.path(), port), user, directory)
+}
+
+/// A port that nobody listens on, as of now.
+fn free_port() -> Result<u16> {
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|source| Error::io("find a free port", source))
+}

@@ -1,0 +1,120 @@
+//! A server for a test: one that the environment names, else a sandbox.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::{Sandbox, go_dsn};
+
+/// A server to connect to.
+#[derive(Debug)]
+pub enum Server {
+    /// Somebody else's, named in the environment.
+    Given {
+        /// Which kind.
+        engine: Engine,
+        /// How to connect.
+        url: String,
+    },
+    /// Our own.
+    Own(Sandbox),
+}
+
+impl Server {
+    /// The server that `HIERLOCK_MYSQL_URL`, `HIERLOCK_MARIADB_URL` or `HIERLOCK_POSTGRES_URL` names
+    /// (for MySQL also `MYSQL_DSN`, as a URL or in its Go form), else a new sandbox.
+    ///
+    /// # Errors
+    /// As [`Sandbox::start`]; also a variable that cannot be read.
+    pub fn get(engine: Engine) -> Result<Self> {
+        match given(engine, |name| std::env::var(name).ok())? {
+            Some(url) => Ok(Server::Given { engine, url }),
+            None => Sandbox::start(engine).map(Server::Own),
+        }
+    }
+
+    /// As [`get`](Self::get), for a test: where the engine is not installed the test is skipped, and
+    /// says so. In CI (`CI` is set) nothing is skipped.
+    ///
+    /// # Panics
+    /// There is no server, unless it is only missing and this is not CI.
+    pub fn for_tests(engine: Engine) -> Option<Self> {
+        match Self::get(engine) {
+            Ok(server) => Some(server),
+            Err(error) if error.is_missing() && std::env::var_os("CI").is_none() => {
+                eprintln!("skipped, because {error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Which kind.
+    pub fn engine(&self) -> Engine {
+        match self {
+            Server::Given { engine, .. } => *engine,
+            Server::Own(sandbox) => sandbox.engine(),
+        }
+    }
+
+    /// How to connect.
+    pub fn url(&self) -> &str {
+        match self {
+            Server::Given { url, .. } => url,
+            Server::Own(sandbox) => sandbox.url(),
+        }
+    }
+}
+
+fn given(engine: Engine, variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
+    let own = match engine {
+        Engine::Mysql => "HIERLOCK_MYSQL_URL",
+        Engine::Mariadb => "HIERLOCK_MARIADB_URL",
+        Engine::Postgres => "HIERLOCK_POSTGRES_URL",
+    };
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    if let Some(url) = set(own) {
+        return match url.contains("://") {
+            true => Ok(Some(url)),
+            false => Err(Error::Environment {
+                variable: own,
+                why: format!("`{url}` is not a URL; write {engine}://user:password@host:port/database"),
+            }),
+        };
+    }
+    match set("MYSQL_DSN") {
+        Some(dsn) if engine == Engine::Mysql => go_dsn::to_url(&dsn)
+            .map(Some)
+            .map_err(|why| Error::Environment { variable: "MYSQL_DSN", why }),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(engine: Engine, variables: &[(&str, &str)]) -> Result<Option<String>> {
+        given(engine, |name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
+        })
+    }
+
+    #[test]
+    fn the_environment_comes_first() {
+        let dsn = ("MYSQL_DSN", "root:pw@tcp(127.0.0.1:3306)/mgl_test");
+        let own = ("HIERLOCK_MYSQL_URL", "mysql://a@b/c");
+        let url = |engine, variables: &[_]| look(engine, variables).unwrap();
+        assert_eq!(url(Engine::Mysql, &[dsn, own]).as_deref(), Some("mysql://a@b/c"));
+        let from_dsn = url(Engine::Mysql, &[dsn, ("HIERLOCK_MYSQL_URL", "")]);
+        assert_eq!(from_dsn.as_deref(), Some("mysql://root:pw@127.0.0.1:3306/mgl_test"));
+        assert_eq!(url(Engine::Mariadb, &[dsn, own]), None);
+        assert_eq!(url(Engine::Postgres, &[]), None);
+    }
+
+    #[test]
+    fn a_variable_that_cannot_be_read_is_named() {
+        for (name, value) in [("HIERLOCK_MYSQL_URL", "localhost:3306"), ("MYSQL_DSN", "root@")] {
+            let error = look(Engine::Mysql, &[(name, value)]).unwrap_err();
+            assert!(!error.is_missing() && error.to_string().contains(name), "{error}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Real servers: they start, answer, and are gone with whoever started them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use hierlock_sandbox::{Engine, Sandbox};
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PART: &str = "HIERLOCK_SANDBOX_TEST_PART";
+
+/// A sandbox, or none where the engine is not installed and this is not CI.
+fn start(engine: Engine) -> Option<Sandbox> {
+    match Sandbox::start(engine) {
+        Ok(sandbox) => Some(sandbox),
+        Err(error) if error.is_missing() && std::env::var_os("CI").is_none() => {
+            eprintln!("skipped, because {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn port(url: &str) -> u16 {
+    url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap()
+}
+
+fn answers(url: &str) -> bool {
+    TcpStream::connect(("127.0.0.1", port(url))).is_ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn lives_and_leaves_nothing(engine: Engine) {
+    let Some(sandbox) = start(engine) else { return };
+    let (url, pid) = (sandbox.url().to_owned(), sandbox.pid().unwrap());
+    let directory = sandbox.directory().to_owned();
+    assert!(url.starts_with(engine.name()), "{url}");
+    assert!(answers(&url) && is_alive(pid) && directory.exists());
+    drop(sandbox);
+    assert!(!answers(&url) && !is_alive(pid), "it ends before the drop returns");
+    assert!(!directory.exists(), "nothing is left");
+}
+
+#[test]
+fn mysql_lives_and_leaves_nothing() {
+    lives_and_leaves_nothing(Engine::Mysql);
+}
+
+#[test]
+fn mariadb_lives_and_leaves_nothing() {
+    lives_and_leaves_nothing(Engine::Mariadb);
+}
+
+#[test]
+fn postgres_lives_and_leaves_nothing() {
+    lives_and_leaves_nothing(Engine::Postgres);
+}
+
+#[test]
+fn several_run_at_once() {
+    let Some(first) = start(Engine::Postgres) else { return };
+    let second = start(Engine::Postgres).unwrap();
+    assert_ne!(first.url(), second.url());
+    assert!(answers(first.url()) && answers(second.url()));
+    drop(first);
+    assert!(answers(second.url()));
+}
+
+/// Does nothing unless another test has started it.
+#[test]
+fn a_part_in_another_test() {
+    let Ok(engine) = std::env::var(PART) else { return };
+    let sandbox = Sandbox::start(engine.parse().unwrap()).unwrap();
+    println!("\nstarted {} {} {}", sandbox.pid().unwrap(), sandbox.directory().display(), sandbox.url());
+    std::thread::sleep(Duration::from_secs(120));
+}
+
+/// The failure this prevents: a test run that is killed leaves servers behind, until the machine has
+/// no memory left.
+#[test]
+fn kill_9_of_the_parent_ends_the_servers() {
+    for engine in Engine::ALL {
+        // Only to learn whether it is installed.
+        let Some(_installed) = start(engine) else { continue };
+        let mut parent = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_part_in_another_test", "--nocapture"])
+            .env(PART, engine.name())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines();
+        let line = lines.find_map(|line| line.unwrap().strip_prefix("started ").map(str::to_owned));
+        let line = line.expect("the part never started its server");
+        let words: Vec<&str> = line.split(' ').collect();
+        let (pid, directory, url) = (words[0].parse().unwrap(), PathBuf::from(words[1]), words[2]);
+        assert!(is_alive(pid) && answers(url));
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        until("the server is gone", || !is_alive(pid) && !answers(url));
+        until("its directory is gone", || !directory.exists());
+    }
+}
