@@ -5,6 +5,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use hierlock::{Buckets, Hierarchy, Mode, Target};
+use hierlock_sandbox::Engine;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Run(Run),
     Plan(Plan),
+    Sandbox(Sandbox),
     /// Write shell completions to standard output
     #[command(after_help = "Example:\n  hierlock completions bash > \
                             ~/.local/share/bash-completion/completions/hierlock")]
@@ -93,6 +95,25 @@ pub(crate) struct Plan {
     /// Print the slots as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Start a throw-away database server
+///
+/// A real server in a temporary directory, on a loopback port, as an administrator without a
+/// password. It ends with this command, and everything it wrote is removed.
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:\n  hierlock sandbox postgres                # until Ctrl-C\n  \
+                        URL=$(hierlock sandbox mysql --keep --print-url)\n\n\
+                        Servers are installed with ./scripts/install-servers.")]
+pub(crate) struct Sandbox {
+    /// mysql, mariadb or postgres
+    pub(crate) engine: Engine,
+    /// Let it run on after this command has ended
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Print the URL alone
+    #[arg(long)]
+    pub(crate) print_url: bool,
 }
 
 /// What to lock, and how.

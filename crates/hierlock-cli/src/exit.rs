@@ -19,6 +19,12 @@ pub(crate) const CANNOT_START: Exit = Exit(126);
 /// The command was not found.
 pub(crate) const NOT_FOUND: Exit = Exit(127);
 
+/// As a shell says it of a process that a signal ended.
+pub(crate) fn of_signal(signal: i32) -> u8 {
+    // Signals are below 128.
+    128 + signal as u8
+}
+
 /// For `--help`.
 pub(crate) const HELP: &str = "\
 Exit codes of `run`:

@@ -5,6 +5,8 @@ mod exit;
 mod generate;
 mod plan;
 mod run;
+mod sandbox;
+mod signals;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { command } => generate::man(command.as_deref()),
     }

@@ -76,7 +76,9 @@ fn given(engine: Engine, variable: impl Fn(&str) -> Option<String>) -> Result<Op
             true => Ok(Some(url)),
             false => Err(Error::Environment {
                 variable: own,
-                why: format!("`{url}` is not a URL; write {engine}://user:password@host:port/database"),
+                why: format!(
+                    "`{url}` is not a URL; write {engine}://user:password@host:port/database"
+                ),
             }),
         };
     }

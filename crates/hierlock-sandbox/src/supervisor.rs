@@ -112,7 +112,8 @@ pub(crate) fn run(command: &mut Command, user: User, directory: &Path) -> Result
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     let command = command.get_program().to_string_lossy().into_owned();
     Err(Error::Step { command, said: said.concat().trim().to_owned() })
 }

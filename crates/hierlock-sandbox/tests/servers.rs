@@ -83,7 +83,12 @@ fn several_run_at_once() {
 fn a_part_in_another_test() {
     let Ok(engine) = std::env::var(PART) else { return };
     let sandbox = Sandbox::start(engine.parse().unwrap()).unwrap();
-    println!("\nstarted {} {} {}", sandbox.pid().unwrap(), sandbox.directory().display(), sandbox.url());
+    println!(
+        "\nstarted {} {} {}",
+        sandbox.pid().unwrap(),
+        sandbox.directory().display(),
+        sandbox.url()
+    );
     std::thread::sleep(Duration::from_secs(120));
 }
 

@@ -17,20 +17,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How a command ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
-    code: i32,
+    pub(super) code: u8,
     pub(super) signal: Option<i32>,
-}
-
-impl Ended {
-    pub(super) fn by(signal: i32) -> Self {
-        Self { code: 128 + signal, signal: Some(signal) }
-    }
-
-    /// As a shell would say it.
-    pub(super) fn code(self) -> u8 {
-        // Exit codes have eight bits, and signals are below 128.
-        self.code as u8
-    }
 }
 
 pub(super) struct Child {
@@ -98,10 +86,13 @@ impl Child {
             }
             match waitpid(self.pid, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
                 Ok(WaitStatus::Exited(_, code)) => {
-                    self.ended = Some(Ended { code, signal: None });
+                    // Exit codes have eight bits.
+                    self.ended = Some(Ended { code: code as u8, signal: None });
                 }
                 Ok(WaitStatus::Signaled(_, signal, _)) => {
-                    self.ended = Some(Ended::by(signal as i32));
+                    let signal = signal as i32;
+                    self.ended =
+                        Some(Ended { code: exit::of_signal(signal), signal: Some(signal) });
                 }
                 Ok(WaitStatus::Stopped(_, signal)) => self.stopped(signal),
                 // It is still running, or something was interrupted: look again when told to.

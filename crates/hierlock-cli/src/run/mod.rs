@@ -8,14 +8,13 @@
 
 mod child;
 mod report;
-mod signals;
 
 use crate::args;
 use crate::exit::{self, Exit};
+use crate::signals::Signals;
 use child::{Child, Ended};
 use hierlock::{Guard, Hierlock, Target};
 use report::{Event, Reporter};
-use signals::Signals;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -64,13 +63,13 @@ impl Run {
     async fn go(&self) -> ExitCode {
         let failure = match self.hold_and_run().await {
             Ok(ended) => {
-                self.reporter.tell(&Event::Exited { code: ended.code(), signal: ended.signal });
-                return ExitCode::from(ended.code());
+                self.reporter.tell(&Event::Exited { code: ended.code, signal: ended.signal });
+                return ExitCode::from(ended.code);
             }
             Err(failure) => failure,
         };
         let (exit, message) = match failure {
-            Failure::Signal(signal) => return ExitCode::from(Ended::by(signal).code()),
+            Failure::Signal(signal) => return ExitCode::from(exit::of_signal(signal)),
             Failure::Usage(message) => (exit::USAGE, message),
             Failure::Io { doing, error, exit } => (exit, format!("cannot {doing}: {error}")),
             Failure::Lock(error) => (Exit::from(&error), error.to_string()),

@@ -4,5 +4,6 @@
 
 mod plan;
 mod run;
+mod sandbox;
 mod support;
 mod terminal;

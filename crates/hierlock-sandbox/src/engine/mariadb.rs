@@ -26,7 +26,11 @@ impl Recipe for Mariadb {
         install
             .arg("--no-defaults")
             .arg(format!("--datadir={}", directory.join("data").display()))
-            .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"])
+            .args([
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--skip-name-resolve",
+            ])
             .args(innodb::as_root());
         Ok(vec![install])
     }

@@ -61,7 +61,8 @@ impl Mysql {
         };
         command.arg("--no-defaults");
         if let Some(root) = &self.root {
-            let at = |option: &str, place: &str| format!("--{option}={}", root.join(place).display());
+            let at =
+                |option: &str, place: &str| format!("--{option}={}", root.join(place).display());
             command
                 .arg(at("basedir", "usr"))
                 .arg(at("lc-messages-dir", "usr/share/mysql"))

@@ -1,14 +1,14 @@
-//! The signals that are passed on.
+//! The signals that a person or a supervisor sends.
 
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Those a person or a supervisor sends. One that we were told to ignore (by `nohup`, or by a shell
+/// One that we were told to ignore (by `nohup`, or by a shell
 /// that runs us in the background) stays ignored.
-pub(super) struct Signals(Vec<(i32, Signal)>);
+pub(crate) struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let ignored = ignored();
         [
             SignalKind::interrupt(),
@@ -27,7 +27,7 @@ impl Signals {
 
     /// # Cancel safety
     /// No signal is lost.
-    pub(super) async fn next(&mut self) -> i32 {
+    pub(crate) async fn next(&mut self) -> i32 {
         std::future::poll_fn(|context| {
             for (number, signal) in &mut self.0 {
                 if signal.poll_recv(context).is_ready() {

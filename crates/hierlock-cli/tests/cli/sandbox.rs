@@ -1,0 +1,77 @@
+//! `hierlock sandbox`, from the outside.
+
+use crate::support::{code, hierlock, stderr, stdout, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+/// Nothing is skipped in CI; elsewhere a missing engine is.
+fn is_skipped(said: &str) -> bool {
+    let missing = said.contains("is not installed") && std::env::var_os("CI").is_none();
+    if missing {
+        eprintln!("skipped, because {said}");
+    }
+    missing
+}
+
+fn answers(url: &str) -> bool {
+    let port = url.rsplit(':').next().unwrap().split('/').next().unwrap();
+    TcpStream::connect(("127.0.0.1", port.parse().unwrap())).is_ok()
+}
+
+#[test]
+fn a_server_until_it_is_told_to_end() {
+    let mut process = hierlock(&["sandbox", "postgres", "--print-url"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut url = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    if url.is_empty() {
+        let said = stderr(&process.wait_with_output().unwrap());
+        assert!(is_skipped(&said), "{said}");
+        return;
+    }
+    assert!(answers(url.trim()), "{url}");
+    kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+    assert!(!answers(url.trim()), "it ends with the command");
+}
+
+#[test]
+fn a_server_that_runs_on() {
+    let output = hierlock(&["sandbox", "postgres", "--print-url", "--keep"]).output().unwrap();
+    if code(&output) != Some(0) && is_skipped(&stderr(&output)) {
+        return;
+    }
+    let (url, said) = (stdout(&output), stderr(&output));
+    assert!(answers(url.trim()), "{url}");
+    let end = said.rsplit("kill ").next().unwrap().trim().parse().unwrap();
+    kill(Pid::from_raw(end), Signal::SIGTERM).unwrap();
+    until("it has ended", || !answers(url.trim()));
+}
+
+#[test]
+fn an_engine_that_there_is_not() {
+    let output = hierlock(&["sandbox", "oracle"]).output().unwrap();
+    assert_eq!(code(&output), Some(64));
+    assert!(stderr(&output).contains("mysql, mariadb or postgres"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_engine_that_is_not_installed() {
+    // MySQL is looked for on the PATH, in the usual places, and where it was unpacked.
+    let installed = std::process::Command::new("/usr/sbin/mysqld").arg("--version").output();
+    if installed.is_ok_and(|output| !stdout(&output).contains("MariaDB")) {
+        return;
+    }
+    let nowhere = tempfile::tempdir().unwrap();
+    let mut command = hierlock(&["sandbox", "mysql"]);
+    command.env("PATH", nowhere.path()).env("HIERLOCK_MYSQL_ROOT", nowhere.path());
+    let output = command.output().unwrap();
+    assert_eq!(code(&output), Some(69), "{}", stderr(&output));
+    assert!(stderr(&output).contains("scripts/install-servers mysql"), "{}", stderr(&output));
+}
