@@ -45,8 +45,10 @@ pub(crate) enum Command {
 #[derive(Debug, Parser)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
-    /// Where the lock is: file:PATH; by default a file in your runtime or state directory
-    #[arg(long, env = "HIERLOCK_URL")]
+    /// Where the lock is: file:PATH or postgres://…; by default a file in your runtime or state
+    /// directory
+    // It may hold a password.
+    #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
     pub(crate) url: Option<String>,
     /// Wait no longer than this, such as 300ms, 5s, 2m, 1h
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -8,7 +8,7 @@ pub(crate) struct Exit(pub(crate) u8);
 
 /// The call was wrong: an option, a path, a URL.
 pub(crate) const USAGE: Exit = Exit(64);
-/// The backend could not be used: a file that cannot be opened or locked.
+/// The backend could not be used: a file that cannot be opened or locked, a server that is not there.
 pub(crate) const UNAVAILABLE: Exit = Exit(69);
 /// The lock was not free (in time).
 pub(crate) const NOT_ACQUIRED: Exit = Exit(75);

@@ -1,6 +1,6 @@
 //! More under the same guard: the only place where a deadlock can be.
 
-use crate::{Intentions, asks, is_free, target, until_idle, until_waiting};
+use crate::{Intentions, asks, is_free, target, until_free, until_idle, until_waiting};
 use hierlock::{Guard, Hierlock, Mode, Result, SlotMode};
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub async fn a_cancelled_extension_keeps_what_the_guard_had(locks: Hierlock, _: 
         assert!(is_free(&locks, "u2/a1/r2").await && !is_free(&locks, "u1").await);
     }
     drop(other);
-    assert!(is_free(&locks, "u2").await, "an ancestor is still held");
+    until_free(&locks, "u2").await;
     drop(guard);
     until_idle(&locks).await;
 }
@@ -96,14 +96,14 @@ pub async fn an_upgrade_excludes_readers(locks: Hierlock, _: Intentions) {
     let request = guard.request(target("u1/a1/r1"));
     assert!(!request.try_acquire().await.unwrap());
     assert_eq!(guard.modes()[&target("u1/a1/r1")], SlotMode::Shared);
-    drop(reader);
+    reader.release().await.unwrap();
     guard.upgrade().await.unwrap();
     assert_eq!(guard.modes()[&target("u1/a1/r1")], SlotMode::Exclusive);
     assert_eq!(guard.targets()[&target("u1/a1/r1")], Mode::Exclusive);
     let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).try_acquire().await.unwrap();
     assert!(reader.is_none());
     drop(guard);
-    assert!(is_free(&locks, "u1").await);
+    until_free(&locks, "u1").await;
 }
 
 /// What update locks are for: two that read and then write, one after the other, no victim.

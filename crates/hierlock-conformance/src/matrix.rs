@@ -38,18 +38,22 @@ pub async fn every_pair_conflicts_as_the_model_says(locks: Hierlock, intentions:
             let guard = locks.request(held.clone()).mode(held_mode).acquire().await.unwrap();
             for wanted in &nodes {
                 for mode in MODES {
-                    let refused = locks.request(wanted.clone()).mode(mode).try_acquire().await;
-                    let refused = refused.unwrap().is_none();
+                    let tried = locks.request(wanted.clone()).mode(mode).try_acquire().await;
+                    let tried = tried.unwrap();
+                    let refused = tried.is_none();
+                    if let Some(guard) = tried {
+                        guard.release().await.unwrap();
+                    }
                     let expected = conflict((held, held_mode), (wanted, mode), intentions);
                     assert_eq!(refused, expected, "{held_mode} {held}, then {mode} {wanted}");
                     conflicts += usize::from(refused);
                 }
             }
-            drop(guard);
+            guard.release().await.unwrap();
         }
     }
     assert!(conflicts > 0);
-    assert!(locks.holders().is_empty());
+    until_idle(&locks).await;
 }
 
 /// The same pairs, waited for: each waiter is seen waiting, and gets its lock when the holder goes.
@@ -81,6 +85,7 @@ pub async fn modes_are_never_weaker_than_asked(locks: Hierlock, _: Intentions) {
             let asked = ModeSet::Intentions.target(mode, true);
             assert_eq!(taken[&node].join(asked), taken[&node], "{mode} {node}: {taken:?}");
             assert_eq!(guard.targets().into_iter().collect::<Vec<_>>(), [(node.clone(), mode)]);
+            guard.release().await.unwrap();
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::memory::{MemoryBackend, MemoryHold, Obstacle};
 use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
 use crate::snapshot::Holder;
+use crate::sql::{SqlBackend, SqlHold};
 use crate::target::Target;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -37,6 +38,17 @@ impl Patience {
 
     pub(crate) fn waits(self) -> bool {
         self != Patience::Never
+    }
+
+    /// Comes back at the deadline, with how long the wait was; without one, never.
+    pub(crate) async fn expired(self) -> Duration {
+        match self {
+            Patience::Until { asked, deadline } => {
+                tokio::time::sleep_until(deadline).await;
+                asked.elapsed()
+            }
+            Patience::Forever | Patience::Never => std::future::pending().await,
+        }
     }
 
     /// Runs a wait to its end or to the deadline: then, how long it had waited.
@@ -106,6 +118,7 @@ pub(crate) trait Hold {
 pub(crate) enum AnyBackend {
     Memory(MemoryBackend),
     File(FileBackend),
+    Sql(SqlBackend),
 }
 
 /// Every hold there is.
@@ -113,6 +126,7 @@ pub(crate) enum AnyBackend {
 pub(crate) enum AnyHold {
     Memory(MemoryHold),
     File(Box<FileHold>),
+    Sql(Box<SqlHold>),
 }
 
 impl Backend for AnyBackend {
@@ -122,6 +136,7 @@ impl Backend for AnyBackend {
         match self {
             AnyBackend::Memory(backend) => backend.plan(claims),
             AnyBackend::File(backend) => backend.plan(claims),
+            AnyBackend::Sql(backend) => backend.plan(claims),
         }
     }
 
@@ -132,6 +147,10 @@ impl Backend for AnyBackend {
             AnyBackend::File(backend) => {
                 backend.acquire(demand).await.map(|hold| AnyHold::File(Box::new(hold)))
             }
+            // Boxed, so that the future of an acquire in memory stays small.
+            AnyBackend::Sql(backend) => {
+                Box::pin(backend.acquire(demand)).await.map(|hold| AnyHold::Sql(Box::new(hold)))
+            }
         }
     }
 
@@ -139,6 +158,7 @@ impl Backend for AnyBackend {
         match self {
             AnyBackend::Memory(backend) => backend.holders(),
             AnyBackend::File(backend) => backend.holders(),
+            AnyBackend::Sql(backend) => backend.holders(),
         }
     }
 }
@@ -148,6 +168,7 @@ impl Hold for AnyHold {
         match self {
             AnyHold::Memory(hold) => Hold::extend(hold, demand).await,
             AnyHold::File(hold) => hold.extend(demand).await,
+            AnyHold::Sql(hold) => hold.extend(demand).await,
         }
     }
 
@@ -155,6 +176,7 @@ impl Hold for AnyHold {
         match self {
             AnyHold::Memory(hold) => hold.release().await,
             AnyHold::File(hold) => hold.release().await,
+            AnyHold::Sql(hold) => hold.release().await,
         }
     }
 
@@ -162,6 +184,7 @@ impl Hold for AnyHold {
         match self {
             AnyHold::Memory(hold) => hold.claims(),
             AnyHold::File(hold) => hold.claims(),
+            AnyHold::Sql(hold) => hold.claims(),
         }
     }
 
@@ -169,6 +192,7 @@ impl Hold for AnyHold {
         match self {
             AnyHold::Memory(hold) => hold.modes(),
             AnyHold::File(hold) => hold.modes(),
+            AnyHold::Sql(hold) => hold.modes(),
         }
     }
 
@@ -176,6 +200,7 @@ impl Hold for AnyHold {
         match self {
             AnyHold::Memory(hold) => hold.id(),
             AnyHold::File(hold) => hold.id(),
+            AnyHold::Sql(hold) => hold.id(),
         }
     }
 
@@ -183,6 +208,7 @@ impl Hold for AnyHold {
         match self {
             AnyHold::Memory(hold) => hold.lost().await,
             AnyHold::File(hold) => hold.lost().await,
+            AnyHold::Sql(hold) => hold.lost().await,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::mode::Mode;
 use crate::plan::{Claim, Plan};
 use crate::request::Request;
 use crate::snapshot::Holder;
+use crate::sql::SqlBackend;
 use crate::target::Target;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,6 +48,7 @@ impl Hierlock {
     /// | `memory:` | in this process, among the clones of what this call returns |
     /// | `memory:NAME` | in this process, among all who give that name |
     /// | `file:PATH` | among all processes of this host that give that path (Linux) |
+    /// | `postgres://…` | among all who connect to that database; nothing need be set up |
     ///
     /// # Errors
     /// A URL that is none of these, or a file that cannot be opened or locked.
@@ -79,6 +81,9 @@ impl Hierlock {
                 // `file:///x` is `/x`, as in any other URL.
                 let path = Path::new(path.strip_prefix("//").unwrap_or(path));
                 AnyBackend::File(FileBackend::open(path, hierarchy.clone())?)
+            }
+            Some(("postgres" | "postgresql", _)) => {
+                AnyBackend::Sql(SqlBackend::open(url, hierarchy.clone()).await?)
             }
             _ => return Err(UrlError::Scheme { url: url.into() }.into()),
         };

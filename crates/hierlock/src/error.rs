@@ -39,6 +39,8 @@ enum Kind {
     Lock(LockError),
     #[error(transparent)]
     File(FileError),
+    #[error(transparent)]
+    Sql(SqlError),
 }
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
@@ -75,10 +77,12 @@ pub(crate) enum TargetError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UrlError {
     #[error(
-        "`{url}` is not a lock URL; it is memory:, memory:NAME, or file:PATH (in one process, or \
-         between the processes of one host)"
+        "`{}` is not a lock URL; it is memory:, memory:NAME, file:PATH, or \
+         postgres://USER:PASSWORD@HOST:PORT/DATABASE", url.split("://").next().unwrap_or_default()
     )]
     Scheme { url: String },
+    #[error("the server's URL cannot be read: {why}")]
+    Server { why: String },
     #[error("`{url}` names no file; write file:PATH, for example file:/run/lock/app.lock")]
     NoPath { url: String },
     #[error(
@@ -135,6 +139,19 @@ pub(crate) enum FileError {
     Replaced { path: PathBuf },
     #[error("no place for the lock file: set XDG_RUNTIME_DIR or HOME, or name one with file:PATH")]
     NoPlace,
+}
+
+/// Mirrors `sql`. A URL may hold a password, so servers are named by host and port.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SqlError {
+    #[error("cannot connect to {server}: {source}")]
+    Connect { server: String, source: sqlx::Error },
+    #[error("{server} failed: {source}")]
+    Failed { server: String, source: sqlx::Error },
+    #[error("{server} cannot be used: {why}")]
+    Unfit { server: String, why: String },
+    #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
+    NoRuntime { server: String },
 }
 
 impl Error {
@@ -208,7 +225,7 @@ macro_rules! kinds {
         })*
     };
 }
-kinds!(Target(TargetError), Url(UrlError), Lock(LockError), File(FileError));
+kinds!(Target(TargetError), Url(UrlError), Lock(LockError), File(FileError), Sql(SqlError));
 
 /// `, for `u1/a1/r1`, …`, unless that is what was just named.
 fn wanted_by(blocked_on: &Target, wanted: &[Target]) -> String {

@@ -23,7 +23,7 @@
 //! Start at [`Hierlock`]. [`blocking`] is the same for programs without async.
 //!
 //! ```text
-//!   Hierlock ──request──► Plan ──► backend (memory, file) ──► Guard
+//!   Hierlock ──request──► Plan ──► backend (memory, file, sql) ──► Guard
 //!     client.rs            plan.rs   backend.rs                 guard.rs
 //!                  mode.rs target.rs key.rs: the vocabulary
 //! ```
@@ -39,6 +39,7 @@ mod key;
 mod memory;
 mod mode;
 mod plan;
+mod registry;
 mod request;
 mod snapshot;
 pub mod sql;

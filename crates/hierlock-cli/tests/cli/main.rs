@@ -5,5 +5,6 @@
 mod plan;
 mod run;
 mod sandbox;
+mod server;
 mod support;
 mod terminal;

@@ -53,6 +53,8 @@ impl Recipe for Postgres {
             format!("port={port}"),
             "listen_addresses=127.0.0.1".into(),
             "max_connections=300".into(),
+            // Deadlocks are looked for after this long; a second is long for a test that makes many.
+            "deadlock_timeout=50ms".into(),
             // A power cut may take it.
             "fsync=off".into(),
             "full_page_writes=off".into(),

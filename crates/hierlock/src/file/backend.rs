@@ -1,12 +1,12 @@
 //! The backend of `file:`: walks a plan byte by byte.
 
 use super::kernel::LockFile;
-use super::registry::{Entry, Registry};
 use crate::backend::{Backend, Demand, Hold, Patience};
 use crate::error::{FileError, LockError, Result};
 use crate::hierarchy::Hierarchy;
 use crate::mode::{Mode, ModeSet, SlotMode};
 use crate::plan::{Claim, Plan, Slots, Step};
+use crate::registry::{Entry, Registry};
 use crate::snapshot::Holder;
 use crate::target::Target;
 use smallvec::SmallVec;

@@ -23,8 +23,6 @@ mod backend;
 mod interrupt;
 #[cfg(target_os = "linux")]
 mod kernel;
-#[cfg(target_os = "linux")]
-mod registry;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 #[cfg(target_os = "linux")]

@@ -1,10 +1,18 @@
-//! The SQL of a plan, one statement a dialect, taking rows or keys in the order of the plan.
+//! Locks on a server that is already there.
 //!
-//! Pure text: nothing here connects to anything.
+//! [`Dialect`] is pure text: the SQL of a plan, taking rows or keys in the order of the plan. The
+//! backend of `postgres:` runs it: each hold is a transaction on a connection of its own, which
+//! belongs to a *keeper*, a task that no caller can drop.
 
+mod backend;
+mod keeper;
 mod mariadb;
 mod mysql;
+mod pool;
 mod postgres;
+mod session;
+
+pub(crate) use backend::{SqlBackend, SqlHold};
 
 use crate::key::Buckets;
 use crate::mode::{ModeSet, SlotMode};

@@ -1,4 +1,4 @@
-//! Who in this process holds or waits: the kernel tells nobody.
+//! Who in this process holds or waits, where the backend itself keeps no list.
 
 use crate::mode::{Mode, SlotMode};
 use crate::snapshot::{Holder, Wait};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 #[derive(Debug, Default)]
-pub(super) struct Registry(Mutex<Records>);
+pub(crate) struct Registry(Mutex<Records>);
 
 #[derive(Debug, Default)]
 struct Records {
@@ -18,20 +18,20 @@ struct Records {
 
 /// One hold, or one on its way.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     name: Option<Arc<String>>,
     since: Instant,
-    pub(super) claims: BTreeMap<Target, Mode>,
-    /// By byte.
-    pub(super) slots: BTreeMap<u64, (Target, SlotMode)>,
+    pub(crate) claims: BTreeMap<Target, Mode>,
+    /// By slot.
+    pub(crate) slots: BTreeMap<u64, (Target, SlotMode)>,
     waits: Option<(u64, Target, SlotMode, Instant)>,
 }
 
 /// A place in the registry; leaves it when dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     registry: Arc<Registry>,
-    pub(super) id: u64,
+    pub(crate) id: u64,
 }
 
 impl Registry {
@@ -39,7 +39,7 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn enter(self: &Arc<Self>, name: Option<Arc<String>>) -> Entry {
+    pub(crate) fn enter(self: &Arc<Self>, name: Option<Arc<String>>) -> Entry {
         let mut records = self.lock();
         records.entered += 1;
         let id = records.entered;
@@ -50,14 +50,14 @@ impl Registry {
     }
 
     /// Oldest first.
-    pub(super) fn holders(&self) -> Vec<Holder> {
+    pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
         let Records { records, .. } = &*self.lock();
-        let in_the_way = |own: u64, byte: &u64, mode: SlotMode| {
+        let in_the_way = |own: u64, slot: &u64, mode: SlotMode| {
             records
                 .iter()
                 .filter(|(id, record)| {
-                    let held = record.slots.get(byte);
+                    let held = record.slots.get(slot);
                     **id != own && held.is_some_and(|(_, held)| !held.is_compatible_with(mode))
                 })
                 .map(|(id, _)| *id)
@@ -70,11 +70,11 @@ impl Registry {
                 name: record.name.as_deref().cloned(),
                 age: now.saturating_duration_since(record.since),
                 holds: record.slots.values().cloned().collect(),
-                waits: record.waits.as_ref().map(|(byte, target, mode, since)| Wait {
+                waits: record.waits.as_ref().map(|(slot, target, mode, since)| Wait {
                     target: target.clone(),
                     mode: *mode,
                     waited: now.saturating_duration_since(*since),
-                    blocked_by: in_the_way(*id, byte, *mode),
+                    blocked_by: in_the_way(*id, slot, *mode),
                 }),
             })
             .collect()
@@ -83,20 +83,20 @@ impl Registry {
 
 impl Entry {
     /// Looks at, or changes, the record.
-    pub(super) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
+    pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
         // It is there until the entry is dropped.
         self.registry.lock().records.get_mut(&self.id).map(f).unwrap_or_default()
     }
 
     /// Shown as waiting as long as what comes back lives.
-    pub(super) fn waits(&self, byte: u64, target: Target, mode: SlotMode) -> impl Drop + '_ {
+    pub(crate) fn waits(&self, slot: u64, target: Target, mode: SlotMode) -> impl Drop + '_ {
         struct Shown<'a>(&'a Entry);
         impl Drop for Shown<'_> {
             fn drop(&mut self) {
                 self.0.with(|record| record.waits = None);
             }
         }
-        self.with(|record| record.waits = Some((byte, target, mode, Instant::now())));
+        self.with(|record| record.waits = Some((slot, target, mode, Instant::now())));
         Shown(self)
     }
 }
