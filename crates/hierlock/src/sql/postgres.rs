@@ -21,6 +21,12 @@ pub(super) fn unfit(version: i32, is_standby: bool) -> Option<String> {
     })
 }
 
+/// What a session is told once. A server that waits for a lock on behalf of a client that is gone would
+/// otherwise not notice, and take the lock in the end.
+pub(super) fn settings(version: i32) -> Option<&'static str> {
+    (version >= 140_000).then_some("SET client_connection_check_interval = '1s'")
+}
+
 pub(super) fn cancel(pid: i32) -> String {
     format!("SELECT pg_cancel_backend({pid})::int::bigint")
 }

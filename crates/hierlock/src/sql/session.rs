@@ -58,6 +58,9 @@ impl Session {
         if let Some(why) = postgres::unfit(version, row.get(2)) {
             return Err(SqlError::Unfit { server: address.to_string(), why }.into());
         }
+        if let Some(settings) = postgres::settings(version) {
+            session.run(settings).await.map_err(failed)?;
+        }
         Ok(session)
     }
 

@@ -102,6 +102,36 @@ fn a_runtime_that_shuts_down_frees_its_locks() {
     drop(guard);
 }
 
+/// The same while it waits: a server that noticed only when the lock is free would take it for nobody.
+#[test]
+fn a_runtime_that_shuts_down_while_waiting_leaves_nothing() {
+    let here = tokio::runtime::Runtime::new().unwrap();
+    let Some(database) = here.block_on(Database::new()) else { return };
+    if here.block_on(database.ask("SELECT current_setting('server_version_num')::bigint")) < 140_000
+    {
+        eprintln!("skipped, because a server before version 14 does not notice");
+        return;
+    }
+    let locks = here.block_on(database.connect());
+    let _held = here.block_on(locks.acquire(target("u1/a1/r1"))).unwrap();
+    let elsewhere = tokio::runtime::Runtime::new().unwrap();
+    elsewhere.block_on(async {
+        let waits = database.connect().await;
+        let waiting = waits.clone();
+        tokio::spawn(async move { waiting.acquire(target("u1/a1")).await.map(drop) });
+        until_waiting(&waits, 1).await;
+    });
+    drop(elsewhere);
+    here.block_on(async {
+        let polls = async {
+            while database.locks().await > 3 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(GENEROUS, polls).await.expect("the dead one still waits");
+    });
+}
+
 #[tokio::test]
 async fn two_clients_exclude_each_other() {
     let Some(database) = Database::new().await else { return };

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod failures;
+mod round_trips;
 mod support;
 
 /// The suite that every backend passes.
