@@ -1,6 +1,6 @@
 //! What an owner has in hand.
 
-use super::manager::{Blocked, IfNotFree, Locked, Manager, ShardSet, back_out, wake};
+use super::manager::{Blocked, IfNotFree, Locked, Manager, back_out, wake};
 use super::moves::Moves;
 use super::table::{Hold, Wakers};
 use super::ticket::{Kind, State, Ticket};
@@ -17,21 +17,21 @@ use std::sync::Arc;
 pub(super) struct Stake {
     pub(super) manager: Arc<Manager>,
     pub(super) ticket: Arc<Ticket>,
-    /// The shards of its nodes, and its owner's home.
-    pub(super) shards: ShardSet,
 }
 
 impl Drop for Stake {
     fn drop(&mut self) {
-        let Self { manager, ticket, shards } = &*self;
+        let Self { manager, ticket } = &*self;
         let mut wakers = Wakers::new();
-        let mut locked = manager.lock(*shards);
+        let mut locked = manager.lock(ticket.shards());
         match ticket.kind {
             Kind::Acquire => {
                 let hold = locked.table(ticket.owner.home()).remove_hold(ticket.owner);
                 if let Some(leaked) = hold.and_then(|hold| hold.extension) {
                     // The future of an extension was forgotten, not dropped.
-                    locked.abandon(&leaked, &mut wakers);
+                    drop(locked);
+                    manager.lock(leaked.shards()).abandon(&leaked, &mut wakers);
+                    locked = manager.lock(ticket.shards());
                 }
             }
             Kind::Extend => {
@@ -57,18 +57,15 @@ impl MemoryHold {
     /// Takes more, or the same more strongly. Where that has to wait, the way to wait comes back, to
     /// be handed to [`absorb`](Self::absorb) when it is over.
     pub(crate) fn extend(&mut self, more: Moves, if_not_free: IfNotFree) -> Result<(), Blocked> {
-        let Stake { manager, ticket, shards } = &self.stake;
+        let Stake { manager, ticket } = &self.stake;
         let more = more.beyond(&ticket.moves);
-        let shards = shards | more.shards();
         let more = Arc::new(Ticket::new(ticket.owner, Kind::Extend, None, more));
         let manager = manager.clone();
-        let mut locked = manager.lock(shards);
+        let mut locked = manager.lock(more.shards());
         let free = locked.advance(&more);
         if !free && if_not_free == IfNotFree::BackOut {
             return Err(Blocked::On(back_out(locked, &more)));
         }
-        // Wider than what is held if the extension fails; that does no harm.
-        self.stake.shards = shards;
         if free {
             self.keep(&mut locked, &more);
             return Ok(());
@@ -76,7 +73,7 @@ impl MemoryHold {
         if let Some(hold) = locked.hold(more.owner) {
             hold.extension = Some(more.clone());
         }
-        let stake = Stake { manager: manager.clone(), ticket: more, shards };
+        let stake = Stake { manager: manager.clone(), ticket: more };
         Err(Blocked::Waits(Waiting::begin(stake, locked)))
     }
 
@@ -84,7 +81,7 @@ impl MemoryHold {
     pub(crate) fn absorb(&mut self, waited: Waiting) {
         let more = waited.into_stake();
         let manager = self.stake.manager.clone();
-        self.keep(&mut manager.lock(self.stake.shards), &more.ticket);
+        self.keep(&mut manager.lock(more.ticket.shards()), &more.ticket);
     }
 
     /// Adds what an extension has taken to what is held.

@@ -151,7 +151,7 @@ impl Manager {
             return Err(Blocked::On(back_out(locked, &ticket)));
         }
         locked.table(home).add_hold(ticket.clone());
-        let stake = Stake { manager: self.clone(), ticket, shards };
+        let stake = Stake { manager: self.clone(), ticket };
         if !free {
             return Err(Blocked::Waits(Waiting::begin(stake, locked)));
         }

@@ -1,6 +1,7 @@
 //! A ticket: one owner's plan, how far it got, and how the owner is told. Shared by the owner, by its
 //! entry in a table, and, while it waits, by the queue of a node.
 
+use super::manager::ShardSet;
 use super::moves::{Move, Moves};
 use super::node::Owner;
 use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
@@ -68,6 +69,11 @@ impl Ticket {
             _ => State::Going,
         };
         (progress >> 2, state)
+    }
+
+    /// The shards of its nodes, and its owner's home.
+    pub(super) fn shards(&self) -> ShardSet {
+        self.moves.shards() | 1 << self.owner.home()
     }
 
     pub(super) fn taken(&self) -> usize {

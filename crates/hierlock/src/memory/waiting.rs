@@ -32,7 +32,7 @@ impl Waiting {
     /// # Cancel safety
     /// Can be called again, nothing is lost; dropping the `Waiting` itself gives up.
     pub(crate) async fn finish(&mut self) -> Result<(), Obstacle> {
-        let Stake { manager, ticket, shards } = &self.stake;
+        let Stake { manager, ticket } = &self.stake;
         loop {
             if poll_fn(|context| ticket.poll(context)).await == State::Victim {
                 return Err(Obstacle::of(ticket));
@@ -41,7 +41,7 @@ impl Waiting {
             if ticket.is_complete() {
                 return Ok(());
             }
-            let mut locked = manager.lock(*shards);
+            let mut locked = manager.lock(ticket.shards());
             if locked.advance(ticket) {
                 return Ok(());
             }
