@@ -176,11 +176,10 @@ impl<T> Node<T> {
                 place += 1;
             }
         }
-        if conversions == 0 {
-            while let Some(next) = queue.pop_front_if(|next| self.allows(next.mode, None)) {
-                self.grant(next.mode, None);
-                granted(next);
-            }
+        // A conversion that still waits stands in front, and lets nobody past.
+        while let Some(next) = queue.pop_front_if(|next| self.allows(next.mode, None)) {
+            self.grant(next.mode, None);
+            granted(next);
         }
         self.queue = Some(queue);
         self.check();

@@ -56,6 +56,8 @@ async fn cancelled_waits_leave_nothing_on_the_server() {
     held.release().await.unwrap();
     drop(locks.acquire(target("u1")).await.unwrap());
     until_nothing_is_locked(&database).await;
+    // Each was cancelled, not ended by force: the connections are still those of the beginning.
+    assert_eq!(database.forced_ends().await, 0);
 }
 
 #[tokio::test]

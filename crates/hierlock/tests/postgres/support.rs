@@ -57,6 +57,17 @@ impl Database {
         .await
     }
 
+    /// How many sessions in this database were ended by somebody's command. Known from version 14 on.
+    pub(crate) async fn forced_ends(&self) -> i64 {
+        let known = "SELECT current_setting('server_version_num')::bigint / 140000";
+        if self.ask(known).await == 0 {
+            return 0;
+        }
+        // Told by a session when it ends, and not before.
+        self.ask("SELECT sessions_killed FROM pg_stat_database WHERE datname = current_database()")
+            .await
+    }
+
     /// How many connections of hierlock are inside a transaction.
     pub(crate) async fn transactions(&self) -> i64 {
         self.ask(
