@@ -66,6 +66,15 @@ impl Sandbox {
         Err(last.unwrap_or(Error::missing(engine)))
     }
 
+    /// As [`start`](Self::start), for a test that needs a server of its own: where the engine is not
+    /// installed the test is skipped, and says so. In CI (`CI` is set) nothing is skipped.
+    ///
+    /// # Panics
+    /// There is no server, unless it is only missing and this is not CI.
+    pub fn for_tests(engine: Engine) -> Option<Self> {
+        server::or_skip(Self::start(engine))
+    }
+
     fn try_start(engine: Engine) -> Result<Self> {
         let recipe = engine.recipe()?;
         let directory = tempfile::Builder::new()

@@ -37,14 +37,7 @@ impl Server {
     /// # Panics
     /// There is no server, unless it is only missing and this is not CI.
     pub fn for_tests(engine: Engine) -> Option<Self> {
-        match Self::get(engine) {
-            Ok(server) => Some(server),
-            Err(error) if error.is_missing() && std::env::var_os("CI").is_none() => {
-                eprintln!("skipped, because {error}");
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
+        or_skip(Self::get(engine))
     }
 
     /// Which kind.
@@ -61,6 +54,18 @@ impl Server {
             Server::Given { url, .. } => url,
             Server::Own(sandbox) => sandbox.url(),
         }
+    }
+}
+
+/// What is only missing is skipped, and says so; except in CI.
+pub(crate) fn or_skip<T>(found: Result<T>) -> Option<T> {
+    match found {
+        Ok(found) => Some(found),
+        Err(error) if error.is_missing() && std::env::var_os("CI").is_none() => {
+            eprintln!("skipped, because {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -10,18 +10,6 @@ use std::time::{Duration, Instant};
 
 const PART: &str = "HIERLOCK_SANDBOX_TEST_PART";
 
-/// A sandbox, or none where the engine is not installed and this is not CI.
-fn start(engine: Engine) -> Option<Sandbox> {
-    match Sandbox::start(engine) {
-        Ok(sandbox) => Some(sandbox),
-        Err(error) if error.is_missing() && std::env::var_os("CI").is_none() => {
-            eprintln!("skipped, because {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
 fn port(url: &str) -> u16 {
     url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap()
 }
@@ -43,7 +31,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 fn lives_and_leaves_nothing(engine: Engine) {
-    let Some(sandbox) = start(engine) else { return };
+    let Some(sandbox) = Sandbox::for_tests(engine) else { return };
     let (url, pid) = (sandbox.url().to_owned(), sandbox.pid().unwrap());
     let directory = sandbox.directory().to_owned();
     assert!(url.starts_with(engine.name()), "{url}");
@@ -70,8 +58,8 @@ fn postgres_lives_and_leaves_nothing() {
 
 #[test]
 fn several_run_at_once() {
-    let Some(first) = start(Engine::Postgres) else { return };
-    let second = start(Engine::Postgres).unwrap();
+    let Some(first) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let second = Sandbox::for_tests(Engine::Postgres).unwrap();
     assert_ne!(first.url(), second.url());
     assert!(answers(first.url()) && answers(second.url()));
     drop(first);
@@ -98,7 +86,7 @@ fn a_part_in_another_test() {
 fn kill_9_of_the_parent_ends_the_servers() {
     for engine in Engine::ALL {
         // Only to learn whether it is installed.
-        let Some(_installed) = start(engine) else { continue };
+        let Some(_installed) = Sandbox::for_tests(engine) else { continue };
         let mut parent = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_part_in_another_test", "--nocapture"])
             .env(PART, engine.name())

@@ -1,6 +1,7 @@
 //! Who in this process holds or waits, where the backend itself keeps no list.
 
 use crate::mode::{Mode, SlotMode};
+use crate::plan::Claim;
 use crate::snapshot::{Holder, Wait};
 use crate::target::Target;
 use std::collections::BTreeMap;
@@ -21,10 +22,20 @@ struct Records {
 pub(crate) struct Record {
     name: Option<Arc<String>>,
     since: Instant,
-    pub(crate) claims: BTreeMap<Target, Mode>,
+    claims: BTreeMap<Target, Mode>,
     /// By slot.
     pub(crate) slots: BTreeMap<u64, (Target, SlotMode)>,
     waits: Option<(u64, Target, SlotMode, Instant)>,
+}
+
+impl Record {
+    /// Notes what was asked for, each target once, in the strongest mode.
+    pub(crate) fn claim(&mut self, claims: &[Claim]) {
+        for Claim { target, mode } in claims {
+            let strongest = self.claims.entry(target.clone()).or_insert(*mode);
+            *strongest = (*strongest).max(*mode);
+        }
+    }
 }
 
 /// A place in the registry; leaves it when dropped.
@@ -86,6 +97,16 @@ impl Entry {
     pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
         // It is there until the entry is dropped.
         self.registry.lock().records.get_mut(&self.id).map(f).unwrap_or_default()
+    }
+
+    /// What was asked for.
+    pub(crate) fn claims(&self) -> BTreeMap<Target, Mode> {
+        self.with(|record| record.claims.clone())
+    }
+
+    /// What is really taken, by node.
+    pub(crate) fn modes(&self) -> BTreeMap<Target, SlotMode> {
+        self.with(|record| record.slots.values().cloned().collect())
     }
 
     /// Shown as waiting as long as what comes back lives.

@@ -4,18 +4,6 @@ use crate::support::{Holder, code, hierlock, stderr};
 use hierlock_sandbox::{Engine, Sandbox};
 use std::process::Command;
 
-/// A server of our own, to be taken away; none where it is not installed and this is not CI.
-fn server() -> Option<Sandbox> {
-    match Sandbox::start(Engine::Postgres) {
-        Ok(sandbox) => Some(sandbox),
-        Err(error) if error.is_missing() && std::env::var_os("CI").is_none() => {
-            eprintln!("skipped, because {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
 fn run(server: &Sandbox, arguments: &[&str]) -> Command {
     let mut command = hierlock(&["run", "--url", server.url()]);
     command.args(arguments);
@@ -26,7 +14,7 @@ const HOLD: [&str; 4] = ["--", "sh", "-c", "echo $$; exec cat"];
 
 #[test]
 fn a_lock_on_a_server_is_held_while_the_command_runs() {
-    let Some(server) = server() else { return };
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let holder = Holder::start(run(&server, &[&["u1/a1/r1"][..], &HOLD].concat()));
     let output = run(&server, &["--try", "u1/a1", "--", "true"]).output().unwrap();
     assert_eq!(code(&output), Some(75), "{}", stderr(&output));
@@ -42,7 +30,7 @@ fn a_lock_on_a_server_is_held_while_the_command_runs() {
 
 #[test]
 fn a_server_that_goes_away_ends_the_command() {
-    let Some(server) = server() else { return };
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let mut holder = Holder::start(run(&server, &[&["u1"][..], &HOLD].concat()));
     drop(server);
     let (code, said) = holder.wait();

@@ -147,12 +147,7 @@ impl Attempt<'_> {
 
     fn succeed(mut self) {
         self.before.clear();
-        self.hold.entry.with(|record| {
-            for Claim { target, mode } in self.plan.claims() {
-                let strongest = record.claims.entry(target.clone()).or_insert(*mode);
-                *strongest = (*strongest).max(*mode);
-            }
-        });
+        self.hold.entry.with(|record| record.claim(self.plan.claims()));
     }
 }
 
@@ -186,11 +181,11 @@ impl Hold for FileHold {
     }
 
     fn claims(&self) -> BTreeMap<Target, Mode> {
-        self.entry.with(|record| record.claims.clone())
+        self.entry.claims()
     }
 
     fn modes(&self) -> BTreeMap<Target, SlotMode> {
-        self.entry.with(|record| record.slots.values().cloned().collect())
+        self.entry.modes()
     }
 
     fn id(&self) -> u64 {

@@ -118,11 +118,11 @@ impl Hold for SqlHold {
     }
 
     fn claims(&self) -> BTreeMap<Target, Mode> {
-        self.entry.with(|record| record.claims.clone())
+        self.entry.claims()
     }
 
     fn modes(&self) -> BTreeMap<Target, SlotMode> {
-        self.entry.with(|record| record.slots.values().cloned().collect())
+        self.entry.modes()
     }
 
     fn id(&self) -> u64 {

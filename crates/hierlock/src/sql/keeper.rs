@@ -18,7 +18,6 @@ use super::postgres::{self, Meaning};
 use super::session::{ANSWER_WITHIN, Ran, Session};
 use crate::backend::Patience;
 use crate::error::{Error, LockError, Result, SqlError};
-use crate::mode::Mode;
 use crate::plan::{Plan, Step};
 use crate::registry::Entry;
 use crate::target::Target;
@@ -307,11 +306,7 @@ impl Keeper {
                 let taken = record.slots.entry(slot).or_insert((target, mode));
                 taken.1 = taken.1.join(mode);
             }
-            for claim in take.plan.claims() {
-                let mode: &mut Mode =
-                    record.claims.entry(claim.target.clone()).or_insert(claim.mode);
-                *mode = (*mode).max(claim.mode);
-            }
+            record.claim(take.plan.claims());
         });
     }
 
