@@ -98,6 +98,17 @@ impl LockFile {
     }
 }
 
+/// Closing frees only when every copy of the descriptor is closed, and a child that was forked in the
+/// meantime has one until it runs another program. So everything is freed by name.
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        let everything = libc::flock { l_len: 0, ..range(0, None) };
+        if let Err(error) = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&everything)) {
+            tracing::error!(%error, "the lock file could not be unlocked; closing it will do");
+        }
+    }
+}
+
 fn range(byte: u64, mode: Option<SlotMode>) -> libc::flock {
     let kind = match mode {
         None => libc::F_UNLCK,
@@ -219,6 +230,21 @@ mod tests {
         assert!(file.refused(Errno::EIO).to_string().starts_with("cannot lock"));
     }
 
+    /// The failure this prevents: a lock that stays for some milliseconds after its release, or for
+    /// ever, because another thread forked a child while it was held.
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path: Arc<Path> = directory.path().join("locks").into();
+        let (file, other) = (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap());
+        assert!(file.set(7, Some(SlotMode::Exclusive)).unwrap());
+        let copy = file.file.try_clone().unwrap();
+        assert!(!other.set(7, Some(SlotMode::Shared)).unwrap());
+        drop(file);
+        assert!(other.set(7, Some(SlotMode::Exclusive)).unwrap(), "the copy keeps it");
+        drop(copy);
+    }
+
     /// Reads what `/proc/locks` says of one byte: the kernel's own word for what is taken.
     #[test]
     fn one_byte_is_locked_in_the_mode_asked_for() {
@@ -243,6 +269,6 @@ mod tests {
         assert!(!other.set(byte, Some(SlotMode::Shared)).unwrap());
         assert!(other.set(byte + 1, Some(SlotMode::Exclusive)).unwrap());
         drop((file, other));
-        assert!(locks().is_empty(), "closing frees");
+        assert!(locks().is_empty(), "dropping frees");
     }
 }

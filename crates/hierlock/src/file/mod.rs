@@ -7,7 +7,7 @@
 //!                │                              KernelWait: a thread in F_OFD_SETLKW,
 //!                │                              ended by a signal when nobody waits any more
 //!                ▼ all taken, and PATH is still this file
-//!              FileHold ──drop──► close: the kernel frees every byte, as it does when a process dies
+//!              FileHold ──drop──► unlock and close; the kernel does the same when a process dies
 //! ```
 //!
 //! The kernel knows shared and exclusive, no queue order, and finds no circles. So an extension waits
