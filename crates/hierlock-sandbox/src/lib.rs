@@ -10,7 +10,7 @@
 //! ```
 //!
 //! ```text
-//!   Sandbox ──pipe──► supervisor (sh, a session of its own) ──► the server
+//!   Sandbox ──pipe──► supervisor (sh, a group of its own) ──► the server
 //!      │                  │ end of file on the pipe, for whatever reason
 //!      ▼ drop, exit,      ▼
 //!        kill -9       ends the server, removes its directory

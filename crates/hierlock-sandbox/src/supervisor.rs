@@ -1,6 +1,6 @@
 //! Runs a server so that it ends with us, however we end.
 //!
-//! A shell in a session of its own starts the server and then reads a pipe that only we can write
+//! A shell in a process group of its own starts the server and then reads a pipe that only we can write
 //! to. When the pipe comes to its end (we closed it, exited, or were killed) it ends the server and
 //! removes the directory. Not the kernel's parent-death signal: that fires when the *thread* that
 //! started a child ends, and tests end threads all the time.
@@ -37,10 +37,11 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     pub(crate) fn start(server: Command, user: User, directory: TempDir) -> Result<Self> {
-        // From here on the shell removes it.
-        let directory = directory.keep();
         let mut shell = Command::new("sh");
-        shell.args(["-c", SCRIPT, "hierlock-sandbox"]).arg(&directory).arg(server.get_program());
+        shell
+            .args(["-c", SCRIPT, "hierlock-sandbox"])
+            .arg(directory.path())
+            .arg(server.get_program());
         shell.args(server.get_args()).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         user.apply(&mut shell);
@@ -48,7 +49,8 @@ impl Supervisor {
         shell.process_group(0);
         let mut shell = shell.spawn().map_err(|source| Error::io("start the server", source))?;
         let pipe = shell.stdin.take();
-        Ok(Self { shell, pipe, directory })
+        // From here on the shell removes it.
+        Ok(Self { shell, pipe, directory: directory.keep() })
     }
 
     pub(crate) fn directory(&self) -> &Path {

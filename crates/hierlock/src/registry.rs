@@ -18,7 +18,7 @@ struct Records {
 }
 
 /// One hold, or one on its way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Record {
     name: Option<Arc<String>>,
     since: Instant,

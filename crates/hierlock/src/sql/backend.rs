@@ -103,7 +103,9 @@ impl Hold for SqlHold {
         if self.lines.asks.send(Ask::Extend(take, reply)).await.is_err() {
             return Err(self.is_lost());
         }
-        answer.await.unwrap_or_else(|_| Err(self.is_lost()))
+        let confirm = answer.await.unwrap_or_else(|_| Err(self.is_lost()))?;
+        // No await from here on: it is confirmed, or this future was dropped before.
+        confirm.send(()).map_err(|()| self.is_lost())
     }
 
     async fn release(self) -> Result<()> {

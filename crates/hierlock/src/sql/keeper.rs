@@ -29,8 +29,10 @@ use tokio::time::sleep;
 
 /// How often a held connection is asked whether it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// A statement that takes longer may be waiting: then the server is asked, this often.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A statement that takes longer may be waiting: then the server is asked, and again after twice as
+/// long each time, up to the second span.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(500);
 /// How often a cancel is sent until it has worked.
 const CANCEL_EVERY: Duration = Duration::from_millis(20);
 /// The longest pause before a deadlocked acquire is tried again.
@@ -44,9 +46,13 @@ pub(super) struct Take {
 
 /// What a guard asks of its keeper.
 pub(super) enum Ask {
-    Extend(Take, oneshot::Sender<Result<()>>),
+    Extend(Take, oneshot::Sender<Result<Confirm>>),
     Release(oneshot::Sender<Result<()>>),
 }
+
+/// Says that the answer to an extension has arrived. If it is dropped instead, nobody knows of the
+/// extension, and the keeper gives it back.
+pub(super) type Confirm = oneshot::Sender<()>;
 
 /// What a guard has of its keeper.
 pub(super) struct Lines {
@@ -149,11 +155,19 @@ impl Keeper {
         let Around { before, undo } = around;
         if !take.patience.waits() {
             let sql = format!("{before}{}", postgres::try_lock_steps(steps));
-            let got = session.try_lock(sql).await.map_err(NotTaken::Gone)?;
-            let Some(place) = got.iter().position(|got| !got) else { return Ok(()) };
+            let why = match session.try_lock(sql).await {
+                Ok(got) => {
+                    let Some(place) = got.iter().position(|got| !got) else { return Ok(()) };
+                    let (blocked_on, wanted) = (steps[place].target.clone(), wanted(&take.plan));
+                    LockError::WouldBlock { blocked_on, wanted }.into()
+                }
+                Err(error) if postgres::meaning(&error) == Meaning::Gone => {
+                    return Err(NotTaken::Gone(error));
+                }
+                Err(error) => self.failed(error),
+            };
             session.run(undo).await.map_err(NotTaken::Gone)?;
-            let (blocked_on, wanted) = (steps[place].target.clone(), wanted(&take.plan));
-            return Err(NotTaken::Because(LockError::WouldBlock { blocked_on, wanted }.into()));
+            return Err(NotTaken::Because(why));
         }
         let pid = session.pid;
         let place_of = |slot: u64| steps.iter().position(|step| step.slot == slot);
@@ -165,13 +179,15 @@ impl Keeper {
             let sql = format!("{before}{}", postgres::lock_steps(steps));
             let mut lock = pin!(session.lock(sql));
             let mut late = pin!(take.patience.expired());
+            let mut pause = LOOK_AFTER;
             let mut ended = loop {
                 tokio::select! {
                     biased;
                     ran = &mut lock => break Ended::Ran(ran),
                     () = reply.closed() => break Ended::GivenUp,
                     waited = &mut late => break Ended::Late(waited),
-                    () = sleep(LOOK_EVERY) => {
+                    () = sleep(pause) => {
+                        pause = (2 * pause).min(LOOK_AT_LEAST_EVERY);
                         let waits_for = self.pool.waits_for(pid).await.ok().flatten();
                         shown = waits_for.and_then(place_of).map(|at| {
                             place = at;
@@ -242,20 +258,9 @@ impl Keeper {
         let lost = loop {
             tokio::select! {
                 ask = asks.recv() => match ask {
-                    Some(Ask::Extend(take, mut reply)) => {
-                        let extended = self.extend(&mut session, &take, &mut reply).await;
-                        let gone = matches!(&extended, Err(NotTaken::Gone(_)));
-                        let answer = match extended {
-                            Ok(()) => {
-                                self.note(&take);
-                                Ok(())
-                            }
-                            Err(why) => Err(self.error(why, &take)),
-                        };
-                        let why = answer.as_ref().err().map(ToString::to_string);
-                        let _ = reply.send(answer);
-                        if gone {
-                            break why.unwrap_or_default();
+                    Some(Ask::Extend(take, reply)) => {
+                        if let Err(gone) = self.answer_extend(&mut session, &take, reply).await {
+                            break gone.to_string();
                         }
                     }
                     Some(Ask::Release(reply)) => {
@@ -281,22 +286,41 @@ impl Keeper {
         let _ = lose.send(Some(format!("{} is gone: {lost}", self.pool.address)));
     }
 
-    /// Takes the steps that are not held yet, or not strongly enough.
-    async fn extend<T>(
+    /// Extends, and makes sure that the guard knows; an error only if the connection is gone.
+    async fn answer_extend(
         &self,
         session: &mut Session,
         take: &Take,
-        reply: &mut oneshot::Sender<T>,
-    ) -> Result<(), NotTaken> {
+        mut reply: oneshot::Sender<Result<Confirm>>,
+    ) -> Ran {
         let held = self.entry.with(|record| record.slots.clone());
         let more = |step: &Step| {
             held.get(&step.slot).is_none_or(|(_, held)| held.join(step.mode) != *held)
         };
         let steps: Vec<Step> = take.plan.steps().filter(more).collect();
-        if steps.is_empty() {
+        if !steps.is_empty() {
+            match self.take(session, &steps, take, EXTEND, &mut reply).await {
+                Ok(()) => {}
+                Err(NotTaken::Gone(error)) => return Err(error),
+                Err(why) => {
+                    let _ = reply.send(Err(self.error(why, take)));
+                    return Ok(());
+                }
+            }
+        }
+        // Noted before it is told: whoever is told may ask for the modes.
+        let before = self.entry.with(|record| Some(record.clone()));
+        self.note(take);
+        let (confirm, confirmed) = oneshot::channel();
+        let _ = reply.send(Ok(confirm));
+        if confirmed.await.is_ok() {
             return Ok(());
         }
-        self.take(session, &steps, take, EXTEND, reply).await
+        if !steps.is_empty() {
+            session.run(EXTEND.undo).await?;
+        }
+        self.entry.with(|record| before.into_iter().for_each(|before| *record = before));
+        Ok(())
     }
 
     /// What is taken now, for listings and for `modes`.

@@ -75,7 +75,8 @@ impl Session {
 
     /// Runs statements that each say whether they got their lock, all in one round trip.
     pub(super) async fn try_lock(&mut self, sql: String) -> Result<Vec<bool>, sqlx::Error> {
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection).await?;
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection);
+        let rows = tokio::time::timeout(ANSWER_WITHIN, rows).await.map_err(|_| timed_out())??;
         rows.iter().map(|row| row.try_get(0)).collect()
     }
 

@@ -60,6 +60,33 @@ async fn cancelled_waits_leave_nothing_on_the_server() {
     assert_eq!(database.forced_ends().await, 0);
 }
 
+/// An extension that is granted when nobody waits for it any more: the guard must not keep it.
+#[tokio::test]
+async fn an_extension_that_nobody_noticed_is_given_back() {
+    let Some(database) = Database::new().await else { return };
+    let (locks, others) = (database.connect().await, database.connect().await);
+    for _ in 0..10 {
+        let other = others.acquire(target("u2/a1/r1")).await.unwrap();
+        let mut guard = locks.acquire(target("u1")).await.unwrap();
+        let before = guard.modes();
+        {
+            let mut extend = std::pin::pin!(guard.extend([target("u2/a1/r1")]));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(extend.as_mut().poll(&mut context).is_pending());
+            until_waiting(&locks, 1).await;
+            other.release().await.unwrap();
+            // Not free although the other is gone: then the extension has it.
+            while let Some(stolen) = others.try_acquire(target("u2/a1/r1")).await.unwrap() {
+                stolen.release().await.unwrap();
+            }
+        }
+        until_free(&others, "u2").await;
+        assert_eq!((guard.modes(), guard.targets().len()), (before, 1));
+        assert!(others.try_acquire(target("u1")).await.unwrap().is_none());
+        guard.release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_killed_connection_is_a_lost_lock() {
     let Some(database) = Database::new().await else { return };
