@@ -4,8 +4,8 @@ use crate::args;
 use crate::exit;
 use crate::generate::print;
 use comfy_table::{Table, presets};
-use hierlock::sql::Dialect;
-use hierlock::{Claim, ModeSet, Plan, Result, Slots, Step};
+use hierlock::sql::{Dialect, Scheme};
+use hierlock::{Claim, Plan, Result, Step};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -27,14 +27,17 @@ pub(crate) fn plan(args: &args::Plan) -> ExitCode {
     }
 }
 
-fn planned(args: &args::Plan, slots: Slots, modes: ModeSet) -> Result<Plan> {
+fn scheme(args: &args::Plan, dialect: Dialect) -> Scheme {
+    Scheme::new(dialect).buckets(args.buckets).hierarchy(args.what.levels.clone())
+}
+
+fn planned(args: &args::Plan, scheme: &Scheme) -> Result<Plan> {
     let mode = args.what.mode();
-    let claims = args.what.targets.iter().map(|target| Claim { target: target.clone(), mode });
-    Plan::new(&args.what.levels, claims, slots, modes)
+    scheme.plan(args.what.targets.iter().map(|target| Claim { target: target.clone(), mode }))
 }
 
 fn rows(args: &args::Plan) -> Result<Plan> {
-    planned(args, Slots::Buckets(args.buckets), ModeSet::SharedExclusive)
+    planned(args, &scheme(args, Dialect::Mysql))
 }
 
 fn json(args: &args::Plan) -> Result<String> {
@@ -58,9 +61,10 @@ fn text(args: &args::Plan) -> Result<String> {
     }
     let mut text = format!("{table}\n");
     for dialect in Dialect::ALL {
-        let plan = planned(args, dialect.slots(args.buckets), dialect.modes())?;
+        let scheme = scheme(args, dialect);
+        let plan = planned(args, &scheme)?;
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "\n{dialect}:\n{}", dialect.lock(&plan));
+        let _ = writeln!(text, "\n{dialect}:\n{}", scheme.lock(&plan));
     }
     Ok(text)
 }

@@ -6,7 +6,7 @@ use crate::file::{FileBackend, FileHold};
 use crate::memory::{MemoryBackend, MemoryHold, Obstacle};
 use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
-use crate::snapshot::Holder;
+use crate::snapshot::{Holder, Statistics};
 use crate::sql::{SqlBackend, SqlHold};
 use crate::target::Target;
 use smallvec::SmallVec;
@@ -109,6 +109,11 @@ pub(crate) trait Hold {
     /// Its name in a listing.
     fn id(&self) -> u64;
 
+    /// What its acquire went through.
+    fn statistics(&self) -> Statistics {
+        Statistics::default()
+    }
+
     /// Comes back only when the lock is no longer there.
     async fn lost(&self) -> crate::Error;
 }
@@ -201,6 +206,14 @@ impl Hold for AnyHold {
             AnyHold::Memory(hold) => hold.id(),
             AnyHold::File(hold) => hold.id(),
             AnyHold::Sql(hold) => hold.id(),
+        }
+    }
+
+    fn statistics(&self) -> Statistics {
+        match self {
+            AnyHold::Memory(hold) => hold.statistics(),
+            AnyHold::File(hold) => hold.statistics(),
+            AnyHold::Sql(hold) => hold.statistics(),
         }
     }
 

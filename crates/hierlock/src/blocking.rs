@@ -13,7 +13,7 @@
 //! # Ok::<(), hierlock::Error>(())
 //! ```
 
-use crate::{Error, Hierarchy, Holder, Mode, Plan, Result, SlotMode, Target};
+use crate::{Error, Hierarchy, Holder, Mode, Plan, Result, SlotMode, Statistics, Target};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -228,6 +228,11 @@ impl Guard {
     /// See [`crate::Guard::id`].
     pub fn id(&self) -> u64 {
         self.0.id()
+    }
+
+    /// See [`crate::Guard::statistics`].
+    pub fn statistics(&self) -> Statistics {
+        self.0.statistics()
     }
 
     /// Blocks until the lock is no longer there, at most `within`: then `None`.

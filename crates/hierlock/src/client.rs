@@ -10,7 +10,7 @@ use crate::mode::Mode;
 use crate::plan::{Claim, Plan};
 use crate::request::Request;
 use crate::snapshot::Holder;
-use crate::sql::SqlBackend;
+use crate::sql::{Dialect, SqlBackend};
 use crate::target::Target;
 use std::path::Path;
 use std::sync::Arc;
@@ -49,6 +49,7 @@ impl Hierlock {
     /// | `memory:NAME` | in this process, among all who give that name |
     /// | `file:PATH` | among all processes of this host that give that path (Linux) |
     /// | `postgres://…` | among all who connect to that database; nothing need be set up |
+    /// | `mysql://…`, `mariadb://…` | the same, on rows that [`sql::provision`](crate::sql) has made |
     ///
     /// # Errors
     /// A URL that is none of these, or a file that cannot be opened or locked.
@@ -82,7 +83,7 @@ impl Hierlock {
                 let path = Path::new(path.strip_prefix("//").unwrap_or(path));
                 AnyBackend::File(FileBackend::open(path, hierarchy.clone())?)
             }
-            Some(("postgres" | "postgresql", _)) => {
+            Some((scheme, _)) if Dialect::of_scheme(scheme).is_some() => {
                 AnyBackend::Sql(SqlBackend::open(url, hierarchy.clone()).await?)
             }
             _ => return Err(UrlError::Scheme { url: url.into() }.into()),
@@ -162,6 +163,15 @@ impl Hierlock {
     /// As [`Plan::new`].
     pub fn plan(&self, targets: impl IntoIterator<Item = Target>, mode: Mode) -> Result<Plan> {
         self.backend.plan(targets.into_iter().map(|target| Claim { target, mode }).collect())
+    }
+
+    /// What is doubtful about the server: for example that it is one of a cluster whose nodes do not
+    /// share their locks. Empty where there is nothing to say.
+    pub fn warnings(&self) -> &[String] {
+        match &*self.backend {
+            AnyBackend::Sql(backend) => backend.warnings(),
+            AnyBackend::Memory(_) | AnyBackend::File(_) => &[],
+        }
     }
 
     /// Everybody in this process who holds or waits: what, for how long, and for whom. Oldest first.

@@ -78,11 +78,15 @@ pub(crate) enum TargetError {
 pub(crate) enum UrlError {
     #[error(
         "`{}` is not a lock URL; it is memory:, memory:NAME, file:PATH, or \
-         postgres://USER:PASSWORD@HOST:PORT/DATABASE", url.split("://").next().unwrap_or_default()
+         mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE", url.split("://").next().unwrap_or_default()
     )]
     Scheme { url: String },
     #[error("the server's URL cannot be read: {why}")]
     Server { why: String },
+    #[error("`{name}` in the URL is {right}, not `{value}`")]
+    Parameter { name: &'static str, value: String, right: &'static str },
+    #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
+    NoAdvisory { dialect: &'static str },
     #[error("`{url}` names no file; write file:PATH, for example file:/run/lock/app.lock")]
     NoPath { url: String },
     #[error(
@@ -114,9 +118,11 @@ pub(crate) enum LockError {
         wanted_by(blocked_on, wanted)
     )]
     OutOfOrder { blocked_on: Target, wanted: Vec<Target> },
-    #[error("level {level}, bucket {bucket} is not provisioned (needed for `{target}`)")]
-    #[cfg_attr(not(test), expect(dead_code, reason = "backends with rows are yet to come"))]
-    NotProvisioned { level: usize, bucket: u64, target: Target },
+    #[error(
+        "level {level}{} is not provisioned (needed for `{target}`); run `hierlock provision`",
+        bucket.map(|bucket| format!(", bucket {bucket}")).unwrap_or_default()
+    )]
+    NotProvisioned { level: usize, bucket: Option<u64>, target: Target },
     #[error("the lock of {} is lost: {why}", paths(targets))]
     Lost { targets: Vec<Target>, why: String },
 }
@@ -175,6 +181,14 @@ impl Error {
     /// It was not free, and waiting was not asked for.
     pub fn is_would_block(&self) -> bool {
         matches!(self.lock(), Some(LockError::WouldBlock { .. }))
+    }
+
+    /// What was in the way, where waiting was not asked for.
+    pub(crate) fn would_block_on(&self) -> Option<Target> {
+        match self.lock() {
+            Some(LockError::WouldBlock { blocked_on, .. }) => Some(blocked_on.clone()),
+            _ => None,
+        }
     }
 
     /// A row that should be there is not.
@@ -306,7 +320,7 @@ mod tests {
                 "`u1/a1` could deadlock",
             ),
             (
-                LockError::NotProvisioned { level: 2, bucket: 7, target: target("u1/a1/r1") },
+                LockError::NotProvisioned { level: 2, bucket: Some(7), target: target("u1/a1/r1") },
                 Error::is_not_provisioned,
                 false,
                 "level 2, bucket 7",

@@ -4,6 +4,7 @@ use crate::backend::{AnyHold, Hold};
 use crate::error::{Error, Result};
 use crate::mode::{Mode, SlotMode};
 use crate::request::Request;
+use crate::snapshot::Statistics;
 use crate::target::Target;
 use std::collections::BTreeMap;
 
@@ -100,6 +101,11 @@ impl Guard {
     /// Names this guard in [`Hierlock::holders`](crate::Hierlock::holders).
     pub fn id(&self) -> u64 {
         self.hold.id()
+    }
+
+    /// What the acquire went through: how often a server made it begin again.
+    pub fn statistics(&self) -> Statistics {
+        self.hold.statistics()
     }
 
     /// Comes back when the lock is no longer there, and says why; otherwise never.

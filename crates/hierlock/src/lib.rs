@@ -55,7 +55,7 @@ pub use key::Buckets;
 pub use mode::{Mode, ModeSet, SlotMode};
 pub use plan::{Claim, Plan, Slots, Step};
 pub use request::Request;
-pub use snapshot::{Holder, Wait};
+pub use snapshot::{Holder, Statistics, Wait};
 pub use target::Target;
 
 /// The examples of the README files compile and run.

@@ -59,6 +59,15 @@ pub struct Step {
     pub mode: SlotMode,
 }
 
+/// What a slot is, however nodes become slots; ordered as every plan takes them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlotId {
+    level: usize,
+    slot: u64,
+    /// Where slots are paths.
+    path: Option<Target>,
+}
+
 /// One slot of a plan, as a backend walks it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanStep {
@@ -86,6 +95,7 @@ pub(crate) struct PlanStep {
 pub struct Plan {
     claims: SmallVec<[Claim; 1]>,
     steps: SmallVec<[PlanStep; 3]>,
+    slots: Slots,
 }
 
 impl Plan {
@@ -121,7 +131,7 @@ impl Plan {
             }
             merge_by_slot(&mut steps);
         }
-        Ok(Self { claims, steps })
+        Ok(Self { claims, steps, slots })
     }
 
     /// What was asked for, by path.
@@ -137,6 +147,12 @@ impl Plan {
             slot: step.slot,
             mode: step.mode,
         })
+    }
+
+    /// What the slot of a step is; the same for whoever else needs it.
+    pub(crate) fn id(&self, step: &Step) -> SlotId {
+        let path = (self.slots == Slots::Paths).then(|| step.target.clone());
+        SlotId { level: step.level, slot: step.slot, path }
     }
 
     pub(crate) fn into_claims(self) -> SmallVec<[Claim; 1]> {

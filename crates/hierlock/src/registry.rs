@@ -1,7 +1,7 @@
 //! Who in this process holds or waits, where the backend itself keeps no list.
 
 use crate::mode::{Mode, SlotMode};
-use crate::plan::Claim;
+use crate::plan::{Claim, Plan, SlotId, Step};
 use crate::snapshot::{Holder, Wait};
 use crate::target::Target;
 use std::collections::BTreeMap;
@@ -23,9 +23,8 @@ pub(crate) struct Record {
     name: Option<Arc<String>>,
     since: Instant,
     claims: BTreeMap<Target, Mode>,
-    /// By slot.
-    pub(crate) slots: BTreeMap<u64, (Target, SlotMode)>,
-    waits: Option<(u64, Target, SlotMode, Instant)>,
+    slots: BTreeMap<SlotId, (Target, SlotMode)>,
+    waits: Option<(SlotId, Target, SlotMode, Instant)>,
 }
 
 impl Record {
@@ -34,6 +33,32 @@ impl Record {
         for Claim { target, mode } in claims {
             let strongest = self.claims.entry(target.clone()).or_insert(*mode);
             *strongest = (*strongest).max(*mode);
+        }
+    }
+
+    /// The mode in which the slot of a step is held.
+    pub(crate) fn held(&self, plan: &Plan, step: &Step) -> Option<SlotMode> {
+        self.slots.get(&plan.id(step)).map(|(_, mode)| *mode)
+    }
+
+    /// Does the slot of a step come after all that is held?
+    pub(crate) fn is_after_all(&self, plan: &Plan, step: &Step) -> bool {
+        self.slots.last_key_value().is_none_or(|(last, _)| *last < plan.id(step))
+    }
+
+    /// Notes that a step was taken, beside what was held there before.
+    pub(crate) fn take(&mut self, plan: &Plan, step: &Step) {
+        let slot = (step.target.clone(), step.mode);
+        let taken = self.slots.entry(plan.id(step)).or_insert(slot);
+        taken.1 = taken.1.join(step.mode);
+    }
+
+    /// Notes that a step is held as it was before it was taken.
+    pub(crate) fn put_back(&mut self, plan: &Plan, step: &Step, before: Option<SlotMode>) {
+        let id = plan.id(step);
+        match (before, self.slots.get_mut(&id)) {
+            (Some(before), Some((_, mode))) => *mode = before,
+            _ => drop(self.slots.remove(&id)),
         }
     }
 }
@@ -64,7 +89,7 @@ impl Registry {
     pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
         let Records { records, .. } = &*self.lock();
-        let in_the_way = |own: u64, slot: &u64, mode: SlotMode| {
+        let in_the_way = |own: u64, slot: &SlotId, mode: SlotMode| {
             records
                 .iter()
                 .filter(|(id, record)| {
@@ -110,15 +135,21 @@ impl Entry {
     }
 
     /// Shown as waiting as long as what comes back lives.
-    pub(crate) fn waits(&self, slot: u64, target: Target, mode: SlotMode) -> impl Drop + '_ {
-        struct Shown<'a>(&'a Entry);
-        impl Drop for Shown<'_> {
-            fn drop(&mut self) {
-                self.0.with(|record| record.waits = None);
-            }
-        }
-        self.with(|record| record.waits = Some((slot, target, mode, Instant::now())));
+    pub(crate) fn waits(&self, plan: &Plan, step: &Step) -> Shown<'_> {
+        let Step { target, mode, .. } = step;
+        let wait = (plan.id(step), target.clone(), *mode, Instant::now());
+        self.with(|record| record.waits = Some(wait));
         Shown(self)
+    }
+}
+
+/// A wait that is listed; no more when dropped.
+#[derive(Debug)]
+pub(crate) struct Shown<'a>(&'a Entry);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.0.with(|record| record.waits = None);
     }
 }
 

@@ -21,6 +21,16 @@ pub struct Holder {
     pub waits: Option<Wait>,
 }
 
+/// What an acquire went through before it had its locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// How often the server chose it to end a deadlock, and it began again.
+    pub deadlocks: u32,
+    /// How often the server's own limit ended a wait, and it began again.
+    pub timeouts: u32,
+}
+
 /// A wait under way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

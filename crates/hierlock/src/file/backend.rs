@@ -102,21 +102,19 @@ impl FileHold {
 struct Attempt<'a> {
     hold: &'a mut FileHold,
     plan: &'a Plan,
-    /// The bytes that were changed, and what they were.
-    before: Vec<(u64, Option<(Target, SlotMode)>)>,
+    /// The steps that were taken, and how they were held before.
+    before: Vec<(Step, Option<SlotMode>)>,
 }
 
 impl Attempt<'_> {
     async fn take(&mut self, step: Step, patience: Patience) -> Result<()> {
         let byte = step.slot;
         let FileHold { file, entry, .. } = &*self.hold;
-        let (held, last) = entry.with(|record| {
-            let last = record.slots.last_key_value().map(|(byte, _)| *byte);
-            (record.slots.get(&byte).cloned(), last)
-        });
-        let mode = match &held {
-            Some((_, held)) if held.join(step.mode) == *held => return Ok(()),
-            Some((_, held)) => held.join(step.mode),
+        let (held, in_order) = entry
+            .with(|record| (record.held(self.plan, &step), record.is_after_all(self.plan, &step)));
+        let mode = match held {
+            Some(held) if held.join(step.mode) == held => return Ok(()),
+            Some(held) => held.join(step.mode),
             None => step.mode,
         };
         if !file.set(byte, Some(mode))? {
@@ -124,10 +122,10 @@ impl Attempt<'_> {
             if !patience.waits() {
                 return Err(LockError::WouldBlock { blocked_on, wanted }.into());
             }
-            if last.is_some_and(|last| last >= byte) {
+            if !in_order {
                 return Err(LockError::OutOfOrder { blocked_on, wanted }.into());
             }
-            let _shown = entry.waits(byte, step.target.clone(), mode);
+            let _shown = entry.waits(self.plan, &step);
             let mut wait = file.wait(byte, mode)?;
             match patience.limit(wait.done()).await {
                 Ok(done) => done?,
@@ -136,8 +134,8 @@ impl Attempt<'_> {
                 }
             }
         }
-        entry.with(|record| record.slots.insert(byte, (step.target, mode)));
-        self.before.push((byte, held));
+        entry.with(|record| record.take(self.plan, &step));
+        self.before.push((step, held));
         Ok(())
     }
 
@@ -154,15 +152,12 @@ impl Attempt<'_> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         let FileHold { file, entry, .. } = &*self.hold;
-        for (byte, before) in self.before.drain(..).rev() {
+        for (step, before) in self.before.drain(..).rev() {
             // Freeing and weakening never wait and never fail on a file that is open and was locked.
-            if let Err(error) = file.set(byte, before.as_ref().map(|(_, mode)| *mode)) {
+            if let Err(error) = file.set(step.slot, before) {
                 tracing::error!(%error, "a byte could not be given back");
             }
-            entry.with(|record| match before {
-                Some(slot) => record.slots.insert(byte, slot),
-                None => record.slots.remove(&byte),
-            });
+            entry.with(|record| record.put_back(self.plan, &step, before));
         }
     }
 }

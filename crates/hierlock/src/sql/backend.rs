@@ -1,79 +1,199 @@
-//! The backend of `postgres:`.
+//! The backend of `mysql:`, `mariadb:` and `postgres:`.
 
-use super::Dialect;
-use super::keeper::{Ask, Keeper, Lines, Take};
+use super::agreement::{self, State};
+use super::keeper::{Ask, Keeper, Lines, Refusal};
+use super::place::Place;
 use super::pool::Pool;
-use super::session::{Address, Session};
+use super::session::{Judgement, Session};
+use super::take::Take;
+use super::{Dialect, Scheme, Strategy};
 use crate::backend::{Backend, Demand, Hold, Patience};
 use crate::error::{LockError, Result, SqlError};
 use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
 use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
 use crate::registry::{Entry, Registry};
-use crate::snapshot::Holder;
+use crate::snapshot::{Holder, Statistics};
 use crate::target::Target;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+/// How often the agreement is read again while the table changes.
+const READ_AGAIN: usize = 100;
+const READ_AGAIN_EVERY: Duration = Duration::from_millis(50);
+
 #[derive(Debug)]
 pub(crate) struct SqlBackend {
-    dialect: Dialect,
-    hierarchy: Hierarchy,
+    /// Changes only when the table is striped anew.
+    scheme: RwLock<Arc<Scheme>>,
+    /// Is the bucket count to be followed, or was it given?
+    follows: bool,
     pool: Arc<Pool>,
     registry: Arc<Registry>,
+    warnings: Vec<String>,
 }
 
 impl SqlBackend {
-    /// Makes sure that the server is there and fit.
+    /// Makes sure that the server is there and fit, and that this client agrees with the others.
     pub(crate) async fn open(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        let pool = Arc::new(Pool::new(Address::parse(url)?));
-        pool.give_back(Session::connect(&pool.address).await?);
-        Ok(Self { dialect: Dialect::Postgres, hierarchy, pool, registry: Arc::default() })
+        let place = Place::parse(url, hierarchy)?;
+        let pool = Arc::new(Pool::new(&place));
+        let server = place.address.to_string();
+        let failed = |source| SqlError::Failed { server: server.clone(), source };
+        let unfit = |why| SqlError::Unfit { server: server.clone(), why };
+        let mut session = pool.connect().await?;
+        let warnings = match session.judge().await.map_err(failed)? {
+            Judgement::Fit => Vec::new(),
+            Judgement::Unfit(why) => return Err(unfit(why).into()),
+            Judgement::Doubtful(why) => {
+                let warning = format!("{server}: {why}");
+                tracing::warn!("{warning}");
+                vec![warning]
+            }
+        };
+        let Place { mut scheme, follows, .. } = place;
+        // A URL may call MariaDB `mysql:`, and the other way round.
+        scheme.dialect = session.dialect;
+        let agreed = agree(&mut session, &mut scheme, follows).await.map_err(failed)?;
+        agreed.map_err(unfit)?;
+        pool.give_back(session);
+        let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
+        Ok(Self { scheme, follows, pool, registry, warnings })
+    }
+
+    fn scheme(&self) -> Arc<Scheme> {
+        self.scheme.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Reads the agreement until it differs from the one that has just failed.
+    async fn agree_again(&self, failed_with: &Scheme, error: sqlx::Error) -> Result<()> {
+        let failed = |source| SqlError::Failed { server: self.pool.address.to_string(), source };
+        for _ in 0..READ_AGAIN {
+            if *self.scheme() != *failed_with {
+                return Ok(());
+            }
+            let mut session = self.pool.connect().await?;
+            let mut scheme = failed_with.clone();
+            let agreed = agree(&mut session, &mut scheme, self.follows).await.map_err(failed)?;
+            if let Err(why) = agreed {
+                let server = self.pool.address.to_string();
+                return Err(SqlError::Unfit { server, why }.into());
+            }
+            if scheme != *failed_with {
+                *self.scheme.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(scheme);
+                return Ok(());
+            }
+            tokio::time::sleep(READ_AGAIN_EVERY).await;
+        }
+        Err(failed(error).into())
+    }
+
+    async fn try_acquire(&self, demand: &Demand, scheme: &Arc<Scheme>) -> Result<SqlHold, Refusal> {
+        let Demand { claims, patience, name } = demand.clone();
+        let plan = scheme.plan(claims).map_err(Refusal::Error)?;
+        let no_runtime =
+            || Refusal::Error(SqlError::NoRuntime { server: self.pool.address.to_string() }.into());
+        let runtime = Handle::try_current().map_err(|_| no_runtime())?;
+        let take = Take { plan, patience };
+        // All connections in use is a wait like any other.
+        let permit = match patience {
+            Patience::Never => self.pool.try_permit().ok_or_else(|| {
+                let wanted = take.wanted();
+                LockError::WouldBlock { blocked_on: wanted[0].clone(), wanted }
+            }),
+            _ => patience.limit(self.pool.permit()).await.map_err(|waited| {
+                let wanted = take.wanted();
+                LockError::Timeout { blocked_on: wanted[0].clone(), wanted, waited }
+            }),
+        };
+        let permit = permit.map_err(|error| Refusal::Error(error.into()))?;
+        let entry = Arc::new(self.registry.enter(name));
+        let (pool, scheme) = (self.pool.clone(), scheme.clone());
+        let keeper = Keeper { pool, scheme: scheme.clone(), entry: entry.clone(), permit };
+        let (reply, answer) = oneshot::channel();
+        runtime.spawn(keeper.run(take, reply));
+        let lines = answer.await.map_err(|_| no_runtime())??;
+        Ok(SqlHold { scheme, lines, entry })
     }
 }
 
-fn plan(dialect: Dialect, hierarchy: &Hierarchy, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
-    Plan::new(hierarchy, claims, dialect.slots(Buckets::default()), dialect.modes())
+/// Compares the scheme with what the server keeps. What needs no provisioning is agreed upon here.
+async fn agree(
+    session: &mut Session,
+    scheme: &mut Scheme,
+    follows: bool,
+) -> Result<Result<(), String>, sqlx::Error> {
+    let mut kept = agreement::read(session, scheme).await?;
+    if kept.is_none() && scheme.strategy == Strategy::OnDemand {
+        let sql = [
+            Some(agreement::create_meta()),
+            scheme.create_rows(),
+            Some(scheme.agree(State::Ready)),
+        ];
+        for statement in sql.into_iter().flatten() {
+            session.run(&statement).await?;
+        }
+        if scheme.dialect != Dialect::Postgres {
+            session.run("COMMIT").await?;
+        }
+        kept = agreement::read(session, scheme).await?;
+    }
+    let Some(kept) = kept else {
+        let table = scheme.rows_table();
+        return Ok(match scheme.strategy {
+            // Nothing is kept, so nobody has agreed on anything else.
+            Strategy::Advisory => Ok(()),
+            _ => Err(format!(
+                "it has no lock table `{table}` yet; make it with `hierlock provision`"
+            )),
+        });
+    };
+    if follows {
+        scheme.follow(&kept);
+    }
+    if let Some(why) = scheme.differs(&kept) {
+        return Ok(Err(why));
+    }
+    if scheme.dialect != Dialect::Postgres {
+        let engine = agreement::engine(session, scheme).await?;
+        session.run("ROLLBACK").await?;
+        if let Some(engine) = engine
+            && engine != "InnoDB"
+        {
+            let table = scheme.rows_table();
+            return Ok(Err(format!(
+                "`{table}` is a table of {engine}, which has no row locks; ALTER TABLE {table} \
+                 ENGINE = InnoDB"
+            )));
+        }
+    }
+    Ok(Ok(()))
 }
 
 impl Backend for SqlBackend {
     type Hold = SqlHold;
 
     fn plan(&self, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
-        plan(self.dialect, &self.hierarchy, claims)
+        self.scheme().plan(claims)
     }
 
     async fn acquire(&self, demand: Demand) -> Result<SqlHold> {
-        let Demand { claims, patience, name } = demand;
-        let plan = self.plan(claims)?;
-        let no_runtime = || SqlError::NoRuntime { server: self.pool.address.to_string() };
-        let runtime = Handle::try_current().map_err(|_| no_runtime())?;
-        // All connections in use is a wait like any other.
-        let first = || {
-            let wanted: Vec<Target> = plan.claims().iter().map(|c| c.target.clone()).collect();
-            (wanted[0].clone(), wanted)
-        };
-        let permit = match patience {
-            Patience::Never => self.pool.try_permit().ok_or_else(|| {
-                let (blocked_on, wanted) = first();
-                LockError::WouldBlock { blocked_on, wanted }
-            })?,
-            _ => patience.limit(self.pool.permit()).await.map_err(|waited| {
-                let (blocked_on, wanted) = first();
-                LockError::Timeout { blocked_on, wanted, waited }
-            })?,
-        };
-        let entry = Arc::new(self.registry.enter(name));
-        let keeper = Keeper { pool: self.pool.clone(), entry: entry.clone(), permit };
-        let (reply, answer) = oneshot::channel();
-        runtime.spawn(keeper.run(Take { plan, patience }, reply));
-        let lines = answer.await.map_err(|_| no_runtime())??;
-        let (dialect, hierarchy) = (self.dialect, self.hierarchy.clone());
-        Ok(SqlHold { dialect, hierarchy, lines, entry })
+        loop {
+            let scheme = self.scheme();
+            match self.try_acquire(&demand, &scheme).await {
+                Ok(hold) => return Ok(hold),
+                Err(Refusal::Error(error)) => return Err(error),
+                Err(Refusal::Disagrees(error)) => self.agree_again(&scheme, error).await?,
+            }
+        }
     }
 
     fn holders(&self) -> Vec<Holder> {
@@ -83,8 +203,7 @@ impl Backend for SqlBackend {
 
 /// A transaction on the server that does nothing but hold locks; its keeper has the connection.
 pub(crate) struct SqlHold {
-    dialect: Dialect,
-    hierarchy: Hierarchy,
+    scheme: Arc<Scheme>,
     lines: Lines,
     entry: Arc<Entry>,
 }
@@ -97,7 +216,7 @@ impl std::fmt::Debug for SqlHold {
 
 impl Hold for SqlHold {
     async fn extend(&mut self, demand: Demand) -> Result<()> {
-        let plan = plan(self.dialect, &self.hierarchy, demand.claims)?;
+        let plan = self.scheme.plan(demand.claims)?;
         let (reply, answer) = oneshot::channel();
         let take = Take { plan, patience: demand.patience };
         if self.lines.asks.send(Ask::Extend(take, reply)).await.is_err() {
@@ -129,6 +248,10 @@ impl Hold for SqlHold {
 
     fn id(&self) -> u64 {
         self.entry.id
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.lines.statistics
     }
 
     async fn lost(&self) -> crate::Error {

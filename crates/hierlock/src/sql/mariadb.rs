@@ -1,11 +1,138 @@
-//! MariaDB: bucket rows. It has no `FOR SHARE`.
+//! What is MariaDB's own.
 
-use crate::mode::SlotMode;
-use crate::plan::Plan;
+use super::session::Judgement;
 
-pub(super) fn lock(plan: &Plan) -> String {
-    super::union_of_rows(plan, |mode| match mode {
-        SlotMode::Shared => "LOCK IN SHARE MODE",
-        _ => "FOR UPDATE",
-    })
+/// Values that can be joined, as `v` with a column `x`.
+pub(super) fn list(values: impl Iterator<Item = String>) -> String {
+    let rows: Vec<String> = values.map(|value| format!("({value})")).collect();
+    // VALUES names its column after the first value; a common table expression may name it anew.
+    format!("(WITH w(x) AS (VALUES {}) SELECT x FROM w) v", rows.join(", "))
+}
+
+/// Everything that InnoDB does, as text: its tables of waits sit on a cache that a busy reader never
+/// sees renewed.
+pub(super) const STATUS: &str = "SHOW ENGINE INNODB STATUS";
+
+/// Finds in that text the row that a session waits for.
+///
+/// A block a transaction; one that waits says `LOCK WAIT`, then whose it is, then the record, field by
+/// field: the fields of the key come first. A long field is cut.
+pub(super) fn slot_name(status: &str, pid: i64) -> Option<String> {
+    // The section of the last deadlock looks the same, and comes before.
+    let (_, transactions) = status.split_once("\nTRANSACTIONS\n")?;
+    let whose = format!("MariaDB thread id {pid},");
+    let block = transactions
+        .split("\n---TRANSACTION ")
+        .find(|block| block.contains(&whose) && block.contains("LOCK WAIT"))?;
+    let (_, record) = block.split_once("FOR THIS LOCK TO BE GRANTED:")?;
+    let field = |number: usize| {
+        let begin = format!("\n {number}: len ");
+        let (_, field) = record.split_once(&begin)?;
+        let (_, hex) = field.split_once("; hex ")?;
+        hex.split_once(';').map(|(hex, _)| hex.to_owned())
+    };
+    // A bucket row has two fields of 1 and 4 bytes, before the six of a transaction's number.
+    let (first, second) = (field(0)?, field(1)?);
+    if first.len() == 2 && second.len() == 8 {
+        let number = |hex: &str| u64::from_str_radix(hex, 16).ok();
+        return Some(format!("{}, {}", number(&first)?, number(&second)?));
+    }
+    Some(first)
+}
+
+/// How many nodes its cluster has; no row without one.
+pub(super) const WRITERS: &str = "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM \
+     information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'wsrep_cluster_size'";
+
+/// Is it of use? `version` is as the server says it, such as `10.11.19-MariaDB-0+deb12u1`.
+pub(super) fn judge(version: &str, is_read_only: bool, writers: i64) -> Judgement {
+    // Old clients see `5.5.5-` before the true version.
+    let version = version.strip_prefix("5.5.5-").unwrap_or(version);
+    let mut numbers = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let numbers = (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(0));
+    if numbers < (10, 6) {
+        return Judgement::unfit(format!("it is MariaDB {version}; 10.6 or newer is needed"));
+    }
+    if is_read_only {
+        return Judgement::read_only();
+    }
+    match writers {
+        0 | 1 => Judgement::Fit,
+        _ => Judgement::several_writers(&format!("a Galera cluster of {writers} nodes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As MariaDB 10.11 writes it, shortened.
+    const SEEN: &str = "\
+LATEST DETECTED DEADLOCK
+------------------------
+---TRANSACTION 12, ACTIVE 1 sec
+LOCK WAIT 2 lock struct(s)
+MariaDB thread id 7, OS thread handle 1, query id 16
+ FOR THIS LOCK TO BE GRANTED:
+ 0: len 1; hex 09; asc  ;;
+ 1: len 4; hex 00000009; asc     ;;
+------------
+TRANSACTIONS
+------------
+LIST OF TRANSACTIONS FOR EACH SESSION:
+---TRANSACTION 32, ACTIVE 1 sec starting index read
+mysql tables in use 1, locked 1
+LOCK WAIT 2 lock struct(s), heap size 1128, 1 row lock(s)
+MariaDB thread id 8, OS thread handle 139977752127168, query id 19 127.0.0.1 root Statistics
+select * from hl where lock_key=x'307c323a75312c' for update
+------- TRX HAS BEEN WAITING 718576 us FOR THIS LOCK TO BE GRANTED:
+RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `hierlock`.`hl` trx id 32
+Record lock, heap no 2 PHYSICAL RECORD: n_fields 3; compact format; info bits 0
+ 0: len 7; hex 307c323a75312c; asc 0|2:u1,;;
+ 1: len 6; hex 000000000013; asc       ;;
+ 2: len 7; hex 84000001340110; asc     4  ;;
+
+------------------
+---TRANSACTION (0x7f4f303e2680), ACTIVE 1 sec starting index read
+LOCK WAIT 2 lock struct(s), heap size 1128, 1 row lock(s)
+MariaDB thread id 7, OS thread handle 139978084906688, query id 16 127.0.0.1 root Statistics
+select of_10 from hb where level=2 and bucket=1358050 lock in share mode
+------- TRX HAS BEEN WAITING 722799 us FOR THIS LOCK TO BE GRANTED:
+RECORD LOCKS space id 6 page no 3 n bits 320 index PRIMARY of table `hierlock`.`hb` trx id 0
+Record lock, heap no 5 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
+ 0: len 1; hex 02; asc  ;;
+ 1: len 4; hex 0014b8e2; asc     ;;
+ 2: len 6; hex 00000000001b; asc       ;;
+
+------------------
+---TRANSACTION 31, ACTIVE 1 sec
+4 lock struct(s), heap size 1128, 2 row lock(s)
+MariaDB thread id 6, OS thread handle 139978085213888, query id 13 127.0.0.1 root User sleep
+select sleep(3)
+--------
+FILE I/O
+";
+
+    #[test]
+    fn the_row_waited_for_is_found_in_the_text() {
+        assert_eq!(slot_name(SEEN, 7).as_deref(), Some("2, 1358050"));
+        assert_eq!(slot_name(SEEN, 8).as_deref(), Some("307c323a75312c"));
+        assert_eq!(slot_name(SEEN, 6), None);
+        assert_eq!(slot_name("", 7), None);
+    }
+
+    #[test]
+    fn servers_are_judged_by_name() {
+        assert_eq!(judge("10.11.19-MariaDB-0+deb12u1", false, 0), Judgement::Fit);
+        assert_eq!(judge("5.5.5-10.6.1-MariaDB", false, 1), Judgement::Fit);
+        assert_eq!(judge("11.8.2-MariaDB", false, 0), Judgement::Fit);
+        for (judged, says) in [
+            (judge("10.5.29-MariaDB", false, 0), "10.5.29"),
+            (judge("11.4.2-MariaDB", true, 0), "read-only"),
+        ] {
+            assert!(matches!(&judged, Judgement::Unfit(why) if why.contains(says)), "{judged:?}");
+        }
+        let several = judge("11.4.2-MariaDB", false, 3);
+        assert!(matches!(&several, Judgement::Doubtful(why) if why.contains("Galera")));
+    }
 }

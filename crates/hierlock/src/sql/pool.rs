@@ -1,17 +1,16 @@
 //! The connections of one backend: a few, each either idle or one hold's own.
 
-use super::postgres;
-use super::session::{Address, Session};
-use crate::error::Result;
+use super::place::{Place, Settings};
+use super::session::{Address, Purpose, Session, TextRow};
+use super::{Dialect, Scheme, innodb, mariadb, mysql, postgres};
+use crate::error::{Result, SqlError};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// How many connections a backend opens, unless told. Each hold has one of its own.
-const CONNECTIONS: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) address: Address,
+    pub(super) settings: Settings,
     idle: Mutex<Vec<Session>>,
     permits: Arc<Semaphore>,
     /// For cancelling and asking; opened when first needed.
@@ -22,9 +21,11 @@ pub(super) struct Pool {
 pub(super) type Permit = OwnedSemaphorePermit;
 
 impl Pool {
-    pub(super) fn new(address: Address) -> Self {
-        let permits = Arc::new(Semaphore::new(CONNECTIONS));
-        Self { address, idle: Mutex::default(), permits, side: tokio::sync::Mutex::default() }
+    pub(super) fn new(place: &Place) -> Self {
+        let Place { address, settings, .. } = place;
+        let permits = Arc::new(Semaphore::new(settings.connections.min(Semaphore::MAX_PERMITS)));
+        let (idle, side) = Default::default();
+        Self { address: address.clone(), settings: *settings, idle, permits, side }
     }
 
     /// Waits for the right to a connection, first come first served.
@@ -40,44 +41,71 @@ impl Pool {
         self.permits.clone().try_acquire_owned().ok()
     }
 
+    /// A new session to lock with.
+    pub(super) async fn connect(&self) -> Result<Session> {
+        Session::connect(&self.address, &self.settings, Purpose::Lock).await
+    }
+
     /// An idle session, which may have died in its sleep.
     pub(super) fn take_idle(&self) -> Option<Session> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Keeps a session that is known to be in no transaction.
+    /// Keeps a session that is known to be in no transaction, if it is not one too many.
     pub(super) fn give_back(&self, session: Session) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < self.settings.connections {
+            idle.push(session);
+        }
     }
 
     /// Ends the statement that a session runs now.
-    pub(super) async fn cancel(&self, pid: i32) -> Result<()> {
-        self.ask_on_the_side(&postgres::cancel(pid)).await.map(|_| ())
+    pub(super) async fn cancel(&self, dialect: Dialect, pid: i64) -> Result<()> {
+        let cancel = match dialect {
+            Dialect::Postgres => postgres::cancel(pid),
+            _ => innodb::cancel(pid),
+        };
+        self.ask_on_the_side(&cancel).await.map(|_| ())
     }
 
     /// Ends a session, with all it holds.
-    pub(super) async fn terminate(&self, pid: i32) -> Result<()> {
-        self.ask_on_the_side(&postgres::terminate(pid)).await.map(|_| ())
+    pub(super) async fn terminate(&self, dialect: Dialect, pid: i64) -> Result<()> {
+        let terminate = match dialect {
+            Dialect::Postgres => postgres::terminate(pid),
+            _ => innodb::terminate(pid),
+        };
+        self.ask_on_the_side(&terminate).await.map(|_| ())
     }
 
-    /// The slot that a session waits for, if it does.
-    pub(super) async fn waits_for(&self, pid: i32) -> Result<Option<u64>> {
-        // Keys are signed on the server.
-        Ok(self.ask_on_the_side(&postgres::waits_for(pid)).await?.map(|key| key as u64))
+    /// The name of the slot that a session waits for, if it does.
+    pub(super) async fn waits_for(&self, scheme: &Scheme, pid: i64) -> Result<Option<String>> {
+        let question = match scheme.dialect {
+            Dialect::Mysql => mysql::waits_for(pid),
+            Dialect::Mariadb => mariadb::STATUS.to_owned(),
+            Dialect::Postgres => postgres::waits_for(scheme, pid),
+        };
+        let rows = self.ask_on_the_side(&question).await?;
+        let answer = rows.first().and_then(|row| row.last());
+        Ok(answer.and_then(|answer| match scheme.dialect {
+            Dialect::Mysql => Some(mysql::slot_name(answer)),
+            Dialect::Mariadb => mariadb::slot_name(answer, pid),
+            Dialect::Postgres => Some(answer.clone()),
+        }))
     }
 
     /// Asks on the side connection; one that has died is replaced, once.
-    async fn ask_on_the_side(&self, question: &str) -> Result<Option<i64>> {
+    pub(super) async fn ask_on_the_side(&self, question: &str) -> Result<Vec<TextRow>> {
+        let failed = |source| SqlError::Failed { server: self.address.to_string(), source };
         let mut side = self.side.lock().await;
         if let Some(mut session) = side.take()
-            && let Ok(answer) = session.ask(question).await
+            && let Ok(answer) = session.rows(question).await
         {
             *side = Some(session);
             return Ok(answer);
         }
-        let mut session = Session::connect(&self.address).await?;
-        let answer = session.ask(question).await?;
+        let mut session = Session::connect(&self.address, &self.settings, Purpose::Side).await?;
+        let answer = session.rows(question).await;
         *side = Some(session);
-        Ok(answer)
+        Ok(answer.map_err(failed)?)
     }
 }

@@ -1,112 +1,335 @@
 //! One connection to a server, and what can be asked of it. Knows nothing of holds and guards.
 
-use super::postgres;
-use crate::error::{Result, SqlError};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
+use super::place::Settings;
+use super::statement::{Statement, Value};
+use super::{Dialect, innodb, mariadb, mysql, postgres};
+use crate::error::{Result, SqlError, UrlError};
+use futures_util::TryStreamExt as _;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
 use std::fmt;
-use std::str::FromStr as _;
 use std::time::Duration;
-
-/// How long a server may take to answer what it need not wait for.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+use url::Url;
 
 /// Where a server is, and who we are to it.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
-    options: PgConnectOptions,
+pub(super) enum Address {
+    Innodb(Dialect, Box<MySqlConnectOptions>),
+    Postgres(Box<PgConnectOptions>),
 }
 
 impl Address {
-    pub(super) fn parse(url: &str) -> Result<Self> {
-        let options = PgConnectOptions::from_str(url)
-            .map_err(|error| crate::error::UrlError::Server { why: error.to_string() })?;
+    pub(super) fn from_url(dialect: Dialect, url: &Url) -> Result<Self> {
+        let unreadable = |error: sqlx::Error| UrlError::Server { why: error.to_string() };
         // Statements are counted by a person who looks, not logged by the driver.
-        Ok(Self { options: options.application_name("hierlock").disable_statement_logging() })
+        Ok(match dialect {
+            Dialect::Mysql | Dialect::Mariadb => {
+                let options = MySqlConnectOptions::from_url(url).map_err(unreadable)?;
+                Address::Innodb(dialect, Box::new(options.disable_statement_logging()))
+            }
+            Dialect::Postgres => {
+                let options = PgConnectOptions::from_url(url).map_err(unreadable)?;
+                let options = options.application_name("hierlock").disable_statement_logging();
+                Address::Postgres(Box::new(options))
+            }
+        })
     }
 }
 
 /// Without the password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "postgres at {}:{}", self.options.get_host(), self.options.get_port())
+        let (name, socket, host, port) = match self {
+            Address::Innodb(dialect, options) => {
+                (dialect.name(), options.get_socket(), options.get_host(), options.get_port())
+            }
+            Address::Postgres(options) => {
+                ("postgres", options.get_socket(), options.get_host(), options.get_port())
+            }
+        };
+        match socket {
+            Some(socket) => write!(f, "{name} at {}", socket.display()),
+            None => write!(f, "{name} at {host}:{port}"),
+        }
     }
+}
+
+/// What a failed statement means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Chosen by the server to end a deadlock; its transaction has failed.
+    Deadlock,
+    /// Not free, and it was not to wait, or not that long.
+    Refused,
+    /// Ended by a cancel.
+    Cancelled,
+    /// The table is not there, or not as it was.
+    NoSuchTable,
+    /// The connection is of no more use.
+    Gone,
+    Other,
+}
+
+pub(super) fn meaning(error: &sqlx::Error) -> Meaning {
+    let sqlx::Error::Database(error) = error else { return Meaning::Gone };
+    match error.try_downcast_ref::<MySqlDatabaseError>() {
+        Some(error) => innodb::meaning(error.number()),
+        None => postgres::meaning(error.code().as_deref().unwrap_or_default()),
+    }
+}
+
+/// Whether a server is of use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Judgement {
+    Fit,
+    /// It may be, if the reader of this knows what it means.
+    Doubtful(String),
+    Unfit(String),
+}
+
+impl Judgement {
+    pub(super) fn unfit(why: String) -> Self {
+        Judgement::Unfit(why)
+    }
+
+    pub(super) fn read_only() -> Self {
+        let why = "it is read-only, so it follows another whose locks it does not share; connect to \
+                   the primary";
+        Judgement::Unfit(why.to_owned())
+    }
+
+    pub(super) fn several_writers(group: &str) -> Self {
+        Judgement::Doubtful(format!(
+            "it is one of {group}, which do not share row locks: all clients must lock on the same \
+             one, or they do not exclude each other"
+        ))
+    }
+}
+
+enum Connection {
+    Innodb(Box<MySqlConnection>),
+    Postgres(Box<PgConnection>),
+}
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Lock,
+    /// Asking and cancelling.
+    Side,
 }
 
 /// A connection that is in no transaction when nobody uses it.
-#[derive(Debug)]
 pub(super) struct Session {
-    connection: PgConnection,
-    address: Address,
+    connection: Connection,
+    silence: Duration,
     /// The server's number for it, by which it can be cancelled.
-    pub(super) pid: i32,
+    pub(super) pid: i64,
+    /// What the server turned out to be.
+    pub(super) dialect: Dialect,
+    version: String,
+    is_read_only: bool,
 }
 
-/// How a run of locking statements ended.
-pub(super) type Ran = Result<(), sqlx::Error>;
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+/// A row as text; what is NULL is empty.
+pub(super) type TextRow = Vec<String>;
+
+/// Runs the same text on whichever connection it is.
+macro_rules! on {
+    ($connection:expr, $c:ident => $run:expr) => {
+        match $connection {
+            Connection::Innodb($c) => {
+                let $c = &mut **$c;
+                $run
+            }
+            Connection::Postgres($c) => {
+                let $c = &mut **$c;
+                $run
+            }
+        }
+    };
+}
 
 impl Session {
-    pub(super) async fn connect(address: &Address) -> Result<Self> {
+    pub(super) async fn connect(
+        address: &Address,
+        settings: &Settings,
+        purpose: Purpose,
+    ) -> Result<Self> {
         let failed = |source| SqlError::Connect { server: address.to_string(), source };
-        let connect = tokio::time::timeout(ANSWER_WITHIN, address.options.connect());
-        let connection = connect.await.map_err(|_| failed(timed_out()))?.map_err(failed)?;
-        let mut session = Self { connection, address: address.clone(), pid: 0 };
-        let row = session.row(postgres::HELLO).await?;
-        let row = row.ok_or_else(|| failed(sqlx::Error::RowNotFound))?;
-        let [version, pid] = [row.get::<i32, _>(0), row.get(1)];
-        session.pid = pid;
-        if let Some(why) = postgres::unfit(version, row.get(2)) {
-            return Err(SqlError::Unfit { server: address.to_string(), why }.into());
-        }
-        if let Some(settings) = postgres::settings(version) {
-            session.run(settings).await.map_err(failed)?;
-        }
+        let silence = settings.silence;
+        let connect = async {
+            Ok(match address {
+                Address::Innodb(_, options) => {
+                    Connection::Innodb(Box::new(options.connect().await?))
+                }
+                Address::Postgres(options) => {
+                    Connection::Postgres(Box::new(options.connect().await?))
+                }
+            })
+        };
+        let connect = tokio::time::timeout(silence, connect);
+        let connection = connect.await.map_err(|_| failed(timed_out(silence)))?.map_err(failed)?;
+        let mut session = Self {
+            connection,
+            silence,
+            pid: 0,
+            dialect: Dialect::Postgres,
+            version: String::new(),
+            is_read_only: false,
+        };
+        session.introduce(settings, purpose).await.map_err(failed)?;
         Ok(session)
     }
 
-    /// Runs statements that lock, all in one round trip.
+    /// Asks who it is, and tells it how it is used.
+    async fn introduce(&mut self, settings: &Settings, purpose: Purpose) -> Ran {
+        let hello = match &self.connection {
+            Connection::Innodb(_) => innodb::HELLO,
+            Connection::Postgres(_) => postgres::HELLO,
+        };
+        let row = self.rows(hello).await?.into_iter().next().ok_or(sqlx::Error::RowNotFound)?;
+        let [version, pid, is_read_only] = &row[..] else { return Err(sqlx::Error::RowNotFound) };
+        self.pid = pid.parse().map_err(|_| sqlx::Error::RowNotFound)?;
+        self.is_read_only = is_read_only != "0";
+        self.version = version.clone();
+        let settings = match &self.connection {
+            Connection::Postgres(_) => postgres::settings(self.postgres_version()),
+            Connection::Innodb(_) => {
+                self.dialect = match version.contains("MariaDB") {
+                    true => Dialect::Mariadb,
+                    false => Dialect::Mysql,
+                };
+                match purpose {
+                    Purpose::Lock => innodb::settings(settings.lock_wait_timeout),
+                    Purpose::Side => return Ok(()),
+                }
+            }
+        };
+        self.run(&settings).await
+    }
+
+    fn postgres_version(&self) -> i64 {
+        self.version.parse().unwrap_or(0)
+    }
+
+    /// Is the server of use? Asks what it must.
+    pub(super) async fn judge(&mut self) -> Result<Judgement, sqlx::Error> {
+        let writers = match self.dialect {
+            Dialect::Postgres => {
+                return Ok(postgres::judge(self.postgres_version(), self.is_read_only));
+            }
+            Dialect::Mysql => mysql::WRITERS,
+            Dialect::Mariadb => mariadb::WRITERS,
+        };
+        // Not everyone may ask; then it is not known.
+        let writers = match self.rows(writers).await {
+            Ok(rows) => rows.first().and_then(|row| row[0].parse().ok()).unwrap_or(0),
+            Err(error) if meaning(&error) == Meaning::Gone => return Err(error),
+            Err(_) => 0,
+        };
+        self.run("ROLLBACK").await?;
+        Ok(match self.dialect {
+            Dialect::Mariadb => mariadb::judge(&self.version, self.is_read_only, writers),
+            _ => mysql::judge(&self.version, self.is_read_only, writers),
+        })
+    }
+
+    /// Runs what locks, in one round trip; how many rows came back.
     ///
     /// # Cancel safety
     /// None: dropped before its end it leaves a statement running on the server. Only the task that
     /// owns the session may call it, and that task cancels it on the server first.
-    pub(super) async fn lock(&mut self, sql: String) -> Ran {
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connection).await.map(|_| ())
+    pub(super) async fn lock(&mut self, statement: Statement) -> Result<usize, sqlx::Error> {
+        let Statement { sql, values } = statement;
+        let sql = AssertSqlSafe(sql);
+        match (&mut self.connection, values.is_empty()) {
+            (Connection::Innodb(c), false) => {
+                let mut query = sqlx::query(sql);
+                for value in values {
+                    query = match value {
+                        Value::Number(number) => query.bind(number),
+                        Value::Key(key) => query.bind(key),
+                    };
+                }
+                Ok(query.fetch_all(&mut **c).await?.len())
+            }
+            (connection, _) => {
+                on!(connection, c => Ok(sqlx::raw_sql(sql).fetch_all(c).await?.len()))
+            }
+        }
     }
 
-    /// Runs statements that each say whether they got their lock, all in one round trip.
-    pub(super) async fn try_lock(&mut self, sql: String) -> Result<Vec<bool>, sqlx::Error> {
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection);
-        let rows = tokio::time::timeout(ANSWER_WITHIN, rows).await.map_err(|_| timed_out())??;
-        rows.iter().map(|row| row.try_get(0)).collect()
+    /// Runs statements that wait for nobody until one fails: how many did not, and the failure.
+    pub(super) async fn how_far(&mut self, sql: String) -> (usize, Option<sqlx::Error>) {
+        let mut done = 0;
+        let silence = self.silence;
+        let run = async {
+            on!(&mut self.connection, c => {
+                let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(c);
+                while let Some(result) = results.try_next().await? {
+                    if let Either::Left(_) = result {
+                        done += 1;
+                    }
+                }
+                Ok(())
+            })
+        };
+        let ran = tokio::time::timeout(silence, run).await;
+        let ran = ran.unwrap_or_else(|_| Err(timed_out(silence)));
+        (done, ran.err())
     }
 
     /// Runs what returns nothing and waits for nobody.
-    pub(super) async fn run(&mut self, sql: &'static str) -> Ran {
-        let run = sqlx::raw_sql(sql).execute(&mut self.connection);
-        tokio::time::timeout(ANSWER_WITHIN, run).await.map_err(|_| timed_out())?.map(|_| ())
+    pub(super) async fn run(&mut self, sql: &str) -> Ran {
+        let silence = self.silence;
+        let sql = AssertSqlSafe(sql.to_owned());
+        let run = async {
+            on!(&mut self.connection, c => sqlx::raw_sql(sql).execute(c).await.map(|_| ()))
+        };
+        tokio::time::timeout(silence, run).await.map_err(|_| timed_out(silence))?
     }
 
     /// Is the server still there?
     pub(super) async fn ping(&mut self) -> Ran {
-        let ping = self.connection.ping();
-        tokio::time::timeout(ANSWER_WITHIN, ping).await.map_err(|_| timed_out())?
+        let silence = self.silence;
+        let ping = async { on!(&mut self.connection, c => c.ping().await) };
+        tokio::time::timeout(silence, ping).await.map_err(|_| timed_out(silence))?
     }
 
-    /// Asks what is answered by a number, or by nothing.
-    pub(super) async fn ask(&mut self, question: &str) -> Result<Option<i64>> {
-        Ok(self.row(question).await?.map(|row| row.get(0)))
-    }
-
-    async fn row(&mut self, sql: &str) -> Result<Option<PgRow>> {
-        let failed = |source| SqlError::Failed { server: self.address.to_string(), source };
-        let row = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).fetch_optional(&mut self.connection);
-        let row =
-            tokio::time::timeout(ANSWER_WITHIN, row).await.map_err(|_| failed(timed_out()))?;
-        Ok(row.map_err(failed)?)
+    /// Asks what waits for nobody.
+    pub(super) async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
+        let silence = self.silence;
+        let sql = AssertSqlSafe(sql.to_owned());
+        let ask = async {
+            on!(&mut self.connection, c => {
+                let rows = sqlx::raw_sql(sql).fetch_all(c).await?;
+                rows.iter()
+                    .map(|row| {
+                        // Sent without binding, everything comes back as text.
+                        (0..row.len())
+                            .map(|i| row.try_get_unchecked::<Option<String>, _>(i))
+                            .map(|text| text.map(Option::unwrap_or_default))
+                            .collect()
+                    })
+                    .collect()
+            })
+        };
+        tokio::time::timeout(silence, ask).await.map_err(|_| timed_out(silence))?
     }
 }
 
-fn timed_out() -> sqlx::Error {
-    let message = format!("no answer within {} s", ANSWER_WITHIN.as_secs());
+/// How a run of statements ended.
+pub(super) type Ran = Result<(), sqlx::Error>;
+
+fn timed_out(silence: Duration) -> sqlx::Error {
+    let message = format!("no answer within {} ms", silence.as_millis());
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
 }

@@ -1,0 +1,231 @@
+//! What the clients of a server have agreed about, as the server keeps it beside the rows. A client
+//! that differs would lock other rows than the rest, and exclude nobody: so it is told at connect.
+
+use super::scheme::{KEY_VERSION, META_TABLE};
+use super::session::{Meaning, Session, meaning};
+use super::statement::Value;
+use super::{Dialect, Scheme, Strategy};
+use crate::key::Buckets;
+use crate::target::Target;
+
+/// What is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Agreement {
+    pub(super) strategy: String,
+    pub(super) buckets: u32,
+    /// The names of the levels.
+    pub(super) levels: String,
+    pub(super) key_version: i64,
+    pub(super) state: State,
+}
+
+/// How far provisioning has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Filling,
+    Ready,
+}
+
+impl State {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            State::Filling => "filling",
+            State::Ready => "ready",
+        }
+    }
+}
+
+/// Keeps the agreements of all lock tables of a database; the same text on every server.
+pub(super) fn create_meta() -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS {META_TABLE} (\
+         space VARCHAR(64) NOT NULL PRIMARY KEY, strategy VARCHAR(16) NOT NULL, \
+         buckets BIGINT NOT NULL, levels VARCHAR(2200) NOT NULL, key_version BIGINT NOT NULL, \
+         state VARCHAR(16) NOT NULL)"
+    )
+}
+
+impl Scheme {
+    /// What makes the table of its rows; advisory keys have none.
+    pub(super) fn create_rows(&self) -> Option<String> {
+        let (table, fence) = (self.rows_table(), self.fence());
+        let columns = match (self.dialect, self.strategy) {
+            (_, Strategy::Advisory) => return None,
+            (Dialect::Postgres, Strategy::Striped) => format!(
+                "level SMALLINT NOT NULL, bucket INT NOT NULL, {fence} BOOLEAN, \
+                 PRIMARY KEY (level, bucket)"
+            ),
+            (_, Strategy::Striped) => format!(
+                "level TINYINT UNSIGNED NOT NULL, bucket INT UNSIGNED NOT NULL, {fence} BOOLEAN, \
+                 PRIMARY KEY (level, bucket)"
+            ),
+            (Dialect::Postgres, _) => "lock_key BYTEA NOT NULL PRIMARY KEY".to_owned(),
+            // Eight IDs of 255 bytes, each behind its length, and the level.
+            (_, _) => "lock_key VARBINARY(2100) NOT NULL PRIMARY KEY".to_owned(),
+        };
+        let engine = if self.dialect == Dialect::Postgres { "" } else { " ENGINE = InnoDB" };
+        Some(format!("CREATE TABLE IF NOT EXISTS {table} ({columns}){engine}"))
+    }
+
+    /// What makes rows by ID for these nodes, in a transaction of its own; those that are there stay.
+    pub(super) fn insert<'a>(&self, nodes: impl Iterator<Item = &'a Target>) -> String {
+        let keys: Vec<String> = nodes
+            .map(|node| Value::Key(node.key().into_bytes()).literal(self.dialect))
+            .map(|key| format!("({key})"))
+            .collect();
+        let (table, keys) = (self.rows_table(), keys.join(", "));
+        match self.dialect {
+            Dialect::Postgres => {
+                format!("INSERT INTO {table} (lock_key) VALUES {keys} ON CONFLICT DO NOTHING")
+            }
+            _ => format!("INSERT IGNORE INTO {table} (lock_key) VALUES {keys}; COMMIT"),
+        }
+    }
+
+    /// What writes the agreement down; an earlier one stays.
+    pub(super) fn agree(&self, state: State) -> String {
+        let (insert, or_not) = match self.dialect {
+            Dialect::Postgres => ("INSERT INTO", " ON CONFLICT DO NOTHING"),
+            _ => ("INSERT IGNORE INTO", ""),
+        };
+        let Agreement { strategy, buckets, levels, key_version, state } = self.agreement(state);
+        let (space, state) = (self.space(), state.name());
+        let levels = levels.replace('\\', "\\\\").replace('\'', "''");
+        // A backslash is plain text on PostgreSQL, unless asked for.
+        let escape = if self.dialect == Dialect::Postgres { "E" } else { "" };
+        format!(
+            "{insert} {META_TABLE} (space, strategy, buckets, levels, key_version, state) VALUES \
+             ('{space}', '{strategy}', {buckets}, {escape}'{levels}', {key_version}, \
+             '{state}'){or_not}"
+        )
+    }
+
+    /// What this scheme would have written down.
+    fn agreement(&self, state: State) -> Agreement {
+        Agreement {
+            strategy: self.strategy.name().to_owned(),
+            buckets: if self.strategy == Strategy::Striped { self.buckets.count() } else { 0 },
+            levels: self.hierarchy.to_string(),
+            key_version: KEY_VERSION,
+            state,
+        }
+    }
+
+    /// Why this scheme and what is kept do not go together, if they do not.
+    pub(super) fn differs(&self, kept: &Agreement) -> Option<String> {
+        let ours = self.agreement(kept.state);
+        let (table, space) = (self.rows_table(), self.space());
+        // By ID or on demand: the same rows, only made by others.
+        let same_rows = |strategy: &str| match strategy {
+            "on-demand" => "per-id".to_owned(),
+            other => other.to_owned(),
+        };
+        if same_rows(&ours.strategy) != same_rows(&kept.strategy) {
+            return Some(format!(
+                "its clients have agreed on the strategy {}, not {} (`{space}` in {META_TABLE}): \
+                 connect with ?strategy={}, or keep the locks apart with table=NAME",
+                kept.strategy, ours.strategy, kept.strategy
+            ));
+        }
+        if ours.buckets != kept.buckets {
+            return Some(format!(
+                "`{table}` is striped over {} buckets, not {}; leave buckets= away to follow it",
+                kept.buckets, ours.buckets
+            ));
+        }
+        if ours.levels != kept.levels {
+            return Some(format!(
+                "`{table}` is for the levels {}, not {}",
+                kept.levels, ours.levels
+            ));
+        }
+        if ours.key_version != kept.key_version {
+            return Some(format!(
+                "`{table}` is used with version {} of the keys, not {}; all clients must have the \
+                 same release of hierlock",
+                kept.key_version, ours.key_version
+            ));
+        }
+        (kept.state == State::Filling).then(|| {
+            format!("`{table}` is not filled yet; run `hierlock provision` again to finish it")
+        })
+    }
+
+    /// Takes over what a client need not know beforehand.
+    pub(super) fn follow(&mut self, kept: &Agreement) {
+        if let Ok(buckets) = Buckets::new(kept.buckets) {
+            self.buckets = buckets;
+        }
+    }
+}
+
+/// What a server keeps for these clients, if anything.
+pub(super) async fn read(
+    session: &mut Session,
+    scheme: &Scheme,
+) -> Result<Option<Agreement>, sqlx::Error> {
+    let sql = format!(
+        "SELECT strategy, buckets, levels, key_version, state FROM {META_TABLE} \
+         WHERE space = '{}'",
+        scheme.space()
+    );
+    let rows = match session.rows(&sql).await {
+        Ok(rows) => rows,
+        Err(error) if meaning(&error) == Meaning::NoSuchTable => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Some([strategy, buckets, levels, key_version, state]) = rows.first().map(|row| &row[..])
+    else {
+        return Ok(None);
+    };
+    let number = |text: &str| text.parse::<i64>().map_err(|_| sqlx::Error::RowNotFound);
+    Ok(Some(Agreement {
+        strategy: strategy.clone(),
+        buckets: u32::try_from(number(buckets)?).unwrap_or(0),
+        levels: levels.clone(),
+        key_version: number(key_version)?,
+        state: if state == State::Ready.name() { State::Ready } else { State::Filling },
+    }))
+}
+
+/// The engine of the table of rows on MySQL and MariaDB; others have no row locks.
+pub(super) async fn engine(
+    session: &mut Session,
+    scheme: &Scheme,
+) -> Result<Option<String>, sqlx::Error> {
+    let sql = format!(
+        "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND \
+         TABLE_NAME = '{}'",
+        scheme.rows_table()
+    );
+    Ok(session.rows(&sql).await?.into_iter().next().map(|mut row| row.swap_remove(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hierarchy::Hierarchy;
+
+    #[test]
+    fn whoever_differs_is_told_how() {
+        let scheme = Scheme::new(Dialect::Mysql);
+        let kept = scheme.agreement(State::Ready);
+        assert_eq!(scheme.differs(&kept), None);
+        let per_id = scheme.clone().strategy(Strategy::PerId).unwrap();
+        let on_demand = scheme.clone().strategy(Strategy::OnDemand).unwrap();
+        assert_eq!(per_id.differs(&on_demand.agreement(State::Ready)), None);
+        let few = scheme.clone().buckets(Buckets::new(64).unwrap());
+        let deep = scheme.clone().hierarchy(Hierarchy::new(["a", "b"]).unwrap());
+        let newer = Agreement { key_version: 2, ..kept.clone() };
+        for (ours, kept, says) in [
+            (&per_id, &kept, "?strategy=striped"),
+            (&few, &kept, "10000000 buckets, not 64"),
+            (&deep, &kept, "user/account/resource, not a/b"),
+            (&scheme, &newer, "version 2"),
+            (&scheme, &scheme.agreement(State::Filling), "hierlock provision"),
+        ] {
+            let why = ours.differs(kept).unwrap();
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

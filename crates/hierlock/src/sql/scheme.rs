@@ -1,0 +1,172 @@
+//! What the clients of one server must agree about, and what follows from it: slots, modes, names of
+//! tables. Pure.
+
+use super::{Dialect, Strategy};
+use crate::error::{Result, UrlError};
+use crate::hierarchy::Hierarchy;
+use crate::key::Buckets;
+use crate::mode::ModeSet;
+use crate::plan::{Claim, Plan, Slots, Step};
+
+/// The table of bucket rows.
+pub const BUCKET_TABLE: &str = "hier_lock_buckets";
+/// The table of rows by ID.
+pub const ID_TABLE: &str = "hier_locks";
+/// Where a server keeps what its clients have agreed about.
+pub const META_TABLE: &str = "hier_lock_meta";
+/// The version of the key text and its hashes (rule 3). Clients of different versions would not
+/// exclude each other.
+pub(super) const KEY_VERSION: i64 = 1;
+
+/// How a server is locked on: everything that its clients must agree about.
+///
+/// ```
+/// use hierlock::sql::{Dialect, Scheme};
+/// use hierlock::{Claim, Mode, Target};
+///
+/// let scheme = Scheme::new(Dialect::Mysql);
+/// let plan = scheme.plan([Claim { target: Target::user("u1")?, mode: Mode::Exclusive }])?;
+/// assert_eq!(
+///     scheme.lock(&plan),
+///     "SELECT of_10000000 FROM hier_lock_buckets WHERE level = 0 AND bucket = 2652417 FOR UPDATE"
+/// );
+/// # Ok::<(), hierlock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    pub(crate) dialect: Dialect,
+    pub(crate) strategy: Strategy,
+    pub(crate) buckets: Buckets,
+    pub(crate) table: Option<String>,
+    pub(crate) hierarchy: Hierarchy,
+}
+
+impl Scheme {
+    /// The default of a server: advisory keys on PostgreSQL, striped rows elsewhere.
+    pub fn new(dialect: Dialect) -> Self {
+        let strategy = dialect.default_strategy();
+        let (buckets, hierarchy) = Default::default();
+        Self { dialect, strategy, buckets, table: None, hierarchy }
+    }
+
+    /// Another strategy.
+    ///
+    /// # Errors
+    /// Only PostgreSQL has advisory keys.
+    pub fn strategy(mut self, strategy: Strategy) -> Result<Self> {
+        if strategy == Strategy::Advisory && self.dialect != Dialect::Postgres {
+            return Err(UrlError::NoAdvisory { dialect: self.dialect.name() }.into());
+        }
+        self.strategy = strategy;
+        Ok(self)
+    }
+
+    /// Another number of buckets.
+    pub fn buckets(mut self, buckets: Buckets) -> Self {
+        self.buckets = buckets;
+        self
+    }
+
+    /// Another table: locks in it have nothing to do with those in others.
+    ///
+    /// # Errors
+    /// Not a plain name: a letter or `_`, then letters, digits and `_`, at most 48.
+    pub fn table(mut self, name: &str) -> Result<Self> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !begins || name.len() > 48 || !name.chars().all(plain) {
+            let right = "a letter or _, then letters, digits and _, at most 48";
+            return Err(UrlError::Parameter { name: "table", value: name.to_owned(), right }.into());
+        }
+        // One case, as servers differ in whether it matters.
+        self.table = Some(name.to_ascii_lowercase());
+        Ok(self)
+    }
+
+    /// Another tree.
+    pub fn hierarchy(mut self, hierarchy: Hierarchy) -> Self {
+        self.hierarchy = hierarchy;
+        self
+    }
+
+    /// Which server it is for.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// How a node becomes a slot.
+    pub fn slots(&self) -> Slots {
+        match self.strategy {
+            Strategy::Striped => Slots::Buckets(self.buckets),
+            Strategy::PerId | Strategy::OnDemand => Slots::Paths,
+            Strategy::Advisory => Slots::Keys,
+        }
+    }
+
+    /// The modes that its slots have. PostgreSQL's rows have a true update lock.
+    pub fn modes(&self) -> ModeSet {
+        match (self.dialect, self.strategy) {
+            (Dialect::Postgres, Strategy::Advisory) => ModeSet::SharedExclusive,
+            (Dialect::Postgres, _) => ModeSet::SharedUpdateExclusive,
+            (Dialect::Mysql | Dialect::Mariadb, _) => ModeSet::SharedExclusive,
+        }
+    }
+
+    /// Plans an acquire.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn plan(&self, claims: impl IntoIterator<Item = Claim>) -> Result<Plan> {
+        Plan::new(&self.hierarchy, claims, self.slots(), self.modes())
+    }
+
+    /// What takes all locks of a plan, in its order, to be run in a transaction at READ COMMITTED;
+    /// ROLLBACK releases them. As many rows come back as the plan has steps, or one was missing.
+    pub fn lock(&self, plan: &Plan) -> String {
+        let steps: Vec<Step> = plan.steps().collect();
+        self.take(&steps, super::statement::Wait::Yes).literal()
+    }
+
+    /// The table of its rows.
+    pub fn rows_table(&self) -> &str {
+        let default = if self.strategy.is_by_id() { ID_TABLE } else { BUCKET_TABLE };
+        self.table.as_deref().unwrap_or(default)
+    }
+
+    /// Its name in the table of agreements. All who use the default tables must agree with each other,
+    /// whatever their strategy.
+    pub(crate) fn space(&self) -> &str {
+        self.table.as_deref().unwrap_or("default")
+    }
+
+    /// A column that is there only for its name, which says how many buckets the rows are striped over.
+    /// Whoever counts differently names a column that does not exist, and locks nothing.
+    pub(crate) fn fence(&self) -> String {
+        match self.strategy {
+            Strategy::Striped => format!("of_{}", self.buckets.count()),
+            _ => "lock_key".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_plain_name() {
+        let scheme = || Scheme::new(Dialect::Mysql);
+        assert_eq!(scheme().table("App_locks2").unwrap().rows_table(), "app_locks2");
+        for bad in ["", "2x", "a b", "a;b", "a`b", "ユ", &"x".repeat(49)] {
+            let error = scheme().table(bad).unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains("table"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_postgres_has_advisory_keys() {
+        let error = Scheme::new(Dialect::Mysql).strategy(Strategy::Advisory).unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("mysql"), "{error}");
+        assert!(Scheme::new(Dialect::Postgres).strategy(Strategy::Striped).is_ok());
+    }
+}

@@ -1,0 +1,183 @@
+//! One server of each kind for all tests here, a database for each test.
+
+use hierlock::Hierlock;
+use hierlock::sql::Strategy;
+use hierlock_sandbox::{Engine, Server};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
+
+/// So many buckets fill in no time, and collide only where a test wants it.
+pub(crate) const BUCKETS: u32 = 4_000;
+
+/// A server and how it is locked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    pub(crate) engine: Engine,
+    pub(crate) strategy: Strategy,
+}
+
+/// A database of its own: locks of others do not matter in it.
+pub(crate) struct Database {
+    pub(crate) setup: Setup,
+    /// With the strategy.
+    pub(crate) url: String,
+}
+
+fn server(engine: Engine) -> Option<&'static Server> {
+    // They end with this process, however that ends.
+    static SERVERS: [OnceLock<Option<Server>>; 3] = [const { OnceLock::new() }; 3];
+    SERVERS[engine as usize].get_or_init(|| Server::for_tests(engine)).as_ref()
+}
+
+/// A session to look from outside.
+pub(crate) enum Outside {
+    Innodb(MySqlConnection),
+    Postgres(PgConnection),
+}
+
+impl Outside {
+    pub(crate) async fn connect(url: &str) -> Self {
+        let bare = url.split('?').next().unwrap();
+        match bare.starts_with("postgres") {
+            true => Outside::Postgres(PgConnection::connect(bare).await.unwrap()),
+            false => {
+                let bare = bare.replacen("mariadb", "mysql", 1);
+                Outside::Innodb(MySqlConnection::connect(&bare).await.unwrap())
+            }
+        }
+    }
+
+    pub(crate) async fn try_run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Outside::Innodb(c) => sqlx::raw_sql(sql).execute(c).await.map(|_| ()),
+            Outside::Postgres(c) => sqlx::raw_sql(sql).execute(c).await.map(|_| ()),
+        }
+    }
+
+    pub(crate) async fn run(&mut self, sql: &str) {
+        self.try_run(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// Every row as text.
+    pub(crate) async fn rows(&mut self, sql: &str) -> Vec<Vec<String>> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        macro_rules! text {
+            ($c:expr) => {{
+                let rows = sqlx::raw_sql(sql).fetch_all($c).await.unwrap();
+                let text = |row: &_, i| {
+                    let text: Option<String> = Row::get_unchecked(row, i);
+                    text.unwrap_or_default()
+                };
+                rows.iter().map(|row| (0..row.len()).map(|i| text(row, i)).collect()).collect()
+            }};
+        }
+        match self {
+            Outside::Innodb(c) => text!(c),
+            Outside::Postgres(c) => text!(c),
+        }
+    }
+
+    /// The number in the last column of the first row.
+    pub(crate) async fn number(&mut self, sql: &str) -> i64 {
+        self.rows(sql).await[0].last().unwrap().parse().unwrap()
+    }
+}
+
+impl Database {
+    /// None where the server is not installed and this is not CI.
+    pub(crate) async fn new(setup: Setup) -> Option<Self> {
+        static DATABASES: AtomicUsize = AtomicUsize::new(0);
+        let server = server(setup.engine)?;
+        let number = DATABASES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hierlock_test_{}_{number}", std::process::id());
+        Outside::connect(server.url()).await.run(&format!("CREATE DATABASE {name}")).await;
+        let bare = server.url().split('?').next().unwrap();
+        let (address, _) = bare.rsplit_once('/').unwrap();
+        let url = format!("{address}/{name}?strategy={}", setup.strategy);
+        let database = Self { setup, url };
+        database.provision().await;
+        Some(database)
+    }
+
+    /// Makes the rows that tests need.
+    async fn provision(&self) {
+        let mut outside = self.outside().await;
+        let is_postgres = self.setup.engine == Engine::Postgres;
+        outside
+            .run(
+                "CREATE TABLE hier_lock_meta (space VARCHAR(64) PRIMARY KEY, strategy VARCHAR(16), \
+                 buckets BIGINT, levels VARCHAR(2200), key_version BIGINT, state VARCHAR(16))",
+            )
+            .await;
+        let buckets = if self.setup.strategy == Strategy::Striped { BUCKETS } else { 0 };
+        outside
+            .run(&format!(
+                "INSERT INTO hier_lock_meta VALUES ('default', '{}', {buckets}, \
+                 'user/account/resource', 1, 'ready')",
+                self.setup.strategy
+            ))
+            .await;
+        match self.setup.strategy {
+            Strategy::Striped => {
+                let (level, bucket) = match is_postgres {
+                    true => ("SMALLINT", "INT"),
+                    false => ("TINYINT UNSIGNED", "INT UNSIGNED"),
+                };
+                outside
+                    .run(&format!(
+                        "CREATE TABLE hier_lock_buckets (level {level}, bucket {bucket}, \
+                         of_{BUCKETS} BOOLEAN, PRIMARY KEY (level, bucket))"
+                    ))
+                    .await;
+                let rows = (0..3).flat_map(|level| (0..BUCKETS).map(move |b| (level, b)));
+                let rows: Vec<String> = rows.map(|(l, b)| format!("({l},{b})")).collect();
+                for chunk in rows.chunks(10_000) {
+                    let rows = chunk.join(",");
+                    outside
+                        .run(&format!(
+                            "INSERT INTO hier_lock_buckets (level, bucket) VALUES {rows}"
+                        ))
+                        .await;
+                }
+            }
+            Strategy::PerId | Strategy::OnDemand => {
+                let key = if is_postgres { "BYTEA" } else { "VARBINARY(2100)" };
+                outside.run(&format!("CREATE TABLE hier_locks (lock_key {key} PRIMARY KEY)")).await;
+            }
+            _ => {}
+        }
+        if self.setup.strategy == Strategy::PerId {
+            self.make_ids().await;
+        }
+    }
+
+    /// A row for each node that the suite locks.
+    async fn make_ids(&self) {
+        let mut keys = Vec::new();
+        for user in 0..=9 {
+            keys.push(format!("0|2:u{user},"));
+            for account in 0..=9 {
+                keys.push(format!("1|2:u{user},2:a{account},"));
+                for resource in 0..=9 {
+                    keys.push(format!("2|2:u{user},2:a{account},2:r{resource},"));
+                }
+            }
+        }
+        let rows: Vec<String> = keys.iter().map(|key| format!("('{key}')")).collect();
+        let sql = format!("INSERT INTO hier_locks VALUES {}", rows.join(","));
+        self.outside().await.run(&sql).await;
+    }
+
+    pub(crate) async fn connect(&self) -> Hierlock {
+        Hierlock::connect(&self.url).await.unwrap()
+    }
+
+    pub(crate) async fn outside(&self) -> Outside {
+        Outside::connect(&self.url).await
+    }
+}
