@@ -5,7 +5,7 @@ use crate::client::Hierlock;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::mode::Mode;
-use crate::plan::Claim;
+use crate::plan::{Claim, Plan};
 use crate::target::Target;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -95,6 +95,14 @@ impl Request<&Hierlock> {
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(Arc::new(name.into()));
         self
+    }
+
+    /// What it would take, in order; touches nothing.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn plan(&self) -> Result<Plan> {
+        self.by.backend.plan(self.claims.clone())
     }
 
     /// Waits until all is held.

@@ -1,262 +1,250 @@
-//! The SQL of a plan, on real servers: it takes the slots of the plan, in their modes, in their order,
-//! and nothing else. What is locked is asked of the server, by trying to lock it from outside.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+//! What an acquire locks on a server: the slots of its plan, in their modes, in their order, and nothing
+//! else; also in a table so small that an optimiser would rather scan it. What is locked is asked of the
+//! server: which rows could be locked by somebody else now.
 
-use hierlock::sql::Dialect;
-use hierlock::{Buckets, Claim, Hierarchy, Mode, Plan, SlotMode, Step};
-use hierlock_sandbox::{Engine, Server};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
-use std::time::Duration;
+use crate::support::{Database, Outside, Setup, on_every_setup};
+use hierlock::sql::Strategy;
+use hierlock::{Hierlock, Mode, Request, SlotMode, Step, Target};
+use hierlock_conformance::until_waiting;
+use hierlock_sandbox::Engine;
+use std::collections::BTreeMap;
 
-fn plan(dialect: Dialect) -> Plan {
-    let claims = ["u1/a1/r1", "u1/a1/r2", "u2/a1", "u3"]
-        .map(|path| Claim { target: path.parse().unwrap(), mode: Mode::Exclusive });
-    let slots = dialect.slots(Buckets::default());
-    Plan::new(&Hierarchy::default(), claims, slots, dialect.modes()).unwrap()
+/// Few enough that a hundred resources are most of a level.
+const FEW: u32 = 120;
+
+on_every_setup!(
+    an_acquire_takes_its_plan_and_nothing_else,
+    an_acquire_takes_its_slots_in_order,
+    a_try_takes_its_plan_and_nothing_else,
+);
+
+/// The plans: one node; most of a level; a long run of rows before a single one; several modes.
+fn plans() -> Vec<Vec<(String, Mode)>> {
+    let exclusive = |paths: Vec<String>| -> Vec<(String, Mode)> {
+        paths.into_iter().map(|path| (path, Mode::Exclusive)).collect()
+    };
+    let mut accounts: Vec<String> = (0..7).map(|i| format!("u1/a{i}")).collect();
+    accounts.push("u1/b1/r1".to_owned());
+    vec![
+        exclusive(vec!["u1/a1/r1".to_owned()]),
+        exclusive((0..100).map(|i| format!("u1/a1/r{i}")).collect()),
+        exclusive(accounts),
+        vec![
+            ("u1/a1/r1".to_owned(), Mode::Shared),
+            ("u1/a1/r2".to_owned(), Mode::Update),
+            ("u2/a1/r3".to_owned(), Mode::Exclusive),
+            ("u3".to_owned(), Mode::Exclusive),
+        ],
+    ]
 }
 
-/// What can be done with one slot from outside while others hold something.
-#[derive(Debug, PartialEq, Eq)]
-enum Seen {
-    Free,
-    Shared,
-    Exclusive,
+fn request<'a>(locks: &'a Hierlock, plan: &[(String, Mode)]) -> Request<&'a Hierlock> {
+    let mut targets = plan.iter().map(|(path, mode)| (path.parse().unwrap(), *mode));
+    let (target, mode): (Target, Mode) = targets.next().unwrap();
+    let request = locks.request(target).mode(mode);
+    targets.fold(request, |request, (target, mode)| request.and(target, mode))
 }
 
-impl From<SlotMode> for Seen {
-    fn from(mode: SlotMode) -> Self {
-        match mode {
-            SlotMode::Shared => Seen::Shared,
-            _ => Seen::Exclusive,
+/// A small table of its own, in which every row of the plans is.
+struct Small {
+    setup: Setup,
+    url: String,
+    locks: Hierlock,
+    outside: Outside,
+}
+
+impl Small {
+    async fn new(setup: Setup) -> Option<Self> {
+        let database = Database::new(setup).await?;
+        let mut outside = database.outside().await;
+        let url = match setup.strategy {
+            Strategy::Advisory => database.url.clone(),
+            _ => format!("{}&table=small", database.url),
+        };
+        if setup.strategy == Strategy::Striped {
+            small_table(&mut outside, setup.engine).await;
+        } else if setup.strategy == Strategy::PerId {
+            let meta = "INSERT INTO hier_lock_meta SELECT 'small', strategy, buckets, levels, \
+                        key_version, state FROM hier_lock_meta WHERE space = 'default'";
+            outside.run(meta).await;
+            outside.run("CREATE TABLE small AS SELECT * FROM hier_locks WHERE 1 = 0").await;
+            outside.run("ALTER TABLE small ADD PRIMARY KEY (lock_key)").await;
+        }
+        let locks = Hierlock::connect(&url).await.unwrap();
+        let mut small = Self { setup, url, locks, outside };
+        for plan in plans() {
+            small.make_rows(&plan).await;
+        }
+        Some(small)
+    }
+
+    /// By ID: the rows of a plan, and one beside each.
+    async fn make_rows(&mut self, plan: &[(String, Mode)]) {
+        if !matches!(self.setup.strategy, Strategy::PerId | Strategy::OnDemand) {
+            return;
+        }
+        let steps = self.steps(plan);
+        let keys = steps.iter().flat_map(|step| {
+            let key = step.target.key();
+            [key.clone(), format!("{key}beside")]
+        });
+        for key in keys {
+            let insert = match self.setup.engine {
+                Engine::Postgres => {
+                    format!("INSERT INTO small VALUES ('{key}') ON CONFLICT DO NOTHING")
+                }
+                _ => format!("INSERT IGNORE INTO small VALUES ('{key}')"),
+            };
+            self.outside.run(&insert).await;
         }
     }
-}
 
-/// One session on a server.
-trait Session: Sized {
-    async fn connect(url: &str) -> Self;
-    /// Makes the slots of a plan, and some that are in no plan.
-    async fn provision(&mut self, plan: &Plan);
-    async fn begin(&mut self);
-    async fn run(&mut self, sql: &str);
-    async fn rollback(&mut self);
-    /// Takes a slot alone; waits.
-    async fn hold(&mut self, step: &Step);
-    /// What others hold of a slot.
-    async fn probe(&mut self, level: usize, slot: u64) -> Seen;
-    /// Does anybody on the server wait for a lock?
-    async fn somebody_waits(&mut self) -> bool;
-    /// Every slot there is, those in no plan included.
-    fn all_slots(plan: &Plan) -> Vec<(usize, u64)>;
-}
-
-struct InnoDb {
-    connection: MySqlConnection,
-    dialect: Dialect,
-}
-
-impl InnoDb {
-    async fn count(&mut self, sql: &str, column: usize) -> i64 {
-        let row = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).fetch_one(&mut self.connection);
-        let row = row.await.unwrap();
-        // A status variable is text.
-        row.try_get::<i64, _>(column)
-            .unwrap_or_else(|_| row.get::<String, _>(column).parse().unwrap())
+    fn steps(&self, plan: &[(String, Mode)]) -> Vec<Step> {
+        request(&self.locks, plan).plan().unwrap().steps().collect()
     }
 
-    /// Can it be locked at once?
-    async fn can(&mut self, level: usize, slot: u64, clause: &str) -> bool {
-        self.run("BEGIN").await;
-        let sql = format!(
-            "SELECT bucket FROM hier_lock_buckets WHERE level = {level} AND bucket = {slot} {clause} NOWAIT"
-        );
-        let locked = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connection).await.is_ok();
-        self.run("ROLLBACK").await;
-        locked
+    /// How the server calls the slot of a step.
+    fn name(&self, step: &Step) -> String {
+        match self.setup.strategy {
+            Strategy::Striped => format!("{}, {}", step.level, step.slot),
+            Strategy::Advisory => (step.slot as i64).to_string(),
+            _ => step.target.key(),
+        }
+    }
+
+    /// What of these steps must be seen.
+    fn expected(&self, steps: &[Step]) -> BTreeMap<String, SlotMode> {
+        steps.iter().map(|step| (self.name(step), step.mode)).collect()
+    }
+
+    /// Everything that is locked now.
+    async fn locked(&mut self) -> BTreeMap<String, SlotMode> {
+        if self.setup.strategy == Strategy::Advisory {
+            let sql = "SELECT (classid::bigint << 32 | objid::bigint)::text, mode FROM pg_locks \
+                       WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM \
+                       pg_database WHERE datname = current_database())";
+            let mode = |mode: &str| match mode {
+                "ShareLock" => SlotMode::Shared,
+                _ => SlotMode::Exclusive,
+            };
+            let rows = self.outside.rows(sql).await;
+            return rows.into_iter().map(|row| (row[0].clone(), mode(&row[1]))).collect();
+        }
+        let all = self.could_lock("").await;
+        let shared = match self.setup.engine {
+            Engine::Mysql => "FOR SHARE SKIP LOCKED",
+            Engine::Mariadb => "LOCK IN SHARE MODE SKIP LOCKED",
+            Engine::Postgres => "FOR KEY SHARE SKIP LOCKED",
+        };
+        let free = self.could_lock("FOR UPDATE SKIP LOCKED").await;
+        // Beside a reader, and beside an update lock.
+        let beside_update = self.could_lock(shared).await;
+        let beside_reader = match self.setup.engine {
+            Engine::Postgres => self.could_lock("FOR NO KEY UPDATE SKIP LOCKED").await,
+            _ => beside_update.clone(),
+        };
+        let mode = |row: &String| match row {
+            row if beside_reader.contains(row) => SlotMode::Shared,
+            row if beside_update.contains(row) => SlotMode::Update,
+            _ => SlotMode::Exclusive,
+        };
+        let locked = all.into_iter().filter(|row| !free.contains(row));
+        locked.map(|row| (row.clone(), mode(&row))).collect()
+    }
+
+    /// The rows that somebody else could lock now.
+    async fn could_lock(&mut self, clause: &str) -> Vec<String> {
+        let name = match (self.setup.strategy, self.setup.engine) {
+            (Strategy::Striped, Engine::Postgres) => "level || ', ' || bucket",
+            (Strategy::Striped, _) => "CONCAT(level, ', ', bucket)",
+            (_, Engine::Postgres) => "convert_from(lock_key, 'UTF8')",
+            _ => "CAST(lock_key AS CHAR)",
+        };
+        self.outside.run("BEGIN").await;
+        let rows = self.outside.rows(&format!("SELECT {name} FROM small {clause}")).await;
+        self.outside.run("ROLLBACK").await;
+        rows.into_iter().map(|mut row| row.remove(0)).collect()
+    }
+
+    /// Somebody else's lock on one slot, held by a session of its own.
+    async fn hold(&self, database_session: &mut Outside, step: &Step) {
+        let sql = match (self.setup.strategy, self.setup.engine) {
+            (Strategy::Advisory, _) => {
+                format!("SELECT pg_advisory_xact_lock({})", step.slot as i64)
+            }
+            (Strategy::Striped, _) => {
+                let Step { level, slot, .. } = step;
+                format!("SELECT 1 FROM small WHERE level = {level} AND bucket = {slot} FOR UPDATE")
+            }
+            _ => format!("SELECT 1 FROM small WHERE lock_key = '{}' FOR UPDATE", step.target.key()),
+        };
+        database_session.run("BEGIN").await;
+        database_session.run(&sql).await;
     }
 }
 
-impl Session for InnoDb {
-    async fn connect(url: &str) -> Self {
-        let dialect = if url.starts_with("mariadb") { Dialect::Mariadb } else { Dialect::Mysql };
-        let connection =
-            MySqlConnection::connect(&url.replacen("mariadb", "mysql", 1)).await.unwrap();
-        let mut session = Self { connection, dialect };
-        session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
-        session
-    }
-
-    async fn provision(&mut self, plan: &Plan) {
-        self.run("DROP TABLE IF EXISTS hier_lock_buckets").await;
-        self.run(
-            "CREATE TABLE hier_lock_buckets (level TINYINT NOT NULL, bucket INT NOT NULL, \
-             PRIMARY KEY (level, bucket)) ENGINE = InnoDB",
-        )
+async fn small_table(outside: &mut Outside, engine: Engine) {
+    let (level, bucket) = match engine {
+        Engine::Postgres => ("SMALLINT", "INT"),
+        _ => ("TINYINT UNSIGNED", "INT UNSIGNED"),
+    };
+    outside
+        .run(&format!(
+            "CREATE TABLE small (level {level}, bucket {bucket}, of_{FEW} BOOLEAN, \
+             PRIMARY KEY (level, bucket))"
+        ))
         .await;
-        let rows: Vec<String> = Self::all_slots(plan)
-            .iter()
-            .map(|(level, slot)| format!("({level}, {slot})"))
-            .collect();
-        self.run(&format!("INSERT INTO hier_lock_buckets VALUES {}", rows.join(", "))).await;
-    }
+    let rows = (0..3).flat_map(|level| (0..FEW).map(move |bucket| format!("({level}, {bucket})")));
+    let rows = rows.collect::<Vec<_>>().join(", ");
+    outside.run(&format!("INSERT INTO small (level, bucket) VALUES {rows}")).await;
+    let meta = format!(
+        "INSERT INTO hier_lock_meta VALUES ('small', 'striped', {FEW}, 'user/account/resource', 1, \
+         'ready')"
+    );
+    outside.run(&meta).await;
+}
 
-    async fn begin(&mut self) {
-        self.run("BEGIN").await;
+async fn an_acquire_takes_its_plan_and_nothing_else(setup: Setup) {
+    let Some(mut small) = Small::new(setup).await else { return };
+    for plan in plans() {
+        let steps = small.steps(&plan);
+        let guard = request(&small.locks, &plan).acquire().await.unwrap();
+        assert_eq!(small.locked().await, small.expected(&steps), "{plan:?}");
+        guard.release().await.unwrap();
+        assert_eq!(small.locked().await, BTreeMap::new(), "{plan:?}");
     }
+}
 
-    async fn run(&mut self, sql: &str) {
-        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut self.connection).await.unwrap();
+async fn a_try_takes_its_plan_and_nothing_else(setup: Setup) {
+    let Some(mut small) = Small::new(setup).await else { return };
+    for plan in plans() {
+        let steps = small.steps(&plan);
+        let guard = request(&small.locks, &plan).try_acquire().await.unwrap().unwrap();
+        assert_eq!(small.locked().await, small.expected(&steps), "{plan:?}");
+        guard.release().await.unwrap();
+        assert_eq!(small.locked().await, BTreeMap::new(), "{plan:?}");
     }
+}
 
-    async fn rollback(&mut self) {
-        self.run("ROLLBACK").await;
-    }
-
-    async fn hold(&mut self, step: &Step) {
-        let Step { level, slot, .. } = step;
-        let row = format!("level = {level} AND bucket = {slot}");
-        self.run(&format!("SELECT bucket FROM hier_lock_buckets WHERE {row} FOR UPDATE")).await;
-    }
-
-    async fn probe(&mut self, level: usize, slot: u64) -> Seen {
-        let share = match self.dialect {
-            Dialect::Mariadb => "LOCK IN SHARE MODE",
-            _ => "FOR SHARE",
-        };
-        if self.can(level, slot, "FOR UPDATE").await {
-            Seen::Free
-        } else if self.can(level, slot, share).await {
-            Seen::Shared
-        } else {
-            Seen::Exclusive
+/// With one slot held by someone else, exactly those before it are taken.
+async fn an_acquire_takes_its_slots_in_order(setup: Setup) {
+    let Some(mut small) = Small::new(setup).await else { return };
+    let mut holder = Outside::connect(&small.url).await;
+    for plan in plans() {
+        let steps = small.steps(&plan);
+        // All of a short plan, and some of a long one.
+        for place in (0..steps.len()).step_by(1 + steps.len() / 8).chain([steps.len() - 1]) {
+            small.hold(&mut holder, &steps[place]).await;
+            let mut taken = small.expected(&steps[..place]);
+            taken.insert(small.name(&steps[place]), SlotMode::Exclusive);
+            let acquire = tokio::spawn({
+                let (locks, plan) = (small.locks.clone(), plan.clone());
+                async move { request(&locks, &plan).acquire().await }
+            });
+            until_waiting(&small.locks, 1).await;
+            assert_eq!(small.locked().await, taken, "step {place} of {plan:?}");
+            holder.run("ROLLBACK").await;
+            acquire.await.unwrap().unwrap().release().await.unwrap();
         }
     }
-
-    async fn somebody_waits(&mut self) -> bool {
-        match self.dialect {
-            Dialect::Mariadb => {
-                self.count("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'", 1).await > 0
-            }
-            _ => self.count("SELECT COUNT(*) FROM performance_schema.data_lock_waits", 0).await > 0,
-        }
-    }
-
-    /// Beside each row of the plan its neighbours: a statement that scans would lock them too.
-    fn all_slots(plan: &Plan) -> Vec<(usize, u64)> {
-        let steps = plan.steps();
-        steps
-            .flat_map(|step| (step.slot - 1..=step.slot + 1).map(move |slot| (step.level, slot)))
-            .collect()
-    }
-}
-
-struct Postgres(PgConnection);
-
-impl Postgres {
-    async fn ask(&mut self, sql: String) -> bool {
-        sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut self.0).await.unwrap().get(0)
-    }
-}
-
-impl Session for Postgres {
-    async fn connect(url: &str) -> Self {
-        Self(PgConnection::connect(url).await.unwrap())
-    }
-
-    async fn provision(&mut self, _: &Plan) {}
-
-    async fn begin(&mut self) {
-        self.run("BEGIN").await;
-    }
-
-    async fn run(&mut self, sql: &str) {
-        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut self.0).await.unwrap();
-    }
-
-    async fn rollback(&mut self) {
-        self.run("ROLLBACK").await;
-    }
-
-    async fn hold(&mut self, step: &Step) {
-        self.run(&format!("SELECT pg_advisory_xact_lock({})", step.slot as i64)).await;
-    }
-
-    async fn probe(&mut self, _: usize, slot: u64) -> Seen {
-        let key = slot as i64;
-        if self.ask(format!("SELECT pg_try_advisory_lock({key})")).await {
-            self.run(&format!("SELECT pg_advisory_unlock({key})")).await;
-            Seen::Free
-        } else if self.ask(format!("SELECT pg_try_advisory_lock_shared({key})")).await {
-            self.run(&format!("SELECT pg_advisory_unlock_shared({key})")).await;
-            Seen::Shared
-        } else {
-            Seen::Exclusive
-        }
-    }
-
-    async fn somebody_waits(&mut self) -> bool {
-        self.ask("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)".to_owned()).await
-    }
-
-    fn all_slots(plan: &Plan) -> Vec<(usize, u64)> {
-        let steps = plan.steps();
-        steps.flat_map(|step| [(step.level, step.slot), (step.level, step.slot ^ 1)]).collect()
-    }
-}
-
-/// All slots of the plan as the plan says, all others free.
-async fn takes_the_plan_and_nothing_else<S: Session>(engine: Engine, dialect: Dialect) {
-    let Some(server) = Server::for_tests(engine) else { return };
-    let plan = plan(dialect);
-    let [mut session, mut outside] =
-        [S::connect(server.url()).await, S::connect(server.url()).await];
-    session.provision(&plan).await;
-    session.begin().await;
-    session.run(&dialect.lock(&plan)).await;
-    for (level, slot) in S::all_slots(&plan) {
-        let planned = plan.steps().find(|step| (step.level, step.slot) == (level, slot));
-        let expected = planned.map_or(Seen::Free, |step| step.mode.into());
-        assert_eq!(outside.probe(level, slot).await, expected, "level {level}, slot {slot}");
-    }
-    session.rollback().await;
-    for (level, slot) in S::all_slots(&plan) {
-        assert_eq!(outside.probe(level, slot).await, Seen::Free, "level {level}, slot {slot}");
-    }
-
-    // The order: with one slot held by someone else, exactly those before it are taken.
-    let mut holder = S::connect(server.url()).await;
-    for (place, blocked) in plan.steps().enumerate() {
-        holder.begin().await;
-        holder.hold(&blocked).await;
-        session.begin().await;
-        let sql = dialect.lock(&plan);
-        let look = async {
-            while !outside.somebody_waits().await {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            for (other, step) in plan.steps().enumerate().filter(|(other, _)| *other != place) {
-                let expected = if other < place { step.mode.into() } else { Seen::Free };
-                let seen = outside.probe(step.level, step.slot).await;
-                assert_eq!(seen, expected, "step {other}, while step {place} is someone else's");
-            }
-            holder.rollback().await;
-        };
-        tokio::join!(session.run(&sql), look);
-        session.rollback().await;
-    }
-}
-
-#[tokio::test]
-async fn mysql_takes_the_plan_and_nothing_else() {
-    takes_the_plan_and_nothing_else::<InnoDb>(Engine::Mysql, Dialect::Mysql).await;
-}
-
-#[tokio::test]
-async fn mariadb_takes_the_plan_and_nothing_else() {
-    takes_the_plan_and_nothing_else::<InnoDb>(Engine::Mariadb, Dialect::Mariadb).await;
-}
-
-#[tokio::test]
-async fn postgres_takes_the_plan_and_nothing_else() {
-    takes_the_plan_and_nothing_else::<Postgres>(Engine::Postgres, Dialect::Postgres).await;
 }

@@ -181,3 +181,35 @@ impl Database {
         Outside::connect(&self.url).await
     }
 }
+
+/// A test for each server and strategy, from a function of a [`Setup`].
+macro_rules! on_every_setup {
+    ($($test:ident),* $(,)?) => {
+        $crate::support::on_every_setup!(@ [$($test)*]
+            mysql_striped: Mysql Striped,
+            mysql_per_id: Mysql PerId,
+            mysql_on_demand: Mysql OnDemand,
+            mariadb_striped: Mariadb Striped,
+            mariadb_per_id: Mariadb PerId,
+            mariadb_on_demand: Mariadb OnDemand,
+            postgres_advisory: Postgres Advisory,
+            postgres_striped: Postgres Striped,
+            postgres_per_id: Postgres PerId,
+            postgres_on_demand: Postgres OnDemand,
+        );
+    };
+    (@ $tests:tt $($name:ident: $engine:ident $strategy:ident,)*) => {
+        $(mod $name {
+            $crate::support::on_every_setup!(! $tests $engine $strategy);
+        })*
+    };
+    (! [$($test:ident)*] $engine:ident $strategy:ident) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            let engine = hierlock_sandbox::Engine::$engine;
+            let strategy = hierlock::sql::Strategy::$strategy;
+            super::$test($crate::support::Setup { engine, strategy }).await;
+        })*
+    };
+}
+pub(crate) use on_every_setup;
