@@ -114,6 +114,9 @@ pub(crate) trait Hold {
         Statistics::default()
     }
 
+    /// A number greater than that of everyone who held the same before.
+    async fn token(&self) -> Result<u64>;
+
     /// Comes back only when the lock is no longer there.
     async fn lost(&self) -> crate::Error;
 }
@@ -214,6 +217,14 @@ impl Hold for AnyHold {
             AnyHold::Memory(hold) => hold.statistics(),
             AnyHold::File(hold) => hold.statistics(),
             AnyHold::Sql(hold) => hold.statistics(),
+        }
+    }
+
+    async fn token(&self) -> Result<u64> {
+        match self {
+            AnyHold::Memory(hold) => Hold::token(hold).await,
+            AnyHold::File(hold) => hold.token().await,
+            AnyHold::Sql(hold) => hold.token().await,
         }
     }
 

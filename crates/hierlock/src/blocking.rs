@@ -235,6 +235,14 @@ impl Guard {
         self.0.statistics()
     }
 
+    /// See [`crate::Guard::token`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn token(&self) -> Result<u64> {
+        wait_for(self.0.token())
+    }
+
     /// Blocks until the lock is no longer there, at most `within`: then `None`.
     pub fn lost(&self, within: Duration) -> Option<Error> {
         wait_for(async { tokio::time::timeout(within, self.0.lost()).await.ok() })

@@ -6,12 +6,13 @@ use crate::file::FileBackend;
 use crate::guard::Guard;
 use crate::hierarchy::Hierarchy;
 use crate::memory::MemoryBackend;
-use crate::mode::Mode;
+use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
 use crate::request::Request;
 use crate::snapshot::Holder;
-use crate::sql::{Dialect, SqlBackend};
+use crate::sql::{Dialect, InTransaction, SqlBackend};
 use crate::target::Target;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -145,6 +146,40 @@ impl Hierlock {
             .map(|resource| Target::resource(user, account, resource.as_ref()))
             .collect::<Result<Vec<_>>>()?;
         self.acquire_all(targets).await
+    }
+
+    /// Locks nodes inside a transaction of the caller's own; they are freed when that ends. **The
+    /// recommended way** where the data is in the same database: lock and data live and die together, a
+    /// lost connection loses both, and no second connection is needed.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: hierlock::Hierlock, pool: sqlx::PgPool)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// use hierlock::Target;
+    ///
+    /// let mut tx = pool.begin().await?;
+    /// locks.acquire_in(&mut tx, [Target::account("u1", "a1")?]).await?;
+    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
+    ///     .execute(&mut *tx)
+    ///     .await?;
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Lock first, then work: whoever has changed rows before may deadlock with whoever locks first.
+    ///
+    /// # Errors
+    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells
+    /// what has become of the transaction.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
+    pub async fn acquire_in<T: InTransaction>(
+        &self,
+        transaction: &mut T,
+        targets: impl IntoIterator<Item = Target>,
+    ) -> Result<BTreeMap<Target, SlotMode>> {
+        self.request_all(targets).acquire_in(transaction).await
     }
 
     /// Begins a request: another mode, a deadline, a name.

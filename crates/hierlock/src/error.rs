@@ -123,6 +123,10 @@ pub(crate) enum LockError {
         bucket.map(|bucket| format!(", bucket {bucket}")).unwrap_or_default()
     )]
     NotProvisioned { level: usize, bucket: Option<u64>, target: Target },
+    #[error("{error}; the transaction {state}")]
+    InTransaction { error: Error, state: TransactionState },
+    #[error("deadlock at `{blocked_on}`{}", wanted_by(blocked_on, wanted))]
+    DeadlockInTransaction { blocked_on: Target, wanted: Vec<Target> },
     #[error("the lock of {} is lost: {why}", paths(targets))]
     Lost { targets: Vec<Target>, why: String },
 }
@@ -158,11 +162,53 @@ pub(crate) enum SqlError {
     Unfit { server: String, why: String },
     #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
     NoRuntime { server: String },
+    #[error("a lock on {server} has no {asked}; ask for the connection of that server")]
+    OtherConnection { server: String, asked: &'static str },
+    #[error("the transaction is not one of {server}, where the locks are")]
+    OtherTransaction { server: String },
+    #[error("{url} has no transactions; connect to a database for that")]
+    NoTransactions { url: &'static str },
+    #[error("a statement in the lock's transaction on {server} failed, so nothing was committed")]
+    WorkFailed { server: String },
+    #[error(
+        "the connection to {server} ended during COMMIT: whether it was committed is not known \
+         ({source})"
+    )]
+    CommitUnknown { server: String, source: sqlx::Error },
+}
+
+/// What has become of a caller's transaction when locks could not be taken in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransactionState {
+    /// It can go on as if nothing had been asked.
+    AsBefore,
+    /// It can go on, but keeps the locks that it got before the failure until it ends (InnoDB gives
+    /// back none alone).
+    KeepsSome,
+    /// The server has rolled it back, as the victim of a deadlock: begin it again.
+    RolledBack,
+    /// Its connection is of no more use.
+    Gone,
+}
+
+impl fmt::Display for TransactionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TransactionState::AsBefore => "is as it was before",
+            TransactionState::KeepsSome => {
+                "can go on, but keeps what it had already locked until it ends"
+            }
+            TransactionState::RolledBack => "was rolled back by the server; begin it again",
+            TransactionState::Gone => "is gone with its connection",
+        })
+    }
 }
 
 impl Error {
     fn lock(&self) -> Option<&LockError> {
         match &*self.0 {
+            Kind::Lock(LockError::InTransaction { error, .. }) => error.lock(),
             Kind::Lock(error) => Some(error),
             _ => None,
         }
@@ -175,7 +221,19 @@ impl Error {
 
     /// Waiting would have been, or could have been, for ever.
     pub fn is_deadlock(&self) -> bool {
-        matches!(self.lock(), Some(LockError::Deadlock { .. } | LockError::OutOfOrder { .. }))
+        use LockError::{Deadlock, DeadlockInTransaction, OutOfOrder};
+        matches!(
+            self.lock(),
+            Some(Deadlock { .. } | OutOfOrder { .. } | DeadlockInTransaction { .. })
+        )
+    }
+
+    /// After [`acquire_in`](crate::Hierlock::acquire_in): what has become of the caller's transaction.
+    pub fn transaction_state(&self) -> Option<TransactionState> {
+        match &*self.0 {
+            Kind::Lock(LockError::InTransaction { state, .. }) => Some(*state),
+            _ => None,
+        }
     }
 
     /// It was not free, and waiting was not asked for.

@@ -1,10 +1,11 @@
 //! What a holder has in hand.
 
 use crate::backend::{AnyHold, Hold};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SqlError};
 use crate::mode::{Mode, SlotMode};
 use crate::request::Request;
 use crate::snapshot::Statistics;
+use crate::sql;
 use crate::target::Target;
 use std::collections::BTreeMap;
 
@@ -106,6 +107,80 @@ impl Guard {
     /// What the acquire went through: how often a server made it begin again.
     pub fn statistics(&self) -> Statistics {
         self.hold.statistics()
+    }
+
+    /// A fencing token: greater than that of everyone who held the same node before, on the same server
+    /// (or in the same process, or on the same host). Send it along with every write, and let whoever
+    /// stores it refuse a smaller one than it has seen: then a holder that has lost its lock without
+    /// noticing can do no harm.
+    ///
+    /// Asking a server is one round trip. Asked again, it may be greater; it is never smaller.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+    /// # use hierlock::{Hierlock, Target};
+    /// # let locks = Hierlock::connect("memory:").await?;
+    /// let first = locks.acquire(Target::user("u1")?).await?;
+    /// let token = first.token().await?;
+    /// first.release().await?;
+    /// let second = locks.acquire(Target::user("u1")?).await?;
+    /// assert!(second.token().await? > token);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), or a file beside the lock file that cannot be written.
+    pub async fn token(&self) -> Result<u64> {
+        self.hold.token().await
+    }
+
+    /// Lends the transaction that holds the locks, for the work to be done under them: then lock and
+    /// data live and die together, and the work needs no second connection. `C` is
+    /// [`sqlx::MySqlConnection`] (also for MariaDB) or [`sqlx::PgConnection`].
+    ///
+    /// ```no_run
+    /// # async fn example(locks: hierlock::Hierlock) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hierlock::Target;
+    /// use sqlx::PgConnection;
+    ///
+    /// let mut guard = locks.acquire(Target::account("u1", "a1")?).await?;
+    /// let mut work = guard.transaction::<PgConnection>().await?;
+    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
+    ///     .execute(&mut *work)
+    ///     .await?;
+    /// drop(work);
+    /// guard.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Meanwhile [`lost`](Self::lost) cannot notice anything: the statements of the work do. If the work
+    /// ends the transaction itself, the lock is lost.
+    ///
+    /// # Errors
+    /// A backend that is no database, the connection of another one, or [`is_lost`](Error::is_lost).
+    pub async fn transaction<C: sql::Connection>(&mut self) -> Result<sql::Work<'_, C>> {
+        match &mut self.hold {
+            AnyHold::Sql(hold) => hold.lend().await,
+            AnyHold::Memory(_) => Err(SqlError::NoTransactions { url: "memory:" }.into()),
+            AnyHold::File(_) => Err(SqlError::NoTransactions { url: "file:" }.into()),
+        }
+    }
+
+    /// Commits what was done in the lock's own transaction, and frees the lock with it. Releasing or
+    /// dropping the guard instead undoes the work.
+    ///
+    /// # Errors
+    /// As [`transaction`](Self::transaction); also work that failed (then nothing is committed), and a
+    /// connection that ends during COMMIT (then it is not known).
+    ///
+    /// # Cancel safety
+    /// Once begun, it commits whether the future is dropped or not.
+    pub async fn commit(self) -> Result<()> {
+        match self.hold {
+            AnyHold::Sql(hold) => hold.commit().await,
+            AnyHold::Memory(_) => Err(SqlError::NoTransactions { url: "memory:" }.into()),
+            AnyHold::File(_) => Err(SqlError::NoTransactions { url: "file:" }.into()),
+        }
     }
 
     /// Comes back when the lock is no longer there, and says why; otherwise never.

@@ -47,7 +47,7 @@ mod sync;
 mod target;
 
 pub use client::Hierlock;
-pub use error::{Error, Result};
+pub use error::{Error, Result, TransactionState};
 pub use file::default_path;
 pub use guard::Guard;
 pub use hierarchy::Hierarchy;

@@ -1,13 +1,15 @@
 //! A request in the making: targets, modes, patience.
 
-use crate::backend::{Backend, Demand, Hold, Patience};
+use crate::backend::{AnyBackend, Backend, Demand, Hold, Patience};
 use crate::client::Hierlock;
-use crate::error::Result;
+use crate::error::{Result, SqlError};
 use crate::guard::Guard;
-use crate::mode::Mode;
+use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
+use crate::sql::InTransaction;
 use crate::target::Target;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +117,27 @@ impl Request<&Hierlock> {
     pub async fn acquire(self) -> Result<Guard> {
         let (locks, demand) = self.into_demand();
         locks.backend.acquire(demand).await.map(Guard::new)
+    }
+
+    /// Waits until all is held **by the caller's own transaction**, and until that ends. How each slot
+    /// was taken comes back.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); [`transaction_state`](crate::Error::transaction_state) tells what
+    /// has become of the transaction.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
+    pub async fn acquire_in<T: InTransaction>(
+        self,
+        transaction: &mut T,
+    ) -> Result<BTreeMap<Target, SlotMode>> {
+        let (locks, demand) = self.into_demand();
+        match &*locks.backend {
+            AnyBackend::Sql(backend) => Box::pin(backend.acquire_in(transaction, demand)).await,
+            AnyBackend::Memory(_) => Err(SqlError::NoTransactions { url: "memory:" }.into()),
+            AnyBackend::File(_) => Err(SqlError::NoTransactions { url: "file:" }.into()),
+        }
     }
 
     /// Takes it now or not at all.

@@ -1,6 +1,7 @@
 //! The backend of `file:`: walks a plan byte by byte.
 
 use super::kernel::LockFile;
+use super::token;
 use crate::backend::{Backend, Demand, Hold, Patience};
 use crate::error::{FileError, LockError, Result};
 use crate::hierarchy::Hierarchy;
@@ -185,6 +186,10 @@ impl Hold for FileHold {
 
     fn id(&self) -> u64 {
         self.entry.id
+    }
+
+    async fn token(&self) -> Result<u64> {
+        token::next(self.file.path())
     }
 
     async fn lost(&self) -> crate::Error {

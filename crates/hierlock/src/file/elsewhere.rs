@@ -62,6 +62,10 @@ impl Hold for FileHold {
         match *self {}
     }
 
+    async fn token(&self) -> Result<u64> {
+        match *self {}
+    }
+
     async fn lost(&self) -> crate::Error {
         match *self {}
     }

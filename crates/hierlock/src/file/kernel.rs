@@ -25,6 +25,10 @@ pub(super) struct LockFile {
 }
 
 impl LockFile {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Opens the file, making it and its directory if they are not there.
     pub(super) fn open(path: &Arc<Path>) -> Result<Self> {
         let failed = |doing| {

@@ -26,6 +26,8 @@ mod kernel;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 #[cfg(target_os = "linux")]
+mod token;
+#[cfg(target_os = "linux")]
 pub(crate) use backend::{FileBackend, FileHold};
 
 #[cfg(not(target_os = "linux"))]

@@ -6,7 +6,8 @@ use super::place::Place;
 use super::pool::Pool;
 use super::session::{Judgement, Session};
 use super::take::Take;
-use super::{Dialect, Scheme, Strategy};
+use super::within::Within;
+use super::{Connection, Dialect, InTransaction, Scheme, Strategy, Work};
 use crate::backend::{Backend, Demand, Hold, Patience};
 use crate::error::{LockError, Result, SqlError};
 use crate::hierarchy::Hierarchy;
@@ -63,6 +64,21 @@ impl SqlBackend {
         pool.give_back(session);
         let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
         Ok(Self { scheme, follows, pool, registry, warnings })
+    }
+
+    /// Takes all that is demanded inside the caller's transaction, or says what became of that. How
+    /// each slot was taken comes back.
+    pub(crate) async fn acquire_in(
+        &self,
+        tx: &mut impl InTransaction,
+        demand: Demand,
+    ) -> Result<BTreeMap<Target, SlotMode>> {
+        let Demand { claims, patience, name } = demand;
+        let (pool, scheme) = (self.pool.clone(), self.scheme());
+        let take = Take { plan: scheme.plan(claims)?, patience };
+        let within = Within { pool, scheme, entry: Arc::new(self.registry.enter(name)) };
+        within.acquire(tx, &take).await?;
+        Ok(take.plan.steps().map(|step| (step.target, step.mode)).collect())
     }
 
     fn scheme(&self) -> Arc<Scheme> {
@@ -217,12 +233,8 @@ impl std::fmt::Debug for SqlHold {
 impl Hold for SqlHold {
     async fn extend(&mut self, demand: Demand) -> Result<()> {
         let plan = self.scheme.plan(demand.claims)?;
-        let (reply, answer) = oneshot::channel();
         let take = Take { plan, patience: demand.patience };
-        if self.lines.asks.send(Ask::Extend(take, reply)).await.is_err() {
-            return Err(self.is_lost());
-        }
-        let confirm = answer.await.unwrap_or_else(|_| Err(self.is_lost()))?;
+        let confirm = self.ask(|reply| Ask::Extend(take, reply)).await?;
         // No await from here on: it is confirmed, or this future was dropped before.
         confirm.send(()).map_err(|()| self.is_lost())
     }
@@ -254,6 +266,10 @@ impl Hold for SqlHold {
         self.lines.statistics
     }
 
+    async fn token(&self) -> Result<u64> {
+        self.ask(Ask::Token).await
+    }
+
     async fn lost(&self) -> crate::Error {
         let mut lost = self.lines.lost.clone();
         // A keeper that ended without a word went with its runtime.
@@ -263,6 +279,28 @@ impl Hold for SqlHold {
 }
 
 impl SqlHold {
+    /// Asks the keeper what it answers in turn.
+    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<Result<T>>) -> Ask) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        if self.lines.asks.send(ask(reply)).await.is_err() {
+            return Err(self.is_lost());
+        }
+        answer.await.unwrap_or_else(|_| Err(self.is_lost()))
+    }
+
+    /// Lends the transaction that holds the locks.
+    pub(crate) async fn lend<C: Connection>(&mut self) -> Result<Work<'_, C>> {
+        let lent = self.ask(Ask::Lend).await?;
+        Work::new(lent, self.scheme.dialect.to_string())
+    }
+
+    /// Ends it by COMMIT.
+    pub(crate) async fn commit(self) -> Result<()> {
+        let committed = self.ask(Ask::Commit).await;
+        drop(self);
+        committed
+    }
+
     fn is_lost(&self) -> crate::Error {
         let why = self.lines.lost.borrow().clone();
         let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());

@@ -11,7 +11,8 @@
 //!    free, so that the server never chooses a victim.
 
 use super::keeper::{Confirm, Held, Keeper};
-use super::session::{Ran, Session};
+use super::line::Ran;
+use super::session::Session;
 use super::take::{Around, NotTaken, Take};
 use super::{Dialect, Strategy};
 use crate::backend::Patience;
@@ -105,7 +106,8 @@ impl Keeper {
         let mut steps = [needs.out_of_order, needs.in_order, needs.stronger].concat();
         steps.sort_by_key(|step| take.plan.id(step));
         loop {
-            let taken = self.taker().take(base, &steps, take, Around::EXTEND, reply).await;
+            let taken =
+                self.taker().take(&mut base.line(), &steps, take, Around::EXTEND, reply).await;
             match taken {
                 Err(NotTaken::Missing(missing))
                     if self.scheme.strategy == Strategy::OnDemand && !missing.is_empty() =>
@@ -166,12 +168,17 @@ impl Keeper {
         loop {
             let taken = async {
                 if !out_of_order.is_empty() {
-                    let tried = self.taker().try_take(session, out_of_order, take, around).await;
+                    let tried = self
+                        .taker()
+                        .try_take(&mut session.line(), out_of_order, take, around)
+                        .await;
                     tried.map_err(|why| out_of_order_if_waiting(why, take))?;
                 }
                 match in_order {
                     [] => Ok(()),
-                    _ => self.taker().take(session, in_order, take, around, reply).await,
+                    _ => {
+                        self.taker().take(&mut session.line(), in_order, take, around, reply).await
+                    }
                 }
             };
             match taken.await {
@@ -179,11 +186,11 @@ impl Keeper {
                 Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
                 Err(NotTaken::Missing(missing)) if self.scheme.strategy == Strategy::OnDemand => {
                     // What was taken before was given back with it.
-                    self.taker().undo(session, "ROLLBACK").await?;
-                    self.taker().insert(session, &missing, take, reply).await?;
+                    self.taker().undo(&mut session.line(), "ROLLBACK").await?;
+                    self.taker().insert(&mut session.line(), &missing, take, reply).await?;
                 }
                 Err(NotTaken::Missing(missing)) => {
-                    self.taker().undo(session, "ROLLBACK").await?;
+                    self.taker().undo(&mut session.line(), "ROLLBACK").await?;
                     return Err(NotTaken::Missing(missing));
                 }
                 other => return other,
@@ -203,7 +210,7 @@ impl Keeper {
         let around = Around { before: "", undo: "DO 0" };
         for step in steps {
             let one = std::slice::from_ref(step);
-            let tried = self.taker().try_take(base, one, take, around).await;
+            let tried = self.taker().try_take(&mut base.line(), one, take, around).await;
             tried.map_err(|why| out_of_order_if_waiting(why, take))?;
             self.entry.with(|record| record.take(&take.plan, step));
         }
@@ -227,7 +234,7 @@ impl Keeper {
         reply: &mut Reply,
     ) -> Result<(), NotTaken> {
         let mut session = self.another_session().await?;
-        match self.taker().insert(&mut session, missing, take, reply).await {
+        match self.taker().insert(&mut session.line(), missing, take, reply).await {
             Ok(()) | Err(NotTaken::Again) => {
                 self.pool.give_back(session);
                 Ok(())

@@ -13,8 +13,10 @@
 //!                       └── ROLLBACK, connection back to the pool
 //! ```
 
+use super::lend::Lent;
+use super::line::Ran;
 use super::pool::{Permit, Pool};
-use super::session::{Ran, Session};
+use super::session::Session;
 use super::take::{Around, NotTaken, Take, Taker};
 use super::{Scheme, Strategy};
 use crate::error::{Error, Result, SqlError};
@@ -33,6 +35,9 @@ const RETRY_WITHIN: Duration = Duration::from_millis(20);
 pub(super) enum Ask {
     Extend(Take, oneshot::Sender<Result<Confirm>>),
     Release(oneshot::Sender<Result<()>>),
+    Commit(oneshot::Sender<Result<()>>),
+    Lend(oneshot::Sender<Result<Lent>>),
+    Token(oneshot::Sender<Result<u64>>),
 }
 
 /// Says that the answer to an extension has arrived. If it is dropped instead, nobody knows of the
@@ -68,6 +73,8 @@ pub(super) struct Held {
     pub(super) base: Session,
     /// With what was added, where a transaction cannot give back a part.
     pub(super) more: Vec<Session>,
+    /// Did work in its transaction fail? Then it cannot be committed.
+    pub(super) failed: bool,
 }
 
 impl Keeper {
@@ -97,7 +104,7 @@ impl Keeper {
         let (lose, lost) = watch::channel(None);
         // If the caller has gone, the line is closed, and `hold` releases at once.
         let _ = reply.send(Ok(Lines { asks, lost, statistics }));
-        self.hold(Held { base, more: Vec::new() }, receive, lose).await;
+        self.hold(Held { base, more: Vec::new(), failed: false }, receive, lose).await;
     }
 
     /// Takes all steps in a new transaction. Deadlocks are tried again: whoever only acquires is in
@@ -117,16 +124,19 @@ impl Keeper {
                 Some(session) => session,
                 None => self.pool.connect().await.map_err(NotTaken::Because)?,
             };
-            let mut taken = self.taker().take(&mut session, &steps, take, around, reply).await;
+            let mut taken =
+                self.taker().take(&mut session.line(), &steps, take, around, reply).await;
             if let Err(NotTaken::Missing(missing)) = &taken
                 && (self.scheme.strategy == Strategy::OnDemand || missing.is_empty())
             {
                 taken = match missing.is_empty() {
                     true => Err(NotTaken::Again),
-                    false => match self.taker().insert(&mut session, missing, take, reply).await {
-                        Ok(()) => Err(NotTaken::Again),
-                        failed => failed,
-                    },
+                    false => {
+                        match self.taker().insert(&mut session.line(), missing, take, reply).await {
+                            Ok(()) => Err(NotTaken::Again),
+                            failed => failed,
+                        }
+                    }
                 };
                 if let Err(NotTaken::Again) = taken {
                     idle = Some(session);
@@ -175,6 +185,19 @@ impl Keeper {
                         let _ = reply.send(ended);
                         return;
                     }
+                    Some(Ask::Commit(reply)) => {
+                        let ended = self.commit(held).await;
+                        let _ = reply.send(ended);
+                        return;
+                    }
+                    Some(Ask::Lend(reply)) => match self.answer_lend(held, reply).await {
+                        Ok(returned) => held = returned,
+                        Err(why) => return self.lose(lose, &why),
+                    },
+                    Some(Ask::Token(reply)) => match self.token(&mut held.base).await {
+                        Ok(token) => drop(reply.send(Ok(token))),
+                        Err(gone) => break gone.to_string(),
+                    },
                     // The guard was dropped.
                     None => {
                         if let Err(error) = self.end(held).await {
@@ -192,7 +215,11 @@ impl Keeper {
         };
         // Dropped first: nothing must still be held when it is told that it is lost.
         drop(held);
-        let _ = lose.send(Some(format!("{} is gone: {lost}", self.pool.address)));
+        self.lose(lose, &lost);
+    }
+
+    fn lose(self, lose: watch::Sender<Option<String>>, why: &str) {
+        let _ = lose.send(Some(format!("{} is gone: {why}", self.pool.address)));
     }
 
     /// What is taken now, for listings and for `modes`.
@@ -206,7 +233,7 @@ impl Keeper {
     }
 
     /// Frees everything, and keeps the connections if they are known to be clean.
-    async fn end(self, held: Held) -> Result<()> {
+    pub(super) async fn end(self, held: Held) -> Result<()> {
         let Self { pool, entry, permit, .. } = self;
         let mut ended = Ok(());
         for mut session in held.more.into_iter().chain([held.base]) {

@@ -14,9 +14,12 @@
 
 mod agreement;
 mod backend;
+mod connection;
 mod extend;
 mod innodb;
 mod keeper;
+mod lend;
+mod line;
 mod mariadb;
 mod mysql;
 mod place;
@@ -27,8 +30,11 @@ mod session;
 mod statement;
 mod strategy;
 mod take;
+mod within;
 
 pub(crate) use backend::{SqlBackend, SqlHold};
+pub use connection::{Connection, InTransaction};
+pub use lend::Work;
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 pub use strategy::Strategy;
 

@@ -1,7 +1,8 @@
 //! The connections of one backend: a few, each either idle or one hold's own.
 
+use super::line::TextRow;
 use super::place::{Place, Settings};
-use super::session::{Address, Purpose, Session, TextRow};
+use super::session::{Address, Purpose, Session};
 use super::{Dialect, Scheme, innodb, mariadb, mysql, postgres};
 use crate::error::{Result, SqlError};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -137,6 +137,7 @@ pub(super) fn meaning(code: &str) -> Meaning {
         "57014" => Meaning::Cancelled,
         // Terminated by an administrator, or the server shuts down or crashed; idle for too long.
         "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => Meaning::Gone,
+        "25P02" => Meaning::InFailedTransaction,
         // No such table, no such column.
         "42P01" | "42703" => Meaning::NoSuchTable,
         _ => Meaning::Other,

@@ -1,13 +1,13 @@
 //! One connection to a server, and what can be asked of it. Knows nothing of holds and guards.
 
+use super::line::{Line, Ran, TextRow, Wire, timed_out};
 use super::place::Settings;
-use super::statement::{Statement, Value};
 use super::{Dialect, innodb, mariadb, mysql, postgres};
 use crate::error::{Result, SqlError, UrlError};
-use futures_util::TryStreamExt as _;
+use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 use url::Url;
@@ -66,6 +66,8 @@ pub(super) enum Meaning {
     Cancelled,
     /// The table is not there, or not as it was.
     NoSuchTable,
+    /// An earlier statement failed, so nothing runs any more; on PostgreSQL.
+    InFailedTransaction,
     /// The connection is of no more use.
     Gone,
     Other,
@@ -136,25 +138,6 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("pid", &self.pid).finish_non_exhaustive()
     }
-}
-
-/// A row as text; what is NULL is empty.
-pub(super) type TextRow = Vec<String>;
-
-/// Runs the same text on whichever connection it is.
-macro_rules! on {
-    ($connection:expr, $c:ident => $run:expr) => {
-        match $connection {
-            Connection::Innodb($c) => {
-                let $c = &mut **$c;
-                $run
-            }
-            Connection::Postgres($c) => {
-                let $c = &mut **$c;
-                $run
-            }
-        }
-    };
 }
 
 impl Session {
@@ -242,94 +225,42 @@ impl Session {
         })
     }
 
-    /// Runs what locks, in one round trip; how many rows came back.
-    ///
-    /// # Cancel safety
-    /// None: dropped before its end it leaves a statement running on the server. Only the task that
-    /// owns the session may call it, and that task cancels it on the server first.
-    pub(super) async fn lock(&mut self, statement: Statement) -> Result<usize, sqlx::Error> {
-        let Statement { sql, values } = statement;
-        let sql = AssertSqlSafe(sql);
-        match (&mut self.connection, values.is_empty()) {
-            (Connection::Innodb(c), false) => {
-                let mut query = sqlx::query(sql);
-                for value in values {
-                    query = match value {
-                        Value::Number(number) => query.bind(number),
-                        Value::Key(key) => query.bind(key),
-                    };
-                }
-                Ok(query.fetch_all(&mut **c).await?.len())
-            }
-            (connection, _) => {
-                on!(connection, c => Ok(sqlx::raw_sql(sql).fetch_all(c).await?.len()))
-            }
+    /// The connection itself, if it is of that kind.
+    pub(super) fn as_any(&self) -> &dyn Any {
+        match &self.connection {
+            Connection::Innodb(connection) => &**connection,
+            Connection::Postgres(connection) => &**connection,
         }
     }
 
-    /// Runs statements that wait for nobody until one fails: how many did not, and the failure.
-    pub(super) async fn how_far(&mut self, sql: String) -> (usize, Option<sqlx::Error>) {
-        let mut done = 0;
-        let silence = self.silence;
-        let run = async {
-            on!(&mut self.connection, c => {
-                let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(c);
-                while let Some(result) = results.try_next().await? {
-                    if let Either::Left(_) = result {
-                        done += 1;
-                    }
-                }
-                Ok(())
-            })
+    pub(super) fn as_any_mut(&mut self) -> &mut dyn Any {
+        match &mut self.connection {
+            Connection::Innodb(connection) => &mut **connection,
+            Connection::Postgres(connection) => &mut **connection,
+        }
+    }
+
+    /// The same, lent for some statements.
+    pub(super) fn line(&mut self) -> Line<'_> {
+        let wire = match &mut self.connection {
+            Connection::Innodb(connection) => Wire::Innodb(connection),
+            Connection::Postgres(connection) => Wire::Postgres(connection),
         };
-        let ran = tokio::time::timeout(silence, run).await;
-        let ran = ran.unwrap_or_else(|_| Err(timed_out(silence)));
-        (done, ran.err())
+        Line { wire, silence: self.silence, pid: self.pid, dialect: self.dialect }
     }
 
     /// Runs what returns nothing and waits for nobody.
     pub(super) async fn run(&mut self, sql: &str) -> Ran {
-        let silence = self.silence;
-        let sql = AssertSqlSafe(sql.to_owned());
-        let run = async {
-            on!(&mut self.connection, c => sqlx::raw_sql(sql).execute(c).await.map(|_| ()))
-        };
-        tokio::time::timeout(silence, run).await.map_err(|_| timed_out(silence))?
+        self.line().run(sql).await
     }
 
     /// Is the server still there?
     pub(super) async fn ping(&mut self) -> Ran {
-        let silence = self.silence;
-        let ping = async { on!(&mut self.connection, c => c.ping().await) };
-        tokio::time::timeout(silence, ping).await.map_err(|_| timed_out(silence))?
+        self.line().ping().await
     }
 
     /// Asks what waits for nobody.
     pub(super) async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
-        let silence = self.silence;
-        let sql = AssertSqlSafe(sql.to_owned());
-        let ask = async {
-            on!(&mut self.connection, c => {
-                let rows = sqlx::raw_sql(sql).fetch_all(c).await?;
-                rows.iter()
-                    .map(|row| {
-                        // Sent without binding, everything comes back as text.
-                        (0..row.len())
-                            .map(|i| row.try_get_unchecked::<Option<String>, _>(i))
-                            .map(|text| text.map(Option::unwrap_or_default))
-                            .collect()
-                    })
-                    .collect()
-            })
-        };
-        tokio::time::timeout(silence, ask).await.map_err(|_| timed_out(silence))?
+        self.line().rows(sql).await
     }
-}
-
-/// How a run of statements ended.
-pub(super) type Ran = Result<(), sqlx::Error>;
-
-fn timed_out(silence: Duration) -> sqlx::Error {
-    let message = format!("no answer within {} ms", silence.as_millis());
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
 }

@@ -1,7 +1,8 @@
 //! Taking the steps of a plan on one session: trying, waiting, giving up, and giving back.
 
+use super::line::Line;
 use super::pool::Pool;
-use super::session::{Meaning, Session, meaning};
+use super::session::{Meaning, meaning};
 use super::statement::{Statement, Wait};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::Patience;
@@ -9,6 +10,7 @@ use crate::error::{Error, LockError, SqlError};
 use crate::plan::{Plan, Step};
 use crate::registry::{Entry, Shown};
 use crate::target::Target;
+use std::collections::HashSet;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -98,45 +100,46 @@ impl Taker<'_> {
     /// Takes steps, in order, as far as patience and the caller's interest go.
     pub(super) async fn take<T>(
         &self,
-        session: &mut Session,
+        line: &mut Line<'_>,
         steps: &[Step],
         take: &Take,
         around: Around,
         reply: &mut oneshot::Sender<T>,
     ) -> Result<(), NotTaken> {
         if !take.patience.waits() {
-            return self.try_take(session, steps, take, around).await;
+            return self.try_take(line, steps, take, around).await;
         }
         let statement = self.scheme.take(steps, Wait::Yes);
         // What is bound is one statement, and needs nothing before it.
         let sql = format!("{}{}", around.before, statement.sql);
         let statement = Statement { sql, ..statement };
         let Watched { ended, at, shown: _shown } =
-            self.watch(session, statement, steps, take, reply).await;
+            self.watch(line, statement, steps, take, reply).await;
         let why = match ended {
             Ended::Ran(Ok(rows)) if rows == steps.len() => return Ok(()),
             Ended::Ran(Ok(_)) => {
-                self.undo(session, around.undo).await?;
-                return Err(self.missing(session, steps).await);
+                return Err(self.missing(line, steps, around).await?);
             }
             Ended::Ran(Err(error)) => match meaning(&error) {
                 Meaning::Gone => return Err(NotTaken::Gone(error)),
                 Meaning::Deadlock => NotTaken::Deadlock(steps[at.unwrap_or(0)].target.clone()),
                 Meaning::Refused => NotTaken::Again,
                 Meaning::NoSuchTable => NotTaken::Disagrees(error),
-                Meaning::Cancelled | Meaning::Other => NotTaken::Because(self.failed(error)),
+                Meaning::Cancelled | Meaning::InFailedTransaction | Meaning::Other => {
+                    NotTaken::Because(self.failed(error))
+                }
             },
             Ended::GivenUp => NotTaken::GivenUp,
             Ended::Late(waited) => {
                 let place = match at {
                     Some(place) => place,
-                    None => self.in_the_way(session, steps, around).await?,
+                    None => self.in_the_way(line, steps, around).await?,
                 };
                 let (blocked_on, wanted) = (steps[place].target.clone(), take.wanted());
                 NotTaken::Because(LockError::Timeout { blocked_on, wanted, waited }.into())
             }
         };
-        self.undo(session, around.undo).await?;
+        self.undo(line, around.undo).await?;
         Err(why)
     }
 
@@ -144,16 +147,16 @@ impl Taker<'_> {
     /// cancelled on the server.
     async fn watch<T>(
         &self,
-        session: &mut Session,
+        line: &mut Line<'_>,
         statement: Statement,
         steps: &[Step],
         take: &Take,
         reply: &mut oneshot::Sender<T>,
     ) -> Watched<'_> {
-        let (dialect, pid) = (session.dialect, session.pid);
+        let (dialect, pid) = (line.dialect, line.pid);
         let place_of = |name: String| steps.iter().position(|step| self.is_called(step, &name));
         let (mut at, mut shown) = (None, None);
-        let mut lock = pin!(session.lock(statement));
+        let mut lock = pin!(line.lock(statement));
         let mut late = pin!(take.patience.expired());
         let mut pause = LOOK_AFTER;
         let mut ended = loop {
@@ -206,7 +209,7 @@ impl Taker<'_> {
     /// Takes steps only if none is in the way.
     pub(super) async fn try_take(
         &self,
-        session: &mut Session,
+        line: &mut Line<'_>,
         steps: &[Step],
         take: &Take,
         around: Around,
@@ -219,7 +222,7 @@ impl Taker<'_> {
         let sql = format!("{}{sql}", around.before);
         let why = if self.scheme.strategy == Strategy::Advisory {
             // Each key says whether it was got.
-            match session.rows(&sql).await {
+            match line.rows(&sql).await {
                 Ok(got) => match got.iter().position(|row| row[0] == "f") {
                     None => return Ok(()),
                     Some(place) => would_block(place),
@@ -230,23 +233,24 @@ impl Taker<'_> {
                 Err(error) => NotTaken::Because(self.failed(error)),
             }
         } else {
-            match session.lock(Statement { sql, values }).await {
+            match line.lock(Statement { sql, values }).await {
                 Ok(rows) if rows == steps.len() => return Ok(()),
                 Ok(_) => {
-                    self.undo(session, around.undo).await?;
-                    return Err(self.missing(session, steps).await);
+                    return Err(self.missing(line, steps, around).await?);
                 }
                 Err(error) => match meaning(&error) {
                     Meaning::Gone => return Err(NotTaken::Gone(error)),
                     Meaning::Refused | Meaning::Deadlock => {
-                        would_block(self.in_the_way(session, steps, around).await?)
+                        would_block(self.in_the_way(line, steps, around).await?)
                     }
                     Meaning::NoSuchTable => NotTaken::Disagrees(error),
-                    Meaning::Cancelled | Meaning::Other => NotTaken::Because(self.failed(error)),
+                    Meaning::Cancelled | Meaning::InFailedTransaction | Meaning::Other => {
+                        NotTaken::Because(self.failed(error))
+                    }
                 },
             }
         };
-        self.undo(session, around.undo).await?;
+        self.undo(line, around.undo).await?;
         Err(why)
     }
 
@@ -254,7 +258,7 @@ impl Taker<'_> {
     /// by the caller.
     async fn in_the_way(
         &self,
-        session: &mut Session,
+        line: &mut Line<'_>,
         steps: &[Step],
         around: Around,
     ) -> Result<usize, NotTaken> {
@@ -262,9 +266,9 @@ impl Taker<'_> {
             return Ok(0);
         }
         // On PostgreSQL nothing runs after a failure; on InnoDB what was taken is still there.
-        self.undo(session, around.undo).await?;
+        self.undo(line, around.undo).await?;
         let (done, failure) =
-            session.how_far(format!("{}{}", around.before, self.scheme.take_singly(steps))).await;
+            line.how_far(format!("{}{}", around.before, self.scheme.take_singly(steps))).await;
         if let Some(error) = failure
             && meaning(&error) == Meaning::Gone
         {
@@ -274,8 +278,26 @@ impl Taker<'_> {
         Ok(done.saturating_sub(before).min(steps.len() - 1))
     }
 
-    /// Which rows are not there. A plain read, in no transaction.
-    async fn missing(&self, session: &mut Session, steps: &[Step]) -> NotTaken {
+    /// Gives back what was taken, and says which rows are not there, by a plain read.
+    async fn missing(
+        &self,
+        line: &mut Line<'_>,
+        steps: &[Step],
+        around: Around,
+    ) -> Result<NotTaken, NotTaken> {
+        self.undo(line, around.undo).await?;
+        let missing = self.find_missing(line, steps).await.map_err(NotTaken::Gone)?;
+        // On InnoDB the read itself has begun a transaction.
+        self.undo(line, around.undo).await?;
+        Ok(NotTaken::Missing(missing))
+    }
+
+    /// Which rows are not there.
+    pub(super) async fn find_missing(
+        &self,
+        line: &mut Line<'_>,
+        steps: &[Step],
+    ) -> Result<Vec<Step>, sqlx::Error> {
         let scheme = self.scheme;
         let rows: Vec<String> = steps
             .iter()
@@ -290,38 +312,32 @@ impl Taker<'_> {
             (_, true) => "LOWER(HEX(lock_key))",
         };
         let (table, rows) = (scheme.rows_table(), rows.join(" OR "));
-        let found = session.rows(&format!("SELECT {name} FROM {table} WHERE {rows}")).await;
-        let found: Vec<String> = match found {
-            Ok(rows) => rows.into_iter().map(|row| row.join(", ")).collect(),
-            Err(error) => return NotTaken::Gone(error),
-        };
-        if scheme.dialect != Dialect::Postgres
-            && let Err(error) = session.run("ROLLBACK").await
-        {
-            return NotTaken::Gone(error);
-        }
+        let found = line.rows(&format!("SELECT {name} FROM {table} WHERE {rows}")).await?;
+        let found: HashSet<String> = found.into_iter().map(|row| row.join(", ")).collect();
         let is_missing = |step: &&Step| !found.contains(&scheme.slot_name(step));
-        NotTaken::Missing(steps.iter().filter(is_missing).cloned().collect())
+        Ok(steps.iter().filter(is_missing).cloned().collect())
     }
 
     /// Makes rows that are missing, in a transaction of its own. It may have to wait for whoever makes
     /// the same, or has just made and locked it.
     pub(super) async fn insert<T>(
         &self,
-        session: &mut Session,
+        line: &mut Line<'_>,
         steps: &[Step],
         take: &Take,
         reply: &mut oneshot::Sender<T>,
     ) -> Result<(), NotTaken> {
         let statement = Statement::text(self.scheme.insert(steps.iter().map(|step| &step.target)));
-        let watched = self.watch(session, statement, steps, take, reply).await;
+        let watched = self.watch(line, statement, steps, take, reply).await;
         let why = match watched.ended {
             Ended::Ran(Ok(_)) => return Ok(()),
             Ended::Ran(Err(error)) => match meaning(&error) {
                 Meaning::Gone => return Err(NotTaken::Gone(error)),
                 Meaning::Deadlock | Meaning::Refused => NotTaken::Again,
                 Meaning::NoSuchTable => NotTaken::Disagrees(error),
-                Meaning::Cancelled | Meaning::Other => NotTaken::Because(self.failed(error)),
+                Meaning::Cancelled | Meaning::InFailedTransaction | Meaning::Other => {
+                    NotTaken::Because(self.failed(error))
+                }
             },
             Ended::GivenUp => NotTaken::GivenUp,
             Ended::Late(waited) => {
@@ -329,7 +345,7 @@ impl Taker<'_> {
                 NotTaken::Because(LockError::Timeout { blocked_on, wanted, waited }.into())
             }
         };
-        self.undo(session, "ROLLBACK").await?;
+        self.undo(line, "ROLLBACK").await?;
         Err(why)
     }
 
@@ -358,9 +374,9 @@ impl Taker<'_> {
     }
 
     /// Undoes, also where a late cancel hits the undoing itself.
-    pub(super) async fn undo(&self, session: &mut Session, undo: &str) -> Result<(), NotTaken> {
-        let undone = match session.run(undo).await {
-            Err(error) if meaning(&error) == Meaning::Cancelled => session.run(undo).await,
+    pub(super) async fn undo(&self, line: &mut Line<'_>, undo: &str) -> Result<(), NotTaken> {
+        let undone = match line.run(undo).await {
+            Err(error) if meaning(&error) == Meaning::Cancelled => line.run(undo).await,
             other => other,
         };
         undone.map_err(NotTaken::Gone)

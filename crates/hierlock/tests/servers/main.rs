@@ -3,6 +3,7 @@
 
 mod statements;
 mod support;
+mod transactions;
 
 /// The suite that every backend passes.
 macro_rules! conformance_of {

@@ -177,6 +177,11 @@ impl Database {
         Hierlock::connect(&self.url).await.unwrap()
     }
 
+    /// Without what is ours in it.
+    pub(crate) fn bare_url(&self) -> &str {
+        self.url.split('?').next().unwrap()
+    }
+
     pub(crate) async fn outside(&self) -> Outside {
         Outside::connect(&self.url).await
     }

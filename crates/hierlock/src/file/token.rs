@@ -1,0 +1,67 @@
+//! Fencing tokens for the processes of one host: a number in a file beside the lock file, counted up
+//! under a lock of its own.
+
+use crate::error::{FileError, Result};
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::OpenOptions;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The next number. Held locks are not needed for it to be greater than all before.
+pub(super) fn next(lock_file: &Path) -> Result<u64> {
+    let mut path = lock_file.as_os_str().to_owned();
+    path.push(".token");
+    let path = PathBuf::from(path);
+    count(&path).map_err(|source| FileError::Io { doing: "count a token in", path, source }.into())
+}
+
+fn count(path: &Path) -> std::io::Result<u64> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    // Held for microseconds, by whoever counts.
+    let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let last: u64 = match text.trim() {
+        "" => 0,
+        text => text.parse().map_err(|_| {
+            std::io::Error::new(std::io::ErrorKind::InvalidData, "it holds no number")
+        })?,
+    };
+    let next = last + 1;
+    file.rewind()?;
+    // Never shorter than what was there, so that no moment leaves half a number.
+    write!(file, "{next:020}")?;
+    Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_is_greater_whoever_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks");
+        let counted: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..50).map(|_| next(&path).unwrap()).collect::<Vec<_>>()))
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut sorted = counted.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!((sorted.len(), sorted.last()), (200, Some(&200)));
+        assert!(counted.chunks(50).all(|own| own.is_sorted()));
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks");
+        std::fs::write(directory.path().join("locks.token"), "a diary").unwrap();
+        assert!(next(&path).unwrap_err().to_string().contains("locks.token"));
+        let diary = std::fs::read_to_string(directory.path().join("locks.token")).unwrap();
+        assert_eq!(diary, "a diary");
+    }
+}

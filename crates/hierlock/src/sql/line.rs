@@ -1,0 +1,139 @@
+//! A connection on which statements run, whoever owns it: a session of ours, or a caller's transaction.
+
+use super::Dialect;
+use super::statement::{Statement, Value};
+use futures_util::TryStreamExt as _;
+use sqlx::mysql::MySqlConnection;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _, Either, Row as _};
+use std::time::Duration;
+
+pub(super) enum Wire<'a> {
+    Innodb(&'a mut MySqlConnection),
+    Postgres(&'a mut PgConnection),
+}
+
+/// A connection, lent for some statements.
+pub(super) struct Line<'a> {
+    pub(super) wire: Wire<'a>,
+    /// How long the server may take to answer what it need not wait for.
+    pub(super) silence: Duration,
+    /// The server's number for the connection, by which it can be cancelled.
+    pub(super) pid: i64,
+    pub(super) dialect: Dialect,
+}
+
+/// A row as text; what is NULL is empty.
+pub(super) type TextRow = Vec<String>;
+
+/// How a run of statements ended.
+pub(super) type Ran = Result<(), sqlx::Error>;
+
+/// Runs the same text on whichever connection it is.
+macro_rules! on {
+    ($connection:expr, $c:ident => $run:expr) => {
+        match $connection {
+            Wire::Innodb($c) => {
+                let $c = &mut **$c;
+                $run
+            }
+            Wire::Postgres($c) => {
+                let $c = &mut **$c;
+                $run
+            }
+        }
+    };
+}
+
+impl Line<'_> {
+    pub(super) fn is_postgres(&self) -> bool {
+        matches!(self.wire, Wire::Postgres(_))
+    }
+
+    /// Runs what locks, in one round trip; how many rows came back.
+    ///
+    /// # Cancel safety
+    /// None: dropped before its end it leaves a statement running on the server. Only the task that
+    /// owns the session may call it, and that task cancels it on the server first.
+    pub(super) async fn lock(&mut self, statement: Statement) -> Result<usize, sqlx::Error> {
+        let Statement { sql, values } = statement;
+        let sql = AssertSqlSafe(sql);
+        match (&mut self.wire, values.is_empty()) {
+            (Wire::Innodb(c), false) => {
+                let mut query = sqlx::query(sql);
+                for value in values {
+                    query = match value {
+                        Value::Number(number) => query.bind(number),
+                        Value::Key(key) => query.bind(key),
+                    };
+                }
+                Ok(query.fetch_all(&mut **c).await?.len())
+            }
+            (wire, _) => {
+                on!(wire, c => Ok(sqlx::raw_sql(sql).fetch_all(c).await?.len()))
+            }
+        }
+    }
+
+    /// Runs statements that wait for nobody until one fails: how many did not, and the failure.
+    pub(super) async fn how_far(&mut self, sql: String) -> (usize, Option<sqlx::Error>) {
+        let mut done = 0;
+        let silence = self.silence;
+        let run = async {
+            on!(&mut self.wire, c => {
+                let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(c);
+                while let Some(result) = results.try_next().await? {
+                    if let Either::Left(_) = result {
+                        done += 1;
+                    }
+                }
+                Ok(())
+            })
+        };
+        let ran = tokio::time::timeout(silence, run).await;
+        let ran = ran.unwrap_or_else(|_| Err(timed_out(silence)));
+        (done, ran.err())
+    }
+
+    /// Runs what returns nothing and waits for nobody.
+    pub(super) async fn run(&mut self, sql: &str) -> Ran {
+        let silence = self.silence;
+        let sql = AssertSqlSafe(sql.to_owned());
+        let run =
+            async { on!(&mut self.wire, c => sqlx::raw_sql(sql).execute(c).await.map(|_| ())) };
+        tokio::time::timeout(silence, run).await.map_err(|_| timed_out(silence))?
+    }
+
+    /// Is the server still there?
+    pub(super) async fn ping(&mut self) -> Ran {
+        let silence = self.silence;
+        let ping = async { on!(&mut self.wire, c => c.ping().await) };
+        tokio::time::timeout(silence, ping).await.map_err(|_| timed_out(silence))?
+    }
+
+    /// Asks what waits for nobody.
+    pub(super) async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
+        let silence = self.silence;
+        let sql = AssertSqlSafe(sql.to_owned());
+        let ask = async {
+            on!(&mut self.wire, c => {
+                let rows = sqlx::raw_sql(sql).fetch_all(c).await?;
+                rows.iter()
+                    .map(|row| {
+                        // Sent without binding, everything comes back as text.
+                        (0..row.len())
+                            .map(|i| row.try_get_unchecked::<Option<String>, _>(i))
+                            .map(|text| text.map(Option::unwrap_or_default))
+                            .collect()
+                    })
+                    .collect()
+            })
+        };
+        tokio::time::timeout(silence, ask).await.map_err(|_| timed_out(silence))?
+    }
+}
+
+pub(super) fn timed_out(silence: Duration) -> sqlx::Error {
+    let message = format!("no answer within {} ms", silence.as_millis());
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
+}

@@ -1,0 +1,217 @@
+//! Locks inside a transaction of the caller's: they live and die with it.
+//!
+//! An uncontended acquire is one statement that does not wait. Only if something is in the way is the
+//! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
+//! when the caller drops the future.
+
+use super::line::{Line, Wire};
+use super::pool::Pool;
+use super::session::{Meaning, meaning};
+use super::statement::{Statement, Wait};
+use super::take::{Around, NotTaken, Take, Taker};
+use super::{Dialect, InTransaction, Scheme, Strategy};
+use crate::error::{Error, LockError, Result, SqlError, TransactionState};
+use crate::plan::Step;
+use crate::registry::Entry;
+use sqlx::Either;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// How often a wait that nobody wants any more is looked for: it was sent, but may not have begun.
+const LOOKS: usize = 4;
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// PostgreSQL goes back to a savepoint; InnoDB cannot give back a part.
+fn around(dialect: Dialect) -> Around {
+    match dialect {
+        Dialect::Postgres => {
+            Around { before: "SAVEPOINT hierlock;\n", undo: "ROLLBACK TO SAVEPOINT hierlock" }
+        }
+        _ => Around { before: "", undo: "DO 0" },
+    }
+}
+
+/// Everything that an acquire within a transaction needs.
+pub(super) struct Within {
+    pub(super) pool: Arc<Pool>,
+    pub(super) scheme: Arc<Scheme>,
+    pub(super) entry: Arc<Entry>,
+}
+
+impl Within {
+    fn taker(&self) -> Taker<'_> {
+        Taker { pool: &self.pool, scheme: &self.scheme, entry: &self.entry }
+    }
+
+    /// Takes all steps in the caller's transaction.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, the wait is ended on the server; the transaction keeps what was taken
+    /// until it ends.
+    pub(super) async fn acquire(&self, tx: &mut impl InTransaction, take: &Take) -> Result<()> {
+        let steps: Vec<Step> = take.plan.steps().collect();
+        let dialect = self.scheme.dialect;
+        let silence = self.pool.settings.silence;
+        let wire = match tx.connection() {
+            Either::Left(connection) => Wire::Innodb(connection),
+            Either::Right(connection) => Wire::Postgres(connection),
+        };
+        let mut line = Line { wire, silence, pid: 0, dialect };
+        if line.is_postgres() != (dialect == Dialect::Postgres) {
+            let server = self.pool.address.to_string();
+            return Err(SqlError::OtherTransaction { server }.into());
+        }
+        if self.scheme.strategy == Strategy::OnDemand {
+            self.make_rows(&steps, take).await?;
+        }
+        let taken = self.take(&mut line, &steps, take).await;
+        taken.map_err(|why| self.explain(why, take))
+    }
+
+    async fn take(&self, line: &mut Line<'_>, steps: &[Step], take: &Take) -> Result<(), NotTaken> {
+        let around = around(self.scheme.dialect);
+        if !take.patience.waits() {
+            return self.taker().try_take(line, steps, take, around).await;
+        }
+        match self.at_once(line, steps, around).await? {
+            true => return Ok(()),
+            false => self.taker().undo(line, around.undo).await?,
+        }
+        let pid = match line.dialect {
+            Dialect::Postgres => "SELECT pg_backend_pid()",
+            _ => "SELECT CONNECTION_ID()",
+        };
+        let pid = line.rows(pid).await.map_err(NotTaken::Gone)?;
+        line.pid = pid.first().and_then(|row| row[0].parse().ok()).unwrap_or(0);
+        let mut ends = EndsTheWait { within: Some(self), pid: line.pid, steps };
+        // Nobody closes it: whoever loses interest drops this whole future.
+        let (mut reply, _interest) = oneshot::channel::<()>();
+        loop {
+            let taken = self.taker().take(line, steps, take, around, &mut reply).await;
+            match taken {
+                // The caller's own limit for one wait, on InnoDB: it goes on.
+                Err(NotTaken::Again) => {}
+                Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
+                other => {
+                    ends.within = None;
+                    return other;
+                }
+            }
+        }
+    }
+
+    /// Takes all, if nothing is in the way.
+    async fn at_once(
+        &self,
+        line: &mut Line<'_>,
+        steps: &[Step],
+        around: Around,
+    ) -> Result<bool, NotTaken> {
+        let Statement { sql, values } = self.scheme.take(steps, Wait::No);
+        let sql = format!("{}{sql}", around.before);
+        if self.scheme.strategy == Strategy::Advisory {
+            let got = line.rows(&sql).await.map_err(NotTaken::Gone)?;
+            return Ok(got.iter().all(|row| row[0] == "t"));
+        }
+        match line.lock(Statement { sql, values }).await {
+            Ok(rows) => Ok(rows == steps.len()),
+            Err(error) => match meaning(&error) {
+                Meaning::Gone => Err(NotTaken::Gone(error)),
+                Meaning::Refused => Ok(false),
+                Meaning::Deadlock => Err(NotTaken::Deadlock(steps[0].target.clone())),
+                Meaning::NoSuchTable => {
+                    self.taker().undo(line, around.undo).await?;
+                    Err(NotTaken::Disagrees(error))
+                }
+                _ => {
+                    let failed = self.taker().failed(error);
+                    self.taker().undo(line, around.undo).await?;
+                    Err(NotTaken::Because(failed))
+                }
+            },
+        }
+    }
+
+    /// Makes missing rows beforehand, on a connection of our own: once the transaction has looked for
+    /// them in vain it may have locked the gap.
+    async fn make_rows(&self, steps: &[Step], take: &Take) -> Result<()> {
+        let mut session = match self.pool.take_idle() {
+            Some(session) => session,
+            None => self.pool.connect().await?,
+        };
+        let failed = |error| self.taker().failed(error);
+        let missing = match self.taker().find_missing(&mut session.line(), steps).await {
+            Ok(missing) => missing,
+            Err(error) if meaning(&error) == Meaning::Gone => {
+                session = self.pool.connect().await?;
+                self.taker().find_missing(&mut session.line(), steps).await.map_err(failed)?
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        session.run("ROLLBACK").await.map_err(failed)?;
+        if !missing.is_empty() {
+            let (mut reply, _interest) = oneshot::channel::<()>();
+            let made = self.taker().insert(&mut session.line(), &missing, take, &mut reply).await;
+            match made {
+                Ok(()) | Err(NotTaken::Again) => {}
+                Err(why) => return Err(self.taker().error(why, take)),
+            }
+        }
+        self.pool.give_back(session);
+        Ok(())
+    }
+
+    /// Says what has become of the transaction.
+    fn explain(&self, why: NotTaken, take: &Take) -> Error {
+        let is_postgres = self.scheme.dialect == Dialect::Postgres;
+        let state = match &why {
+            NotTaken::Gone(_) | NotTaken::GivenUp => TransactionState::Gone,
+            _ if is_postgres => TransactionState::AsBefore,
+            NotTaken::Deadlock(_) => TransactionState::RolledBack,
+            _ => TransactionState::KeepsSome,
+        };
+        let error = match why {
+            NotTaken::Deadlock(blocked_on) => {
+                LockError::DeadlockInTransaction { blocked_on, wanted: take.wanted() }.into()
+            }
+            why => self.taker().error(why, take),
+        };
+        LockError::InTransaction { error, state }.into()
+    }
+}
+
+/// Dropped with the future of a caller who no longer waits, it ends the wait on the server.
+struct EndsTheWait<'a> {
+    /// None when there is no wait to end.
+    within: Option<&'a Within>,
+    pid: i64,
+    steps: &'a [Step],
+}
+
+impl Drop for EndsTheWait<'_> {
+    fn drop(&mut self) {
+        let Some(Within { pool, scheme, .. }) = self.within else { return };
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (pool, scheme, pid) = (pool.clone(), scheme.clone(), self.pid);
+        let names: Vec<String> = self.steps.iter().map(|step| scheme.slot_name(step)).collect();
+        runtime.spawn(async move {
+            for _ in 0..LOOKS {
+                // Only a wait for one of ours, and only once: the connection is the caller's, who may
+                // go on with it.
+                match pool.waits_for(&scheme, pid).await {
+                    Ok(Some(name)) if names.iter().any(|ours| ours.starts_with(&name)) => {
+                        if let Err(error) = pool.cancel(scheme.dialect, pid).await {
+                            tracing::warn!(%error, "a dropped wait could not be cancelled");
+                        }
+                        return;
+                    }
+                    Ok(_) => {}
+                    Err(error) => tracing::warn!(%error, "a dropped wait could not be looked at"),
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+    }
+}

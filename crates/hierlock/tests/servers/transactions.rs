@@ -1,0 +1,321 @@
+//! Locks and data in one transaction: the caller's, or the lock's own.
+
+use crate::support::{Database, GENEROUS, Outside, Setup, on_every_setup};
+
+use hierlock::{Target, TransactionState};
+use hierlock_conformance::{is_free, until_free, until_waiting};
+use hierlock_sandbox::Engine;
+use sqlx::{MySqlConnection, MySqlPool, PgConnection, PgPool};
+use std::time::Duration;
+
+on_every_setup!(
+    locks_in_a_transaction_end_with_it,
+    an_acquire_in_waits_and_is_waited_for,
+    a_deadline_leaves_the_transaction_usable,
+    a_dropped_acquire_in_ends_its_wait,
+    work_is_committed_with_the_lock,
+    work_is_undone_with_the_lock,
+    work_that_ends_the_transaction_loses_the_lock,
+    work_that_fails_is_not_committed,
+    work_that_was_dropped_midway_keeps_the_lock,
+    tokens_ascend,
+);
+
+fn target(path: &str) -> Target {
+    path.parse().unwrap()
+}
+
+/// The same test, with the transactions and connections of whichever server it is.
+macro_rules! with_pool {
+    ($database:expr, $pool:ident => $test:expr) => {
+        match $database.setup.engine {
+            Engine::Postgres => {
+                let $pool = PgPool::connect($database.bare_url()).await.unwrap();
+                $test
+            }
+            _ => {
+                let url = $database.bare_url().replacen("mariadb", "mysql", 1);
+                let $pool = MySqlPool::connect(&url).await.unwrap();
+                $test
+            }
+        }
+    };
+}
+
+async fn locks_in_a_transaction_end_with_it(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect().await;
+    with_pool!(database, pool => {
+        for commits in [true, false] {
+            let mut tx = pool.begin().await.unwrap();
+            let taken = locks.acquire_in(&mut tx, [target("u1/a1"), target("u2")]).await.unwrap();
+            assert_eq!(taken.len(), 3);
+            assert!(!is_free(&locks, "u1").await && !is_free(&locks, "u2/a2").await);
+            assert!(is_free(&locks, "u1/a2").await);
+            // More in the same transaction, and what it has already.
+            locks.acquire_in(&mut tx, [target("u3"), target("u1/a1")]).await.unwrap();
+            assert!(!is_free(&locks, "u3").await);
+            match commits {
+                true => tx.commit().await.unwrap(),
+                false => tx.rollback().await.unwrap(),
+            }
+            for path in ["u1", "u2", "u3"] {
+                assert!(is_free(&locks, path).await, "{path}");
+            }
+        }
+    });
+}
+
+async fn an_acquire_in_waits_and_is_waited_for(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect().await;
+    with_pool!(database, pool => {
+        let guard = locks.acquire(target("u1")).await.unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        let waits = {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                locks.acquire_in(&mut tx, [target("u1/a1/r1")]).await.map(|_| tx)
+            })
+        };
+        until_waiting(&locks, 1).await;
+        guard.release().await.unwrap();
+        let tx = waits.await.unwrap().unwrap();
+        let waits = tokio::spawn({
+            let locks = locks.clone();
+            async move { locks.acquire(target("u1")).await }
+        });
+        until_waiting(&locks, 1).await;
+        tx.rollback().await.unwrap();
+        waits.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+async fn a_deadline_leaves_the_transaction_usable(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect().await;
+    with_pool!(database, pool => {
+        let held = locks.acquire(target("u2/a1/r1")).await.unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        locks.acquire_in(&mut tx, [target("u3")]).await.unwrap();
+        let several = [target("u1"), target("u2/a1/r1")];
+        let request = locks.request_all(several.clone()).within(Duration::from_millis(60));
+        let error = request.acquire_in(&mut tx).await.unwrap_err();
+        assert!(error.is_timeout() && error.to_string().contains("`u2/a1/r1`"), "{error}");
+        state_is(&error, setup, TransactionState::KeepsSome);
+        let error = locks.request_all(several).no_wait().acquire_in(&mut tx).await.unwrap_err();
+        assert!(error.is_would_block(), "{error}");
+        state_is(&error, setup, TransactionState::KeepsSome);
+        // What PostgreSQL says is true: only what was there before is still there.
+        let kept = setup.engine != Engine::Postgres;
+        assert_eq!(!is_free(&locks, "u1").await, kept);
+        assert!(!is_free(&locks, "u3").await);
+        sqlx::raw_sql("SELECT 1").execute(&mut *tx).await.unwrap();
+        held.release().await.unwrap();
+        locks.acquire_in(&mut tx, [target("u2")]).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(is_free(&locks, "u1").await && is_free(&locks, "u2").await);
+    });
+}
+
+fn state_is(error: &hierlock::Error, setup: Setup, on_innodb: TransactionState) {
+    let expected = match setup.engine {
+        Engine::Postgres => TransactionState::AsBefore,
+        _ => on_innodb,
+    };
+    assert_eq!(error.transaction_state(), Some(expected), "{error}");
+}
+
+/// Otherwise the statement would run on, and the caller's next one would wait behind it.
+async fn a_dropped_acquire_in_ends_its_wait(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect().await;
+    with_pool!(database, pool => {
+        let _held = locks.acquire(target("u1/a1/r1")).await.unwrap();
+        for _ in 0..5 {
+            let mut tx = pool.begin().await.unwrap();
+            tokio::select! {
+                taken = locks.acquire_in(&mut tx, [target("u1")]) => panic!("{taken:?}"),
+                () = until_waiting(&locks, 1) => {}
+            }
+            let rollback = tokio::time::timeout(GENEROUS, tx.rollback()).await;
+            // What the cancelled statement left to be read may come out here.
+            let _ = rollback.expect("it still waits");
+            assert!(is_free(&locks, "u1/a1/r2").await);
+        }
+        pool.close().await;
+    });
+    let mut outside = database.outside().await;
+    until_nobody_waits(&mut outside, setup).await;
+}
+
+async fn until_nobody_waits(outside: &mut Outside, setup: Setup) {
+    let sql = match setup.engine {
+        Engine::Postgres => "SELECT count(*)::text FROM pg_locks WHERE NOT granted",
+        Engine::Mysql => "SELECT COUNT(*) FROM performance_schema.data_lock_waits",
+        Engine::Mariadb => "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'",
+    };
+    // Other tests use the same server: once is enough.
+    let polls = async {
+        while outside.number(sql).await > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, polls).await.expect("somebody still waits");
+}
+
+/// Does the work of a test on whichever connection is lent.
+macro_rules! with_work {
+    ($setup:expr, $work:ident::<$c:ident> => $test:expr) => {
+        match $setup.engine {
+            Engine::Postgres => {
+                type $c = PgConnection;
+                $test
+            }
+            _ => {
+                type $c = MySqlConnection;
+                $test
+            }
+        }
+    };
+}
+
+async fn with_numbers(database: &Database) -> Outside {
+    let mut outside = database.outside().await;
+    outside.run("CREATE TABLE numbers (id INT PRIMARY KEY, value INT NOT NULL)").await;
+    outside.run("INSERT INTO numbers VALUES (1, 10)").await;
+    outside
+}
+
+const VALUE: &str = "SELECT value FROM numbers WHERE id = 1";
+
+async fn work_is_committed_with_the_lock(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let (locks, mut outside) = (database.connect().await, with_numbers(&database).await);
+    let mut guard = locks.acquire(target("u1")).await.unwrap();
+    with_work!(setup, work::<C> => {
+        for _ in 0..2 {
+            let mut work = guard.transaction::<C>().await.unwrap();
+            let add = "UPDATE numbers SET value = value + 1 WHERE id = 1";
+            sqlx::raw_sql(add).execute(&mut *work).await.unwrap();
+        }
+    });
+    assert_eq!(outside.number(VALUE).await, 10);
+    assert!(!is_free(&locks, "u1").await);
+    guard.commit().await.unwrap();
+    assert_eq!(outside.number(VALUE).await, 12);
+    assert!(is_free(&locks, "u1").await);
+}
+
+async fn work_is_undone_with_the_lock(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let (locks, mut outside) = (database.connect().await, with_numbers(&database).await);
+    for drops in [true, false] {
+        let mut guard = locks.acquire(target("u1")).await.unwrap();
+        with_work!(setup, work::<C> => {
+            let mut work = guard.transaction::<C>().await.unwrap();
+            sqlx::raw_sql("UPDATE numbers SET value = 0").execute(&mut *work).await.unwrap();
+        });
+        match drops {
+            true => drop(guard),
+            false => guard.release().await.unwrap(),
+        }
+        until_free(&locks, "u1").await;
+        assert_eq!(outside.number(VALUE).await, 10);
+    }
+    // The other server's connection cannot be had, and asking for it does no harm.
+    let mut guard = locks.acquire(target("u1")).await.unwrap();
+    let error = match setup.engine {
+        Engine::Postgres => guard.transaction::<MySqlConnection>().await.map(drop).unwrap_err(),
+        _ => guard.transaction::<PgConnection>().await.map(drop).unwrap_err(),
+    };
+    assert!(error.to_string().contains(setup.engine.name()), "{error}");
+    guard.release().await.unwrap();
+}
+
+async fn work_that_ends_the_transaction_loses_the_lock(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let (locks, _outside) = (database.connect().await, with_numbers(&database).await);
+    for ending in ["COMMIT", "ROLLBACK"] {
+        let mut guard = locks.acquire(target("u1")).await.unwrap();
+        with_work!(setup, work::<C> => {
+            let mut work = guard.transaction::<C>().await.unwrap();
+            sqlx::raw_sql(ending).execute(&mut *work).await.unwrap();
+        });
+        let error = tokio::time::timeout(GENEROUS, guard.lost()).await.unwrap();
+        assert!(error.is_lost(), "{error}");
+        assert!(guard.commit().await.unwrap_err().is_lost());
+        assert!(is_free(&locks, "u1").await);
+    }
+}
+
+async fn work_that_fails_is_not_committed(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let (locks, mut outside) = (database.connect().await, with_numbers(&database).await);
+    let mut guard = locks.acquire(target("u1")).await.unwrap();
+    with_work!(setup, work::<C> => {
+        let mut work = guard.transaction::<C>().await.unwrap();
+        sqlx::raw_sql("UPDATE numbers SET value = 11").execute(&mut *work).await.unwrap();
+        let twice = "INSERT INTO numbers VALUES (1, 1)";
+        sqlx::raw_sql(twice).execute(&mut *work).await.unwrap_err();
+    });
+    assert!(!is_free(&locks, "u1").await);
+    let committed = guard.commit().await;
+    // On InnoDB a failed statement is undone alone, and the rest can be committed.
+    match setup.engine {
+        Engine::Postgres => {
+            let error = committed.unwrap_err();
+            assert!(error.to_string().contains("nothing was committed"), "{error}");
+            assert_eq!(outside.number(VALUE).await, 10);
+        }
+        _ => {
+            committed.unwrap();
+            assert_eq!(outside.number(VALUE).await, 11);
+        }
+    }
+    assert!(is_free(&locks, "u1").await);
+}
+
+/// A future that is dropped in the middle of a statement leaves it running: the keeper ends it.
+async fn work_that_was_dropped_midway_keeps_the_lock(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let (locks, _outside) = (database.connect().await, with_numbers(&database).await);
+    let mut guard = locks.acquire(target("u1")).await.unwrap();
+    let sleep = match setup.engine {
+        Engine::Postgres => "SELECT pg_sleep(600)",
+        _ => "SELECT SLEEP(600)",
+    };
+    with_work!(setup, work::<C> => {
+        let mut work = guard.transaction::<C>().await.unwrap();
+        let sleeps = sqlx::raw_sql(sleep).execute(&mut *work);
+        assert!(tokio::time::timeout(Duration::from_millis(50), sleeps).await.is_err());
+    });
+    assert!(!is_free(&locks, "u1").await);
+    guard.extend([target("u2")]).await.unwrap();
+    guard.release().await.unwrap();
+    assert!(is_free(&locks, "u1").await);
+}
+
+/// Also between a holder and a waiter whose statement was sent before others had their tokens.
+async fn tokens_ascend(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let (locks, others) = (database.connect().await, database.connect().await);
+    let mut last = 0;
+    for round in 0..5 {
+        let first = locks.acquire(target("u1")).await.unwrap();
+        let token = first.token().await.unwrap();
+        assert!(token > last, "round {round}: {token} after {last}");
+        assert!(first.token().await.unwrap() >= token);
+        let waits = tokio::spawn({
+            let others = others.clone();
+            async move { others.acquire(target("u1")).await.unwrap() }
+        });
+        until_waiting(&others, 1).await;
+        let beside = locks.acquire(target("u2")).await.unwrap();
+        let token_beside = beside.token().await.unwrap();
+        first.release().await.unwrap();
+        let second = waits.await.unwrap();
+        last = second.token().await.unwrap();
+        assert!(last > token && last > token_beside, "round {round}");
+    }
+}
