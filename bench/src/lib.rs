@@ -11,4 +11,5 @@ pub mod allocator;
 pub mod bytes;
 pub mod contenders;
 pub mod entrants;
+pub mod servers;
 pub mod work;

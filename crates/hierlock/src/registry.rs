@@ -124,6 +124,16 @@ impl Entry {
         self.registry.lock().records.get_mut(&self.id).map(f).unwrap_or_default()
     }
 
+    /// Notes that a plan was taken, for listings and for `modes`.
+    pub(crate) fn note(&self, plan: &Plan) {
+        self.with(|record| {
+            for step in plan.steps() {
+                record.take(plan, &step);
+            }
+            record.claim(plan.claims());
+        });
+    }
+
     /// What was asked for.
     pub(crate) fn claims(&self) -> BTreeMap<Target, Mode> {
         self.with(|record| record.claims.clone())

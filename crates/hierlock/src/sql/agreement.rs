@@ -76,7 +76,8 @@ impl Scheme {
         let (table, keys) = (self.rows_table(), keys.join(", "));
         match self.dialect {
             Dialect::Postgres => {
-                format!("INSERT INTO {table} (lock_key) VALUES {keys} ON CONFLICT DO NOTHING")
+                let or_not = "ON CONFLICT DO NOTHING";
+                format!("INSERT INTO {table} (lock_key) VALUES {keys} {or_not}; COMMIT")
             }
             _ => format!("INSERT IGNORE INTO {table} (lock_key) VALUES {keys}; COMMIT"),
         }

@@ -1,11 +1,14 @@
 //! The backend of `mysql:`, `mariadb:` and `postgres:`.
 
+use super::acquire::{Applicant, Refusal};
 use super::agreement::{self, State};
-use super::keeper::{Ask, Keeper, Lines, Refusal};
+use super::handover::{Handover, Interest};
+use super::kept::{Kept, Trouble};
 use super::place::Place;
 use super::pool::Pool;
 use super::session::{Judgement, Session};
 use super::take::Take;
+use super::watchman::{self, Watched};
 use super::within::Within;
 use super::{Connection, Dialect, InTransaction, Scheme, Strategy, Work};
 use crate::backend::{Backend, Demand, Hold, Patience};
@@ -21,7 +24,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 /// How often the agreement is read again while the table changes.
 const READ_AGAIN: usize = 100;
@@ -133,11 +135,20 @@ impl SqlBackend {
         let permit = permit.map_err(|error| Refusal::Error(error.into()))?;
         let entry = Arc::new(self.registry.enter(name));
         let (pool, scheme) = (self.pool.clone(), scheme.clone());
-        let keeper = Keeper { pool, scheme: scheme.clone(), entry: entry.clone(), permit };
-        let (reply, answer) = oneshot::channel();
-        runtime.spawn(keeper.run(take, reply));
-        let lines = answer.await.map_err(|_| no_runtime())??;
-        Ok(SqlHold { scheme, lines, entry })
+        let hold = {
+            let (entry, runtime) = (entry.clone(), runtime.clone());
+            let applicant = Applicant { pool, scheme, entry, permit };
+            move |interest| async move {
+                let (pool, scheme) = (applicant.pool.clone(), applicant.scheme.clone());
+                let entry = applicant.entry.clone();
+                let (held, statistics) = applicant.acquire(take, interest).await?;
+                let kept = Kept::new(pool, scheme, runtime, held);
+                let watched = watchman::watch_over(&kept);
+                Ok(SqlHold { kept, entry, statistics, _watched: watched })
+            }
+        };
+        drop(entry);
+        Handover::new(runtime, hold).await
     }
 }
 
@@ -217,11 +228,12 @@ impl Backend for SqlBackend {
     }
 }
 
-/// A transaction on the server that does nothing but hold locks; its keeper has the connection.
+/// A transaction on the server that does nothing but hold locks. Dropped, it is ended there.
 pub(crate) struct SqlHold {
-    scheme: Arc<Scheme>,
-    lines: Lines,
+    kept: Arc<Kept>,
     entry: Arc<Entry>,
+    statistics: Statistics,
+    _watched: Watched,
 }
 
 impl std::fmt::Debug for SqlHold {
@@ -232,22 +244,14 @@ impl std::fmt::Debug for SqlHold {
 
 impl Hold for SqlHold {
     async fn extend(&mut self, demand: Demand) -> Result<()> {
-        let plan = self.scheme.plan(demand.claims)?;
+        let plan = self.kept.scheme.plan(demand.claims)?;
         let take = Take { plan, patience: demand.patience };
-        let confirm = self.ask(|reply| Ask::Extend(take, reply)).await?;
-        // No await from here on: it is confirmed, or this future was dropped before.
-        confirm.send(()).map_err(|()| self.is_lost())
+        self.run(|kept, interest| async move { kept.extend(take, interest).await }).await
     }
 
     async fn release(self) -> Result<()> {
-        let (reply, answer) = oneshot::channel();
-        let lost = self.is_lost();
-        if self.lines.asks.send(Ask::Release(reply)).await.is_err() {
-            return Err(lost);
-        }
-        // Ours too, so that nothing is listed when this returns.
-        drop(self);
-        answer.await.unwrap_or(Err(lost))
+        // Nothing of it is listed any more when this returns.
+        self.run(|kept, _| async move { kept.release().await }).await
     }
 
     fn claims(&self) -> BTreeMap<Target, Mode> {
@@ -263,47 +267,75 @@ impl Hold for SqlHold {
     }
 
     fn statistics(&self) -> Statistics {
-        self.lines.statistics
+        self.statistics
     }
 
     async fn token(&self) -> Result<u64> {
-        self.ask(Ask::Token).await
+        self.run(|kept, _| async move { kept.token().await }).await
     }
 
     async fn lost(&self) -> crate::Error {
-        let mut lost = self.lines.lost.clone();
-        // A keeper that ended without a word went with its runtime.
-        let _ = lost.wait_for(Option::is_some).await;
-        self.is_lost()
+        let mut lost = self.kept.lost();
+        loop {
+            let mut duty = watchman::duty_for(&self.kept);
+            if duty.has_changed().is_err() {
+                // Nobody can be on duty there: its runtime has ended.
+                return self.is_lost();
+            }
+            tokio::select! {
+                _ = lost.wait_for(Option::is_some) => return self.is_lost(),
+                _ = duty.changed() => {}
+            }
+        }
     }
 }
 
 impl SqlHold {
-    /// Asks the keeper what it answers in turn.
-    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<Result<T>>) -> Ask) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
-        if self.lines.asks.send(ask(reply)).await.is_err() {
-            return Err(self.is_lost());
-        }
-        answer.await.unwrap_or_else(|_| Err(self.is_lost()))
+    /// Does something with the hold, to its end, even if this future is dropped.
+    async fn run<T: Send + 'static, W>(
+        &self,
+        work: impl FnOnce(Arc<Kept>, Interest) -> W,
+    ) -> Result<T>
+    where
+        W: Future<Output = Result<T, Trouble>> + Send + 'static,
+    {
+        let kept = self.kept.clone();
+        let done = Handover::new(kept.runtime.clone(), |interest| work(kept, interest)).await;
+        done.map_err(|trouble| match trouble {
+            Trouble::Error(error) => error,
+            Trouble::Lost => self.is_lost(),
+        })
     }
 
     /// Lends the transaction that holds the locks.
     pub(crate) async fn lend<C: Connection>(&mut self) -> Result<Work<'_, C>> {
-        let lent = self.ask(Ask::Lend).await?;
-        Work::new(lent, self.scheme.dialect.to_string())
+        let lent = self.run(|kept, _| async move { kept.lend().await }).await?;
+        Work::new(lent, self.kept.scheme.dialect.to_string())
     }
 
     /// Ends it by COMMIT.
     pub(crate) async fn commit(self) -> Result<()> {
-        let committed = self.ask(Ask::Commit).await;
-        drop(self);
-        committed
+        self.run(|kept, _| async move { kept.commit().await }).await
     }
 
     fn is_lost(&self) -> crate::Error {
-        let why = self.lines.lost.borrow().clone();
+        let why = self.kept.lost().borrow().clone();
         let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
         LockError::Lost { targets: self.claims().into_keys().collect(), why }.into()
+    }
+}
+
+impl Drop for SqlHold {
+    fn drop(&mut self) {
+        // Ended already: there is nothing to do, and most of the time it is so.
+        if self.kept.held.try_lock().is_ok_and(|held| held.is_none()) {
+            return;
+        }
+        let kept = self.kept.clone();
+        self.kept.runtime.spawn(async move {
+            if let Err(Trouble::Error(error)) = kept.release().await {
+                tracing::debug!(%error, "a dropped guard's connection was gone");
+            }
+        });
     }
 }

@@ -10,17 +10,15 @@
 //! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
 //!    free, so that the server never chooses a victim.
 
-use super::keeper::{Confirm, Held, Keeper};
-use super::line::Ran;
+use super::handover::Interest;
+use super::kept::{Held, Kept, Trouble};
 use super::session::Session;
 use super::take::{Around, NotTaken, Take};
 use super::{Dialect, Strategy};
 use crate::backend::Patience;
-use crate::error::{LockError, Result};
+use crate::error::LockError;
 use crate::plan::Step;
-use tokio::sync::oneshot;
-
-type Reply = oneshot::Sender<Result<Confirm>>;
+use crate::registry::Entry;
 
 /// What an extension needs beyond what is held.
 struct Needs {
@@ -32,58 +30,10 @@ struct Needs {
     stronger: Vec<Step>,
 }
 
-impl Keeper {
-    /// Extends, and makes sure that the guard knows; an error only if the connection is gone.
-    pub(super) async fn answer_extend(
-        &self,
-        held: &mut Held,
-        take: &Take,
-        mut reply: Reply,
-    ) -> Ran {
-        let needs = self.needs(take);
-        let is_nothing =
-            [&needs.out_of_order, &needs.in_order, &needs.stronger].iter().all(|n| n.is_empty());
-        let extended = if is_nothing {
-            Ok(None)
-        } else if self.scheme.dialect == Dialect::Postgres {
-            self.extend_at_savepoint(&mut held.base, needs, take, &mut reply).await
-        } else {
-            self.extend_beside(&mut held.base, needs, take, &mut reply).await
-        };
-        let more = match extended {
-            Ok(more) => more,
-            Err(NotTaken::Gone(error)) => return Err(error),
-            Err(why) => {
-                let _ = reply.send(Err(self.taker().error(why, take)));
-                return Ok(());
-            }
-        };
-        // Noted before it is told: whoever is told may ask for the modes.
-        let before = self.entry.with(|record| Some(record.clone()));
-        self.note(take);
-        let (confirm, confirmed) = oneshot::channel();
-        let _ = reply.send(Ok(confirm));
-        if confirmed.await.is_ok() {
-            held.more.extend(more);
-            return Ok(());
-        }
-        match more {
-            Some(mut more) => {
-                more.run("ROLLBACK").await?;
-                self.pool.give_back(more);
-            }
-            None if !is_nothing && self.scheme.dialect == Dialect::Postgres => {
-                held.base.run(Around::EXTEND.undo).await?;
-            }
-            None => {}
-        }
-        self.entry.with(|record| before.into_iter().for_each(|before| *record = before));
-        Ok(())
-    }
-
-    fn needs(&self, take: &Take) -> Needs {
+impl Needs {
+    fn new(take: &Take, entry: &Entry) -> Self {
         let (mut out_of_order, mut in_order, mut stronger) = (vec![], vec![], vec![]);
-        self.entry.with(|record| {
+        entry.with(|record| {
             for step in take.plan.steps() {
                 match record.held(&take.plan, &step) {
                     Some(held) if held.join(step.mode) == held => {}
@@ -96,26 +46,86 @@ impl Keeper {
         Needs { out_of_order, in_order, stronger }
     }
 
+    fn is_nothing(&self) -> bool {
+        self.out_of_order.is_empty() && self.in_order.is_empty() && self.stronger.is_empty()
+    }
+}
+
+impl Kept {
+    /// Holds more. If nobody is interested any more when it has it, it gives it back.
+    pub(super) async fn extend(&self, take: Take, mut interest: Interest) -> Result<(), Trouble> {
+        let mut held = self.held.lock().await;
+        let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
+        match self.extend_held(connections, &take, &mut interest).await {
+            Ok(()) => Ok(()),
+            Err(NotTaken::Gone(error)) => Err(self.lose(&mut held, &error.to_string())),
+            Err(why) => {
+                let error = self.taker(&connections.entry).error(why, &take);
+                Err(Trouble::Error(error))
+            }
+        }
+    }
+
+    async fn extend_held(
+        &self,
+        held: &mut Held,
+        take: &Take,
+        interest: &mut Interest,
+    ) -> Result<(), NotTaken> {
+        let needs = Needs::new(take, &held.entry);
+        if needs.is_nothing() {
+            held.entry.note(&take.plan);
+            return Ok(());
+        }
+        let entry = held.entry.clone();
+        let more = match self.scheme.dialect {
+            Dialect::Postgres => {
+                self.extend_at_savepoint(&mut held.base, &entry, needs, take, interest).await?;
+                None
+            }
+            _ => self.extend_beside(&mut held.base, &entry, needs, take, interest).await?,
+        };
+        if interest.is_lost() {
+            match more {
+                Some(mut more) => {
+                    // Another connection's end is not that of the hold.
+                    if more.end().await.is_ok() {
+                        self.pool.give_back(more);
+                    }
+                }
+                None => held.base.run(Around::EXTEND.undo).await.map_err(NotTaken::Gone)?,
+            }
+            return Err(NotTaken::GivenUp);
+        }
+        // No await from here on: whoever asked will be told.
+        held.entry.note(&take.plan);
+        held.more.extend(more);
+        Ok(())
+    }
+
     async fn extend_at_savepoint(
         &self,
         base: &mut Session,
+        entry: &Entry,
         needs: Needs,
         take: &Take,
-        reply: &mut Reply,
-    ) -> Result<Option<Session>, NotTaken> {
+        interest: &mut Interest,
+    ) -> Result<(), NotTaken> {
         let mut steps = [needs.out_of_order, needs.in_order, needs.stronger].concat();
         steps.sort_by_key(|step| take.plan.id(step));
         loop {
-            let taken =
-                self.taker().take(&mut base.line(), &steps, take, Around::EXTEND, reply).await;
+            let taken = self
+                .taker(entry)
+                .take(&mut base.line(), &steps, take, Around::EXTEND, interest)
+                .await;
             match taken {
                 Err(NotTaken::Missing(missing))
                     if self.scheme.strategy == Strategy::OnDemand && !missing.is_empty() =>
                 {
-                    self.insert_apart(&missing, take, reply).await?;
+                    self.insert_apart(&missing, entry, take, interest).await?;
                 }
                 Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
-                other => return other.map(|()| None),
+                other => return other,
             }
         }
     }
@@ -123,20 +133,23 @@ impl Keeper {
     async fn extend_beside(
         &self,
         base: &mut Session,
+        entry: &Entry,
         needs: Needs,
         take: &Take,
-        reply: &mut Reply,
+        interest: &mut Interest,
     ) -> Result<Option<Session>, NotTaken> {
         let Needs { out_of_order, in_order, stronger } = needs;
         let mut more = None;
         if !out_of_order.is_empty() || !in_order.is_empty() {
             let mut session = self.another_session().await?;
-            let taken = self.take_beside(&mut session, &out_of_order, &in_order, take, reply).await;
+            let taken = self
+                .take_beside(&mut session, &out_of_order, &in_order, entry, take, interest)
+                .await;
             match taken {
                 Ok(()) => more = Some(session),
                 // Another connection's end is not that of the hold.
                 Err(NotTaken::Gone(error)) => {
-                    return Err(NotTaken::Because(self.taker().failed(error)));
+                    return Err(NotTaken::Because(self.failed(error)));
                 }
                 Err(why) => {
                     self.pool.give_back(session);
@@ -144,9 +157,9 @@ impl Keeper {
                 }
             }
         }
-        if let Err(why) = self.strengthen(base, &stronger, take).await {
+        if let Err(why) = self.strengthen(base, &stronger, entry, take).await {
             if let Some(mut session) = more
-                && session.run("ROLLBACK").await.is_ok()
+                && session.end().await.is_ok()
             {
                 self.pool.give_back(session);
             }
@@ -161,15 +174,16 @@ impl Keeper {
         session: &mut Session,
         out_of_order: &[Step],
         in_order: &[Step],
+        entry: &Entry,
         take: &Take,
-        reply: &mut Reply,
+        interest: &mut Interest,
     ) -> Result<(), NotTaken> {
-        let around = Around::acquire(self.scheme.dialect);
+        let around = Around::acquire(session);
         loop {
             let taken = async {
                 if !out_of_order.is_empty() {
                     let tried = self
-                        .taker()
+                        .taker(entry)
                         .try_take(&mut session.line(), out_of_order, take, around)
                         .await;
                     tried.map_err(|why| out_of_order_if_waiting(why, take))?;
@@ -177,7 +191,9 @@ impl Keeper {
                 match in_order {
                     [] => Ok(()),
                     _ => {
-                        self.taker().take(&mut session.line(), in_order, take, around, reply).await
+                        self.taker(entry)
+                            .take(&mut session.line(), in_order, take, around, interest)
+                            .await
                     }
                 }
             };
@@ -186,11 +202,11 @@ impl Keeper {
                 Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
                 Err(NotTaken::Missing(missing)) if self.scheme.strategy == Strategy::OnDemand => {
                     // What was taken before was given back with it.
-                    self.taker().undo(&mut session.line(), "ROLLBACK").await?;
-                    self.taker().insert(&mut session.line(), &missing, take, reply).await?;
+                    self.taker(entry).undo(&mut session.line(), "ROLLBACK").await?;
+                    self.taker(entry).insert(session, &missing, take, interest).await?;
                 }
                 Err(NotTaken::Missing(missing)) => {
-                    self.taker().undo(&mut session.line(), "ROLLBACK").await?;
+                    self.taker(entry).undo(&mut session.line(), "ROLLBACK").await?;
                     return Err(NotTaken::Missing(missing));
                 }
                 other => return other,
@@ -204,15 +220,16 @@ impl Keeper {
         &self,
         base: &mut Session,
         steps: &[Step],
+        entry: &Entry,
         take: &Take,
     ) -> Result<(), NotTaken> {
         // Nothing is undone: a refused row leaves the others as they are.
         let around = Around { before: "", undo: "DO 0" };
         for step in steps {
             let one = std::slice::from_ref(step);
-            let tried = self.taker().try_take(&mut base.line(), one, take, around).await;
+            let tried = self.taker(entry).try_take(&mut base.line(), one, take, around).await;
             tried.map_err(|why| out_of_order_if_waiting(why, take))?;
-            self.entry.with(|record| record.take(&take.plan, step));
+            entry.with(|record| record.take(&take.plan, step));
         }
         Ok(())
     }
@@ -230,16 +247,17 @@ impl Keeper {
     async fn insert_apart(
         &self,
         missing: &[Step],
+        entry: &Entry,
         take: &Take,
-        reply: &mut Reply,
+        interest: &mut Interest,
     ) -> Result<(), NotTaken> {
         let mut session = self.another_session().await?;
-        match self.taker().insert(&mut session.line(), missing, take, reply).await {
+        match self.taker(entry).insert(&mut session, missing, take, interest).await {
             Ok(()) | Err(NotTaken::Again) => {
                 self.pool.give_back(session);
                 Ok(())
             }
-            Err(NotTaken::Gone(error)) => Err(NotTaken::Because(self.taker().failed(error))),
+            Err(NotTaken::Gone(error)) => Err(NotTaken::Because(self.failed(error))),
             Err(why) => {
                 self.pool.give_back(session);
                 Err(why)

@@ -5,30 +5,42 @@
 //! has ended the transaction (a COMMIT, a DDL statement, a deadlock on InnoDB), and with it the lock: the
 //! guard is told that it is lost.
 
-use super::keeper::{Held, Keeper};
+use super::Connection;
+use super::kept::{Held, Kept, Trouble};
 use super::session::{Meaning, Session, meaning};
-use super::{Connection, Dialect};
 use crate::error::{Result, SqlError};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::OwnedMutexGuard;
 
 /// A statement that the borrower has left running is ended after this long.
 const CANCEL_AFTER: Duration = Duration::from_millis(100);
 
-/// A session on its way to the borrower and back; however it is dropped, it goes back.
+/// The connections of a hold, out of everybody else's reach; however it is dropped, they are looked at
+/// before anybody else has them.
 pub(super) struct Lent {
-    session: Option<Session>,
-    back: Option<oneshot::Sender<Session>>,
+    kept: Arc<Kept>,
+    held: Option<OwnedMutexGuard<Option<Held>>>,
+}
+
+impl Lent {
+    fn base(&self) -> Option<&Session> {
+        self.held.as_ref()?.as_ref().map(|held| &held.base)
+    }
+
+    fn base_mut(&mut self) -> Option<&mut Session> {
+        self.held.as_mut()?.as_mut().map(|held| &mut held.base)
+    }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        if let (Some(session), Some(back)) = (self.session.take(), self.back.take()) {
-            // Without a keeper there is nobody left to hold for: closing it frees everything.
-            let _ = back.send(session);
+        if let Some(held) = self.held.take() {
+            let kept = self.kept.clone();
+            self.kept.runtime.spawn(async move { kept.take_back(held).await });
         }
     }
 }
@@ -46,7 +58,7 @@ pub struct Work<'guard, C: Connection> {
 
 impl<C: Connection> std::fmt::Debug for Work<'_, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").field("session", &self.lent.session).finish_non_exhaustive()
+        f.debug_struct("Work").field("session", &self.lent.base()).finish_non_exhaustive()
     }
 }
 
@@ -60,7 +72,7 @@ impl<C: Connection> Work<'_, C> {
 }
 
 fn connection_of<C: Connection>(lent: &Lent) -> Option<&C> {
-    lent.session.as_ref()?.as_any().downcast_ref()
+    lent.base()?.as_any().downcast_ref()
 }
 
 impl<C: Connection> Deref for Work<'_, C> {
@@ -74,7 +86,7 @@ impl<C: Connection> Deref for Work<'_, C> {
 
 impl<C: Connection> DerefMut for Work<'_, C> {
     fn deref_mut(&mut self) -> &mut C {
-        let session = self.lent.session.as_mut();
+        let session = self.lent.base_mut();
         let connection = session.and_then(|session| session.as_any_mut().downcast_mut());
         connection.expect("it was looked at when it was lent, and is there until it is dropped")
     }
@@ -89,27 +101,28 @@ enum Returned {
     Ended(String),
 }
 
-impl Keeper {
-    /// Lends the connection of the hold, and looks at it when it comes back. An error only if the hold
-    /// is lost.
-    pub(super) async fn answer_lend(
-        &self,
-        mut held: Held,
-        reply: oneshot::Sender<Result<Lent>>,
-    ) -> Result<Held, String> {
-        held.base.run("SAVEPOINT lent").await.map_err(|error| error.to_string())?;
-        let Held { base, more, failed } = held;
-        let (back, returned) = oneshot::channel();
-        let _ = reply.send(Ok(Lent { session: Some(base), back: Some(back) }));
-        let mut base = returned.await.map_err(|_| "its connection was not given back")?;
-        match self.look_at(&mut base).await {
-            Returned::Whole => Ok(Held { base, more, failed }),
-            Returned::Failed => Ok(Held { base, more, failed: true }),
-            Returned::Ended(why) => Err(why),
+impl Kept {
+    /// Lends the connections of the hold.
+    pub(super) async fn lend(self: Arc<Self>) -> Result<Lent, Trouble> {
+        let mut held = self.held.clone().lock_owned().await;
+        let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
+        if let Err(error) = connections.base.run("SAVEPOINT lent").await {
+            return Err(self.lose(&mut held, &error.to_string()));
+        }
+        Ok(Lent { kept: self, held: Some(held) })
+    }
+
+    async fn take_back(&self, mut held: OwnedMutexGuard<Option<Held>>) {
+        let Some(connections) = &mut *held else { return };
+        match self.look_at(connections).await {
+            Returned::Whole => {}
+            Returned::Failed => connections.failed = true,
+            Returned::Ended(why) => drop(self.lose(&mut held, &why)),
         }
     }
 
-    async fn look_at(&self, base: &mut Session) -> Returned {
+    async fn look_at(&self, held: &mut Held) -> Returned {
+        let Held { base, entry, .. } = held;
         let ended = |error: sqlx::Error| Returned::Ended(error.to_string());
         let (dialect, pid) = (base.dialect, base.pid);
         // Whoever borrowed it may have dropped a statement that still runs.
@@ -118,7 +131,7 @@ impl Keeper {
             let mut release = pin!(line.run("RELEASE SAVEPOINT lent"));
             match tokio::time::timeout(CANCEL_AFTER, release.as_mut()).await {
                 Ok(released) => released,
-                Err(_) => self.taker().cancel(dialect, pid, release).await,
+                Err(_) => self.taker(entry).cancel(dialect, pid, release).await,
             }
         };
         let released = match released {
@@ -141,36 +154,5 @@ impl Keeper {
                 Returned::Ended("its transaction was ended by the work that ran in it".to_owned())
             }
         }
-    }
-
-    /// Ends the hold by COMMIT, with the work that was done in its transaction.
-    pub(super) async fn commit(self, mut held: Held) -> Result<()> {
-        let server = self.pool.address.to_string();
-        if held.failed {
-            self.end(held).await?;
-            return Err(SqlError::WorkFailed { server }.into());
-        }
-        if let Err(source) = held.base.run("COMMIT").await {
-            return Err(match meaning(&source) {
-                Meaning::Gone => SqlError::CommitUnknown { server, source }.into(),
-                _ => {
-                    // Refused, for example by a deferred constraint: then it was rolled back.
-                    self.end(held).await?;
-                    SqlError::Failed { server, source }.into()
-                }
-            });
-        }
-        self.end(held).await
-    }
-
-    /// A number that is greater than that of everyone who held the same before.
-    pub(super) async fn token(&self, base: &mut Session) -> Result<u64, sqlx::Error> {
-        let sql = match base.dialect {
-            Dialect::Postgres => "SELECT pg_current_xact_id()::text",
-            _ => "SELECT UUID_SHORT()",
-        };
-        let rows = base.rows(sql).await?;
-        let token = rows.first().and_then(|row| row[0].parse().ok());
-        token.ok_or(sqlx::Error::RowNotFound)
     }
 }

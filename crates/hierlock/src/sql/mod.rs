@@ -4,20 +4,23 @@
 //!   URL ─► place ─► scheme (dialect × strategy): what all clients must agree about
 //!                     │  plan ─► statement: pure text, rows or keys in the order of the plan
 //!                     ▼
-//!   backend ─► keeper, a task for each hold ─► session ─► server
-//!                 │                              ▲
-//!                 └── pool: idle sessions, and one on the side to ask and to cancel
+//!   backend ─► acquire ─► kept: the connections of a hold ─► session ─► server
+//!                           ▲ watchman: are they still there?   ▲
+//!                           └── pool: idle sessions, and one on the side to ask and to cancel
 //! ```
 //!
-//! Each hold is a transaction on a connection of its own, which belongs to its *keeper*, a task that no
-//! caller can drop. What is special to one server is in the file of its name.
+//! Each hold is a transaction on a connection of its own. Whatever talks to the server is run by the
+//! caller, and to its end by a task if the caller goes away (`handover`). What is special to one server
+//! is in the file of its name.
 
+mod acquire;
 mod agreement;
 mod backend;
 mod connection;
 mod extend;
+mod handover;
 mod innodb;
-mod keeper;
+mod kept;
 mod lend;
 mod line;
 mod mariadb;
@@ -30,6 +33,7 @@ mod session;
 mod statement;
 mod strategy;
 mod take;
+mod watchman;
 mod within;
 
 pub(crate) use backend::{SqlBackend, SqlHold};

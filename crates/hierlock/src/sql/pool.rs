@@ -3,9 +3,10 @@
 use super::line::TextRow;
 use super::place::{Place, Settings};
 use super::session::{Address, Purpose, Session};
+use super::watchman::Watchman;
 use super::{Dialect, Scheme, innodb, mariadb, mysql, postgres};
 use crate::error::{Result, SqlError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub(super) struct Pool {
     permits: Arc<Semaphore>,
     /// For cancelling and asking; opened when first needed.
     side: tokio::sync::Mutex<Option<Session>>,
+    pub(super) watchman: Watchman,
 }
 
 /// The right to one connection.
@@ -25,8 +27,8 @@ impl Pool {
     pub(super) fn new(place: &Place) -> Self {
         let Place { address, settings, .. } = place;
         let permits = Arc::new(Semaphore::new(settings.connections.min(Semaphore::MAX_PERMITS)));
-        let (idle, side) = Default::default();
-        Self { address: address.clone(), settings: *settings, idle, permits, side }
+        let (idle, side, watchman) = Default::default();
+        Self { address: address.clone(), settings: *settings, idle, permits, side, watchman }
     }
 
     /// Waits for the right to a connection, first come first served.
@@ -47,16 +49,36 @@ impl Pool {
         Session::connect(&self.address, &self.settings, Purpose::Lock).await
     }
 
-    /// An idle session, which may have died in its sleep.
-    pub(super) fn take_idle(&self) -> Option<Session> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a session that is known to be in no transaction, if it is not one too many.
+    /// An idle session, which may have died in its sleep.
+    pub(super) fn take_idle(&self) -> Option<Session> {
+        self.idle().pop()
+    }
+
+    /// Keeps a session that is known to hold nothing, if it is not one too many.
     pub(super) fn give_back(&self, session: Session) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle();
         if idle.len() < self.settings.connections {
             idle.push(session);
+        }
+    }
+
+    /// Is an idle session in a transaction that waits for its next use?
+    pub(super) fn is_untidy(&self) -> bool {
+        self.idle().iter().any(|session| session.in_transaction)
+    }
+
+    /// Ends the transactions of idle sessions: nobody should wonder about them.
+    pub(super) async fn tidy(&self) {
+        let untidy: Vec<Session> =
+            self.idle().extract_if(.., |session| session.in_transaction).collect();
+        for mut session in untidy {
+            if session.leave_transaction().await.is_ok() {
+                self.give_back(session);
+            }
         }
     }
 

@@ -130,6 +130,9 @@ pub(super) struct Session {
     pub(super) pid: i64,
     /// What the server turned out to be.
     pub(super) dialect: Dialect,
+    /// On PostgreSQL: has the next transaction begun already? It saves the next acquire a BEGIN, and
+    /// holds nothing.
+    pub(super) in_transaction: bool,
     version: String,
     is_read_only: bool,
 }
@@ -165,6 +168,7 @@ impl Session {
             silence,
             pid: 0,
             dialect: Dialect::Postgres,
+            in_transaction: false,
             version: String::new(),
             is_read_only: false,
         };
@@ -223,6 +227,27 @@ impl Session {
             Dialect::Mariadb => mariadb::judge(&self.version, self.is_read_only, writers),
             _ => mysql::judge(&self.version, self.is_read_only, writers),
         })
+    }
+
+    /// Frees everything it holds, and makes it ready for the next.
+    pub(super) async fn end(&mut self) -> Ran {
+        match self.dialect {
+            Dialect::Postgres => {
+                let in_transaction = std::mem::replace(&mut self.in_transaction, false);
+                // A transaction that the work in it has ended cannot be followed by another.
+                let end = if in_transaction { "ROLLBACK AND CHAIN" } else { "ROLLBACK" };
+                self.run(end).await?;
+                self.in_transaction = in_transaction;
+                Ok(())
+            }
+            _ => self.run("ROLLBACK").await,
+        }
+    }
+
+    /// Ends a transaction in which nothing was done.
+    pub(super) async fn leave_transaction(&mut self) -> Ran {
+        self.in_transaction = false;
+        self.run("ROLLBACK").await
     }
 
     /// The connection itself, if it is of that kind.

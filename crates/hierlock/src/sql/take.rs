@@ -1,8 +1,9 @@
 //! Taking the steps of a plan on one session: trying, waiting, giving up, and giving back.
 
+use super::handover::Interest;
 use super::line::Line;
 use super::pool::Pool;
-use super::session::{Meaning, meaning};
+use super::session::{Meaning, Session, meaning};
 use super::statement::{Statement, Wait};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::Patience;
@@ -13,7 +14,6 @@ use crate::target::Target;
 use std::collections::HashSet;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 /// A statement that takes longer may be waiting: then the server is asked, and again after twice as
@@ -60,10 +60,15 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// A transaction of its own. On InnoDB it begins by itself.
-    pub(super) fn acquire(dialect: Dialect) -> Self {
-        match dialect {
-            Dialect::Postgres => Around { before: "BEGIN;\n", undo: "ROLLBACK" },
+    /// A transaction of its own. On InnoDB it begins by itself; on PostgreSQL it may have begun when
+    /// the one before ended.
+    pub(super) fn acquire(session: &mut Session) -> Self {
+        match (session.dialect, session.in_transaction) {
+            (Dialect::Postgres, true) => Around { before: "", undo: "ROLLBACK AND CHAIN" },
+            (Dialect::Postgres, false) => {
+                session.in_transaction = true;
+                Around { before: "BEGIN;\n", undo: "ROLLBACK AND CHAIN" }
+            }
             _ => Around { before: "", undo: "ROLLBACK" },
         }
     }
@@ -98,13 +103,13 @@ enum Ended {
 
 impl Taker<'_> {
     /// Takes steps, in order, as far as patience and the caller's interest go.
-    pub(super) async fn take<T>(
+    pub(super) async fn take(
         &self,
         line: &mut Line<'_>,
         steps: &[Step],
         take: &Take,
         around: Around,
-        reply: &mut oneshot::Sender<T>,
+        interest: &mut Interest,
     ) -> Result<(), NotTaken> {
         if !take.patience.waits() {
             return self.try_take(line, steps, take, around).await;
@@ -114,7 +119,7 @@ impl Taker<'_> {
         let sql = format!("{}{}", around.before, statement.sql);
         let statement = Statement { sql, ..statement };
         let Watched { ended, at, shown: _shown } =
-            self.watch(line, statement, steps, take, reply).await;
+            self.watch(line, statement, steps, take, interest).await;
         let why = match ended {
             Ended::Ran(Ok(rows)) if rows == steps.len() => return Ok(()),
             Ended::Ran(Ok(_)) => {
@@ -145,13 +150,13 @@ impl Taker<'_> {
 
     /// Runs a statement that may wait, until it is done, too late, or of no more interest; then it is
     /// cancelled on the server.
-    async fn watch<T>(
+    async fn watch(
         &self,
         line: &mut Line<'_>,
         statement: Statement,
         steps: &[Step],
         take: &Take,
-        reply: &mut oneshot::Sender<T>,
+        interest: &mut Interest,
     ) -> Watched<'_> {
         let (dialect, pid) = (line.dialect, line.pid);
         let place_of = |name: String| steps.iter().position(|step| self.is_called(step, &name));
@@ -163,7 +168,7 @@ impl Taker<'_> {
             tokio::select! {
                 biased;
                 ran = &mut lock => break Ended::Ran(ran),
-                () = reply.closed() => break Ended::GivenUp,
+                () = interest.lost() => break Ended::GivenUp,
                 waited = &mut late => break Ended::Late(waited),
                 () = sleep(pause) => {
                     pause = (2 * pause).min(LOOK_AT_LEAST_EVERY);
@@ -320,15 +325,17 @@ impl Taker<'_> {
 
     /// Makes rows that are missing, in a transaction of its own. It may have to wait for whoever makes
     /// the same, or has just made and locked it.
-    pub(super) async fn insert<T>(
+    pub(super) async fn insert(
         &self,
-        line: &mut Line<'_>,
+        session: &mut Session,
         steps: &[Step],
         take: &Take,
-        reply: &mut oneshot::Sender<T>,
+        interest: &mut Interest,
     ) -> Result<(), NotTaken> {
         let statement = Statement::text(self.scheme.insert(steps.iter().map(|step| &step.target)));
-        let watched = self.watch(line, statement, steps, take, reply).await;
+        // It commits, whatever it was in before.
+        session.in_transaction = false;
+        let watched = self.watch(&mut session.line(), statement, steps, take, interest).await;
         let why = match watched.ended {
             Ended::Ran(Ok(_)) => return Ok(()),
             Ended::Ran(Err(error)) => match meaning(&error) {
@@ -345,7 +352,7 @@ impl Taker<'_> {
                 NotTaken::Because(LockError::Timeout { blocked_on, wanted, waited }.into())
             }
         };
-        self.undo(line, "ROLLBACK").await?;
+        self.undo(&mut session.line(), "ROLLBACK").await?;
         Err(why)
     }
 

@@ -4,6 +4,7 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
+use super::handover::Interest;
 use super::line::{Line, Wire};
 use super::pool::Pool;
 use super::session::{Meaning, meaning};
@@ -17,7 +18,6 @@ use sqlx::Either;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 /// How often a wait that nobody wants any more is looked for: it was sent, but may not have begun.
 const LOOKS: usize = 4;
@@ -86,10 +86,9 @@ impl Within {
         let pid = line.rows(pid).await.map_err(NotTaken::Gone)?;
         line.pid = pid.first().and_then(|row| row[0].parse().ok()).unwrap_or(0);
         let mut ends = EndsTheWait { within: Some(self), pid: line.pid, steps };
-        // Nobody closes it: whoever loses interest drops this whole future.
-        let (mut reply, _interest) = oneshot::channel::<()>();
+        let mut interest = Interest::assumed();
         loop {
-            let taken = self.taker().take(line, steps, take, around, &mut reply).await;
+            let taken = self.taker().take(line, steps, take, around, &mut interest).await;
             match taken {
                 // The caller's own limit for one wait, on InnoDB: it goes on.
                 Err(NotTaken::Again) => {}
@@ -150,10 +149,10 @@ impl Within {
             }
             Err(error) => return Err(failed(error)),
         };
-        session.run("ROLLBACK").await.map_err(failed)?;
+        session.end().await.map_err(failed)?;
         if !missing.is_empty() {
-            let (mut reply, _interest) = oneshot::channel::<()>();
-            let made = self.taker().insert(&mut session.line(), &missing, take, &mut reply).await;
+            let interest = &mut Interest::assumed();
+            let made = self.taker().insert(&mut session, &missing, take, interest).await;
             match made {
                 Ok(()) | Err(NotTaken::Again) => {}
                 Err(why) => return Err(self.taker().error(why, take)),

@@ -1,0 +1,51 @@
+//! Nothing can be faster: two round trips that ask for nothing, on a connection kept open.
+
+use super::Bench;
+use hierlock_sandbox::Engine;
+use sqlx::{
+    ConnectOptions, MySqlConnection, PgConnection, mysql::MySqlConnectOptions,
+    postgres::PgConnectOptions,
+};
+use std::str::FromStr;
+
+/// A connection.
+pub enum Floor {
+    /// To MySQL or MariaDB.
+    Innodb(Box<MySqlConnection>),
+    /// To PostgreSQL.
+    Postgres(Box<PgConnection>),
+}
+
+impl Floor {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// A server that is gone.
+    pub async fn new(bench: &Bench) -> Result<Self, sqlx::Error> {
+        let url = bench.bare_url();
+        Ok(match bench.setup.engine {
+            Engine::Postgres => {
+                let options = PgConnectOptions::from_str(&url)?.disable_statement_logging();
+                Self::Postgres(Box::new(options.connect().await?))
+            }
+            _ => {
+                let options = MySqlConnectOptions::from_str(&url)?.disable_statement_logging();
+                Self::Innodb(Box::new(options.connect().await?))
+            }
+        })
+    }
+
+    /// Two round trips.
+    ///
+    /// # Errors
+    /// A server that is gone.
+    pub async fn cycle(&mut self) -> Result<(), sqlx::Error> {
+        for _ in 0..2 {
+            match self {
+                Self::Innodb(c) => drop(sqlx::query("SELECT 1").fetch_one(&mut **c).await?),
+                Self::Postgres(c) => drop(sqlx::query("SELECT 1").fetch_one(&mut **c).await?),
+            }
+        }
+        Ok(())
+    }
+}

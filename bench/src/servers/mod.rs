@@ -1,0 +1,149 @@
+//! hierlock on real servers beside the straightforward way: a pool, BEGIN, SET, a SELECT a row, ROLLBACK;
+//! and beside the floor, two bare round trips.
+
+mod floor;
+mod straightforward;
+
+pub use floor::Floor;
+pub use straightforward::Straightforward;
+
+use hierlock::sql::Strategy;
+use hierlock::{Buckets, Hierlock, Target};
+use hierlock_sandbox::{Engine, Sandbox};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+
+/// Enough that the clients of a line never meet.
+pub const BUCKETS: u32 = 100_000;
+
+/// What is measured: a server, and how it is locked on.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// The server.
+    pub engine: Engine,
+    /// How a node becomes a slot.
+    pub strategy: Strategy,
+}
+
+impl Setup {
+    /// All that are measured.
+    pub const ALL: [Setup; 4] = [
+        Setup { engine: Engine::Mysql, strategy: Strategy::Striped },
+        Setup { engine: Engine::Mariadb, strategy: Strategy::Striped },
+        Setup { engine: Engine::Postgres, strategy: Strategy::Striped },
+        Setup { engine: Engine::Postgres, strategy: Strategy::Advisory },
+    ];
+}
+
+/// The nodes of one acquire: resources of one account of one user.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    /// Who; different for each client.
+    pub client: usize,
+    /// How many resources.
+    pub resources: usize,
+}
+
+impl Nodes {
+    /// As targets.
+    pub fn targets(&self) -> Vec<Target> {
+        let (user, account) = (format!("u{}", self.client), format!("a{}", self.client));
+        (0..self.resources)
+            .filter_map(|i| Target::resource(&user, &account, &format!("r{i}")).ok())
+            .collect()
+    }
+
+    /// As rows, root first, each with its level: what one would lock by hand.
+    pub fn rows(&self) -> Vec<(i16, i32)> {
+        let buckets = Buckets::new(BUCKETS).unwrap_or_default();
+        let targets = self.targets();
+        let mut rows: Vec<(i16, i32)> = targets
+            .first()
+            .into_iter()
+            .flat_map(|target| (0..target.level()).map(|level| target.ancestor(level)))
+            .chain(targets.iter().cloned())
+            .map(|node| (node.level() as i16, node.bucket(buckets) as i32))
+            .collect();
+        rows.sort_unstable();
+        rows
+    }
+}
+
+/// A server of its own, with the rows it needs.
+pub struct Bench {
+    /// What is measured.
+    pub setup: Setup,
+    /// How to connect, with the strategy.
+    pub url: String,
+    _sandbox: Sandbox,
+}
+
+impl Bench {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// A server that is not installed or does not start.
+    pub async fn start(setup: Setup) -> Result<Self, Box<dyn std::error::Error>> {
+        let sandbox = Sandbox::start(setup.engine)?;
+        let url = format!("{}?strategy={}", sandbox.url(), setup.strategy);
+        let bench = Self { setup, url, _sandbox: sandbox };
+        if setup.strategy == Strategy::Striped {
+            bench.fill().await?;
+        }
+        Ok(bench)
+    }
+
+    /// How a driver connects.
+    pub fn bare_url(&self) -> String {
+        let bare = self.url.split('?').next().unwrap_or_default();
+        bare.replacen("mariadb", "mysql", 1)
+    }
+
+    /// hierlock's own client.
+    ///
+    /// # Errors
+    /// A server that is gone.
+    pub async fn hierlock(&self) -> hierlock::Result<Hierlock> {
+        Hierlock::connect(&self.url).await
+    }
+
+    async fn fill(&self) -> Result<(), sqlx::Error> {
+        let (level, bucket) = match self.setup.engine {
+            Engine::Postgres => ("SMALLINT", "INT"),
+            _ => ("TINYINT UNSIGNED", "INT UNSIGNED"),
+        };
+        let mut sql = vec![
+            "CREATE TABLE hier_lock_meta (space VARCHAR(64) PRIMARY KEY, strategy VARCHAR(16), \
+             buckets BIGINT, levels VARCHAR(2200), key_version BIGINT, state VARCHAR(16))"
+                .to_owned(),
+            format!(
+                "INSERT INTO hier_lock_meta VALUES ('default', 'striped', {BUCKETS}, \
+                 'user/account/resource', 1, 'ready')"
+            ),
+            format!(
+                "CREATE TABLE hier_lock_buckets (level {level}, bucket {bucket}, \
+                 of_{BUCKETS} BOOLEAN, PRIMARY KEY (level, bucket))"
+            ),
+        ];
+        for level in 0..3 {
+            for begin in (0..BUCKETS).step_by(10_000) {
+                let rows: Vec<String> =
+                    (begin..begin + 10_000).map(|bucket| format!("({level},{bucket})")).collect();
+                let rows = rows.join(",");
+                sql.push(format!("INSERT INTO hier_lock_buckets (level, bucket) VALUES {rows}"));
+            }
+        }
+        if self.setup.engine == Engine::Postgres {
+            sql.push("VACUUM ANALYZE hier_lock_buckets".to_owned());
+            let mut connection = PgConnection::connect(&self.bare_url()).await?;
+            for sql in sql {
+                sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
+            }
+        } else {
+            let mut connection = MySqlConnection::connect(&self.bare_url()).await?;
+            for sql in sql {
+                sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! From a demand to a hold: a connection, all steps in one transaction, and again if the server says so.
+
+use super::handover::Interest;
+use super::kept::Held;
+use super::pool::{Permit, Pool};
+use super::session::Session;
+use super::take::{Around, NotTaken, Take, Taker};
+use super::{Scheme, Strategy};
+use crate::error::Error;
+use crate::plan::Step;
+use crate::registry::Entry;
+use crate::snapshot::Statistics;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// The longest pause before a deadlocked acquire is tried again.
+const RETRY_WITHIN: Duration = Duration::from_millis(20);
+
+/// Somebody who wants to hold.
+pub(super) struct Applicant {
+    pub(super) pool: Arc<Pool>,
+    pub(super) scheme: Arc<Scheme>,
+    pub(super) entry: Arc<Entry>,
+    /// Freed with the hold, after the connection is back.
+    pub(super) permit: Permit,
+}
+
+/// Why it does not.
+pub(super) enum Refusal {
+    Error(Error),
+    /// The table is not there, or no longer striped as it was: the agreement must be read again.
+    Disagrees(sqlx::Error),
+}
+
+impl Applicant {
+    fn taker(&self) -> Taker<'_> {
+        Taker { pool: &self.pool, scheme: &self.scheme, entry: &self.entry }
+    }
+
+    /// Takes everything, or nothing.
+    pub(super) async fn acquire(
+        self,
+        take: Take,
+        mut interest: Interest,
+    ) -> Result<(Held, Statistics), Refusal> {
+        let mut statistics = Statistics::default();
+        match self.take_all(&take, &mut statistics, &mut interest).await {
+            Ok(base) => {
+                let Self { entry, permit, .. } = self;
+                entry.note(&take.plan);
+                Ok((Held::new(base, entry, permit), statistics))
+            }
+            Err(NotTaken::Disagrees(error)) => Err(Refusal::Disagrees(error)),
+            Err(why) => Err(Refusal::Error(self.taker().error(why, &take))),
+        }
+    }
+
+    /// Takes all steps in a new transaction. Deadlocks are tried again: whoever only acquires is in
+    /// order, so the other one was extending, or does something else in the same transaction.
+    async fn take_all(
+        &self,
+        take: &Take,
+        statistics: &mut Statistics,
+        interest: &mut Interest,
+    ) -> Result<Session, NotTaken> {
+        let steps: Vec<Step> = take.plan.steps().collect();
+        let mut idle = self.pool.take_idle();
+        loop {
+            let was_idle = idle.is_some();
+            let mut session = match idle.take() {
+                Some(session) => session,
+                None => self.pool.connect().await.map_err(NotTaken::Because)?,
+            };
+            match self.take_or_make(&mut session, &steps, take, interest).await {
+                Ok(()) => return Ok(session),
+                Err(NotTaken::Deadlock(_)) => {
+                    statistics.deadlocks += 1;
+                    idle = Some(session);
+                    sleep(jitter()).await;
+                }
+                Err(NotTaken::Again) => {
+                    statistics.timeouts += 1;
+                    idle = Some(session);
+                }
+                Err(NotTaken::Missing(missing)) if missing.is_empty() => idle = Some(session),
+                // It had died in its sleep; the next is new.
+                Err(NotTaken::Gone(_)) if was_idle => {}
+                Err(NotTaken::Gone(error)) => return Err(NotTaken::Gone(error)),
+                Err(other) => {
+                    self.pool.give_back(session);
+                    return Err(other);
+                }
+            }
+        }
+    }
+
+    /// Takes all steps; on demand, with rows that are made first. No step is missing then.
+    async fn take_or_make(
+        &self,
+        session: &mut Session,
+        steps: &[Step],
+        take: &Take,
+        interest: &mut Interest,
+    ) -> Result<(), NotTaken> {
+        let around = Around::acquire(session);
+        let taken = self.taker().take(&mut session.line(), steps, take, around, interest).await;
+        match taken {
+            Err(NotTaken::Missing(missing))
+                if self.scheme.strategy == Strategy::OnDemand && !missing.is_empty() =>
+            {
+                self.taker().insert(session, &missing, take, interest).await?;
+                Err(NotTaken::Missing(Vec::new()))
+            }
+            taken => taken,
+        }
+    }
+}
+
+/// Different for each who retries; nothing depends on how random it is.
+fn jitter() -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let random = RandomState::new().hash_one(Instant::now());
+    RETRY_WITHIN.mul_f64(f64::from(random as u32) / f64::from(u32::MAX))
+}

@@ -1,0 +1,81 @@
+//! Work that must not stop halfway: the caller runs it, in the caller's own task, and if the caller goes
+//! away a task of our own runs it to its end.
+//!
+//! ```text
+//!   caller polls ──► Handover ──► work: talks to the server
+//!   caller is dropped ──► the work moves into a task, and finds that nobody is interested:
+//!                         it cancels on the server, gives back, and ends
+//! ```
+//!
+//! So no statement is left running and no transaction left open, and an acquire that is not disturbed
+//! costs no switch between tasks. If the whole runtime goes away, so does the connection, and the server
+//! frees everything.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// The worker's end: is somebody still waiting for the result?
+pub(super) struct Interest(Option<oneshot::Sender<()>>);
+
+impl Interest {
+    /// In work that its caller drops as a whole, if at all.
+    pub(super) fn assumed() -> Self {
+        Self(None)
+    }
+
+    /// Comes back when nobody is interested any more.
+    pub(super) async fn lost(&mut self) {
+        match &mut self.0 {
+            Some(caller) => caller.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.0.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+}
+
+/// Work that its caller runs, and a task finishes if the caller is dropped.
+pub(super) struct Handover<T: 'static> {
+    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    interest: Option<oneshot::Receiver<()>>,
+    runtime: Handle,
+}
+
+impl<T: Send + 'static> Handover<T> {
+    pub(super) fn new<W>(runtime: Handle, work: impl FnOnce(Interest) -> W) -> Self
+    where
+        W: Future<Output = T> + Send + 'static,
+    {
+        let (worker, caller) = oneshot::channel();
+        let work = work(Interest(Some(worker)));
+        Self { work: Some(Box::pin(work)), interest: Some(caller), runtime }
+    }
+}
+
+impl<T: 'static> Future for Handover<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl<T: 'static> Drop for Handover<T> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            // Before it is run again: it must find that nobody is interested.
+            self.interest = None;
+            let finish = async move { drop(work.await) };
+            self.runtime.spawn(finish);
+        }
+    }
+}

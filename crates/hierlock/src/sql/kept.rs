@@ -1,0 +1,168 @@
+//! What is kept while locked: the connections of a hold, and what can be done with them. Whatever is
+//! done runs to its end, also if its caller goes away (see `handover`).
+
+use super::pool::{Permit, Pool};
+use super::session::{Meaning, Session, meaning};
+use super::take::Taker;
+use super::{Dialect, Scheme};
+use crate::error::{Error, Result, SqlError};
+use crate::registry::Entry;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, watch};
+
+/// The connections of one hold.
+pub(super) struct Held {
+    /// With the first plan.
+    pub(super) base: Session,
+    /// With what was added, where a transaction cannot give back a part.
+    pub(super) more: Vec<Session>,
+    /// Did work in its transaction fail? Then it cannot be committed.
+    pub(super) failed: bool,
+    pub(super) entry: Arc<Entry>,
+    /// Freed last, after the connections are back.
+    permit: Permit,
+}
+
+impl Held {
+    pub(super) fn new(base: Session, entry: Arc<Entry>, permit: Permit) -> Self {
+        Self { base, more: Vec::new(), failed: false, entry, permit }
+    }
+
+    async fn ping(&mut self) -> Result<(), sqlx::Error> {
+        for session in [&mut self.base].into_iter().chain(&mut self.more) {
+            session.ping().await?;
+        }
+        Ok(())
+    }
+}
+
+/// A hold, as its guard and the watchman share it.
+pub(super) struct Kept {
+    pub(super) pool: Arc<Pool>,
+    pub(super) scheme: Arc<Scheme>,
+    /// Where its connections live.
+    pub(super) runtime: Handle,
+    /// None when it was ended, or lost.
+    pub(super) held: Arc<Mutex<Option<Held>>>,
+    lost: watch::Sender<Option<String>>,
+}
+
+/// Why something could not be done with a hold.
+pub(super) enum Trouble {
+    Error(Error),
+    /// There is no hold any more.
+    Lost,
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Trouble::Error(error)
+    }
+}
+
+impl Kept {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        scheme: Arc<Scheme>,
+        runtime: Handle,
+        held: Held,
+    ) -> Arc<Self> {
+        let held = Arc::new(Mutex::new(Some(held)));
+        Arc::new(Self { pool, scheme, runtime, held, lost: watch::Sender::new(None) })
+    }
+
+    pub(super) fn taker<'a>(&'a self, entry: &'a Entry) -> Taker<'a> {
+        Taker { pool: &self.pool, scheme: &self.scheme, entry }
+    }
+
+    /// Why it was lost, if it was.
+    pub(super) fn lost(&self) -> watch::Receiver<Option<String>> {
+        self.lost.subscribe()
+    }
+
+    /// Gives up a hold whose connection is gone. Dropped first: nothing must still be held when it is
+    /// told that it is lost.
+    pub(super) fn lose(&self, held: &mut Option<Held>, why: &str) -> Trouble {
+        *held = None;
+        self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.address)));
+        Trouble::Lost
+    }
+
+    /// Is the server still there? Not asked while something else is being done: that will tell.
+    pub(super) async fn ping(&self) {
+        let Ok(mut held) = self.held.try_lock() else { return };
+        if let Some(connections) = &mut *held
+            && let Err(error) = connections.ping().await
+        {
+            self.lose(&mut held, &error.to_string());
+        }
+    }
+
+    /// Frees everything.
+    pub(super) async fn release(&self) -> Result<(), Trouble> {
+        let held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
+        self.end(held).await
+    }
+
+    /// Keeps the connections if they are known to be clean.
+    async fn end(&self, held: Held) -> Result<(), Trouble> {
+        let Held { base, more, entry, permit, .. } = held;
+        let mut ended = Ok(());
+        for mut session in more.into_iter().chain([base]) {
+            match session.end().await {
+                Ok(()) => self.pool.give_back(session),
+                Err(source) => ended = Err(self.failed(source)),
+            }
+        }
+        // In this order: what is free is no longer listed when the guard's release returns.
+        drop((entry, permit));
+        ended.map_err(Trouble::Error)
+    }
+
+    /// Ends it by COMMIT, with the work that was done in its transaction.
+    pub(super) async fn commit(&self) -> Result<(), Trouble> {
+        let mut held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
+        let server = self.pool.address.to_string();
+        if held.failed {
+            self.end(held).await?;
+            return Err(Trouble::Error(SqlError::WorkFailed { server }.into()));
+        }
+        let commit = match held.base.dialect {
+            Dialect::Postgres => "COMMIT AND CHAIN",
+            _ => "COMMIT",
+        };
+        if let Err(source) = held.base.run(commit).await {
+            return Err(Trouble::Error(match meaning(&source) {
+                Meaning::Gone => SqlError::CommitUnknown { server, source }.into(),
+                _ => {
+                    // Refused, for example by a deferred constraint: then it was rolled back.
+                    self.end(held).await?;
+                    SqlError::Failed { server, source }.into()
+                }
+            }));
+        }
+        self.end(held).await
+    }
+
+    /// A number that is greater than that of everyone who held the same before.
+    pub(super) async fn token(&self) -> Result<u64, Trouble> {
+        let mut held = self.held.lock().await;
+        let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
+        let sql = match connections.base.dialect {
+            Dialect::Postgres => "SELECT pg_current_xact_id()::text",
+            _ => "SELECT UUID_SHORT()",
+        };
+        match connections.base.rows(sql).await {
+            Ok(rows) => {
+                let token = rows.first().and_then(|row| row[0].parse().ok());
+                token.ok_or_else(|| Trouble::Error(self.failed(sqlx::Error::RowNotFound)))
+            }
+            Err(error) => Err(self.lose(&mut held, &error.to_string())),
+        }
+    }
+
+    pub(super) fn failed(&self, source: sqlx::Error) -> Error {
+        SqlError::Failed { server: self.pool.address.to_string(), source }.into()
+    }
+}
