@@ -17,6 +17,9 @@ use tokio::time::sleep;
 /// The longest pause before a deadlocked acquire is tried again.
 const RETRY_WITHIN: Duration = Duration::from_millis(20);
 
+/// How often a row may be missing and then be there, before something else must be wrong.
+const CAME_BACK: usize = 100;
+
 /// Somebody who wants to hold.
 pub(super) struct Applicant {
     pub(super) pool: Arc<Pool>,
@@ -66,6 +69,7 @@ impl Applicant {
     ) -> Result<Session, NotTaken> {
         let steps: Vec<Step> = take.plan.steps().collect();
         let mut idle = self.pool.take_idle();
+        let mut came_back = 0;
         loop {
             let was_idle = idle.is_some();
             let mut session = match idle.take() {
@@ -83,7 +87,11 @@ impl Applicant {
                     statistics.timeouts += 1;
                     idle = Some(session);
                 }
-                Err(NotTaken::Missing(missing)) if missing.is_empty() => idle = Some(session),
+                // Missing then, and there now: somebody, or we, have made it.
+                Err(NotTaken::Missing(missing)) if missing.is_empty() && came_back < CAME_BACK => {
+                    came_back += 1;
+                    idle = Some(session);
+                }
                 // It had died in its sleep; the next is new.
                 Err(NotTaken::Gone(_)) if was_idle => {}
                 Err(NotTaken::Gone(error)) => return Err(NotTaken::Gone(error)),

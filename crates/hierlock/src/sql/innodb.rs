@@ -1,14 +1,15 @@
 //! What MySQL and MariaDB have in common: rows of InnoDB.
 
 use super::session::Meaning;
-use super::statement::{Statement, Value, Wait, runs};
+use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
 use super::{Dialect, Scheme, mariadb, mysql};
 use crate::plan::Step;
 
 /// From so many rows on, a list is joined instead of one SELECT a row.
 const LIST_FROM: usize = 4;
-/// Up to so many SELECTs are one prepared statement; more of them come in too many shapes to keep.
-const PREPARED_UP_TO: usize = 12;
+/// Up to so many rows are a statement that the server keeps prepared; more come in too many shapes.
+const SINGLES_UP_TO: usize = 8;
+const LISTED_UP_TO: usize = 256;
 
 /// Its version, our number, and whether it only follows another.
 pub(super) const HELLO: &str = "SELECT VERSION(), CONNECTION_ID(), @@read_only";
@@ -33,75 +34,68 @@ pub(super) fn terminate(pid: i64) -> String {
     format!("KILL {pid}")
 }
 
-/// Branches of a UNION ALL, which InnoDB runs one after the other. A long run of rows is a list of
-/// values joined to the table: the order is that of the list, and each row is looked up by its key. (A
-/// bare `IN` would scan when it is long, and lock what it passes.)
+/// A few rows are looked up one by one, which MySQL can do in one join, and both in the branches of a
+/// UNION ALL: in the order of writing, while the statement is being optimised. A long run of rows is a
+/// list of values joined to the table: the order is that of the list, and each row is looked up by its
+/// key. (A bare `IN` would scan when it is long, and lock what it passes.)
 ///
-/// A single row is looked up before anything runs, while the statement is being optimised: so after
-/// the first list, everything is a list.
-pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait) -> Statement {
+/// Lists are read later than single rows: so after the first list, everything is a list.
+pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Statement {
     let first_list = runs(steps).position(|run| run.len() >= LIST_FROM).unwrap_or(usize::MAX);
-    let prepared = steps.len() <= PREPARED_UP_TO && first_list == usize::MAX;
-    let mut values = Vec::new();
-    let mut branches = Vec::new();
-    let mut place = |value: Value| match prepared {
-        true => {
-            values.push(value);
-            "?".to_owned()
-        }
-        false => value.literal(scheme.dialect),
+    let up_to = match (first_list, scheme.dialect) {
+        (usize::MAX, _) => SINGLES_UP_TO,
+        // Prepared, MariaDB's VALUES forgets all values but one, and would lock that row alone.
+        (_, Dialect::Mariadb) => 0,
+        _ => LISTED_UP_TO,
     };
+    let binds = form == Form::Bound && steps.len() <= up_to;
+    let mut writer = Writer::new(scheme.dialect, binds);
+    let is_join = scheme.dialect == Dialect::Mysql
+        && first_list == usize::MAX
+        && (2..=SINGLES_UP_TO).contains(&steps.len());
+    if is_join {
+        let join = Join::of(scheme, steps, wait, &mut writer);
+        let sql = join.select(scheme, " STRAIGHT_JOIN ", "");
+        return writer.finish(sql, 1);
+    }
+    let mut branches = Vec::new();
     for (number, run) in runs(steps).enumerate() {
-        if number >= first_list {
-            branches.push(list(scheme, run, wait));
-            continue;
-        }
-        for step in run {
-            branches.push(single(scheme, step, wait, &mut place));
+        match number >= first_list {
+            true => branches.push(list(scheme, run, wait, &mut writer)),
+            false => {
+                branches.extend(run.iter().map(|step| scheme.select(step, wait, &mut writer)));
+            }
         }
     }
     let sql = match branches.len() {
         1 => branches.remove(0),
         _ => format!("({})", branches.join(")\nUNION ALL (")),
     };
-    Statement { sql, values }
+    writer.finish(sql, steps.len())
 }
 
-fn single(
-    scheme: &Scheme,
-    step: &Step,
-    wait: Wait,
-    place: &mut impl FnMut(Value) -> String,
-) -> String {
-    // The key text says its level itself.
-    let level = match scheme.strategy.is_by_id() {
-        true => String::new(),
-        false => place(Value::Number(step.level as u64)),
-    };
-    let row = scheme.row(&level, &place(scheme.value(step)));
-    let (fence, table, clause) =
-        (scheme.fence(), scheme.rows_table(), scheme.clause(step.mode, wait));
-    format!("SELECT {fence} FROM {table} WHERE {row} {clause}")
-}
-
-fn list(scheme: &Scheme, run: &[Step], wait: Wait) -> String {
-    let values = run.iter().map(|step| scheme.value(step).literal(scheme.dialect));
-    // A list of one would be looked up early too; nothing equals NULL.
-    let values = values.chain((run.len() == 1).then(|| "NULL".to_owned()));
+fn list(scheme: &Scheme, run: &[Step], wait: Wait, writer: &mut Writer) -> String {
+    let [first, ..] = run else { return String::new() };
+    // Filled up to a power of two, so that prepared ones come in few shapes. A list of one would be
+    // looked up early too.
+    let length = run.len().next_power_of_two().max(2);
+    let values = run.iter().map(|step| scheme.value(step));
+    let values: Vec<String> = values
+        .chain(std::iter::repeat(Value::Null))
+        .take(length)
+        .map(|value| writer.value(value))
+        .collect();
     let list = match scheme.dialect {
         Dialect::Mariadb => mariadb::list(values),
         _ => mysql::list(values),
     };
-    let [first, ..] = run else { return String::new() };
-    let level = match scheme.strategy.is_by_id() {
-        true => String::new(),
-        false => format!("c.level = {} AND ", first.level),
+    let (fence, table) = (scheme.fence(), scheme.rows_table());
+    let row = match scheme.strategy.is_by_id() {
+        true => "c.lock_key = v.x".to_owned(),
+        false => format!("c.level = {} AND c.bucket = v.x", first.level),
     };
-    let (fence, table, column) = (scheme.fence(), scheme.rows_table(), scheme.column());
     let clause = scheme.clause(first.mode, wait);
-    format!(
-        "SELECT c.{fence} FROM {list} STRAIGHT_JOIN {table} c ON {level}c.{column} = v.x {clause}"
-    )
+    format!("SELECT c.{fence} FROM {list} STRAIGHT_JOIN {table} c ON {row} {clause}")
 }
 
 /// What a failed statement means. The numbers of MySQL and MariaDB are one family.

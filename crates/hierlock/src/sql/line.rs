@@ -56,21 +56,34 @@ impl Line<'_> {
     /// None: dropped before its end it leaves a statement running on the server. Only the task that
     /// owns the session may call it, and that task cancels it on the server first.
     pub(super) async fn lock(&mut self, statement: Statement) -> Result<usize, sqlx::Error> {
-        let Statement { sql, values } = statement;
+        let Statement { sql, values, .. } = statement;
         let sql = AssertSqlSafe(sql);
-        match (&mut self.wire, values.is_empty()) {
-            (Wire::Innodb(c), false) => {
-                let mut query = sqlx::query(sql);
-                for value in values {
-                    query = match value {
-                        Value::Number(number) => query.bind(number),
-                        Value::Key(key) => query.bind(key),
-                    };
-                }
-                Ok(query.fetch_all(&mut **c).await?.len())
+        if values.is_empty() {
+            return on!(&mut self.wire, c => Ok(sqlx::raw_sql(sql).fetch_all(c).await?.len()));
+        }
+        match &mut self.wire {
+            Wire::Innodb(connection) => {
+                let query = values.into_iter().fold(sqlx::query(sql), |query, value| match value {
+                    Value::Number(number) => query.bind(number),
+                    Value::Signed(number) => query.bind(number),
+                    Value::Key(key) => query.bind(key),
+                    Value::Null => query.bind(None::<u64>),
+                    // InnoDB's statements have no arrays.
+                    Value::Numbers(_) | Value::Flags(_) | Value::Keys(_) => query,
+                });
+                Ok(query.fetch_all(&mut **connection).await?.len())
             }
-            (wire, _) => {
-                on!(wire, c => Ok(sqlx::raw_sql(sql).fetch_all(c).await?.len()))
+            Wire::Postgres(connection) => {
+                let query = values.into_iter().fold(sqlx::query(sql), |query, value| match value {
+                    Value::Number(number) => query.bind(number as i64),
+                    Value::Signed(number) => query.bind(number),
+                    Value::Key(key) => query.bind(key),
+                    Value::Null => query.bind(None::<i64>),
+                    Value::Numbers(numbers) => query.bind(numbers),
+                    Value::Flags(flags) => query.bind(flags),
+                    Value::Keys(keys) => query.bind(keys),
+                });
+                Ok(query.fetch_all(&mut **connection).await?.len())
             }
         }
     }

@@ -3,8 +3,8 @@
 use super::session::Judgement;
 
 /// Values that can be joined, as `v` with a column `x`.
-pub(super) fn list(values: impl Iterator<Item = String>) -> String {
-    let rows: Vec<String> = values.map(|value| format!("({value})")).collect();
+pub(super) fn list(values: Vec<String>) -> String {
+    let rows: Vec<String> = values.into_iter().map(|value| format!("({value})")).collect();
     // VALUES names its column after the first value; a common table expression may name it anew.
     format!("(WITH w(x) AS (VALUES {}) SELECT x FROM w) v", rows.join(", "))
 }

@@ -3,8 +3,8 @@
 use super::session::Judgement;
 
 /// Values that can be joined, as `v(x)`.
-pub(super) fn list(values: impl Iterator<Item = String>) -> String {
-    let rows: Vec<String> = values.map(|value| format!("ROW({value})")).collect();
+pub(super) fn list(values: Vec<String>) -> String {
+    let rows: Vec<String> = values.into_iter().map(|value| format!("ROW({value})")).collect();
     format!("(VALUES {}) v(x)", rows.join(", "))
 }
 

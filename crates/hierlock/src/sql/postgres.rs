@@ -1,8 +1,8 @@
 //! PostgreSQL: advisory keys, or rows.
 
-use super::Scheme;
 use super::session::{Judgement, Meaning};
-use super::statement::{Statement, Wait, runs};
+use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
+use super::{Dialect, Scheme};
 use crate::mode::SlotMode;
 use crate::plan::Step;
 
@@ -75,59 +75,68 @@ fn row_name(scheme: &Scheme) -> Option<&'static str> {
     }
 }
 
-/// One statement a run of keys, all sent together. Within one, keys are taken in the order of the array:
-/// it is a plain scan of it.
-pub(super) fn take_keys(steps: &[Step], wait: Wait) -> Statement {
+/// Up to so many slots are written out one by one, in one statement.
+const SINGLES_UP_TO: usize = 8;
+
+/// A few keys are written out, and taken from left to right; more are an array, and taken in its order:
+/// it is a plain scan of it. Not waiting, each says whether it was got, in a row of its own.
+pub(super) fn take_keys(steps: &[Step], wait: Wait, form: Form) -> Statement {
+    let mut writer = Writer::new(Dialect::Postgres, form == Form::Bound);
     let function = match wait {
         Wait::Yes => "pg_advisory_xact_lock",
         Wait::No => "pg_try_advisory_xact_lock",
     };
-    let statement = |run: &[Step]| {
-        let shared = match run.first().map(|step| step.mode) {
-            Some(SlotMode::Shared) => "_shared",
-            _ => "",
+    // The server's keys are signed; all 64 bits are used.
+    let key = |step: &Step| step.slot as i64;
+    let is_shared = |step: &Step| step.mode == SlotMode::Shared;
+    if wait == Wait::Yes && steps.len() <= SINGLES_UP_TO {
+        let call = |step: &Step| {
+            let key = writer.value(Value::Signed(key(step)));
+            format!("{function}{}({key})", if is_shared(step) { "_shared" } else { "" })
         };
-        // The server's keys are signed; all 64 bits are used.
-        let keys: Vec<String> = run.iter().map(|step| (step.slot as i64).to_string()).collect();
-        match &keys[..] {
-            [key] => format!("SELECT {function}{shared}({key})"),
-            _ => {
-                let keys = keys.join(",");
-                format!("SELECT {function}{shared}(k) FROM unnest('{{{keys}}}'::bigint[]) k")
-            }
-        }
-    };
-    Statement::text(runs(steps).map(statement).collect::<Vec<_>>().join(";\n"))
+        let calls: Vec<String> = steps.iter().map(call).collect();
+        return writer.finish(format!("SELECT {}", calls.join(", ")), 1);
+    }
+    let keys = writer.value(Value::Numbers(steps.iter().map(key).collect()));
+    let shared = writer.value(Value::Flags(steps.iter().map(is_shared).collect()));
+    let sql = format!(
+        "SELECT CASE WHEN s THEN {function}_shared(k) ELSE {function}(k) END \
+         FROM unnest({keys}::bigint[], {shared}::boolean[]) v(k, s)"
+    );
+    writer.finish(sql, steps.len())
 }
 
-/// One statement a run of rows, all sent together; within one, rows are locked after they are sorted.
-pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait) -> Statement {
-    let statement = |run: &[Step]| {
-        let Some(first) = run.first() else { return String::new() };
-        let values: Vec<String> =
-            run.iter().map(|step| scheme.value(step).literal(scheme.dialect)).collect();
-        let (fence, table) = (scheme.fence(), scheme.rows_table());
-        let clause = scheme.clause(first.mode, wait);
-        if let [value] = &values[..] {
-            let row = scheme.row(&first.level.to_string(), value);
-            return format!("SELECT {fence} FROM {table} WHERE {row} {clause}");
-        }
-        let values = values.join(",");
-        match scheme.strategy.is_by_id() {
-            // Ordered as the plan is, which is not the order of the keys.
-            true => format!(
-                "SELECT lock_key FROM unnest(ARRAY[{values}]::bytea[]) WITH ORDINALITY v(x, n) \
-                 JOIN {table} c ON c.lock_key = v.x ORDER BY n {}",
-                scheme.clause_of("c", first.mode, wait)
-            ),
-            false => format!(
-                "SELECT {fence} FROM {table} WHERE level = {} AND bucket = ANY('{{{values}}}') \
-                 ORDER BY bucket {clause}",
-                first.level
-            ),
+/// A few rows are one join, which locks them in the order of its clauses. A long run of rows can be the
+/// last of them: for each of its rows, those before it are locked once more, which changes nothing.
+/// Several long runs are one statement each.
+pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Statement {
+    let singles = match runs(steps).last() {
+        _ if steps.len() <= SINGLES_UP_TO => steps.len(),
+        Some(last) => steps.len() - last.len(),
+        None => 0,
+    };
+    let in_order = |run: &[Step]| if run.is_empty() { "" } else { "ORDER BY v.n " };
+    if singles > SINGLES_UP_TO {
+        let mut writer = Writer::new(Dialect::Postgres, false);
+        let statement = |run: &[Step]| {
+            let join = Join::default().with_run(scheme, run, wait, &mut writer);
+            join.select(scheme, ", ", in_order(run))
+        };
+        let sql = runs(steps).map(statement).collect::<Vec<_>>().join(";\n");
+        return writer.finish(sql, steps.len());
+    }
+    let mut writer = Writer::new(Dialect::Postgres, form == Form::Bound);
+    let (singles, last) = steps.split_at(singles);
+    let sql = match (singles, last) {
+        // As a person would write it.
+        ([step], []) => scheme.select(step, wait, &mut writer),
+        _ => {
+            let join = Join::of(scheme, singles, wait, &mut writer);
+            let join = join.with_run(scheme, last, wait, &mut writer);
+            join.select(scheme, ", ", in_order(last))
         }
     };
-    Statement::text(runs(steps).map(statement).collect::<Vec<_>>().join(";\n"))
+    writer.finish(sql, last.len().max(1))
 }
 
 pub(super) fn meaning(code: &str) -> Meaning {

@@ -1,6 +1,7 @@
 //! What the clients of one server must agree about, and what follows from it: slots, modes, names of
 //! tables. Pure.
 
+use super::statement::{Form, Wait};
 use super::{Dialect, Strategy};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
@@ -124,7 +125,7 @@ impl Scheme {
     /// ROLLBACK releases them. As many rows come back as the plan has steps, or one was missing.
     pub fn lock(&self, plan: &Plan) -> String {
         let steps: Vec<Step> = plan.steps().collect();
-        self.take(&steps, super::statement::Wait::Yes).literal()
+        self.take(&steps, Wait::Yes, Form::Text).sql
     }
 
     /// The table of its rows.

@@ -16,25 +16,46 @@ pub(super) enum Wait {
 /// What is sent in one go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// With a `?` for each value; if there are none it may be several statements.
+    /// With a place for each value: one statement then; without values it may be several.
     pub(super) sql: String,
     pub(super) values: Vec<Value>,
+    /// How many rows come back if every slot is there.
+    pub(super) rows: usize,
 }
 
-/// A value of a slot.
+/// What is bound to a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Number(u64),
+    Signed(i64),
     Key(Vec<u8>),
+    /// Equal to nothing: fills a list up.
+    Null,
+    Numbers(Vec<i64>),
+    Flags(Vec<bool>),
+    Keys(Vec<Vec<u8>>),
 }
 
 impl Value {
     /// As it is written in SQL.
     pub(super) fn literal(&self, dialect: Dialect) -> String {
-        match (self, dialect) {
-            (Value::Number(number), _) => number.to_string(),
-            (Value::Key(key), Dialect::Postgres) => format!("'\\x{}'", hex(key)),
-            (Value::Key(key), _) => format!("x'{}'", hex(key)),
+        let list = |values: Vec<String>| values.join(",");
+        match self {
+            Value::Number(number) => number.to_string(),
+            Value::Signed(number) => number.to_string(),
+            Value::Key(key) if dialect == Dialect::Postgres => format!("'\\x{}'::bytea", hex(key)),
+            Value::Key(key) => format!("x'{}'", hex(key)),
+            Value::Null => "NULL".to_owned(),
+            Value::Numbers(numbers) => {
+                format!("'{{{}}}'", list(numbers.iter().map(i64::to_string).collect()))
+            }
+            Value::Flags(flags) => {
+                format!("'{{{}}}'", list(flags.iter().map(bool::to_string).collect()))
+            }
+            Value::Keys(keys) => {
+                let key = |key: &Vec<u8>| format!("'\\x{}'", hex(key));
+                format!("ARRAY[{}]::bytea[]", list(keys.iter().map(key).collect()))
+            }
         }
     }
 }
@@ -48,21 +69,39 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Writes a statement: with places and values, or with everything in the text.
+pub(super) struct Writer {
+    dialect: Dialect,
+    binds: bool,
+    values: Vec<Value>,
+}
+
 impl Statement {
+    /// Several statements, or one that returns nothing of interest.
     pub(super) fn text(sql: String) -> Self {
-        Self { sql, values: Vec::new() }
+        Self { sql, values: Vec::new(), rows: 0 }
+    }
+}
+
+impl Writer {
+    pub(super) fn new(dialect: Dialect, binds: bool) -> Self {
+        Self { dialect, binds, values: Vec::new() }
     }
 
-    /// The same as plain text, for people and for what cannot bind. Only InnoDB's have values.
-    pub(super) fn literal(&self) -> String {
-        let mut values = self.values.iter();
-        let mut parts = self.sql.split('?');
-        let mut text = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            text.extend(values.next().map(|value| value.literal(Dialect::Mysql)));
-            text += part;
+    /// What stands in the text for a value.
+    pub(super) fn value(&mut self, value: Value) -> String {
+        if !self.binds {
+            return value.literal(self.dialect);
         }
-        text
+        self.values.push(value);
+        match self.dialect {
+            Dialect::Postgres => format!("${}", self.values.len()),
+            _ => "?".to_owned(),
+        }
+    }
+
+    pub(super) fn finish(self, sql: String, rows: usize) -> Statement {
+        Statement { sql, values: self.values, rows }
     }
 }
 
@@ -71,19 +110,28 @@ pub(super) fn runs(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
     steps.chunk_by(|a, b| (a.level, a.mode) == (b.level, b.mode))
 }
 
+/// Can it be sent with values, for a server that has seen the like before?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Values bound where that pays.
+    Bound,
+    /// All in the text: for people, and behind something else in the same packet.
+    Text,
+}
+
 impl Scheme {
     /// What takes these steps, in this order.
-    pub(super) fn take(&self, steps: &[Step], wait: Wait) -> Statement {
+    pub(super) fn take(&self, steps: &[Step], wait: Wait, form: Form) -> Statement {
         match (self.dialect, self.strategy) {
-            (Dialect::Postgres, Strategy::Advisory) => postgres::take_keys(steps, wait),
-            (Dialect::Postgres, _) => postgres::take_rows(self, steps, wait),
-            (Dialect::Mysql | Dialect::Mariadb, _) => innodb::take_rows(self, steps, wait),
+            (Dialect::Postgres, Strategy::Advisory) => postgres::take_keys(steps, wait, form),
+            (Dialect::Postgres, _) => postgres::take_rows(self, steps, wait, form),
+            (Dialect::Mysql | Dialect::Mariadb, _) => innodb::take_rows(self, steps, wait, form),
         }
     }
 
     /// The same, one statement a step: the first that fails is the one in the way.
     pub(super) fn take_singly(&self, steps: &[Step]) -> String {
-        let single = |step: &Step| self.take(std::slice::from_ref(step), Wait::No).literal();
+        let single = |step: &Step| self.take(std::slice::from_ref(step), Wait::No, Form::Text).sql;
         steps.iter().map(single).collect::<Vec<_>>().join(";\n")
     }
 
@@ -106,12 +154,7 @@ impl Scheme {
         format!("{clause}{of}{nowait}")
     }
 
-    /// What tells the rows of one level apart.
-    pub(super) fn column(&self) -> &'static str {
-        if self.strategy.is_by_id() { "lock_key" } else { "bucket" }
-    }
-
-    /// The value of that column.
+    /// The value that tells the row of a step from others of its level.
     pub(super) fn value(&self, step: &Step) -> Value {
         match self.strategy.is_by_id() {
             true => Value::Key(step.target.key().into_bytes()),
@@ -128,11 +171,90 @@ impl Scheme {
         }
     }
 
-    /// The row of a step, as a condition. The key text says its level itself.
-    pub(super) fn row(&self, level: &str, value: &str) -> String {
+    /// The row of a step, as a condition on a table called `of` (or not called anything). The key text
+    /// says its level itself.
+    pub(super) fn row(&self, of: &str, step: &Step, writer: &mut Writer) -> String {
+        let of = if of.is_empty() { String::new() } else { format!("{of}.") };
         match self.strategy.is_by_id() {
-            true => format!("lock_key = {value}"),
-            false => format!("level = {level} AND bucket = {value}"),
+            true => format!("{of}lock_key = {}", writer.value(self.value(step))),
+            false => {
+                let level = writer.value(Value::Number(step.level as u64));
+                format!("{of}level = {level} AND {of}bucket = {}", writer.value(self.value(step)))
+            }
         }
+    }
+
+    /// One row by itself.
+    pub(super) fn select(&self, step: &Step, wait: Wait, writer: &mut Writer) -> String {
+        let (fence, table) = (self.fence(), self.rows_table());
+        let (row, clause) = (self.row("", step, writer), self.clause(step.mode, wait));
+        format!("SELECT {fence} FROM {table} WHERE {row} {clause}")
+    }
+}
+
+/// Rows as one join: a server locks them in the order of FROM (MySQL) or of the clauses (PostgreSQL),
+/// which is the same here.
+#[derive(Default)]
+pub(super) struct Join {
+    tables: Vec<String>,
+    conditions: Vec<String>,
+    clauses: Vec<String>,
+}
+
+impl Join {
+    /// Single rows.
+    pub(super) fn of(scheme: &Scheme, steps: &[Step], wait: Wait, writer: &mut Writer) -> Self {
+        let mut join = Self::default();
+        for step in steps {
+            let name = join.add(scheme, step.mode, wait);
+            join.conditions.push(scheme.row(&name, step, writer));
+        }
+        join
+    }
+
+    /// One more occurrence of the table; its name comes back.
+    fn add(&mut self, scheme: &Scheme, mode: SlotMode, wait: Wait) -> String {
+        let name = format!("t{}", self.clauses.len());
+        self.tables.push(format!("{} {name}", scheme.rows_table()));
+        self.clauses.push(scheme.clause_of(&name, mode, wait));
+        name
+    }
+
+    /// All rows of a run, in its order: on PostgreSQL, which has arrays.
+    pub(super) fn with_run(
+        mut self,
+        scheme: &Scheme,
+        run: &[Step],
+        wait: Wait,
+        writer: &mut Writer,
+    ) -> Self {
+        let [first, ..] = run else { return self };
+        let name = self.add(scheme, first.mode, wait);
+        let (list, condition) = match scheme.strategy.is_by_id() {
+            true => {
+                let keys = run.iter().map(|step| step.target.key().into_bytes()).collect();
+                (writer.value(Value::Keys(keys)), format!("{name}.lock_key = v.x"))
+            }
+            false => {
+                let buckets = run.iter().map(|step| step.slot as i64).collect();
+                let list = format!("{}::bigint[]", writer.value(Value::Numbers(buckets)));
+                let level = first.level;
+                (list, format!("{name}.level = {level} AND {name}.bucket = v.x"))
+            }
+        };
+        self.tables.push(format!("unnest({list}) WITH ORDINALITY v(x, n)"));
+        self.conditions.push(condition);
+        self
+    }
+
+    /// `by` stands between the tables, `order` before the clauses.
+    pub(super) fn select(self, scheme: &Scheme, by: &str, order: &str) -> String {
+        format!(
+            "SELECT t0.{} FROM {} WHERE {} {order}{}",
+            scheme.fence(),
+            self.tables.join(by),
+            self.conditions.join(" AND "),
+            self.clauses.join(" ")
+        )
     }
 }

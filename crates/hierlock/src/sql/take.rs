@@ -4,7 +4,7 @@ use super::handover::Interest;
 use super::line::Line;
 use super::pool::Pool;
 use super::session::{Meaning, Session, meaning};
-use super::statement::{Statement, Wait};
+use super::statement::{Form, Statement, Wait, Writer};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::Patience;
 use crate::error::{Error, LockError, SqlError};
@@ -73,6 +73,17 @@ impl Around {
         }
     }
 
+    /// The whole of what is sent. Behind something else there are no bound values.
+    pub(super) fn put_before(self, statement: impl Fn(Form) -> Statement) -> Statement {
+        match self.before {
+            "" => statement(Form::Bound),
+            before => {
+                let statement = statement(Form::Text);
+                Statement { sql: format!("{before}{}", statement.sql), ..statement }
+            }
+        }
+    }
+
     /// More in the same transaction: only PostgreSQL gives locks back at a savepoint.
     pub(super) const EXTEND: Around =
         Around { before: "SAVEPOINT more;\n", undo: "ROLLBACK TO SAVEPOINT more" };
@@ -114,14 +125,12 @@ impl Taker<'_> {
         if !take.patience.waits() {
             return self.try_take(line, steps, take, around).await;
         }
-        let statement = self.scheme.take(steps, Wait::Yes);
-        // What is bound is one statement, and needs nothing before it.
-        let sql = format!("{}{}", around.before, statement.sql);
-        let statement = Statement { sql, ..statement };
+        let statement = around.put_before(|form| self.scheme.take(steps, Wait::Yes, form));
+        let rows_expected = statement.rows;
         let Watched { ended, at, shown: _shown } =
             self.watch(line, statement, steps, take, interest).await;
         let why = match ended {
-            Ended::Ran(Ok(rows)) if rows == steps.len() => return Ok(()),
+            Ended::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
             Ended::Ran(Ok(_)) => {
                 return Err(self.missing(line, steps, around).await?);
             }
@@ -223,11 +232,12 @@ impl Taker<'_> {
             let (blocked_on, wanted) = (steps[place].target.clone(), take.wanted());
             NotTaken::Because(LockError::WouldBlock { blocked_on, wanted }.into())
         };
-        let Statement { sql, values } = self.scheme.take(steps, Wait::No);
-        let sql = format!("{}{sql}", around.before);
+        let statement = around.put_before(|form| self.scheme.take(steps, Wait::No, form));
+        let rows_expected = statement.rows;
         let why = if self.scheme.strategy == Strategy::Advisory {
             // Each key says whether it was got.
-            match line.rows(&sql).await {
+            let statement = self.scheme.take(steps, Wait::No, Form::Text);
+            match line.rows(&format!("{}{}", around.before, statement.sql)).await {
                 Ok(got) => match got.iter().position(|row| row[0] == "f") {
                     None => return Ok(()),
                     Some(place) => would_block(place),
@@ -238,8 +248,8 @@ impl Taker<'_> {
                 Err(error) => NotTaken::Because(self.failed(error)),
             }
         } else {
-            match line.lock(Statement { sql, values }).await {
-                Ok(rows) if rows == steps.len() => return Ok(()),
+            match line.lock(statement).await {
+                Ok(rows) if rows == rows_expected => return Ok(()),
                 Ok(_) => {
                     return Err(self.missing(line, steps, around).await?);
                 }
@@ -307,8 +317,8 @@ impl Taker<'_> {
         let rows: Vec<String> = steps
             .iter()
             .map(|step| {
-                let value = scheme.value(step).literal(scheme.dialect);
-                format!("({})", scheme.row(&step.level.to_string(), &value))
+                let writer = &mut Writer::new(scheme.dialect, false);
+                format!("({})", scheme.row("", step, writer))
             })
             .collect();
         let name = match (scheme.dialect, scheme.strategy.is_by_id()) {

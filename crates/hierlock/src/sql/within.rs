@@ -8,7 +8,7 @@ use super::handover::Interest;
 use super::line::{Line, Wire};
 use super::pool::Pool;
 use super::session::{Meaning, meaning};
-use super::statement::{Statement, Wait};
+use super::statement::Wait;
 use super::take::{Around, NotTaken, Take, Taker};
 use super::{Dialect, InTransaction, Scheme, Strategy};
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
@@ -108,14 +108,14 @@ impl Within {
         steps: &[Step],
         around: Around,
     ) -> Result<bool, NotTaken> {
-        let Statement { sql, values } = self.scheme.take(steps, Wait::No);
-        let sql = format!("{}{sql}", around.before);
+        let statement = around.put_before(|form| self.scheme.take(steps, Wait::No, form));
+        let rows_expected = statement.rows;
         if self.scheme.strategy == Strategy::Advisory {
-            let got = line.rows(&sql).await.map_err(NotTaken::Gone)?;
+            let got = line.rows(&statement.sql).await.map_err(NotTaken::Gone)?;
             return Ok(got.iter().all(|row| row[0] == "t"));
         }
-        match line.lock(Statement { sql, values }).await {
-            Ok(rows) => Ok(rows == steps.len()),
+        match line.lock(statement).await {
+            Ok(rows) => Ok(rows == rows_expected),
             Err(error) => match meaning(&error) {
                 Meaning::Gone => Err(NotTaken::Gone(error)),
                 Meaning::Refused => Ok(false),

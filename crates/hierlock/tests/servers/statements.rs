@@ -18,7 +18,7 @@ on_every_setup!(
     a_try_takes_its_plan_and_nothing_else,
 );
 
-/// The plans: one node; most of a level; a long run of rows before a single one; several modes.
+/// The plans: one node; most of a level, twice; a long run of rows before a single one; several modes.
 fn plans() -> Vec<Vec<(String, Mode)>> {
     let exclusive = |paths: Vec<String>| -> Vec<(String, Mode)> {
         paths.into_iter().map(|path| (path, Mode::Exclusive)).collect()
@@ -28,6 +28,9 @@ fn plans() -> Vec<Vec<(String, Mode)>> {
     vec![
         exclusive(vec!["u1/a1/r1".to_owned()]),
         exclusive((0..100).map(|i| format!("u1/a1/r{i}")).collect()),
+        // The same shape with other values: a prepared statement must not remember the first.
+        exclusive((100..200).map(|i| format!("u2/a2/r{i}")).collect()),
+        exclusive(vec!["u2/a2/r2".to_owned()]),
         exclusive(accounts),
         vec![
             ("u1/a1/r1".to_owned(), Mode::Shared),
