@@ -10,7 +10,7 @@ use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
 use crate::request::Request;
 use crate::snapshot::Holder;
-use crate::sql::{Dialect, InTransaction, SqlBackend};
+use crate::sql::{Dialect, InTransaction, ProgramPool, SqlBackend};
 use crate::target::Target;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -90,6 +90,30 @@ impl Hierlock {
             _ => return Err(UrlError::Scheme { url: url.into() }.into()),
         };
         Ok(Self { hierarchy, backend: Arc::new(backend) })
+    }
+
+    /// Locks on the server of a pool that the program has already, with the same address, user and TLS,
+    /// but **with connections of its own**: a holder that also needed a connection of the program's pool
+    /// could hang the whole service. `parameters` is what would stand behind the `?` of a URL, such as
+    /// `strategy=per-id&connections=4`, or empty.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
+    /// use hierlock::{Hierarchy, Hierlock};
+    ///
+    /// let locks = Hierlock::beside(&pool, "connections=4", Hierarchy::default()).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn beside<P: ProgramPool>(
+        pool: &P,
+        parameters: &str,
+        hierarchy: Hierarchy,
+    ) -> Result<Self> {
+        let backend = SqlBackend::beside(pool, parameters, hierarchy.clone()).await?;
+        Ok(Self { hierarchy, backend: Arc::new(AnyBackend::Sql(backend)) })
     }
 
     /// The tree.

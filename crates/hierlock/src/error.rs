@@ -85,6 +85,11 @@ pub(crate) enum UrlError {
     Server { why: String },
     #[error("`{name}` in the URL is {right}, not `{value}`")]
     Parameter { name: &'static str, value: String, right: &'static str },
+    #[error(
+        "`{name}` is no parameter of a lock; there are strategy, buckets, table, connections, \
+         keep_alive_ms, silence_ms and lock_wait_timeout"
+    )]
+    NotOurs { name: String },
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
     NoAdvisory { dialect: &'static str },
     #[error("`{url}` names no file; write file:PATH, for example file:/run/lock/app.lock")]

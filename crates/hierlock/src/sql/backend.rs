@@ -10,7 +10,7 @@ use super::session::{Judgement, Session};
 use super::take::Take;
 use super::watchman::{self, Watched};
 use super::within::Within;
-use super::{Connection, Dialect, InTransaction, Scheme, Strategy, Work};
+use super::{Connection, Dialect, InTransaction, ProgramPool, Scheme, Strategy, Work};
 use crate::backend::{Backend, Demand, Hold, Patience};
 use crate::error::{LockError, Result, SqlError};
 use crate::hierarchy::Hierarchy;
@@ -25,9 +25,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
+/// How often tables are made by two at once before that is an error.
+const MAKE_TRIES: usize = 5;
 /// How often the agreement is read again while the table changes.
 const READ_AGAIN: usize = 100;
 const READ_AGAIN_EVERY: Duration = Duration::from_millis(50);
+
+const POOLED: &str = "a pooler in between gives every transaction another connection (pool_mode = \
+     transaction), so locks would be cancelled and freed on the wrong one; connect to the server \
+     itself, or through pool_mode = session";
 
 #[derive(Debug)]
 pub(crate) struct SqlBackend {
@@ -41,9 +47,21 @@ pub(crate) struct SqlBackend {
 }
 
 impl SqlBackend {
-    /// Makes sure that the server is there and fit, and that this client agrees with the others.
     pub(crate) async fn open(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        let place = Place::parse(url, hierarchy)?;
+        Self::at(Place::parse(url, hierarchy)?).await
+    }
+
+    /// On the server of a pool that the program has already, with connections of our own.
+    pub(crate) async fn beside(
+        pool: &impl ProgramPool,
+        parameters: &str,
+        hierarchy: Hierarchy,
+    ) -> Result<Self> {
+        Self::at(Place::beside(pool, parameters, hierarchy)?).await
+    }
+
+    /// Makes sure that the server is there and fit, and that this client agrees with the others.
+    async fn at(place: Place) -> Result<Self> {
         let pool = Arc::new(Pool::new(&place));
         let server = place.address.to_string();
         let failed = |source| SqlError::Failed { server: server.clone(), source };
@@ -58,6 +76,9 @@ impl SqlBackend {
                 vec![warning]
             }
         };
+        if pool.is_pooled(&mut session).await.map_err(failed)? {
+            return Err(unfit(POOLED.to_owned()).into());
+        }
         let Place { mut scheme, follows, .. } = place;
         // A URL may call MariaDB `mysql:`, and the other way round.
         scheme.dialect = session.dialect;
@@ -159,19 +180,14 @@ async fn agree(
     follows: bool,
 ) -> Result<Result<(), String>, sqlx::Error> {
     let mut kept = agreement::read(session, scheme).await?;
-    if kept.is_none() && scheme.strategy == Strategy::OnDemand {
-        let sql = [
-            Some(agreement::create_meta()),
-            scheme.create_rows(),
-            Some(scheme.agree(State::Ready)),
-        ];
-        for statement in sql.into_iter().flatten() {
-            session.run(&statement).await?;
-        }
-        if scheme.dialect != Dialect::Postgres {
-            session.run("COMMIT").await?;
-        }
+    let mut tries = 0..MAKE_TRIES;
+    while kept.is_none() && scheme.strategy == Strategy::OnDemand {
+        let made = make_on_demand(session, scheme).await;
         kept = agreement::read(session, scheme).await?;
+        // Two who make the same table at the same time are told so by PostgreSQL; it is there then.
+        if let (None, None, Err(error)) = (&kept, tries.next(), made) {
+            return Err(error);
+        }
     }
     let Some(kept) = kept else {
         let table = scheme.rows_table();
@@ -203,6 +219,19 @@ async fn agree(
         }
     }
     Ok(Ok(()))
+}
+
+/// What needs no provisioning is made by whoever comes first.
+async fn make_on_demand(session: &mut Session, scheme: &Scheme) -> Result<(), sqlx::Error> {
+    session.run(&agreement::create_meta()).await?;
+    if let Some(create_rows) = scheme.create_rows() {
+        session.run(&create_rows).await?;
+    }
+    session.run(&scheme.agree(State::Ready)).await?;
+    match scheme.dialect {
+        Dialect::Postgres => Ok(()),
+        _ => session.run("COMMIT").await,
+    }
 }
 
 impl Backend for SqlBackend {

@@ -1,6 +1,8 @@
 //! The connections and transactions of sqlx that a caller may bring, or be lent.
 
-use sqlx::{Either, MySql, MySqlConnection, PgConnection, Postgres, Transaction};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Either, MySql, MySqlConnection, MySqlPool, PgConnection, PgPool, Postgres, Transaction};
 
 /// A connection that [`Guard::transaction`](crate::Guard::transaction) can lend: `MySqlConnection` (also
 /// for MariaDB) or `PgConnection` of sqlx.
@@ -16,12 +18,23 @@ pub trait InTransaction: sealed::Known + Send {}
 impl InTransaction for Transaction<'_, MySql> {}
 impl InTransaction for Transaction<'_, Postgres> {}
 
+/// A pool that the program has already, of MySQL, MariaDB or PostgreSQL: for
+/// [`Hierlock::beside`](crate::Hierlock::beside).
+pub trait ProgramPool: sealed::Configured {}
+
+impl ProgramPool for MySqlPool {}
+impl ProgramPool for PgPool {}
+
 /// What nobody else can implement.
 mod sealed {
-    use super::{Either, MySqlConnection, PgConnection};
+    use super::{Either, MySqlConnectOptions, MySqlConnection, PgConnectOptions, PgConnection};
 
     pub trait Named {
         const NAME: &'static str;
+    }
+
+    pub trait Configured {
+        fn options(&self) -> Either<MySqlConnectOptions, PgConnectOptions>;
     }
 
     pub trait Known {
@@ -46,5 +59,17 @@ impl sealed::Known for Transaction<'_, MySql> {
 impl sealed::Known for Transaction<'_, Postgres> {
     fn connection(&mut self) -> Either<&mut MySqlConnection, &mut PgConnection> {
         Either::Right(self)
+    }
+}
+
+impl sealed::Configured for MySqlPool {
+    fn options(&self) -> Either<MySqlConnectOptions, PgConnectOptions> {
+        Either::Left(self.connect_options().as_ref().clone())
+    }
+}
+
+impl sealed::Configured for PgPool {
+    fn options(&self) -> Either<MySqlConnectOptions, PgConnectOptions> {
+        Either::Right(self.connect_options().as_ref().clone())
     }
 }

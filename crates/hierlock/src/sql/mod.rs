@@ -37,7 +37,7 @@ mod watchman;
 mod within;
 
 pub(crate) use backend::{SqlBackend, SqlHold};
-pub use connection::{Connection, InTransaction};
+pub use connection::{Connection, InTransaction, ProgramPool};
 pub use lend::Work;
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 pub use strategy::Strategy;

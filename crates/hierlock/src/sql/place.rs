@@ -1,10 +1,11 @@
 //! From a URL to a server: its address, what its clients agree about, and this client's own settings.
 
 use super::session::Address;
-use super::{Dialect, Scheme, innodb};
+use super::{Dialect, ProgramPool, Scheme, innodb};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
+use sqlx::Either;
 use std::time::Duration;
 use url::Url;
 
@@ -49,45 +50,88 @@ impl Place {
         let mut url = Url::parse(url).map_err(|error| unreadable(error.to_string()))?;
         let dialect = Dialect::of_scheme(url.scheme())
             .ok_or_else(|| unreadable(format!("`{}:` is no database", url.scheme())))?;
-        let mut scheme = Scheme::new(dialect).hierarchy(hierarchy);
-        let mut settings = Settings::default();
-        let mut follows = true;
+        let mut parameters = Parameters::new(dialect, hierarchy);
         let mut theirs = Vec::new();
         for (name, value) in url.query_pairs() {
-            let number = |name, right| -> Result<u32> {
-                let bad = || UrlError::Parameter { name, value: value.to_string(), right }.into();
-                value.parse().ok().filter(|number| *number > 0).ok_or_else(bad)
-            };
-            let millis = |name| {
-                number(name, "a number of milliseconds").map(|ms| Duration::from_millis(ms.into()))
-            };
-            match &*name {
-                "strategy" => scheme = scheme.strategy(value.parse()?)?,
-                "buckets" => {
-                    let count = number("buckets", "a number from 1 to 2147483647")?;
-                    scheme = scheme.buckets(Buckets::new(count)?);
-                    follows = false;
-                }
-                "table" => scheme = scheme.table(&value)?,
-                "connections" => {
-                    settings.connections = number("connections", "a number from 1 on")? as usize;
-                }
-                "keep_alive_ms" => settings.keep_alive = millis("keep_alive_ms")?,
-                "silence_ms" => settings.silence = millis("silence_ms")?,
-                "lock_wait_timeout" => {
-                    settings.lock_wait_timeout =
-                        number("lock_wait_timeout", "a number of seconds")?
-                            .min(innodb::LONGEST_WAIT);
-                }
-                _ => theirs.push((name.into_owned(), value.into_owned())),
+            if !parameters.read(&name, &value)? {
+                theirs.push((name.into_owned(), value.into_owned()));
             }
         }
         url.set_query(None);
         if !theirs.is_empty() {
             url.query_pairs_mut().extend_pairs(theirs);
         }
-        let address = Address::from_url(dialect, &url)?;
-        Ok(Self { address, scheme, follows, settings })
+        Ok(parameters.at(Address::from_url(dialect, &url)?))
+    }
+
+    /// The server of a pool that the program has already. `parameters` is as behind the `?` of a URL.
+    pub(super) fn beside(
+        pool: &impl ProgramPool,
+        parameters: &str,
+        hierarchy: Hierarchy,
+    ) -> Result<Self> {
+        let address = match pool.options() {
+            Either::Left(options) => Address::innodb(Dialect::Mysql, options),
+            Either::Right(options) => Address::postgres(options),
+        };
+        let mut read = Parameters::new(address.dialect(), hierarchy);
+        for (name, value) in url::form_urlencoded::parse(parameters.as_bytes()) {
+            if !read.read(&name, &value)? {
+                return Err(UrlError::NotOurs { name: name.into_owned() }.into());
+            }
+        }
+        Ok(read.at(address))
+    }
+}
+
+/// What of a URL is ours.
+struct Parameters {
+    scheme: Scheme,
+    follows: bool,
+    settings: Settings,
+}
+
+impl Parameters {
+    fn new(dialect: Dialect, hierarchy: Hierarchy) -> Self {
+        let scheme = Scheme::new(dialect).hierarchy(hierarchy);
+        Self { scheme, follows: true, settings: Settings::default() }
+    }
+
+    /// Reads one; false if it is not ours.
+    fn read(&mut self, name: &str, value: &str) -> Result<bool> {
+        let number = |name, right| -> Result<u32> {
+            let bad = || UrlError::Parameter { name, value: value.to_owned(), right }.into();
+            value.parse().ok().filter(|number| *number > 0).ok_or_else(bad)
+        };
+        let millis = |name| {
+            number(name, "a number of milliseconds").map(|ms| Duration::from_millis(ms.into()))
+        };
+        let Self { scheme, follows, settings } = self;
+        match name {
+            "strategy" => *scheme = scheme.clone().strategy(value.parse()?)?,
+            "buckets" => {
+                let count = number("buckets", "a number from 1 to 2147483647")?;
+                scheme.buckets = Buckets::new(count)?;
+                *follows = false;
+            }
+            "table" => *scheme = scheme.clone().table(value)?,
+            "connections" => {
+                settings.connections = number("connections", "a number from 1 on")? as usize;
+            }
+            "keep_alive_ms" => settings.keep_alive = millis("keep_alive_ms")?,
+            "silence_ms" => settings.silence = millis("silence_ms")?,
+            "lock_wait_timeout" => {
+                let seconds = number("lock_wait_timeout", "a number of seconds")?;
+                settings.lock_wait_timeout = seconds.min(innodb::LONGEST_WAIT);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn at(self, address: Address) -> Place {
+        let Self { scheme, follows, settings } = self;
+        Place { address, scheme, follows, settings }
     }
 }
 

@@ -116,6 +116,23 @@ impl Pool {
         }))
     }
 
+    /// Does something between us and the server give every transaction another connection? Then one
+    /// of two sessions has the other's number, or another than before once the other is busy.
+    pub(super) async fn is_pooled(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
+        let connected = Session::connect(&self.address, &self.settings, Purpose::Side).await;
+        let Ok(mut other) = connected else { return Ok(false) };
+        if other.pid == session.pid {
+            return Ok(true);
+        }
+        other.run("BEGIN").await?;
+        let busy = other.ask_pid().await?;
+        let ours = session.ask_pid().await?;
+        let is_pooled = busy != other.pid || ours != session.pid;
+        other.run("ROLLBACK").await?;
+        *self.side.lock().await = Some(other);
+        Ok(is_pooled)
+    }
+
     /// Asks on the side connection; one that has died is replaced, once.
     pub(super) async fn ask_on_the_side(&self, question: &str) -> Result<Vec<TextRow>> {
         let failed = |source| SqlError::Failed { server: self.address.to_string(), source };

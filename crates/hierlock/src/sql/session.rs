@@ -22,18 +22,32 @@ pub(super) enum Address {
 impl Address {
     pub(super) fn from_url(dialect: Dialect, url: &Url) -> Result<Self> {
         let unreadable = |error: sqlx::Error| UrlError::Server { why: error.to_string() };
-        // Statements are counted by a person who looks, not logged by the driver.
         Ok(match dialect {
             Dialect::Mysql | Dialect::Mariadb => {
-                let options = MySqlConnectOptions::from_url(url).map_err(unreadable)?;
-                Address::Innodb(dialect, Box::new(options.disable_statement_logging()))
+                Address::innodb(dialect, MySqlConnectOptions::from_url(url).map_err(unreadable)?)
             }
             Dialect::Postgres => {
-                let options = PgConnectOptions::from_url(url).map_err(unreadable)?;
-                let options = options.application_name("hierlock").disable_statement_logging();
-                Address::Postgres(Box::new(options))
+                Address::postgres(PgConnectOptions::from_url(url).map_err(unreadable)?)
             }
         })
+    }
+
+    // Statements are counted by a person who looks, not logged by the driver.
+    pub(super) fn innodb(dialect: Dialect, options: MySqlConnectOptions) -> Self {
+        Address::Innodb(dialect, Box::new(options.disable_statement_logging()))
+    }
+
+    pub(super) fn postgres(options: PgConnectOptions) -> Self {
+        let options = options.application_name("hierlock").disable_statement_logging();
+        Address::Postgres(Box::new(options))
+    }
+
+    /// What the server is said to be.
+    pub(super) fn dialect(&self) -> Dialect {
+        match self {
+            Address::Innodb(dialect, _) => *dialect,
+            Address::Postgres(_) => Dialect::Postgres,
+        }
     }
 }
 
@@ -227,6 +241,16 @@ impl Session {
             Dialect::Mariadb => mariadb::judge(&self.version, self.is_read_only, writers),
             _ => mysql::judge(&self.version, self.is_read_only, writers),
         })
+    }
+
+    /// The server's number for it, asked again.
+    pub(super) async fn ask_pid(&mut self) -> Result<i64, sqlx::Error> {
+        let pid = match self.dialect {
+            Dialect::Postgres => "SELECT pg_backend_pid()",
+            _ => "SELECT CONNECTION_ID()",
+        };
+        let rows = self.rows(pid).await?;
+        rows.first().and_then(|row| row[0].parse().ok()).ok_or(sqlx::Error::RowNotFound)
     }
 
     /// Frees everything it holds, and makes it ready for the next.

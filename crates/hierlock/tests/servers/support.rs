@@ -27,7 +27,7 @@ pub(crate) struct Database {
     pub(crate) url: String,
 }
 
-fn server(engine: Engine) -> Option<&'static Server> {
+pub(crate) fn server(engine: Engine) -> Option<&'static Server> {
     // They end with this process, however that ends.
     static SERVERS: [OnceLock<Option<Server>>; 3] = [const { OnceLock::new() }; 3];
     SERVERS[engine as usize].get_or_init(|| Server::for_tests(engine)).as_ref()

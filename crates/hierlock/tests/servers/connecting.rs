@@ -1,0 +1,219 @@
+//! Ways to a server: a socket, TLS, beside the program's own pool; and a pooler in between, refused.
+
+use crate::support::{Outside, server};
+use hierlock::{Hierarchy, Hierlock, Target};
+use hierlock_sandbox::{Engine, Sandbox, Server};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn target(path: &str) -> Target {
+    path.parse().unwrap()
+}
+
+/// Takes and gives back once, and sees somebody else's lock.
+async fn works(url: &str, other: &str) {
+    let (locks, others) =
+        (Hierlock::connect(url).await.unwrap(), Hierlock::connect(other).await.unwrap());
+    let guard = locks.acquire(target("u1/a1")).await.unwrap();
+    assert!(others.try_acquire(target("u1")).await.unwrap().is_none());
+    guard.release().await.unwrap();
+    assert!(others.try_acquire(target("u1")).await.unwrap().is_some());
+}
+
+/// The sandbox behind a server, if it is ours.
+fn sandbox(engine: Engine) -> Option<&'static Sandbox> {
+    match server(engine)? {
+        Server::Own(sandbox) => Some(sandbox),
+        Server::Given { .. } => {
+            eprintln!("skipped, because {engine} was given, and its files are not ours");
+            None
+        }
+    }
+}
+
+/// What a URL says of a port, a name and a user.
+fn parts(url: &str) -> (&str, &str, &str) {
+    let (_, rest) = url.split_once("://").unwrap();
+    let (user, rest) = rest.split_once('@').unwrap();
+    let (address, database) = rest.split_once('/').unwrap();
+    (user, address.rsplit_once(':').unwrap().1, database)
+}
+
+#[tokio::test]
+async fn a_socket_leads_to_every_server() {
+    for engine in Engine::ALL {
+        let Some(sandbox) = sandbox(engine) else { continue };
+        let (user, port, database) = parts(sandbox.url());
+        let directory = sandbox.directory().display();
+        let more = "strategy=on-demand&table=by_socket";
+        let url = match engine {
+            Engine::Postgres => {
+                format!("postgres:///{database}?host={directory}&port={port}&user={user}&{more}")
+            }
+            _ => format!("{engine}://{user}@localhost/{database}?socket={directory}/socket&{more}"),
+        };
+        works(&url, &format!("{}?{more}", sandbox.url())).await;
+        let message = Hierlock::connect(&url.replace("socket&", "nowhere&").replace(port, "1"))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains(&directory.to_string()), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn tls_is_used_where_it_is_asked_for() {
+    if let Some(sandbox) = sandbox(Engine::Mysql) {
+        let mut outside = Outside::connect(sandbox.url()).await;
+        outside.run("CREATE USER IF NOT EXISTS tls@'127.0.0.1' REQUIRE SSL").await;
+        outside.run("GRANT ALL ON *.* TO tls@'127.0.0.1'").await;
+        let (_, port, database) = parts(sandbox.url());
+        let more = "strategy=on-demand&table=by_tls";
+        let url = |mode| format!("mysql://tls@127.0.0.1:{port}/{database}?ssl-mode={mode}&{more}");
+        works(&url("REQUIRED"), &format!("{}?{more}", sandbox.url())).await;
+        assert!(Hierlock::connect(&url("DISABLED")).await.is_err());
+        // Nobody vouches for a certificate that the server has made itself.
+        assert!(Hierlock::connect(&url("VERIFY_CA")).await.is_err());
+    }
+    if let Some(sandbox) = Sandbox::for_tests(Engine::Postgres) {
+        let mut outside = Outside::connect(sandbox.url()).await;
+        let data = outside.rows("SHOW data_directory").await[0][0].clone();
+        make_certificate(Path::new(&data));
+        outside.run("ALTER SYSTEM SET ssl = on").await;
+        outside.run("SELECT pg_reload_conf()").await;
+        let url = |mode| format!("{}?sslmode={mode}", sandbox.url());
+        // The reload takes effect a moment later.
+        let begun = Instant::now();
+        while Hierlock::connect(&url("require")).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "TLS is never there");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let locks = Hierlock::connect(&url("require")).await.unwrap();
+        let _guard = locks.acquire(target("u1")).await.unwrap();
+        let plain = "SELECT count(*)::text FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
+                     WHERE application_name = 'hierlock' AND NOT ssl";
+        assert_eq!(outside.number(plain).await, 0);
+        assert!(Hierlock::connect(&url("verify-full")).await.is_err());
+    }
+}
+
+/// A certificate that nobody vouches for, where the server looks for it.
+fn make_certificate(data: &Path) {
+    let [key, certificate] = ["server.key", "server.crt"].map(|name| data.join(name));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .stderr(Stdio::null())
+        .status();
+    assert!(made.expect("openssl is there").success());
+    let owner = std::fs::metadata(data).unwrap();
+    for path in [key, certificate] {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn beside_the_pool_of_a_program() {
+    let more = "strategy=on-demand&table=by_pool";
+    for engine in Engine::ALL {
+        let Some(server) = server(engine) else { continue };
+        let url = server.url().split('?').next().unwrap();
+        let tree = Hierarchy::default();
+        let locks = match engine {
+            Engine::Postgres => {
+                let pool = sqlx::PgPool::connect(url).await.unwrap();
+                Hierlock::beside(&pool, more, tree).await.unwrap()
+            }
+            _ => {
+                let pool =
+                    sqlx::MySqlPool::connect(&url.replacen("mariadb", "mysql", 1)).await.unwrap();
+                let wrong = Hierlock::beside(&pool, "bucket=3", tree.clone()).await.unwrap_err();
+                assert!(wrong.is_usage() && wrong.to_string().contains("`bucket`"), "{wrong}");
+                Hierlock::beside(&pool, more, tree).await.unwrap()
+            }
+        };
+        let others = Hierlock::connect(&format!("{url}?{more}")).await.unwrap();
+        let guard = locks.acquire(target("u1")).await.unwrap();
+        assert!(others.try_acquire(target("u1")).await.unwrap().is_none());
+        guard.release().await.unwrap();
+    }
+}
+
+/// pgbouncer on a port of its own; ended when dropped.
+struct Bouncer {
+    child: Child,
+    _directory: tempfile::TempDir,
+}
+
+impl Drop for Bouncer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// None where it is not installed and this is not CI.
+fn bouncer(sandbox: &Sandbox, mode: &str, port: u16) -> Option<Bouncer> {
+    let directory = tempfile::tempdir().unwrap();
+    let (user, server_port, database) = parts(sandbox.url());
+    let settings = directory.path().join("pgbouncer.ini");
+    std::fs::write(
+        &settings,
+        format!(
+            "[databases]\n{database} = host=127.0.0.1 port={server_port} user={user}\n[pgbouncer]\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = {mode}\n\
+             ignore_startup_parameters = extra_float_digits\nunix_socket_dir =\n"
+        ),
+    )
+    .unwrap();
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = Command::new("pgbouncer");
+    // It refuses to run as root.
+    command.args(["-u", "nobody"]).arg(&settings).stderr(Stdio::null()).stdout(Stdio::null());
+    match command.spawn() {
+        Ok(child) => Some(Bouncer { child, _directory: directory }),
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("skipped, because pgbouncer does not run ({error}); install pgbouncer");
+            None
+        }
+        Err(error) => panic!("pgbouncer: {error}"),
+    }
+}
+
+/// A cancel would hit somebody else's transaction.
+#[tokio::test]
+async fn a_transaction_pooler_is_refused_by_name() {
+    let Some(sandbox) = sandbox(Engine::Postgres) else { return };
+    for mode in ["transaction", "session"] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let Some(_bouncer) = bouncer(sandbox, mode, port) else { return };
+        let (user, _, database) = parts(sandbox.url());
+        let url = format!("postgres://{user}@127.0.0.1:{port}/{database}");
+        let begun = Instant::now();
+        let outcome = loop {
+            match Hierlock::connect(&url).await {
+                Err(error) if error.to_string().contains("cannot connect") => {
+                    assert!(begun.elapsed() < Duration::from_secs(30), "{error}");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                outcome => break outcome,
+            }
+        };
+        match mode {
+            "session" => drop(outcome.unwrap().acquire(target("u9")).await.unwrap()),
+            _ => {
+                let error = outcome.unwrap_err();
+                assert!(error.to_string().contains("pool_mode"), "{error}");
+            }
+        }
+    }
+}
