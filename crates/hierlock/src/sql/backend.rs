@@ -180,13 +180,15 @@ async fn agree(
     follows: bool,
 ) -> Result<Result<(), String>, sqlx::Error> {
     let mut kept = agreement::read(session, scheme).await?;
-    let mut tries = 0..MAKE_TRIES;
-    while kept.is_none() && scheme.strategy == Strategy::OnDemand {
+    for tries_left in (0..MAKE_TRIES).rev() {
+        if kept.is_some() || scheme.strategy != Strategy::OnDemand {
+            break;
+        }
         let made = make_on_demand(session, scheme).await;
         kept = agreement::read(session, scheme).await?;
         // Two who make the same table at the same time are told so by PostgreSQL; it is there then.
-        if let (None, None, Err(error)) = (&kept, tries.next(), made) {
-            return Err(error);
+        if kept.is_none() && tries_left == 0 {
+            made?;
         }
     }
     let Some(kept) = kept else {
