@@ -1,6 +1,9 @@
 //! Every server with every strategy passes the conformance suite; and what is special to servers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod cancel;
+mod proxy;
+mod round_trips;
 mod statements;
 mod support;
 
