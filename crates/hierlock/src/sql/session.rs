@@ -267,6 +267,13 @@ impl Session {
         }
     }
 
+    /// The same for what waits for nobody.
+    pub(super) async fn try_lock(&mut self, statement: Statement) -> Result<usize, sqlx::Error> {
+        let silence = self.silence;
+        let ran = tokio::time::timeout(silence, self.lock(statement)).await;
+        ran.map_err(|_| timed_out(silence))?
+    }
+
     /// Runs statements that wait for nobody until one fails: how many did not, and the failure.
     pub(super) async fn how_far(&mut self, sql: String) -> (usize, Option<sqlx::Error>) {
         let mut done = 0;
@@ -329,7 +336,7 @@ impl Session {
 /// How a run of statements ended.
 pub(super) type Ran = Result<(), sqlx::Error>;
 
-fn timed_out(silence: Duration) -> sqlx::Error {
+pub(super) fn timed_out(silence: Duration) -> sqlx::Error {
     let message = format!("no answer within {} ms", silence.as_millis());
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
 }
