@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod cancel;
+mod lost;
 mod proxy;
 mod round_trips;
 mod statements;
