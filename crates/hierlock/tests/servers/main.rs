@@ -3,8 +3,11 @@
 
 mod cancel;
 mod lost;
+mod parts;
+mod processes;
 mod proxy;
 mod round_trips;
+mod soak;
 mod statements;
 mod support;
 

@@ -115,37 +115,17 @@ impl Database {
                  buckets BIGINT, levels VARCHAR(2200), key_version BIGINT, state VARCHAR(16))",
             )
             .await;
-        let buckets = if self.setup.strategy == Strategy::Striped { BUCKETS } else { 0 };
-        outside
-            .run(&format!(
-                "INSERT INTO hier_lock_meta VALUES ('default', '{}', {buckets}, \
-                 'user/account/resource', 1, 'ready')",
-                self.setup.strategy
-            ))
-            .await;
+        if self.setup.strategy != Strategy::Striped {
+            outside
+                .run(&format!(
+                    "INSERT INTO hier_lock_meta VALUES ('default', '{}', 0, \
+                     'user/account/resource', 1, 'ready')",
+                    self.setup.strategy
+                ))
+                .await;
+        }
         match self.setup.strategy {
-            Strategy::Striped => {
-                let (level, bucket) = match is_postgres {
-                    true => ("SMALLINT", "INT"),
-                    false => ("TINYINT UNSIGNED", "INT UNSIGNED"),
-                };
-                outside
-                    .run(&format!(
-                        "CREATE TABLE hier_lock_buckets (level {level}, bucket {bucket}, \
-                         of_{BUCKETS} BOOLEAN, PRIMARY KEY (level, bucket))"
-                    ))
-                    .await;
-                let rows = (0..3).flat_map(|level| (0..BUCKETS).map(move |b| (level, b)));
-                let rows: Vec<String> = rows.map(|(l, b)| format!("({l},{b})")).collect();
-                for chunk in rows.chunks(10_000) {
-                    let rows = chunk.join(",");
-                    outside
-                        .run(&format!(
-                            "INSERT INTO hier_lock_buckets (level, bucket) VALUES {rows}"
-                        ))
-                        .await;
-                }
-            }
+            Strategy::Striped => self.stripe("hier_lock_buckets", BUCKETS).await,
             Strategy::PerId | Strategy::OnDemand => {
                 let key = if is_postgres { "BYTEA" } else { "VARBINARY(2100)" };
                 outside.run(&format!("CREATE TABLE hier_locks (lock_key {key} PRIMARY KEY)")).await;
@@ -155,6 +135,34 @@ impl Database {
         if self.setup.strategy == Strategy::PerId {
             self.make_ids().await;
         }
+    }
+
+    /// Makes a table of so many buckets a level; the one with the usual name is that of the default.
+    pub(crate) async fn stripe(&self, table: &str, buckets: u32) {
+        let mut outside = self.outside().await;
+        let (level, bucket) = match self.setup.engine {
+            Engine::Postgres => ("SMALLINT", "INT"),
+            _ => ("TINYINT UNSIGNED", "INT UNSIGNED"),
+        };
+        outside
+            .run(&format!(
+                "CREATE TABLE {table} (level {level}, bucket {bucket}, of_{buckets} BOOLEAN, \
+                 PRIMARY KEY (level, bucket))"
+            ))
+            .await;
+        let rows = (0..3).flat_map(|level| (0..buckets).map(move |bucket| (level, bucket)));
+        let rows: Vec<String> = rows.map(|(level, bucket)| format!("({level},{bucket})")).collect();
+        for chunk in rows.chunks(10_000) {
+            let rows = chunk.join(",");
+            outside.run(&format!("INSERT INTO {table} (level, bucket) VALUES {rows}")).await;
+        }
+        let space = if table == "hier_lock_buckets" { "default" } else { table };
+        outside
+            .run(&format!(
+                "INSERT INTO hier_lock_meta VALUES ('{space}', 'striped', {buckets}, \
+                 'user/account/resource', 1, 'ready')"
+            ))
+            .await;
     }
 
     /// Rows by ID for these nodes and those above them, where the strategy needs them.
