@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod cancel;
+mod dropped;
 mod lost;
+mod own_server;
 mod parts;
 mod processes;
 mod proxy;
+mod refusals;
 mod round_trips;
 mod soak;
 mod statements;
