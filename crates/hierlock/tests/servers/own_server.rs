@@ -26,7 +26,7 @@ async fn postgres() {
 async fn a_server_goes_read_only_and_dies(engine: Engine) {
     let Some(server) = Sandbox::for_tests(engine) else { return };
     let strategy = if engine == Engine::Postgres { "advisory" } else { "on-demand" };
-    let url = format!("{}?strategy={strategy}&keep_alive_ms=100&silence_ms=1000", server.url());
+    let url = format!("{}?strategy={strategy}&keep_alive_ms=100", server.url());
     let locks = Hierlock::connect(&url).await.unwrap();
 
     // A server that follows another does not share that one's locks.

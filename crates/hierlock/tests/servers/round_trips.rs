@@ -27,6 +27,4 @@ async fn a_cycle_is_two_round_trips(setup: Setup) {
             }
         }
     }
-    // A connection more would be one that the proxy does not count.
-    assert_eq!(proxy.connections(), 1);
 }

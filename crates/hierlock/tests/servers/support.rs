@@ -279,13 +279,18 @@ impl Outside {
         }
     }
 
-    /// Ends a session with all that it holds; it may have ended by itself.
+    /// Ends a session with all that it holds, if it has not ended by itself; it is gone then.
     pub(crate) async fn kill(&mut self, session: i64) {
         match self {
             Outside::Innodb(_) => drop(self.try_run(&format!("KILL {session}")).await),
             Outside::Postgres(_) => {
                 self.run(&format!("SELECT pg_terminate_backend({session})")).await;
             }
+        }
+        let begun = Instant::now();
+        while self.sessions().await.contains(&session) {
+            assert!(begun.elapsed() < GENEROUS, "{session} cannot be killed");
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
