@@ -2,7 +2,7 @@
 //! that has failed is not left waiting for ever.
 
 use crate::proxy::{Mood, Proxy};
-use crate::support::{Database, GENEROUS, Setup, on_each_engine, on_every_setup, target};
+use crate::support::{Database, GENEROUS, Setup, in_order, on_each_engine, on_every_setup, target};
 use hierlock::{Error, Guard, Hierlock, Result};
 use hierlock_conformance::{until_free, until_waiting};
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ on_each_engine!(
     a_wait_on_a_network_that_fails_ends,
     a_try_on_a_network_that_stalls_ends,
     an_extension_on_a_network_that_stalls_is_a_lost_lock,
+    a_hold_that_is_lost_while_more_is_waited_for_ends_the_wait,
     only_one_lost_answer_is_no_silence,
 );
 
@@ -151,10 +152,7 @@ async fn an_extension_on_a_network_that_stalls_is_a_lost_lock(setup: Setup) {
     let others = database.connect().await;
     let proxy = Proxy::before(&database).await;
     let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
-    let plan = locks.plan([target("u1"), target("u2")], hierlock::Mode::Exclusive).unwrap();
-    let [first, second] = &plan.steps().map(|step| step.target).collect::<Vec<_>>()[..] else {
-        panic!("two users are two steps");
-    };
+    let (first, second) = in_order(&locks);
     let held = others.acquire(second.clone()).await.unwrap();
     let mut guard = locks.acquire(first.clone()).await.unwrap();
     let stalls = async {
@@ -169,6 +167,36 @@ async fn an_extension_on_a_network_that_stalls_is_a_lost_lock(setup: Setup) {
     held.release().await.unwrap();
     until_free(&others, &first.to_string()).await;
     until_free(&others, &second.to_string()).await;
+}
+
+/// An extension may wait for hours. If the hold is lost meanwhile, whoever extends must not learn it only
+/// when it is granted; and nothing of it is left on the server.
+async fn a_hold_that_is_lost_while_more_is_waited_for_ends_the_wait(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect_with(QUICK).await;
+    let others = database.connect().await;
+    let mut outside = database.outside().await;
+    let (first, second) = in_order(&locks);
+    let held = others.acquire(second.clone()).await.unwrap();
+    outside.until_busy(1).await;
+    let of_others = outside.busy().await;
+    let mut guard = locks.acquire(first).await.unwrap();
+    outside.until_busy(2).await;
+    let own = &outside.busy().await - &of_others;
+    let kills = async {
+        until_waiting(&locks, 1).await;
+        for session in own {
+            outside.kill(session).await;
+        }
+    };
+    let ((error, took), ()) = tokio::join!(ends(guard.extend([second])), kills);
+    println!("an extension ended after {took:?}: {error}");
+    assert!(error.is_lost(), "{error}");
+    assert!(guard.lost().await.is_lost());
+    outside.until_busy(1).await;
+    held.release().await.unwrap();
+    until_free(&others, "u1").await;
+    until_free(&others, "u2").await;
 }
 
 /// That the connection which asks has died is no reason to give up a wait: it is replaced.

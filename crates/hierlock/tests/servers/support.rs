@@ -1,7 +1,7 @@
 //! One server of each kind for all tests here, a database for each test.
 
 use hierlock::sql::Strategy;
-use hierlock::{Hierlock, Step, Target};
+use hierlock::{Hierlock, Mode, Step, Target};
 use hierlock_sandbox::{Engine, Server};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 use std::collections::BTreeSet;
@@ -297,6 +297,13 @@ impl Outside {
 
 pub(crate) fn target(path: &str) -> Target {
     path.parse().unwrap()
+}
+
+/// Two users, the second of which comes later in the order of slots.
+pub(crate) fn in_order(locks: &Hierlock) -> (Target, Target) {
+    let plan = locks.plan([target("u1"), target("u2")], Mode::Exclusive).unwrap();
+    let mut steps = plan.steps().map(|step| step.target);
+    (steps.next().unwrap(), steps.next().unwrap())
 }
 
 impl Setup {
