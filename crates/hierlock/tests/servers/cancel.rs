@@ -108,7 +108,9 @@ async fn hundreds_of_cancelled_waits_on_one_connection(setup: Setup) {
     let locks = database.connect_with("connections=1").await;
     let others = database.connect().await;
     let mut outside = database.outside().await;
-    let before = outside.sessions().await;
+    let guard = locks.acquire(target("u2")).await.unwrap();
+    let before = outside.the_busy_one().await;
+    guard.release().await.unwrap();
     let held = others.acquire(target("u1/a1/r9")).await.unwrap();
     let begun = Instant::now();
     for round in 0..500_u64 {
@@ -133,12 +135,9 @@ async fn hundreds_of_cancelled_waits_on_one_connection(setup: Setup) {
     guard.release().await.unwrap();
     held.release().await.unwrap();
     outside.until_busy(0).await;
-    drop(locks.acquire(target("u1")).await.unwrap());
-    // None was ended by force: all who were there still are, and beside them only the one that asks
-    // and cancels. Their numbers would tell of a connection that was replaced.
-    let after = outside.sessions().await;
-    assert!(after.is_superset(&before), "{before:?}, now {after:?}");
-    assert!(after.len() <= before.len() + 1, "{before:?}, now {after:?}");
+    // None was ended by force: it is still the connection of the beginning.
+    let _guard = locks.acquire(target("u1")).await.unwrap();
+    assert_eq!(outside.the_busy_one().await, before);
 }
 
 /// A guard whose extension is dropped while it waits keeps what it had, and nothing else.

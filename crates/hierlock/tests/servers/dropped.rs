@@ -25,14 +25,15 @@ async fn a_dropped_guard_frees_its_lock_and_keeps_its_connection(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_with("connections=1").await;
     let mut outside = database.outside().await;
-    let sessions = outside.sessions().await;
+    let mut sessions = Vec::new();
     for _ in 0..5 {
         let guard = locks.acquire(target("u1/a1/r1")).await.unwrap();
-        outside.until_busy(1).await;
+        sessions.push(outside.the_busy_one().await);
         drop(guard);
         outside.until_busy(0).await;
     }
-    assert_eq!(outside.sessions().await, sessions, "its connection was not used again");
+    sessions.dedup();
+    assert_eq!(sessions.len(), 1, "its connection was not used again");
 }
 
 async fn a_panic_frees_the_lock_on_the_server(setup: Setup) {

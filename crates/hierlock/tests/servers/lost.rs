@@ -42,11 +42,8 @@ async fn a_killed_session_is_a_lost_lock(setup: Setup) {
     let mut outside = database.outside().await;
     let guard = locks.acquire(target("u1")).await.unwrap();
     assert!(tokio::time::timeout(3 * KEEP_ALIVE, guard.lost()).await.is_err(), "not lost yet");
-    let holder = outside.busy().await;
-    assert_eq!(holder.len(), 1);
-    for session in holder {
-        outside.kill(session).await;
-    }
+    let holder = outside.the_busy_one().await;
+    outside.kill(holder).await;
     is_lost_for_good(guard).await;
     // Others go on, and so does this client, on new connections.
     drop(database.connect().await.acquire(target("u1")).await.unwrap());
@@ -178,11 +175,11 @@ async fn a_hold_that_is_lost_while_more_is_waited_for_ends_the_wait(setup: Setup
     let mut outside = database.outside().await;
     let (first, second) = in_order(&locks);
     let held = others.acquire(second.clone()).await.unwrap();
-    outside.until_busy(1).await;
-    let of_others = outside.busy().await;
+    let of_others = outside.the_busy_one().await;
     let mut guard = locks.acquire(first).await.unwrap();
     outside.until_busy(2).await;
-    let own = &outside.busy().await - &of_others;
+    let mut own = outside.busy().await;
+    own.remove(&of_others);
     let kills = async {
         until_waiting(&locks, 1).await;
         for session in own {
@@ -213,7 +210,7 @@ async fn only_one_lost_answer_is_no_silence(setup: Setup) {
     });
     until_waiting(&locks, 1).await;
     let side = &outside.sessions().await - &before;
-    assert_eq!(side.len(), 1, "only the one that asks is new");
+    assert!(!side.is_empty(), "nobody asks");
     for session in &side {
         outside.kill(*session).await;
     }

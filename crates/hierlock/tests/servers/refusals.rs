@@ -46,7 +46,9 @@ async fn a_missing_row_is_named_and_nothing_is_held(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_with("connections=1").await;
     let mut outside = database.outside().await;
-    let sessions = outside.sessions().await;
+    let guard = locks.acquire(target("u1")).await.unwrap();
+    let session = outside.the_busy_one().await;
+    guard.release().await.unwrap();
     for missing in 0..3 {
         let steps = steps(&locks, &["u1/a1/r1"]);
         let (table, condition) = row(setup, &steps[missing]);
@@ -83,9 +85,10 @@ async fn a_missing_row_is_named_and_nothing_is_held(setup: Setup) {
             _ => format!("INSERT INTO {table} VALUES ('{}')", steps[missing].target.key()),
         };
         outside.run(&insert).await;
-        locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
+        let guard = locks.acquire(target("u1/a1/r1")).await.unwrap();
+        assert_eq!(outside.the_busy_one().await, session, "not clean, or not kept");
+        guard.release().await.unwrap();
     }
-    assert_eq!(outside.sessions().await, sessions, "the connection was not clean, or not kept");
 }
 
 /// InnoDB ends a wait by itself (1205) and keeps the transaction with what it had taken. That is not the

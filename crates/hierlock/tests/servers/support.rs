@@ -269,10 +269,21 @@ impl Outside {
     /// Polls until so many are busy; how long it took.
     pub(crate) async fn until_busy(&mut self, count: usize) -> Duration {
         let begun = Instant::now();
+        self.busy_when(count).await;
+        begun.elapsed()
+    }
+
+    /// The only one that is busy, as soon as it is the only one.
+    pub(crate) async fn the_busy_one(&mut self) -> i64 {
+        self.busy_when(1).await.pop_first().unwrap()
+    }
+
+    async fn busy_when(&mut self, count: usize) -> BTreeSet<i64> {
+        let begun = Instant::now();
         loop {
             let busy = self.busy().await;
             if busy.len() == count {
-                return begun.elapsed();
+                return busy;
             }
             assert!(begun.elapsed() < GENEROUS, "{} are busy, not {count}: {busy:?}", busy.len());
             tokio::time::sleep(Duration::from_millis(1)).await;
