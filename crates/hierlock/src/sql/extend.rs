@@ -66,6 +66,8 @@ impl Keeper {
             held.more.extend(more);
             return Ok(());
         }
+        // Forgotten before it is freed: a guard must never say that it has what others can take.
+        self.entry.with(|record| before.into_iter().for_each(|before| *record = before));
         match more {
             Some(mut more) => {
                 more.run("ROLLBACK").await?;
@@ -76,7 +78,6 @@ impl Keeper {
             }
             None => {}
         }
-        self.entry.with(|record| before.into_iter().for_each(|before| *record = before));
         Ok(())
     }
 
