@@ -40,6 +40,11 @@ impl Patience {
         self != Patience::Never
     }
 
+    /// Has the deadline passed?
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Patience::Until { deadline, .. } if deadline <= Instant::now())
+    }
+
     /// Comes back at the deadline, with how long the wait was; without one, never.
     pub(crate) async fn expired(self) -> Duration {
         match self {

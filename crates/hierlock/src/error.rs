@@ -254,6 +254,16 @@ impl Error {
         }
     }
 
+    /// What the driver said, if it was the driver.
+    pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
+        match &*self.0 {
+            Kind::Sql(SqlError::Connect { source, .. } | SqlError::Failed { source, .. }) => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
+
     /// A row that should be there is not.
     pub fn is_not_provisioned(&self) -> bool {
         matches!(self.lock(), Some(LockError::NotProvisioned { .. }))

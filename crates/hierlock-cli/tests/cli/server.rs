@@ -2,10 +2,17 @@
 
 use crate::support::{Holder, code, hierlock, stderr};
 use hierlock_sandbox::{Engine, Sandbox};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use std::process::Command;
 
+/// `hierlock run` on a server, with nothing set up there beforehand.
 fn run(server: &Sandbox, arguments: &[&str]) -> Command {
-    let mut command = hierlock(&["run", "--url", server.url()]);
+    let strategy = match server.engine() {
+        Engine::Postgres => "advisory",
+        Engine::Mysql | Engine::Mariadb => "on-demand",
+    };
+    let url = format!("{}?strategy={strategy}&keep_alive_ms=100", server.url());
+    let mut command = hierlock(&["run", "--url", &url]);
     command.args(arguments);
     command
 }
@@ -13,29 +20,86 @@ fn run(server: &Sandbox, arguments: &[&str]) -> Command {
 const HOLD: [&str; 4] = ["--", "sh", "-c", "echo $$; exec cat"];
 
 #[test]
-fn a_lock_on_a_server_is_held_while_the_command_runs() {
-    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
-    let holder = Holder::start(run(&server, &[&["u1/a1/r1"][..], &HOLD].concat()));
-    let output = run(&server, &["--try", "u1/a1", "--", "true"]).output().unwrap();
-    assert_eq!(code(&output), Some(75), "{}", stderr(&output));
-    let output = run(&server, &["--within", "50ms", "u1", "--", "true"]).output().unwrap();
-    assert_eq!(code(&output), Some(75), "{}", stderr(&output));
-    assert!(stderr(&output).contains("waiting for `u1`"), "{}", stderr(&output));
-    let output = run(&server, &["--try", "u1/a1/r2", "--", "true"]).output().unwrap();
-    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
-    assert_eq!(holder.finish(), (Some(0), String::new()));
-    let output = run(&server, &["--try", "u1", "--", "true"]).output().unwrap();
-    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+fn mysql() {
+    a_server_is_locked_on(Engine::Mysql);
 }
 
 #[test]
-fn a_server_that_goes_away_ends_the_command() {
-    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+fn mariadb() {
+    a_server_is_locked_on(Engine::Mariadb);
+}
+
+#[test]
+fn postgres() {
+    a_server_is_locked_on(Engine::Postgres);
+}
+
+/// One server for all of it, as it takes seconds to start one.
+fn a_server_is_locked_on(engine: Engine) {
+    let Some(server) = Sandbox::for_tests(engine) else { return };
+    two_commands_exclude_each_other(&server);
+    a_killed_connection_ends_the_command(&server);
+    a_server_that_goes_away_ends_the_command(server);
+}
+
+fn two_commands_exclude_each_other(server: &Sandbox) {
+    let holder = Holder::start(run(server, &[&["u1/a1/r1"][..], &HOLD].concat()));
+    let output = run(server, &["--try", "u1/a1", "--", "true"]).output().unwrap();
+    assert_eq!(code(&output), Some(75), "{}", stderr(&output));
+    let output = run(server, &["--within", "50ms", "u1", "--", "true"]).output().unwrap();
+    assert_eq!(code(&output), Some(75), "{}", stderr(&output));
+    assert!(stderr(&output).contains("waiting for `u1`"), "{}", stderr(&output));
+    let output = run(server, &["--try", "u1/a1/r2", "--", "true"]).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    // One that waits runs when the other has ended, not before: it would find its process.
+    let is_gone = format!("! kill -0 {} 2>/dev/null", holder.command);
+    let mut waiter = run(server, &["u1", "--", "sh", "-c", &is_gone]).spawn().unwrap();
+    assert_eq!(holder.finish(), (Some(0), String::new()));
+    assert_eq!(waiter.wait().unwrap().code(), Some(0));
+    let output = run(server, &["--try", "u1", "--", "true"]).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+}
+
+/// A command must not run on without its lock.
+fn a_killed_connection_ends_the_command(server: &Sandbox) {
+    let mut holder = Holder::start(run(server, &[&["u1"][..], &HOLD].concat()));
+    assert!(kill_all_sessions(server) > 0);
+    let (code, said) = holder.wait();
+    assert_eq!(code, Some(76), "{said}");
+    assert!(said.contains("lock of `u1` is lost"), "{said}");
+    let output = run(server, &["--try", "u1", "--", "true"]).output().unwrap();
+    assert_eq!(self::code(&output), Some(0), "{}", stderr(&output));
+}
+
+fn a_server_that_goes_away_ends_the_command(server: Sandbox) {
     let mut holder = Holder::start(run(&server, &[&["u1"][..], &HOLD].concat()));
     drop(server);
     let (code, said) = holder.wait();
     assert_eq!(code, Some(76), "{said}");
     assert!(said.contains("lock of `u1` is lost"), "{said}");
+}
+
+/// As an administrator would; how many there were.
+fn kill_all_sessions(server: &Sandbox) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        if server.engine() == Engine::Postgres {
+            let mut session = PgConnection::connect(server.url()).await.unwrap();
+            let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE \
+                        application_name = 'hierlock'";
+            return sqlx::raw_sql(kill).fetch_all(&mut session).await.unwrap().len();
+        }
+        let url = server.url().replacen("mariadb", "mysql", 1);
+        let mut session = MySqlConnection::connect(&url).await.unwrap();
+        let list = "SELECT CAST(ID AS CHAR) FROM information_schema.PROCESSLIST WHERE \
+                    DB = DATABASE() AND ID <> CONNECTION_ID()";
+        let sessions: Vec<String> = sqlx::query_scalar(list).fetch_all(&mut session).await.unwrap();
+        for id in &sessions {
+            // It may have ended by itself.
+            let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))).execute(&mut session).await;
+        }
+        sessions.len()
+    })
 }
 
 #[test]

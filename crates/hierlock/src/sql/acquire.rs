@@ -93,7 +93,8 @@ impl Applicant {
                     idle = Some(session);
                 }
                 // It had died in its sleep; the next is new.
-                Err(NotTaken::Gone(_)) if was_idle => {}
+                Err(NotTaken::Gone(_))
+                    if was_idle && !self.pool.is_silent() && !take.patience.is_over() => {}
                 Err(NotTaken::Gone(error)) => return Err(NotTaken::Gone(error)),
                 Err(other) => {
                     self.pool.give_back(session);

@@ -189,6 +189,20 @@ pub(super) async fn read(
     }))
 }
 
+/// Is the table of rows there, striped as agreed?
+pub(super) async fn is_there(session: &mut Session, scheme: &Scheme) -> Result<bool, sqlx::Error> {
+    if scheme.strategy == Strategy::Advisory {
+        return Ok(true);
+    }
+    let (fence, table) = (scheme.fence(), scheme.rows_table());
+    match session.rows(&format!("SELECT {fence} FROM {table} WHERE 1 = 0")).await {
+        Ok(_) if scheme.dialect == Dialect::Postgres => Ok(true),
+        Ok(_) => session.run("ROLLBACK").await.map(|()| true),
+        Err(error) if meaning(&error) == Meaning::NoSuchTable => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The engine of the table of rows on MySQL and MariaDB; others have no row locks.
 pub(super) async fn engine(
     session: &mut Session,

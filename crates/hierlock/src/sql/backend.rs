@@ -84,6 +84,14 @@ impl SqlBackend {
         scheme.dialect = session.dialect;
         let agreed = agree(&mut session, &mut scheme, follows).await.map_err(failed)?;
         agreed.map_err(unfit)?;
+        if !agreement::is_there(&mut session, &scheme).await.map_err(failed)? {
+            let table = scheme.rows_table();
+            let why = format!(
+                "its clients have agreed on `{table}`, which is not there, or not striped as \
+                 agreed; run `hierlock provision` again"
+            );
+            return Err(unfit(why).into());
+        }
         pool.give_back(session);
         let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
         Ok(Self { scheme, follows, pool, registry, warnings })

@@ -2,7 +2,9 @@
 
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{Either, MySql, MySqlConnection, MySqlPool, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{
+    Either, MySql, MySqlConnection, MySqlPool, PgConnection, PgPool, Postgres, Transaction,
+};
 
 /// A connection that [`Guard::transaction`](crate::Guard::transaction) can lend: `MySqlConnection` (also
 /// for MariaDB) or `PgConnection` of sqlx.

@@ -142,9 +142,12 @@ impl Kept {
         let mut more = None;
         if !out_of_order.is_empty() || !in_order.is_empty() {
             let mut session = self.another_session().await?;
-            let taken = self
-                .take_beside(&mut session, &out_of_order, &in_order, entry, take, interest)
-                .await;
+            let pid = session.pid;
+            let taken = {
+                let taking =
+                    self.take_beside(&mut session, &out_of_order, &in_order, entry, take, interest);
+                self.while_it_is_held(base, pid, taking).await?
+            };
             match taken {
                 Ok(()) => more = Some(session),
                 // Another connection's end is not that of the hold.
@@ -166,6 +169,30 @@ impl Kept {
             return Err(why);
         }
         Ok(more)
+    }
+
+    /// Takes on another connection, and keeps the hold's own alive. If the hold is lost, there is nothing
+    /// left to extend: then the other connection is ended on the server, with its statement.
+    async fn while_it_is_held<T>(
+        &self,
+        base: &mut Session,
+        other: i64,
+        taking: impl Future<Output = T>,
+    ) -> Result<T, NotTaken> {
+        let mut taking = std::pin::pin!(taking);
+        let settings = &self.pool.settings;
+        loop {
+            tokio::select! {
+                biased;
+                taken = &mut taking => return Ok(taken),
+                () = tokio::time::sleep(settings.keep_alive) => {}
+            }
+            if let Err(error) = base.ping().await {
+                let end = self.pool.terminate(self.scheme.dialect, other);
+                let _ = tokio::time::timeout(settings.silence, end).await;
+                return Err(NotTaken::Gone(error));
+            }
+        }
     }
 
     /// Takes what is new: first what must not be waited for, then the rest.

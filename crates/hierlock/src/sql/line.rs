@@ -88,6 +88,13 @@ impl Line<'_> {
         }
     }
 
+    /// The same for what waits for nobody.
+    pub(super) async fn try_lock(&mut self, statement: Statement) -> Result<usize, sqlx::Error> {
+        let silence = self.silence;
+        let ran = tokio::time::timeout(silence, self.lock(statement)).await;
+        ran.map_err(|_| timed_out(silence))?
+    }
+
     /// Runs statements that wait for nobody until one fails: how many did not, and the failure.
     pub(super) async fn how_far(&mut self, sql: String) -> (usize, Option<sqlx::Error>) {
         let mut done = 0;

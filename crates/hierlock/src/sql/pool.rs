@@ -2,11 +2,12 @@
 
 use super::line::TextRow;
 use super::place::{Place, Settings};
-use super::session::{Address, Purpose, Session};
+use super::session::{Address, Meaning, Purpose, Session, meaning};
 use super::watchman::Watchman;
 use super::{Dialect, Scheme, innodb, mariadb, mysql, postgres};
 use crate::error::{Result, SqlError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Debug)]
@@ -18,7 +19,19 @@ pub(super) struct Pool {
     /// For cancelling and asking; opened when first needed.
     side: tokio::sync::Mutex<Option<Session>>,
     pub(super) watchman: Watchman,
+    /// Questions on the side that were not answered, since the last that was.
+    unanswered: Mutex<Unanswered>,
 }
+
+/// How many, and since when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unanswered {
+    count: usize,
+    since: Option<Instant>,
+}
+
+/// One may be unlucky, for example because just its connection was cut.
+const UNANSWERED: usize = 2;
 
 /// The right to one connection.
 pub(super) type Permit = OwnedSemaphorePermit;
@@ -27,8 +40,9 @@ impl Pool {
     pub(super) fn new(place: &Place) -> Self {
         let Place { address, settings, .. } = place;
         let permits = Arc::new(Semaphore::new(settings.connections.min(Semaphore::MAX_PERMITS)));
-        let (idle, side, watchman) = Default::default();
-        Self { address: address.clone(), settings: *settings, idle, permits, side, watchman }
+        let (idle, side, watchman, unanswered) = Default::default();
+        let (address, settings) = (address.clone(), *settings);
+        Self { address, settings, idle, permits, side, watchman, unanswered }
     }
 
     /// Waits for the right to a connection, first come first served.
@@ -135,17 +149,53 @@ impl Pool {
 
     /// Asks on the side connection; one that has died is replaced, once.
     pub(super) async fn ask_on_the_side(&self, question: &str) -> Result<Vec<TextRow>> {
-        let failed = |source| SqlError::Failed { server: self.address.to_string(), source };
         let mut side = self.side.lock().await;
-        if let Some(mut session) = side.take()
-            && let Ok(answer) = session.rows(question).await
-        {
-            *side = Some(session);
-            return Ok(answer);
+        let begun = Instant::now();
+        let answer = self.ask_through(&mut side, question).await;
+        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        match &answer {
+            Err(error) if error.sql_source().is_some_and(|e| meaning(e) == Meaning::Gone) => {
+                unanswered.count += 1;
+                unanswered.since.get_or_insert(begun);
+            }
+            // An error is an answer too.
+            _ => *unanswered = Unanswered::default(),
+        }
+        answer
+    }
+
+    async fn ask_through(
+        &self,
+        side: &mut Option<Session>,
+        question: &str,
+    ) -> Result<Vec<TextRow>> {
+        let failed = |source| SqlError::Failed { server: self.address.to_string(), source };
+        if let Some(mut session) = side.take() {
+            match session.rows(question).await {
+                Ok(answer) => {
+                    *side = Some(session);
+                    return Ok(answer);
+                }
+                // Another connection would only double the wait.
+                Err(error) if is_silence(&error) => return Err(failed(error).into()),
+                Err(_) => {}
+            }
         }
         let mut session = Session::connect(&self.address, &self.settings, Purpose::Side).await?;
-        let answer = session.rows(question).await;
+        let answer = session.rows(question).await.map_err(failed)?;
         *side = Some(session);
-        Ok(answer.map_err(failed)?)
+        Ok(answer)
     }
+
+    /// Has the server stopped to answer, not only once and not only for a moment? Then what waits for
+    /// a lock would wait for ever.
+    pub(super) fn is_silent(&self) -> bool {
+        let unanswered = *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        let lasts = |since: Instant| since.elapsed() >= self.settings.silence;
+        unanswered.count >= UNANSWERED && unanswered.since.is_some_and(lasts)
+    }
+}
+
+fn is_silence(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
 }

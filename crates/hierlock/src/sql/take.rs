@@ -1,19 +1,20 @@
 //! Taking the steps of a plan on one session: trying, waiting, giving up, and giving back.
 
 use super::handover::Interest;
-use super::line::Line;
+use super::line::{Line, timed_out};
 use super::pool::Pool;
 use super::session::{Meaning, Session, meaning};
 use super::statement::{Form, Statement, Wait, Writer};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::Patience;
-use crate::error::{Error, LockError, SqlError};
+use crate::error::{Error, LockError, Result, SqlError};
 use crate::plan::{Plan, Step};
 use crate::registry::{Entry, Shown};
 use crate::target::Target;
 use std::collections::HashSet;
 use std::pin::{Pin, pin};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::sleep;
 
 /// A statement that takes longer may be waiting: then the server is asked, and again after twice as
@@ -91,8 +92,8 @@ impl Around {
 
 /// Who takes: on which server, how, and under whose name.
 pub(super) struct Taker<'a> {
-    pub(super) pool: &'a Pool,
-    pub(super) scheme: &'a Scheme,
+    pub(super) pool: &'a Arc<Pool>,
+    pub(super) scheme: &'a Arc<Scheme>,
     pub(super) entry: &'a Entry,
 }
 
@@ -158,7 +159,8 @@ impl Taker<'_> {
     }
 
     /// Runs a statement that may wait, until it is done, too late, or of no more interest; then it is
-    /// cancelled on the server.
+    /// cancelled on the server. If the server answers no questions any more, it is given up: there is
+    /// nobody left to grant it.
     async fn watch(
         &self,
         line: &mut Line<'_>,
@@ -173,15 +175,21 @@ impl Taker<'_> {
         let mut lock = pin!(line.lock(statement));
         let mut late = pin!(take.patience.expired());
         let mut pause = LOOK_AFTER;
+        let mut look = pin!(self.look_after(pause, pid));
+        let silence = self.pool.settings.silence;
         let mut ended = loop {
             tokio::select! {
                 biased;
                 ran = &mut lock => break Ended::Ran(ran),
                 () = interest.lost() => break Ended::GivenUp,
                 waited = &mut late => break Ended::Late(waited),
-                () = sleep(pause) => {
+                looked = &mut look => {
                     pause = (2 * pause).min(LOOK_AT_LEAST_EVERY);
-                    let waits_for = match self.pool.waits_for(self.scheme, pid).await {
+                    look.set(self.look_after(pause, pid));
+                    if looked.is_err() && self.pool.is_silent() {
+                        break Ended::Ran(Err(timed_out(silence)));
+                    }
+                    let waits_for = match looked {
                         Ok(name) => name.and_then(place_of),
                         // Not everyone may ask. It has not answered, so it waits for something.
                         Err(_) => Some(at.unwrap_or(0)),
@@ -198,7 +206,9 @@ impl Taker<'_> {
             }
         };
         if !matches!(ended, Ended::Ran(_)) {
-            if let Ok(Some(name)) = self.pool.waits_for(self.scheme, pid).await {
+            if let (Ended::Late(_), Ok(Some(name))) =
+                (&ended, self.look_after(Duration::ZERO, pid).await)
+            {
                 at = place_of(name).or(at);
             }
             // Granted at the last moment or not, it is given back.
@@ -209,6 +219,29 @@ impl Taker<'_> {
             }
         }
         Watched { ended, at, shown }
+    }
+
+    /// After a while, asks which slot a session waits for. The question goes on in a task of its own if
+    /// this is dropped: a connection that was left in the middle of one could not be used again.
+    fn look_after(
+        &self,
+        pause: Duration,
+        pid: i64,
+    ) -> impl Future<Output = Result<Option<String>>> + use<> {
+        let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
+        async move {
+            sleep(pause).await;
+            let silence = pool.settings.silence;
+            let failed =
+                |source| SqlError::Failed { server: pool.address.to_string(), source }.into();
+            let asks = pool.clone();
+            let look = tokio::spawn(async move { asks.waits_for(&scheme, pid).await });
+            match tokio::time::timeout(silence, look).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err(failed(sqlx::Error::WorkerCrashed)),
+                Err(_) => Err(failed(timed_out(silence))),
+            }
+        }
     }
 
     /// Is that what a server calls the slot? MariaDB cuts a long key.
@@ -248,7 +281,7 @@ impl Taker<'_> {
                 Err(error) => NotTaken::Because(self.failed(error)),
             }
         } else {
-            match line.lock(statement).await {
+            match line.try_lock(statement).await {
                 Ok(rows) if rows == rows_expected => return Ok(()),
                 Ok(_) => {
                     return Err(self.missing(line, steps, around).await?);
@@ -374,20 +407,26 @@ impl Taker<'_> {
         pid: i64,
         mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
     ) -> Result<T, sqlx::Error> {
-        let begun = Instant::now();
-        while begun.elapsed() < self.pool.settings.silence {
-            if let Err(error) = self.pool.cancel(dialect, pid).await {
-                tracing::warn!(%error, "a statement could not be cancelled yet");
+        let silence = self.pool.settings.silence;
+        let until_it_ends = async {
+            loop {
+                if let Err(error) = self.pool.cancel(dialect, pid).await {
+                    tracing::warn!(%error, "a statement could not be cancelled yet");
+                }
+                if let Ok(ran) = tokio::time::timeout(CANCEL_EVERY, statement.as_mut()).await {
+                    return ran;
+                }
             }
-            if let Ok(ran) = tokio::time::timeout(CANCEL_EVERY, statement.as_mut()).await {
-                return ran;
-            }
+        };
+        if let Ok(ran) = tokio::time::timeout(silence, until_it_ends).await {
+            return ran;
         }
         // The server would not notice a closed connection while it waits for a lock.
-        if let Err(error) = self.pool.terminate(dialect, pid).await {
-            tracing::error!(%error, "a session could not be ended");
+        let terminate = self.pool.terminate(dialect, pid);
+        if !matches!(tokio::time::timeout(silence, terminate).await, Ok(Ok(()))) {
+            tracing::error!(pid, "a session could not be ended");
         }
-        Err(sqlx::Error::WorkerCrashed)
+        Err(timed_out(silence))
     }
 
     /// Undoes, also where a late cancel hits the undoing itself.

@@ -114,7 +114,7 @@ impl Within {
             let got = line.rows(&statement.sql).await.map_err(NotTaken::Gone)?;
             return Ok(got.iter().all(|row| row[0] == "t"));
         }
-        match line.lock(statement).await {
+        match line.try_lock(statement).await {
             Ok(rows) => Ok(rows == rows_expected),
             Err(error) => match meaning(&error) {
                 Meaning::Gone => Err(NotTaken::Gone(error)),

@@ -1,7 +1,17 @@
 //! Every server with every strategy passes the conformance suite; and what is special to servers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod cancel;
 mod connecting;
+mod dropped;
+mod lost;
+mod own_server;
+mod parts;
+mod processes;
+mod proxy;
+mod refusals;
+mod round_trips;
+mod soak;
 mod statements;
 mod support;
 mod transactions;

@@ -65,7 +65,7 @@ impl Small {
             _ => format!("{}&table=small", database.url),
         };
         if setup.strategy == Strategy::Striped {
-            small_table(&mut outside, setup.engine).await;
+            database.stripe("small", FEW).await;
         } else if setup.strategy == Strategy::PerId {
             let meta = "INSERT INTO hier_lock_meta SELECT 'small', strategy, buckets, levels, \
                         key_version, state FROM hier_lock_meta WHERE space = 'default'";
@@ -184,27 +184,6 @@ impl Small {
         database_session.run("BEGIN").await;
         database_session.run(&sql).await;
     }
-}
-
-async fn small_table(outside: &mut Outside, engine: Engine) {
-    let (level, bucket) = match engine {
-        Engine::Postgres => ("SMALLINT", "INT"),
-        _ => ("TINYINT UNSIGNED", "INT UNSIGNED"),
-    };
-    outside
-        .run(&format!(
-            "CREATE TABLE small (level {level}, bucket {bucket}, of_{FEW} BOOLEAN, \
-             PRIMARY KEY (level, bucket))"
-        ))
-        .await;
-    let rows = (0..3).flat_map(|level| (0..FEW).map(move |bucket| format!("({level}, {bucket})")));
-    let rows = rows.collect::<Vec<_>>().join(", ");
-    outside.run(&format!("INSERT INTO small (level, bucket) VALUES {rows}")).await;
-    let meta = format!(
-        "INSERT INTO hier_lock_meta VALUES ('small', 'striped', {FEW}, 'user/account/resource', 1, \
-         'ready')"
-    );
-    outside.run(&meta).await;
 }
 
 async fn an_acquire_takes_its_plan_and_nothing_else(setup: Setup) {

@@ -1,12 +1,13 @@
 //! One server of each kind for all tests here, a database for each test.
 
-use hierlock::Hierlock;
 use hierlock::sql::Strategy;
+use hierlock::{Hierlock, Mode, Step, Target};
 use hierlock_sandbox::{Engine, Server};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
 
@@ -114,37 +115,17 @@ impl Database {
                  buckets BIGINT, levels VARCHAR(2200), key_version BIGINT, state VARCHAR(16))",
             )
             .await;
-        let buckets = if self.setup.strategy == Strategy::Striped { BUCKETS } else { 0 };
-        outside
-            .run(&format!(
-                "INSERT INTO hier_lock_meta VALUES ('default', '{}', {buckets}, \
-                 'user/account/resource', 1, 'ready')",
-                self.setup.strategy
-            ))
-            .await;
+        if self.setup.strategy != Strategy::Striped {
+            outside
+                .run(&format!(
+                    "INSERT INTO hier_lock_meta VALUES ('default', '{}', 0, \
+                     'user/account/resource', 1, 'ready')",
+                    self.setup.strategy
+                ))
+                .await;
+        }
         match self.setup.strategy {
-            Strategy::Striped => {
-                let (level, bucket) = match is_postgres {
-                    true => ("SMALLINT", "INT"),
-                    false => ("TINYINT UNSIGNED", "INT UNSIGNED"),
-                };
-                outside
-                    .run(&format!(
-                        "CREATE TABLE hier_lock_buckets (level {level}, bucket {bucket}, \
-                         of_{BUCKETS} BOOLEAN, PRIMARY KEY (level, bucket))"
-                    ))
-                    .await;
-                let rows = (0..3).flat_map(|level| (0..BUCKETS).map(move |b| (level, b)));
-                let rows: Vec<String> = rows.map(|(l, b)| format!("({l},{b})")).collect();
-                for chunk in rows.chunks(10_000) {
-                    let rows = chunk.join(",");
-                    outside
-                        .run(&format!(
-                            "INSERT INTO hier_lock_buckets (level, bucket) VALUES {rows}"
-                        ))
-                        .await;
-                }
-            }
+            Strategy::Striped => self.stripe("hier_lock_buckets", BUCKETS).await,
             Strategy::PerId | Strategy::OnDemand => {
                 let key = if is_postgres { "BYTEA" } else { "VARBINARY(2100)" };
                 outside.run(&format!("CREATE TABLE hier_locks (lock_key {key} PRIMARY KEY)")).await;
@@ -154,6 +135,53 @@ impl Database {
         if self.setup.strategy == Strategy::PerId {
             self.make_ids().await;
         }
+    }
+
+    /// Makes a table of so many buckets a level; the one with the usual name is that of the default.
+    pub(crate) async fn stripe(&self, table: &str, buckets: u32) {
+        let mut outside = self.outside().await;
+        let (level, bucket) = match self.setup.engine {
+            Engine::Postgres => ("SMALLINT", "INT"),
+            _ => ("TINYINT UNSIGNED", "INT UNSIGNED"),
+        };
+        outside
+            .run(&format!(
+                "CREATE TABLE {table} (level {level}, bucket {bucket}, of_{buckets} BOOLEAN, \
+                 PRIMARY KEY (level, bucket))"
+            ))
+            .await;
+        let rows = (0..3).flat_map(|level| (0..buckets).map(move |bucket| (level, bucket)));
+        let rows: Vec<String> = rows.map(|(level, bucket)| format!("({level},{bucket})")).collect();
+        for chunk in rows.chunks(10_000) {
+            let rows = chunk.join(",");
+            outside.run(&format!("INSERT INTO {table} (level, bucket) VALUES {rows}")).await;
+        }
+        let space = if table == "hier_lock_buckets" { "default" } else { table };
+        outside
+            .run(&format!(
+                "INSERT INTO hier_lock_meta VALUES ('{space}', 'striped', {buckets}, \
+                 'user/account/resource', 1, 'ready')"
+            ))
+            .await;
+    }
+
+    /// Rows by ID for these nodes and those above them, where the strategy needs them.
+    pub(crate) async fn make_rows(&self, paths: &[String]) {
+        if self.setup.strategy != Strategy::PerId {
+            return;
+        }
+        let targets = paths.iter().map(|path| path.parse::<Target>().unwrap());
+        let nodes = targets
+            .flat_map(|target| (0..=target.level()).map(move |level| target.ancestor(level)));
+        let keys: BTreeSet<String> = nodes.map(|node| format!("('{}')", node.key())).collect();
+        let keys = keys.into_iter().collect::<Vec<_>>().join(",");
+        let insert = match self.setup.engine {
+            Engine::Postgres => {
+                format!("INSERT INTO hier_locks VALUES {keys} ON CONFLICT DO NOTHING")
+            }
+            _ => format!("INSERT IGNORE INTO hier_locks VALUES {keys}"),
+        };
+        self.outside().await.run(&insert).await;
     }
 
     /// A row for each node that the suite locks.
@@ -182,8 +210,132 @@ impl Database {
         self.url.split('?').next().unwrap()
     }
 
+    /// With more parameters, such as `connections=1`.
+    pub(crate) async fn connect_with(&self, parameters: &str) -> Hierlock {
+        Hierlock::connect(&format!("{}&{parameters}", self.url)).await.unwrap()
+    }
+
     pub(crate) async fn outside(&self) -> Outside {
         Outside::connect(&self.url).await
+    }
+}
+
+/// What a server says of the sessions of one database, other than the one that asks.
+impl Outside {
+    /// All of them, by the numbers by which they can be killed.
+    pub(crate) async fn sessions(&mut self) -> BTreeSet<i64> {
+        let sql = match self {
+            Outside::Innodb(_) => {
+                "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND \
+                 ID <> CONNECTION_ID()"
+            }
+            Outside::Postgres(_) => {
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND \
+                 pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            }
+        };
+        self.rows(sql).await.into_iter().map(|row| row[0].parse().unwrap()).collect()
+    }
+
+    /// Those that hold a lock, wait for one, are in a transaction, or run a statement.
+    pub(crate) async fn busy(&mut self) -> BTreeSet<i64> {
+        if let Outside::Postgres(_) = self {
+            let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND \
+                       pid <> pg_backend_pid() AND backend_type = 'client backend' AND \
+                       state <> 'idle' UNION SELECT pid FROM pg_locks WHERE locktype = 'advisory' \
+                       AND database = (SELECT oid FROM pg_database WHERE datname = \
+                       current_database())";
+            return self.rows(sql).await.into_iter().map(|row| row[0].parse().unwrap()).collect();
+        }
+        let running = "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND \
+                       ID <> CONNECTION_ID() AND COMMAND <> 'Sleep'";
+        let mut busy = self.rows(running).await;
+        let is_mariadb = self.rows("SELECT VERSION()").await[0][0].contains("MariaDB");
+        if !is_mariadb {
+            let locking = "SELECT DISTINCT t.PROCESSLIST_ID FROM performance_schema.data_locks l \
+                           JOIN performance_schema.threads t USING (THREAD_ID) \
+                           WHERE l.OBJECT_SCHEMA = DATABASE()";
+            busy.extend(self.rows(locking).await);
+            return busy.into_iter().map(|row| row[0].parse().unwrap()).collect();
+        }
+        let ours = self.sessions().await;
+        let status = self.rows("SHOW ENGINE INNODB STATUS").await[0].last().unwrap().clone();
+        // Only the list: the section of the last deadlock looks the same, and comes before.
+        let (_, transactions) = status.split_once("\nTRANSACTIONS\n").unwrap();
+        let locking = ours.into_iter().filter(|session| {
+            let whose = format!("MariaDB thread id {session},");
+            let mut blocks = transactions.split("\n---TRANSACTION ");
+            blocks.any(|block| block.contains(&whose) && !block.contains("\n0 lock struct(s)"))
+        });
+        let running = busy.into_iter().map(|row| row[0].parse().unwrap());
+        running.chain(locking).collect()
+    }
+
+    /// Polls until so many are busy; how long it took.
+    pub(crate) async fn until_busy(&mut self, count: usize) -> Duration {
+        let begun = Instant::now();
+        self.busy_when(count).await;
+        begun.elapsed()
+    }
+
+    /// The only one that is busy, as soon as it is the only one.
+    pub(crate) async fn the_busy_one(&mut self) -> i64 {
+        self.busy_when(1).await.pop_first().unwrap()
+    }
+
+    async fn busy_when(&mut self, count: usize) -> BTreeSet<i64> {
+        let begun = Instant::now();
+        loop {
+            let busy = self.busy().await;
+            if busy.len() == count {
+                return busy;
+            }
+            assert!(begun.elapsed() < GENEROUS, "{} are busy, not {count}: {busy:?}", busy.len());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Ends a session with all that it holds, if it has not ended by itself; it is gone then.
+    pub(crate) async fn kill(&mut self, session: i64) {
+        match self {
+            Outside::Innodb(_) => drop(self.try_run(&format!("KILL {session}")).await),
+            Outside::Postgres(_) => {
+                self.run(&format!("SELECT pg_terminate_backend({session})")).await;
+            }
+        }
+        let begun = Instant::now();
+        while self.sessions().await.contains(&session) {
+            assert!(begun.elapsed() < GENEROUS, "{session} cannot be killed");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+pub(crate) fn target(path: &str) -> Target {
+    path.parse().unwrap()
+}
+
+/// Two users, the second of which comes later in the order of slots.
+pub(crate) fn in_order(locks: &Hierlock) -> (Target, Target) {
+    let plan = locks.plan([target("u1"), target("u2")], Mode::Exclusive).unwrap();
+    let mut steps = plan.steps().map(|step| step.target);
+    (steps.next().unwrap(), steps.next().unwrap())
+}
+
+impl Setup {
+    /// What locks the slot of a step exclusively, written by hand.
+    pub(crate) fn by_hand(self, step: &Step) -> String {
+        match self.strategy {
+            Strategy::Advisory => format!("SELECT pg_advisory_xact_lock({})", step.slot as i64),
+            Strategy::Striped => format!(
+                "SELECT 1 FROM hier_lock_buckets WHERE level = {} AND bucket = {} FOR UPDATE",
+                step.level, step.slot
+            ),
+            _ => format!(
+                "SELECT 1 FROM hier_locks WHERE lock_key = '{}' FOR UPDATE",
+                step.target.key()
+            ),
+        }
     }
 }
 
@@ -218,3 +370,16 @@ macro_rules! on_every_setup {
     };
 }
 pub(crate) use on_every_setup;
+
+/// The same where strategies do not differ: rows on each server, and advisory keys.
+macro_rules! on_each_engine {
+    ($($test:ident),* $(,)?) => {
+        $crate::support::on_every_setup!(@ [$($test)*]
+            mysql: Mysql Striped,
+            mariadb: Mariadb Striped,
+            postgres: Postgres Striped,
+            advisory: Postgres Advisory,
+        );
+    };
+}
+pub(crate) use on_each_engine;

@@ -1,0 +1,226 @@
+//! A lock that is lost is told, and never taken again behind its guard's back; and who waits on a network
+//! that has failed is not left waiting for ever.
+
+use crate::proxy::{Mood, Proxy};
+use crate::support::{Database, GENEROUS, Setup, in_order, on_each_engine, on_every_setup, target};
+use hierlock::{Error, Guard, Hierlock, Result};
+use hierlock_conformance::{until_free, until_waiting};
+use std::time::{Duration, Instant};
+
+const KEEP_ALIVE: Duration = Duration::from_millis(100);
+const SILENCE: Duration = Duration::from_millis(400);
+/// As parameters of a URL.
+const QUICK: &str = "keep_alive_ms=100&silence_ms=400";
+/// What a machine that also compiles may add.
+const SLACK: Duration = Duration::from_secs(3);
+
+on_every_setup!(a_killed_session_is_a_lost_lock, connections_that_died_in_their_sleep_are_replaced);
+on_each_engine!(
+    a_network_that_fails_is_a_lost_lock,
+    a_wait_on_a_network_that_fails_ends,
+    a_try_on_a_network_that_stalls_ends,
+    an_extension_on_a_network_that_stalls_is_a_lost_lock,
+    a_hold_that_is_lost_while_more_is_waited_for_ends_the_wait,
+    only_one_lost_answer_is_no_silence,
+);
+
+/// The guard knows within what was promised, and stays lost.
+async fn is_lost_for_good(mut guard: Guard) {
+    let begun = Instant::now();
+    let error = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
+    let took = begun.elapsed();
+    println!("lost after {took:?}");
+    assert!(took < KEEP_ALIVE + SILENCE + SLACK, "{took:?}");
+    assert!(error.is_lost() && error.to_string().contains("`u1"), "{error}");
+    assert!(guard.extend([target("u2")]).await.unwrap_err().is_lost());
+    assert!(guard.release().await.unwrap_err().is_lost());
+}
+
+async fn a_killed_session_is_a_lost_lock(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect_with(QUICK).await;
+    let mut outside = database.outside().await;
+    let guard = locks.acquire(target("u1")).await.unwrap();
+    assert!(tokio::time::timeout(3 * KEEP_ALIVE, guard.lost()).await.is_err(), "not lost yet");
+    let holder = outside.the_busy_one().await;
+    outside.kill(holder).await;
+    is_lost_for_good(guard).await;
+    // Others go on, and so does this client, on new connections.
+    drop(database.connect().await.acquire(target("u1")).await.unwrap());
+    drop(locks.acquire(target("u1")).await.unwrap());
+}
+
+/// A server restart, or a firewall that forgets, must not fail the next acquire.
+async fn connections_that_died_in_their_sleep_are_replaced(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect().await;
+    let mut outside = database.outside().await;
+    for is_try in [false, true, false] {
+        locks.acquire(target("u1")).await.unwrap().release().await.unwrap();
+        let sessions = outside.sessions().await;
+        assert!(!sessions.is_empty());
+        for session in &sessions {
+            outside.kill(*session).await;
+        }
+        let guard = match is_try {
+            true => locks.try_acquire(target("u1")).await.unwrap().unwrap(),
+            false => locks.acquire(target("u1")).await.unwrap(),
+        };
+        guard.release().await.unwrap();
+        assert!(outside.sessions().await.is_disjoint(&sessions), "a killed one lives");
+    }
+}
+
+async fn a_network_that_fails_is_a_lost_lock(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    for mood in [Mood::Stalls, Mood::Drops, Mood::HalfClosesToClient, Mood::HalfClosesToServer] {
+        let proxy = Proxy::before(&database).await;
+        let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+        let guard = locks.acquire(target("u1/a1")).await.unwrap();
+        let connections = proxy.connections();
+        println!("{mood:?}");
+        proxy.becomes(mood);
+        is_lost_for_good(guard).await;
+        assert_eq!(proxy.connections(), connections, "it connected again behind the guard's back");
+        // Behind a network that stalls the server cannot know: then the lock is free only when the
+        // server's end of the connection is closed.
+        drop(proxy);
+        until_free(&others, "u1").await;
+    }
+}
+
+/// How an acquire ended, and how long that took from now on.
+async fn ends<T>(acquire: impl Future<Output = Result<T>>) -> (Error, Duration) {
+    let begun = Instant::now();
+    let ended = tokio::time::timeout(GENEROUS, acquire).await.expect("it waits for ever");
+    (ended.err().expect("it cannot have been granted"), begun.elapsed())
+}
+
+async fn a_wait_on_a_network_that_fails_ends(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    for mood in [Mood::Stalls, Mood::Drops] {
+        for within in [None, Some(Duration::from_millis(300))] {
+            let proxy = Proxy::before(&database).await;
+            let url = format!("{}&{QUICK}", proxy.url);
+            let locks = Hierlock::connect(&url).await.unwrap();
+            let held = others.acquire(target("u1/a1")).await.unwrap();
+            let waiting = tokio::spawn({
+                let locks = locks.clone();
+                async move {
+                    let request = locks.request(target("u1/a1/r1"));
+                    match within {
+                        Some(within) => request.within(within).acquire().await,
+                        None => request.acquire().await,
+                    }
+                }
+            });
+            until_waiting(&locks, 1).await;
+            proxy.becomes(mood);
+            let (error, took) = ends(async { waiting.await.unwrap() }).await;
+            println!("{mood:?}, within {within:?}: ended after {took:?}: {error}");
+            assert!(took < Duration::from_secs(1) + 4 * SILENCE + SLACK, "{took:?}");
+            assert!(!error.is_usage() && !error.is_lost(), "{error}");
+            // What is left of it on the server goes when the server hears of it, at the latest when
+            // it would answer.
+            drop(proxy);
+            held.release().await.unwrap();
+            until_free(&others, "u1").await;
+        }
+    }
+}
+
+async fn a_try_on_a_network_that_stalls_ends(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let proxy = Proxy::before(&database).await;
+    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    drop(locks.acquire(target("u1")).await.unwrap());
+    until_free(&locks, "u1").await;
+    proxy.becomes(Mood::Stalls);
+    let (error, took) = ends(locks.try_acquire(target("u1"))).await;
+    println!("a try ended after {took:?}: {error}");
+    assert!(took < 3 * SILENCE + SLACK, "{took:?}");
+}
+
+/// More for a guard, on a network that stalls: the extension ends, and so the guard knows that it is lost.
+async fn an_extension_on_a_network_that_stalls_is_a_lost_lock(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    let proxy = Proxy::before(&database).await;
+    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let (first, second) = in_order(&locks);
+    let held = others.acquire(second.clone()).await.unwrap();
+    let mut guard = locks.acquire(first.clone()).await.unwrap();
+    let stalls = async {
+        until_waiting(&locks, 1).await;
+        proxy.becomes(Mood::Stalls);
+    };
+    let ((error, took), ()) = tokio::join!(ends(guard.extend([second.clone()])), stalls);
+    println!("an extension ended after {took:?}: {error}");
+    let error = tokio::time::timeout(GENEROUS, guard.lost()).await.unwrap();
+    assert!(error.is_lost(), "{error}");
+    drop(proxy);
+    held.release().await.unwrap();
+    until_free(&others, &first.to_string()).await;
+    until_free(&others, &second.to_string()).await;
+}
+
+/// An extension may wait for hours. If the hold is lost meanwhile, whoever extends must not learn it only
+/// when it is granted; and nothing of it is left on the server.
+async fn a_hold_that_is_lost_while_more_is_waited_for_ends_the_wait(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect_with(QUICK).await;
+    let others = database.connect().await;
+    let mut outside = database.outside().await;
+    let (first, second) = in_order(&locks);
+    let held = others.acquire(second.clone()).await.unwrap();
+    let of_others = outside.the_busy_one().await;
+    let mut guard = locks.acquire(first).await.unwrap();
+    outside.until_busy(2).await;
+    let mut own = outside.busy().await;
+    own.remove(&of_others);
+    let kills = async {
+        until_waiting(&locks, 1).await;
+        for session in own {
+            outside.kill(session).await;
+        }
+    };
+    let ((error, took), ()) = tokio::join!(ends(guard.extend([second])), kills);
+    println!("an extension ended after {took:?}: {error}");
+    assert!(error.is_lost(), "{error}");
+    assert!(guard.lost().await.is_lost());
+    outside.until_busy(1).await;
+    held.release().await.unwrap();
+    until_free(&others, "u1").await;
+    until_free(&others, "u2").await;
+}
+
+/// That the connection which asks has died is no reason to give up a wait: it is replaced.
+async fn only_one_lost_answer_is_no_silence(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect_with(QUICK).await;
+    let others = database.connect().await;
+    let mut outside = database.outside().await;
+    let held = others.acquire(target("u1/a1")).await.unwrap();
+    let before = outside.sessions().await;
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire(target("u1")).await }
+    });
+    until_waiting(&locks, 1).await;
+    let side = &outside.sessions().await - &before;
+    assert!(!side.is_empty(), "nobody asks");
+    for session in &side {
+        outside.kill(*session).await;
+    }
+    // Asked again on a new one.
+    let begun = Instant::now();
+    while (&outside.sessions().await - &before).is_subset(&side) {
+        assert!(begun.elapsed() < GENEROUS, "nobody asks any more");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert!(!waiting.is_finished());
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}

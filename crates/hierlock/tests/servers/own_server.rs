@@ -1,0 +1,62 @@
+//! What can only be tried on a server of one's own: it becomes read-only, and it is killed with -9.
+
+use crate::support::{GENEROUS, Outside, target};
+use hierlock::Hierlock;
+use hierlock_conformance::until_waiting;
+use hierlock_sandbox::{Engine, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql() {
+    a_server_goes_read_only_and_dies(Engine::Mysql).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb() {
+    a_server_goes_read_only_and_dies(Engine::Mariadb).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres() {
+    a_server_goes_read_only_and_dies(Engine::Postgres).await;
+}
+
+async fn a_server_goes_read_only_and_dies(engine: Engine) {
+    let Some(server) = Sandbox::for_tests(engine) else { return };
+    let strategy = if engine == Engine::Postgres { "advisory" } else { "on-demand" };
+    let url = format!("{}?strategy={strategy}&keep_alive_ms=100", server.url());
+    let locks = Hierlock::connect(&url).await.unwrap();
+
+    // A server that follows another does not share that one's locks.
+    if engine != Engine::Postgres {
+        let mut outside = Outside::connect(server.url()).await;
+        outside.run("SET GLOBAL read_only = 1").await;
+        let error = Hierlock::connect(&url).await.unwrap_err();
+        assert!(error.to_string().contains("read-only"), "{error}");
+        assert!(!error.is_usage() && !error.is_retryable(), "{error}");
+        outside.run("SET GLOBAL read_only = 0").await;
+    }
+
+    // Killed: whoever holds is told, whoever waits does not wait for ever.
+    let guard = locks.acquire(target("u1/a1")).await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire(target("u1/a1/r1")).await }
+    });
+    until_waiting(&locks, 1).await;
+    let pid = i32::try_from(server.pid().unwrap()).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    let begun = Instant::now();
+    let error = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
+    println!("{engine}: lost {:?} after kill -9: {error}", begun.elapsed());
+    assert!(error.is_lost() && begun.elapsed() < Duration::from_secs(6), "{error}");
+    assert!(guard.release().await.unwrap_err().is_lost());
+    let waited = tokio::time::timeout(GENEROUS, waiting).await.expect("it waits for ever");
+    let error = waited.unwrap().unwrap_err();
+    println!("{engine}: the wait ended {:?} after kill -9: {error}", begun.elapsed());
+    assert!(!error.is_usage(), "{error}");
+    let error = locks.acquire(target("u1")).await.unwrap_err();
+    assert!(error.to_string().contains("cannot connect"), "{error}");
+}

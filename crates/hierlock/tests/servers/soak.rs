@@ -1,0 +1,272 @@
+//! Many workers in many processes take several nodes at once, at random, of few keys and fewer buckets:
+//! nobody deadlocks, nobody fails, nobody starves, and no two conflicting holds overlap. The history is
+//! written inside the holds, by a clock that all processes of a host share, and checked afterwards.
+//!
+//! The control does the same work as one would by hand, node by node in the order of IDs: it deadlocks.
+//!
+//! `HIERLOCK_SOAK_SECONDS` says for how long.
+
+use crate::parts::Part;
+use crate::support::{Database, GENEROUS, Outside, Setup, on_each_engine, target};
+use hierlock::sql::Strategy;
+use hierlock::{Hierlock, Mode, Target};
+use hierlock_sandbox::Engine;
+use nix::time::{ClockId, clock_gettime};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const PROCESSES: usize = 8;
+const WORKERS: usize = 8;
+/// So few that nodes which have nothing to do with each other share rows.
+const FEW: u32 = 5;
+
+on_each_engine!(nobody_deadlocks_fails_starves_or_overlaps);
+
+mod control {
+    use super::{Engine, the_same_work_by_hand_deadlocks};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mysql() {
+        the_same_work_by_hand_deadlocks(Engine::Mysql).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mariadb() {
+        the_same_work_by_hand_deadlocks(Engine::Mariadb).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn postgres() {
+        the_same_work_by_hand_deadlocks(Engine::Postgres).await;
+    }
+}
+
+fn how_long() -> Duration {
+    let seconds = std::env::var("HIERLOCK_SOAK_SECONDS").ok().map(|text| text.parse().unwrap());
+    Duration::from_secs(seconds.unwrap_or(5))
+}
+
+/// Nanoseconds since the host started: the same in all its processes, and never set back.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+/// Random enough, and another one for each worker.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+
+    /// One to three nodes of two users; mostly resources.
+    fn targets(&mut self) -> Vec<Target> {
+        let mut one = || {
+            let (u, a, r) = (self.below(2), self.below(2), self.below(4));
+            match self.below(8) {
+                0 => target(&format!("u{u}")),
+                1 | 2 => target(&format!("u{u}/a{a}")),
+                _ => target(&format!("u{u}/a{a}/r{r}")),
+            }
+        };
+        let (first, second, third) = (one(), one(), one());
+        let mut targets = vec![first, second, third];
+        targets.truncate(1 + self.below(3) as usize);
+        targets
+    }
+}
+
+/// One process: its workers, each with a file for its history.
+pub(crate) async fn play(locks: &Hierlock, directory: &Path) {
+    let begun = Instant::now();
+    let workers = (0..WORKERS).map(|worker| {
+        let (locks, process) = (locks.clone(), std::process::id());
+        let file = directory.join(format!("{process}-{worker}"));
+        tokio::spawn(async move {
+            let mut random = Random(u64::from(process) << 8 | worker as u64 | 1 << 40);
+            let mut history = String::new();
+            while begun.elapsed() < how_long() {
+                let targets = random.targets();
+                let guard = locks.acquire_all(targets.clone()).await.unwrap();
+                let since = now();
+                // Tried again and granted in the end would hide it.
+                assert_eq!(guard.statistics().deadlocks, 0, "{targets:?}");
+                // Long enough for others to come in, if they could.
+                match random.below(3) {
+                    0 => tokio::time::sleep(Duration::from_millis(1)).await,
+                    _ => tokio::task::yield_now().await,
+                }
+                let until = now();
+                guard.release().await.unwrap();
+                let paths: Vec<String> = targets.iter().map(Target::to_string).collect();
+                writeln!(history, "{since} {until} {}", paths.join(",")).unwrap();
+            }
+            std::fs::write(file, history).unwrap();
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    since: u64,
+    until: u64,
+    worker: String,
+    targets: Vec<Target>,
+}
+
+impl Held {
+    fn conflicts(&self, other: &Held) -> bool {
+        let related = |a: &Target, b: &Target| a.contains(b) || b.contains(a);
+        self.targets.iter().any(|a| other.targets.iter().any(|b| related(a, b)))
+    }
+}
+
+fn read(directory: &Path) -> Vec<Held> {
+    let mut history = Vec::new();
+    for file in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let worker = file.file_name().into_string().unwrap();
+        for line in std::fs::read_to_string(file.path()).unwrap().lines() {
+            let [since, until, paths] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}");
+            };
+            history.push(Held {
+                since: since.parse().unwrap(),
+                until: until.parse().unwrap(),
+                worker: worker.clone(),
+                targets: paths.split(',').map(target).collect(),
+            });
+        }
+    }
+    history.sort_by_key(|held| held.since);
+    history
+}
+
+/// Every two that conflict and were held at the same time.
+fn overlaps(history: &[Held]) -> Vec<(&Held, &Held)> {
+    let mut found = Vec::new();
+    let mut current: Vec<&Held> = Vec::new();
+    for held in history {
+        current.retain(|earlier| earlier.until > held.since);
+        found.extend(current.iter().filter(|e| e.conflicts(held)).map(|e| (*e, held)));
+        current.push(held);
+    }
+    found
+}
+
+async fn nobody_deadlocks_fails_starves_or_overlaps(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut url = format!("{}&connections={WORKERS}", database.url);
+    if setup.strategy == Strategy::Striped {
+        database.stripe("few", FEW).await;
+        url += "&table=few";
+    }
+    let parts: Vec<Part> =
+        (0..PROCESSES).map(|_| Part::play("soak", &url, directory.path())).collect();
+    tokio::task::spawn_blocking(|| parts.into_iter().for_each(Part::finish)).await.unwrap();
+    let history = read(directory.path());
+    let mut progress: BTreeMap<&str, usize> = BTreeMap::new();
+    for held in &history {
+        *progress.entry(&held.worker).or_default() += 1;
+    }
+    let least = progress.values().min().unwrap();
+    println!("{setup:?}: {} holds, at least {least} by each worker", history.len());
+    assert_eq!(progress.len(), PROCESSES * WORKERS, "a worker never got its locks: {progress:?}");
+    let overlaps = overlaps(&history);
+    assert!(overlaps.is_empty(), "{} overlaps: {:?}", overlaps.len(), overlaps[0]);
+    database.outside().await.until_busy(0).await;
+}
+
+/// A history that is wrong must be found wrong.
+#[test]
+fn an_overlap_is_found() {
+    let held = |since, until, paths: &[&str]| Held {
+        since,
+        until,
+        worker: String::new(),
+        targets: paths.iter().map(|path| target(path)).collect(),
+    };
+    let history = |last| {
+        vec![
+            held(1, 9, &["u1/a1", "u2"]),
+            held(2, 4, &["u1/a2", "u3"]),
+            held(4, 6, &["u3/a1/r1"]),
+            held(5, 7, &[last]),
+        ]
+    };
+    assert!(overlaps(&history("u1/a3")).is_empty());
+    assert_eq!(overlaps(&history("u2/a1")).len(), 1);
+    assert_eq!(overlaps(&history("u1")).len(), 1);
+    assert_eq!(overlaps(&history("u3/a1")).len(), 1);
+}
+
+/// Workers that lock the rows of their nodes one after the other, in the order of IDs, until one of
+/// them is the victim of a deadlock.
+async fn the_same_work_by_hand_deadlocks(engine: Engine) {
+    let Some(database) = Database::new(Setup { engine, strategy: Strategy::Striped }).await else {
+        return;
+    };
+    database.stripe("few", FEW).await;
+    let locks = Hierlock::connect(&format!("{}&table=few", database.url)).await.unwrap();
+    let (found, cycles) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let workers = (0..16).map(|worker| {
+        let (locks, url) = (locks.clone(), database.url.clone());
+        let (found, cycles) = (found.clone(), cycles.clone());
+        tokio::spawn(async move {
+            let mut session = Outside::connect(&url).await;
+            let mut random = Random(worker + 1);
+            while !found.load(Ordering::SeqCst) {
+                cycles.fetch_add(1, Ordering::SeqCst);
+                let targets: BTreeSet<Target> = random.targets().into_iter().collect();
+                session.run("BEGIN").await;
+                for target in targets {
+                    if let Err(error) = by_hand(&mut session, engine, &locks, target).await {
+                        let code = error.as_database_error().unwrap().code().unwrap().into_owned();
+                        assert!(["40001", "40P01"].contains(&&*code), "{error}");
+                        found.store(true, Ordering::SeqCst);
+                        break;
+                    }
+                }
+                session.run("ROLLBACK").await;
+            }
+        })
+    });
+    let all = async {
+        for worker in workers.collect::<Vec<_>>() {
+            worker.await.unwrap();
+        }
+    };
+    tokio::time::timeout(2 * GENEROUS, all).await.expect("never a deadlock");
+    println!("{engine}: a deadlock after {} cycles by hand", cycles.load(Ordering::SeqCst));
+}
+
+/// Ancestors shared, the node exclusive.
+async fn by_hand(
+    session: &mut Outside,
+    engine: Engine,
+    locks: &Hierlock,
+    target: Target,
+) -> Result<(), sqlx::Error> {
+    let shared = if engine == Engine::Mariadb { "LOCK IN SHARE MODE" } else { "FOR SHARE" };
+    let level = target.level();
+    for step in locks.plan([target], Mode::Exclusive).unwrap().steps() {
+        let clause = if step.level == level { "FOR UPDATE" } else { shared };
+        let sql = format!(
+            "SELECT 1 FROM few WHERE level = {} AND bucket = {} {clause}",
+            step.level, step.slot
+        );
+        session.try_run(&sql).await?;
+    }
+    Ok(())
+}
