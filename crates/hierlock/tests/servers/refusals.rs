@@ -240,3 +240,17 @@ async fn who_does_not_agree_is_told_at_connect(setup: Setup) {
     // And now they agree again.
     drop(database.connect().await.acquire(target("u1")).await.unwrap());
 }
+
+/// What is said of a server ends up in logs.
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named_without_the_password() {
+    for scheme in ["mysql", "mariadb", "postgres"] {
+        let url = format!("{scheme}://me:secret@127.0.0.1:1/x");
+        let error = Hierlock::connect(&url).await.unwrap_err();
+        refused(&error, "cannot connect");
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        let url = format!("{scheme}://me:secret@127.0.0.1:port/x");
+        let error = Hierlock::connect(&url).await.unwrap_err();
+        assert!(error.is_usage() && !error.to_string().contains("secret"), "{error}");
+    }
+}
