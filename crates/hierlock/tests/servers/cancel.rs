@@ -1,9 +1,13 @@
 //! Whoever gives up leaves nothing on the server: no statement that waits, no lock, no open transaction,
 //! and a connection that is clean and used again. All of it is read from the server.
 
-use crate::support::{Database, Outside, Setup, in_order, on_each_engine, on_every_setup, target};
+use crate::support::{
+    Database, GENEROUS, Outside, Setup, in_order, on_each_engine, on_every_setup, target,
+};
 use hierlock::Target;
+use hierlock::sql::Strategy;
 use hierlock_conformance::{until_free, until_idle, until_waiting};
+use hierlock_sandbox::Engine;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
@@ -189,9 +193,12 @@ async fn an_unnoticed_extension_is_given_back(setup: Setup) {
         let before = guard.modes();
         {
             let mut extend = pin!(guard.extend([second.clone()]));
-            let mut context = Context::from_waker(Waker::noop());
-            assert!(extend.as_mut().poll(&mut context).is_pending());
-            until_waiting(&locks, 1).await;
+            tokio::select! {
+                biased;
+                done = &mut extend => panic!("beside the holder: {done:?}"),
+                () = until_waiting(&locks, 1) => {}
+            }
+            // From here on nobody looks at it.
             other.release().await.unwrap();
             // Not free although the other is gone: then the extension has it.
             while let Some(stolen) = others.try_acquire(second.clone()).await.unwrap() {
@@ -202,5 +209,25 @@ async fn an_unnoticed_extension_is_given_back(setup: Setup) {
         assert_eq!((guard.modes(), guard.targets().len()), (before, 1));
         assert!(others.try_acquire(first.clone()).await.unwrap().is_none());
         guard.release().await.unwrap();
+    }
+}
+
+/// An idle connection on PostgreSQL may be in the next transaction already, which nobody should have to
+/// wonder about for long.
+#[tokio::test]
+async fn an_idle_connection_leaves_its_transaction() {
+    let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect_with("keep_alive_ms=50").await;
+    let mut outside = database.outside().await;
+    for _ in 0..3 {
+        locks.acquire(target("u1")).await.unwrap().release().await.unwrap();
+        let idle = "SELECT count(*)::text FROM pg_stat_activity WHERE state LIKE 'idle in%' AND \
+                    datname = current_database()";
+        let begun = Instant::now();
+        while outside.number(idle).await > 0 {
+            assert!(begun.elapsed() < GENEROUS, "it stays in a transaction");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 }

@@ -237,12 +237,14 @@ impl Outside {
         self.rows(sql).await.into_iter().map(|row| row[0].parse().unwrap()).collect()
     }
 
-    /// Those that hold a lock, wait for one, are in a transaction, or run a statement.
+    /// Those that hold a lock, wait for one, are in a transaction that did something, or run a
+    /// statement.
     pub(crate) async fn busy(&mut self) -> BTreeSet<i64> {
         if let Outside::Postgres(_) = self {
             let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND \
                        pid <> pg_backend_pid() AND backend_type = 'client backend' AND \
-                       state <> 'idle' UNION SELECT pid FROM pg_locks WHERE locktype = 'advisory' \
+                       (state = 'active' OR state LIKE '%aborted%' OR backend_xid IS NOT NULL) \
+                       UNION SELECT pid FROM pg_locks WHERE locktype = 'advisory' \
                        AND database = (SELECT oid FROM pg_database WHERE datname = \
                        current_database())";
             return self.rows(sql).await.into_iter().map(|row| row[0].parse().unwrap()).collect();
