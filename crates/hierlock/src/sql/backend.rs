@@ -165,14 +165,9 @@ async fn agree(
     if scheme.dialect != Dialect::Postgres {
         let engine = agreement::engine(session, scheme).await?;
         session.run("ROLLBACK").await?;
-        if let Some(engine) = engine
-            && engine != "InnoDB"
-        {
-            let table = scheme.rows_table();
-            return Ok(Err(format!(
-                "`{table}` is a table of {engine}, which has no row locks; ALTER TABLE {table} \
-                 ENGINE = InnoDB"
-            )));
+        let why = engine.and_then(|e| agreement::not_innodb(scheme.rows_table(), &e));
+        if let Some(why) = why {
+            return Ok(Err(why));
         }
     }
     Ok(Ok(()))

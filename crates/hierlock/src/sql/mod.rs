@@ -22,6 +22,7 @@ mod mysql;
 mod place;
 mod pool;
 mod postgres;
+mod provision;
 mod scheme;
 mod session;
 mod statement;
@@ -29,6 +30,7 @@ mod strategy;
 mod take;
 
 pub(crate) use backend::{SqlBackend, SqlHold};
+pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 pub use strategy::Strategy;
 
