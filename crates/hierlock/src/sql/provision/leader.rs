@@ -57,10 +57,9 @@ impl Provision {
     async fn take_lead(&self, leader: &mut Session) -> Result<bool, sqlx::Error> {
         if self.scheme.dialect != Dialect::Postgres {
             // A name has at most 64 characters, and is the server's, not the database's.
-            let name = format!("CONCAT(DATABASE(), '/{}')", self.scheme.space());
-            let sql = format!(
-                "SELECT COALESCE(GET_LOCK(CONCAT('{LEADS} ', SHA1({name})), {WAIT_FOR_LEAD}), 0)"
-            );
+            let place = format!("SHA2(CONCAT(DATABASE(), '/{}'), 256)", self.scheme.space());
+            let name = format!("CONCAT('{LEADS} ', LEFT({place}, 40))");
+            let sql = format!("SELECT COALESCE(GET_LOCK({name}, {WAIT_FOR_LEAD}), 0)");
             let rows = leader.rows(&sql).await?;
             return Ok(rows.first().is_some_and(|row| row[0] == "1"));
         }

@@ -29,8 +29,9 @@ use crate::sql::session::{Meaning, Session, meaning};
 use crate::sql::{Dialect, Strategy};
 use std::time::{Duration, Instant};
 
-/// For how many seconds others wait behind the renaming: at first, and at most.
-const WAIT: (u32, u32) = (1, 8);
+/// For how many seconds others wait behind the renaming: at first, and at most. Less than a client takes
+/// for the silence of a server that is gone.
+const WAIT: (u32, u32) = (1, 4);
 /// How long the way is free for others before the next try.
 const GIVE_WAY: Duration = Duration::from_millis(300);
 

@@ -1,0 +1,154 @@
+//! Another number of buckets while clients lock.
+
+use crate::support::GENEROUS;
+use crate::{on_all, striped};
+use hierlock::sql::Phase;
+use hierlock::{Buckets, Hierlock, Target};
+use hierlock_sandbox::Engine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+on_all! {
+    nobody_overlaps_while_the_count_changes,
+    a_change_that_was_cut_short_is_finished,
+    a_long_holder_is_waited_for_without_standing_in_the_way,
+}
+
+const NODES: usize = 4;
+const CLIENTS: usize = 3;
+const TASKS: usize = 4;
+
+fn buckets(count: u32) -> Buckets {
+    Buckets::new(count).unwrap()
+}
+
+/// Nodes that all tasks want, and whether one is being held.
+struct Arena {
+    held: [AtomicBool; NODES],
+    /// How often each task has held one.
+    turns: Vec<AtomicU64>,
+    over: AtomicBool,
+}
+
+impl Arena {
+    async fn work(&self, locks: Hierlock, task: usize) {
+        let mut node = task;
+        while !self.over.load(SeqCst) {
+            node = (node + 1) % NODES;
+            let target = Target::resource("u1", "a1", &format!("r{node}")).unwrap();
+            let guard = locks.acquire(target).await.unwrap();
+            assert!(!self.held[node].swap(true, SeqCst), "two hold r{node} at once");
+            tokio::task::yield_now().await;
+            self.held[node].store(false, SeqCst);
+            guard.release().await.unwrap();
+            self.turns[task].fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Until each task has had some more turns.
+    async fn until_all_go_on(&self) {
+        let goals: Vec<u64> = self.turns.iter().map(|turns| turns.load(SeqCst) + 3).collect();
+        let polls = async {
+            while self.turns.iter().zip(&goals).any(|(turns, goal)| turns.load(SeqCst) < *goal) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(GENEROUS, polls).await.expect("a task is stuck");
+    }
+}
+
+async fn nobody_overlaps_while_the_count_changes(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    database.provisioner("&buckets=500").await.run(|_| ()).await.unwrap();
+    let stubborn = database.try_connect("&buckets=500").await.unwrap();
+    let arena = Arc::new(Arena {
+        held: Default::default(),
+        turns: (0..CLIENTS * TASKS).map(|_| AtomicU64::new(0)).collect(),
+        over: AtomicBool::new(false),
+    });
+    let mut tasks = tokio::task::JoinSet::new();
+    for client in 0..CLIENTS {
+        // Each notices by itself, as if it were a process.
+        let locks = database.connect().await;
+        for task in 0..TASKS {
+            let (arena, locks) = (arena.clone(), locks.clone());
+            tasks.spawn(async move { arena.work(locks, client * TASKS + task).await });
+        }
+    }
+    arena.until_all_go_on().await;
+    for count in [3000, 40, 5000, 500, 777] {
+        let provision = database.provisioner("").await;
+        let report = provision.rebucket(buckets(count), |_| ()).await.unwrap();
+        assert_eq!(report.rows, u64::from(count) * 3);
+        arena.until_all_go_on().await;
+        database.assert_rows(count).await;
+    }
+    arena.over.store(true, SeqCst);
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    assert!(database.check().await.is_clean());
+    let error = stubborn.acquire(Target::user("u1").unwrap()).await.unwrap_err();
+    assert!(error.to_string().contains("777 buckets, not 500"), "{error}");
+    let error = database.try_connect("&buckets=500").await.unwrap_err();
+    assert!(error.to_string().contains("777 buckets, not 500"), "{error}");
+}
+
+/// As MySQL and MariaDB leave it if the client dies between the two statements.
+async fn a_change_that_was_cut_short_is_finished(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    database.provisioner("&buckets=200").await.run(|_| ()).await.unwrap();
+    let mut outside = database.outside().await;
+    let rename = "ALTER TABLE hier_lock_buckets RENAME COLUMN of_200 TO of_150";
+    outside.run(rename).await;
+    let provision = database.provisioner("").await;
+    let message = provision.check(|_| ()).await.unwrap_err().to_string();
+    assert!(message.contains("--rebucket 150"), "{message}");
+    // Grown and then renamed back by hand: the rows above are the surplus of a change.
+    let report = provision.rebucket(buckets(150), |_| ()).await.unwrap();
+    assert_eq!((report.inserted, report.deleted), (0, 150));
+    database.assert_rows(150).await;
+    assert!(database.check().await.is_clean());
+    drop(database.connect().await.acquire(Target::user("u1").unwrap()).await.unwrap());
+    // Wrong about what it was.
+    let provision = database.provisioner("&buckets=200").await;
+    let message = provision.rebucket(buckets(300), |_| ()).await.unwrap_err().to_string();
+    assert!(message.contains("150 buckets, not 200"), "{message}");
+}
+
+async fn a_long_holder_is_waited_for_without_standing_in_the_way(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
+    let locks = database.connect().await;
+    let held = locks.acquire(Target::user("u1").unwrap()).await.unwrap();
+    let provision = Arc::new(database.provisioner("").await);
+    let waits = Arc::new(AtomicU64::new(0));
+    let change = tokio::spawn({
+        let (provision, waits) = (provision.clone(), waits.clone());
+        async move {
+            let progress = |progress: hierlock::sql::Progress| {
+                if progress.phase == Phase::WaitingForHolders {
+                    waits.fetch_add(1, SeqCst);
+                }
+            };
+            provision.rebucket(buckets(250), progress).await
+        }
+    });
+    // It gives way: others get their turn while it waits for the holder.
+    let others = async {
+        while waits.load(SeqCst) < 2 {
+            drop(
+                locks.acquire(Target::user("u2").unwrap()).await.unwrap().release().await.unwrap(),
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, others).await.expect("others are stuck behind the change");
+    assert!(!change.is_finished());
+    held.release().await.unwrap();
+    let report = tokio::time::timeout(GENEROUS, change).await.unwrap().unwrap().unwrap();
+    assert_eq!(report.inserted, 450);
+    database.assert_rows(250).await;
+    drop(locks.acquire(Target::user("u1").unwrap()).await.unwrap());
+}
