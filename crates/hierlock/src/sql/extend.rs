@@ -199,8 +199,7 @@ impl Keeper {
         steps: &[Step],
         take: &Take,
     ) -> Result<(), NotTaken> {
-        // Nothing is undone: a refused row leaves the others as they are.
-        let around = Around { before: "", undo: "DO 0" };
+        let around = Around::STRENGTHEN;
         for step in steps {
             let one = std::slice::from_ref(step);
             let tried = self.taker().try_take(base, one, take, around).await;

@@ -69,6 +69,10 @@ impl Around {
     /// More in the same transaction: only PostgreSQL gives locks back at a savepoint.
     pub(super) const EXTEND: Around =
         Around { before: "SAVEPOINT more;\n", undo: "ROLLBACK TO SAVEPOINT more" };
+
+    /// A stronger mode in the hold's own transaction on InnoDB. Nothing is undone: a refused row leaves the
+    /// others as they are.
+    pub(super) const STRENGTHEN: Around = Around { before: "", undo: "DO 0" };
 }
 
 /// Who takes: on which server, how, and under whose name.
@@ -238,6 +242,11 @@ impl Taker<'_> {
                 }
                 Err(error) => match meaning(&error) {
                     Meaning::Gone => return Err(NotTaken::Gone(error)),
+                    // With a change of the table, which waits for the hold: InnoDB has ended the whole
+                    // transaction, and the hold with it.
+                    Meaning::Deadlock if around.undo == Around::STRENGTHEN.undo => {
+                        return Err(NotTaken::Gone(error));
+                    }
                     Meaning::Refused | Meaning::Deadlock => {
                         would_block(self.in_the_way(session, steps, around).await?)
                     }

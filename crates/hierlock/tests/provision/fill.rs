@@ -54,17 +54,10 @@ async fn a_client_waits_for_nothing_less_than_ready(engine: Engine) {
     }
     let message = database.try_connect("").await.unwrap_err().to_string();
     assert!(message.contains("not filled yet"), "{message}");
-    assert!(!database.check_or_keyless().await, "it says that it is ready");
+    assert!(!database.check().await.is_ready);
     database.provisioner("").await.run(|_| ()).await.unwrap();
     database.assert_rows(500).await;
     database.connect().await;
-}
-
-impl Database {
-    /// Is it clean? A table without a key can be checked too.
-    async fn check_or_keyless(&self) -> bool {
-        self.check().await.is_clean()
-    }
 }
 
 async fn what_differs_is_named(engine: Engine) {

@@ -7,7 +7,7 @@ mod ids;
 mod killed;
 mod rebucket;
 #[path = "../servers/support.rs"]
-#[expect(dead_code, reason = "not all of it is needed here")]
+#[allow(dead_code, reason = "shared with the tests of locking")]
 mod support;
 
 use hierlock::sql::{Check, Provision, Strategy};

@@ -3,7 +3,7 @@
 use crate::support::GENEROUS;
 use crate::{on_all, striped};
 use hierlock::sql::Phase;
-use hierlock::{Buckets, Hierlock, Target};
+use hierlock::{Buckets, Hierlock, Mode, Target};
 use hierlock_sandbox::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -13,6 +13,7 @@ on_all! {
     nobody_overlaps_while_the_count_changes,
     a_change_that_was_cut_short_is_finished,
     a_long_holder_is_waited_for_without_standing_in_the_way,
+    a_guard_that_is_upgraded_meanwhile_is_not_stuck,
 }
 
 const NODES: usize = 4;
@@ -138,9 +139,8 @@ async fn a_long_holder_is_waited_for_without_standing_in_the_way(engine: Engine)
     // It gives way: others get their turn while it waits for the holder.
     let others = async {
         while waits.load(SeqCst) < 2 {
-            drop(
-                locks.acquire(Target::user("u2").unwrap()).await.unwrap().release().await.unwrap(),
-            );
+            let guard = locks.acquire(Target::user("u2").unwrap()).await.unwrap();
+            guard.release().await.unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -151,4 +151,50 @@ async fn a_long_holder_is_waited_for_without_standing_in_the_way(engine: Engine)
     assert_eq!(report.inserted, 450);
     database.assert_rows(250).await;
     drop(locks.acquire(Target::user("u1").unwrap()).await.unwrap());
+}
+
+/// The renaming waits for the guard, and the guard's next statement might have to queue behind the
+/// renaming: a circle that only the server can see.
+async fn a_guard_that_is_upgraded_meanwhile_is_not_stuck(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
+    let locks = database.connect().await;
+    let leaf = Target::resource("u1", "a1", "r1").unwrap();
+    let mut guard = locks.request(leaf.clone()).mode(Mode::Shared).acquire().await.unwrap();
+    let provision = database.provisioner("").await;
+    let waits = Arc::new(AtomicU64::new(0));
+    let change = tokio::spawn({
+        let waits = waits.clone();
+        async move {
+            let progress = |progress: hierlock::sql::Progress| {
+                if progress.phase == Phase::WaitingForHolders {
+                    waits.fetch_add(1, SeqCst);
+                }
+            };
+            provision.rebucket(buckets(250), progress).await
+        }
+    });
+    let until = async |count| {
+        while waits.load(SeqCst) < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, until(1)).await.unwrap();
+    // Its next try comes soon, and lasts two seconds: this meets it.
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    let upgraded = tokio::time::timeout(GENEROUS, guard.upgrade()).await.expect("it is stuck");
+    // PostgreSQL lets it pass, MariaDB refuses. MySQL ends the guard's transaction: the guard must know.
+    match upgraded {
+        Err(error) if error.is_lost() => {
+            assert_eq!(engine, Engine::Mysql, "{error}");
+            assert!(tokio::time::timeout(GENEROUS, guard.lost()).await.unwrap().is_lost());
+        }
+        other => {
+            assert!(other.is_ok() || other.is_err_and(|error| error.is_deadlock()));
+            assert!(locks.try_acquire(leaf.clone()).await.unwrap().is_none(), "it is not held");
+            guard.release().await.unwrap();
+        }
+    }
+    tokio::time::timeout(GENEROUS, change).await.unwrap().unwrap().unwrap();
+    drop(locks.acquire(leaf).await.unwrap());
 }
