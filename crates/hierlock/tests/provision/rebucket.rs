@@ -19,6 +19,8 @@ on_all! {
 const NODES: usize = 4;
 const CLIENTS: usize = 3;
 const TASKS: usize = 4;
+/// Tasks that connect anew each time, and so count as the agreement says.
+const NEWCOMERS: usize = 2;
 
 fn buckets(count: u32) -> Buckets {
     Buckets::new(count).unwrap()
@@ -33,9 +35,10 @@ struct Arena {
 }
 
 impl Arena {
-    async fn work(&self, locks: Hierlock, task: usize) {
+    async fn work(&self, connect: impl AsyncFn() -> Hierlock, task: usize) {
         let mut node = task;
         while !self.over.load(SeqCst) {
+            let locks = connect().await;
             node = (node + 1) % NODES;
             let target = Target::resource("u1", "a1", &format!("r{node}")).unwrap();
             let guard = locks.acquire(target).await.unwrap();
@@ -65,7 +68,7 @@ async fn nobody_overlaps_while_the_count_changes(engine: Engine) {
     let stubborn = database.try_connect("&buckets=500").await.unwrap();
     let arena = Arc::new(Arena {
         held: Default::default(),
-        turns: (0..CLIENTS * TASKS).map(|_| AtomicU64::new(0)).collect(),
+        turns: (0..CLIENTS * TASKS + NEWCOMERS).map(|_| AtomicU64::new(0)).collect(),
         over: AtomicBool::new(false),
     });
     let mut tasks = tokio::task::JoinSet::new();
@@ -74,8 +77,14 @@ async fn nobody_overlaps_while_the_count_changes(engine: Engine) {
         let locks = database.connect().await;
         for task in 0..TASKS {
             let (arena, locks) = (arena.clone(), locks.clone());
-            tasks.spawn(async move { arena.work(locks, client * TASKS + task).await });
+            let connect = async move || locks.clone();
+            tasks.spawn(async move { arena.work(connect, client * TASKS + task).await });
         }
+    }
+    for newcomer in 0..NEWCOMERS {
+        let (arena, url) = (arena.clone(), database.url.clone());
+        let connect = async move || Hierlock::connect(&url).await.unwrap();
+        tasks.spawn(async move { arena.work(connect, CLIENTS * TASKS + newcomer).await });
     }
     arena.until_all_go_on().await;
     for count in [3000, 40, 5000, 500, 777] {
