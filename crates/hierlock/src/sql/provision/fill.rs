@@ -180,17 +180,29 @@ async fn insert(
     scheme: &Scheme,
     missing: &[RowRange],
 ) -> Result<u64, sqlx::Error> {
-    if scheme.dialect == Dialect::Postgres {
-        match session.copy_in(&copy(scheme), text(missing)).await {
-            Err(error) if is_duplicate(&error) => {}
-            copied => return copied,
+    // First as if none were there, which is faster.
+    let hopeful = match scheme.dialect {
+        Dialect::Postgres => session.copy_in(&copy(scheme), text(missing)).await,
+        _ => {
+            let plain = |sql: String| sql.replacen("INSERT IGNORE", "INSERT", 1);
+            run(session, inserts(scheme, missing).into_iter().map(plain)).await
         }
+    };
+    match hopeful {
+        Err(error) if is_duplicate(&error) => run(session, inserts(scheme, missing)).await,
+        inserted => inserted,
     }
-    let mut inserted = 0;
-    for sql in inserts(scheme, missing) {
-        inserted += session.affected(&sql).await?;
+}
+
+async fn run(
+    session: &mut Session,
+    statements: impl IntoIterator<Item = String>,
+) -> Result<u64, sqlx::Error> {
+    let mut affected = 0;
+    for sql in statements {
+        affected += session.affected(&sql).await?;
     }
-    Ok(inserted)
+    Ok(affected)
 }
 
 /// Writes a chunk anew, of which some rows were there. Only while nobody locks them.
