@@ -5,11 +5,13 @@
 //!   contenders/  who: hierlock, RwLocks in a map, lockable       ─┐
 //!   work.rs      what is timed: the lines of the table            ├─ entrants.rs ─► bin/ratios.rs
 //!   bytes.rs     what is weighed, with the count of allocator.rs ─┘                 benches/
+//!   filling.rs   ways to fill a lock table on a server           ─── bin/provision.rs
 //! ```
 
 pub mod allocator;
 pub mod bytes;
 pub mod contenders;
 pub mod entrants;
+pub mod filling;
 pub mod servers;
 pub mod work;

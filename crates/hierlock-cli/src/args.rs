@@ -22,6 +22,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Run(Run),
     Plan(Plan),
+    Provision(Provision),
     Sandbox(Sandbox),
     /// Write shell completions to standard output
     #[command(after_help = "Example:\n  hierlock completions bash > \
@@ -99,6 +100,62 @@ pub(crate) struct Plan {
     pub(crate) json: bool,
 }
 
+/// Make the rows that clients of a server lock
+///
+/// Fills the lock table of a database, in small transactions; stopped or killed, it goes on where it was
+/// when run again. Clients can connect when it is done. On PostgreSQL only for ?strategy=striped or
+/// per-id: its advisory keys need nothing.
+#[derive(Debug, Parser)]
+#[command(after_help = PROVISION_EXAMPLES)]
+pub(crate) struct Provision {
+    /// The server: mysql://…, mariadb://… or postgres://…, with ?strategy= and &table= as for clients
+    // It may hold a password.
+    #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
+    pub(crate) url: String,
+    /// How many buckets a level has; 10000000, or as many as the table has already
+    #[arg(long, value_name = "N", value_parser = buckets)]
+    pub(crate) buckets: Option<Buckets>,
+    /// The levels of the tree, root first
+    #[arg(long, value_name = "NAMES", default_value = "user,account,resource",
+          value_parser = levels)]
+    pub(crate) levels: Hierarchy,
+    /// On how many connections rows are filled and counted
+    #[arg(long, value_name = "N", value_parser = several)]
+    pub(crate) connections: Option<usize>,
+    /// Write no faster than this, to leave the server to others
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_rows_per_second: Option<u64>,
+    /// Change nothing; count the rows and name those that are missing
+    #[arg(long, conflicts_with_all = ["print_sql", "rebucket", "paths"])]
+    pub(crate) check: bool,
+    /// Fill what the check finds missing
+    #[arg(long, requires = "check")]
+    pub(crate) repair: bool,
+    /// Change nothing; print the SQL that does the same
+    #[arg(long, conflicts_with_all = ["rebucket", "paths", "json"])]
+    pub(crate) print_sql: bool,
+    /// Change how many buckets a level has, while clients lock
+    #[arg(long, value_name = "N", value_parser = buckets, conflicts_with = "paths")]
+    pub(crate) rebucket: Option<Buckets>,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Nodes to add rows for, with all above them; only for ?strategy=per-id
+    #[arg(value_name = "PATH", value_parser = target)]
+    pub(crate) paths: Vec<Target>,
+}
+
+const PROVISION_EXAMPLES: &str = "\
+Examples:
+  hierlock provision --url mysql://root@127.0.0.1/app                # 10000000 buckets a level
+  hierlock provision --url mysql://… --buckets 100000
+  hierlock provision --url mysql://… --max-rows-per-second 20000     # beside others
+  hierlock provision --url mysql://… --check                         # exit code 65: something is missing
+  hierlock provision --url mysql://… --check --repair
+  hierlock provision --url mysql://… --rebucket 20000000             # clients go on meanwhile
+  hierlock provision --url mysql://… --print-sql | mysql app         # by someone else
+  hierlock provision --url 'mysql://…?strategy=per-id' u1/a1/r1      # u1, u1/a1 and u1/a1/r1";
+
 /// Start a throw-away database server
 ///
 /// A real server in a temporary directory, on a loopback port, as an administrator without a
@@ -152,6 +209,11 @@ fn levels(text: &str) -> Result<Hierarchy, hierlock::Error> {
 fn buckets(text: &str) -> Result<Buckets, String> {
     let count = text.parse().map_err(|_| format!("`{text}` is not a whole number"))?;
     Buckets::new(count).map_err(|error| error.to_string())
+}
+
+fn several(text: &str) -> Result<usize, String> {
+    let wrong = || format!("`{text}` is not a number from 1 to 100");
+    text.parse().ok().filter(|number| (1..=100).contains(number)).ok_or_else(wrong)
 }
 
 /// `300ms`, `5s`, `1.5m`, `1h`.

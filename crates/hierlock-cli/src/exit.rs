@@ -8,6 +8,8 @@ pub(crate) struct Exit(pub(crate) u8);
 
 /// The call was wrong: an option, a path, a URL.
 pub(crate) const USAGE: Exit = Exit(64);
+/// A check found rows missing, or too many.
+pub(crate) const INCOMPLETE: Exit = Exit(65);
 /// The backend could not be used: a file that cannot be opened or locked, a server that is not there.
 pub(crate) const UNAVAILABLE: Exit = Exit(69);
 /// The lock was not free (in time).
@@ -32,7 +34,12 @@ Exit codes of `run`:
   64   the call was wrong          126  the command could not be started
   69   the lock cannot be used     127  the command was not found
   75   the lock was not free (in time): the command did not run
-  76   the lock was lost while the command ran: the command was ended";
+  76   the lock was lost while the command ran: the command was ended
+
+Exit codes of `provision`:
+  0    ready, or the check found nothing wrong
+  64   the call was wrong          65   the check found rows missing, or too many
+  69   the server cannot be used, or its table is for other clients";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

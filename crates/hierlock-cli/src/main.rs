@@ -4,6 +4,7 @@ mod args;
 mod exit;
 mod generate;
 mod plan;
+mod provision;
 mod run;
 mod sandbox;
 mod signals;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Provision(args) => provision::provision(&args),
         Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { command } => generate::man(command.as_deref()),

@@ -92,6 +92,17 @@ pub(crate) enum UrlError {
     NotOurs { name: String },
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
     NoAdvisory { dialect: &'static str },
+    #[error(
+        "there is nothing to provision for advisory keys, which postgres: has unless told; name \
+         ?strategy=striped or ?strategy=per-id if clients are to lock rows there"
+    )]
+    NothingToProvision,
+    #[error(
+        "the strategy {strategy} has rows by ID: it has no buckets, and nobody knows which rows there must be"
+    )]
+    NotStriped { strategy: &'static str },
+    #[error("the strategy {strategy} has rows for all nodes; adding some is for ?strategy=per-id")]
+    NotById { strategy: &'static str },
     #[error("`{url}` names no file; write file:PATH, for example file:/run/lock/app.lock")]
     NoPath { url: String },
     #[error(
@@ -165,6 +176,11 @@ pub(crate) enum SqlError {
     Failed { server: String, source: sqlx::Error },
     #[error("{server} cannot be used: {why}")]
     Unfit { server: String, why: String },
+    #[error(
+        "{server}: a change to {fence} buckets was cut short; finish it with \
+         `hierlock provision --rebucket {fence}`"
+    )]
+    CutShort { server: String, fence: u32 },
     #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
     NoRuntime { server: String },
     #[error("a lock on {server} has no {asked}; ask for the connection of that server")]

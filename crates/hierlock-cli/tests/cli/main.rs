@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod plan;
+mod provision;
 mod run;
 mod sandbox;
 mod server;

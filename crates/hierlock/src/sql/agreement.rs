@@ -67,6 +67,11 @@ impl Scheme {
         Some(format!("CREATE TABLE IF NOT EXISTS {table} ({columns}){engine}"))
     }
 
+    /// The same for striped rows whose primary key comes later, on PostgreSQL.
+    pub(super) fn create_rows_without_key(&self) -> Option<String> {
+        self.create_rows().map(|sql| sql.replace(", PRIMARY KEY (level, bucket)", ""))
+    }
+
     /// What makes rows by ID for these nodes, in a transaction of its own; those that are there stay.
     pub(super) fn insert<'a>(&self, nodes: impl Iterator<Item = &'a Target>) -> String {
         let keys: Vec<String> = nodes
@@ -214,6 +219,16 @@ pub(super) async fn engine(
         scheme.rows_table()
     );
     Ok(session.rows(&sql).await?.into_iter().next().map(|mut row| row.swap_remove(0)))
+}
+
+/// Why a table of that engine is of no use, if it is not.
+pub(super) fn not_innodb(table: &str, engine: &str) -> Option<String> {
+    (engine != "InnoDB").then(|| {
+        format!(
+            "`{table}` is a table of {engine}, which has no row locks; ALTER TABLE {table} \
+             ENGINE = InnoDB"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ use tokio::runtime::Handle;
 const MAKE_TRIES: usize = 5;
 /// How often the agreement is read again while the table changes.
 const READ_AGAIN: usize = 100;
+/// The same for a client that connects.
+const LOOK_AGAIN: usize = 40;
 const READ_AGAIN_EVERY: Duration = Duration::from_millis(50);
 
 const POOLED: &str = "a pooler in between gives every transaction another connection (pool_mode = \
@@ -82,15 +84,23 @@ impl SqlBackend {
         let Place { mut scheme, follows, .. } = place;
         // A URL may call MariaDB `mysql:`, and the other way round.
         scheme.dialect = session.dialect;
-        let agreed = agree(&mut session, &mut scheme, follows).await.map_err(failed)?;
-        agreed.map_err(unfit)?;
-        if !agreement::is_there(&mut session, &scheme).await.map_err(failed)? {
-            let table = scheme.rows_table();
-            let why = format!(
-                "its clients have agreed on `{table}`, which is not there, or not striped as \
-                 agreed; run `hierlock provision` again"
-            );
-            return Err(unfit(why).into());
+        let mut looks = 0..LOOK_AGAIN;
+        loop {
+            let agreed = agree(&mut session, &mut scheme, follows).await.map_err(failed)?;
+            agreed.map_err(unfit)?;
+            if agreement::is_there(&mut session, &scheme).await.map_err(failed)? {
+                break;
+            }
+            // It may just be changing its stripes.
+            if looks.next().is_none() {
+                let table = scheme.rows_table();
+                let why = format!(
+                    "its clients have agreed on `{table}`, which is not there, or not striped as \
+                     agreed; run `hierlock provision` again"
+                );
+                return Err(unfit(why).into());
+            }
+            tokio::time::sleep(READ_AGAIN_EVERY).await;
         }
         pool.give_back(session);
         let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
@@ -218,14 +228,9 @@ async fn agree(
     if scheme.dialect != Dialect::Postgres {
         let engine = agreement::engine(session, scheme).await?;
         session.run("ROLLBACK").await?;
-        if let Some(engine) = engine
-            && engine != "InnoDB"
-        {
-            let table = scheme.rows_table();
-            return Ok(Err(format!(
-                "`{table}` is a table of {engine}, which has no row locks; ALTER TABLE {table} \
-                 ENGINE = InnoDB"
-            )));
+        let why = engine.and_then(|e| agreement::not_innodb(scheme.rows_table(), &e));
+        if let Some(why) = why {
+            return Ok(Err(why));
         }
     }
     Ok(Ok(()))

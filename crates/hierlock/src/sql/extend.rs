@@ -250,12 +250,15 @@ impl Kept {
         entry: &Entry,
         take: &Take,
     ) -> Result<(), NotTaken> {
-        // Nothing is undone: a refused row leaves the others as they are.
-        let around = Around { before: "", undo: "DO 0" };
+        let around = Around::NOTHING;
         for step in steps {
             let one = std::slice::from_ref(step);
             let tried = self.taker(entry).try_take(&mut base.line(), one, take, around).await;
-            tried.map_err(|why| out_of_order_if_waiting(why, take))?;
+            tried.map_err(|why| match why {
+                // With a change of the table, which waits for the hold: the hold is no more.
+                NotTaken::Deadlock(_) => NotTaken::Gone(sqlx::Error::WorkerCrashed),
+                why => out_of_order_if_waiting(why, take),
+            })?;
             entry.with(|record| record.take(&take.plan, step));
         }
         Ok(())

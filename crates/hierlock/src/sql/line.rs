@@ -117,10 +117,18 @@ impl Line<'_> {
 
     /// Runs what returns nothing and waits for nobody.
     pub(super) async fn run(&mut self, sql: &str) -> Ran {
+        self.affected(sql).await.map(|_| ())
+    }
+
+    /// The same; how many rows it changed.
+    pub(super) async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
         let silence = self.silence;
         let sql = AssertSqlSafe(sql.to_owned());
-        let run =
-            async { on!(&mut self.wire, c => sqlx::raw_sql(sql).execute(c).await.map(|_| ())) };
+        let run = async {
+            on!(&mut self.wire, c => {
+                sqlx::raw_sql(sql).execute(c).await.map(|done| done.rows_affected())
+            })
+        };
         tokio::time::timeout(silence, run).await.map_err(|_| timed_out(silence))?
     }
 

@@ -28,6 +28,7 @@ mod mysql;
 mod place;
 mod pool;
 mod postgres;
+mod provision;
 mod scheme;
 mod session;
 mod statement;
@@ -39,6 +40,7 @@ mod within;
 pub(crate) use backend::{SqlBackend, SqlHold};
 pub use connection::{Connection, InTransaction, ProgramPool};
 pub use lend::Work;
+pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 pub use strategy::Strategy;
 

@@ -57,10 +57,11 @@ pub(super) fn waits_for(scheme: &Scheme, pid: i64) -> String {
              WHERE pid = {pid} AND NOT granted AND locktype = 'advisory' LIMIT 1"
         );
     };
-    // Whoever waits for a row has, or waits for, its tuple's lock.
+    // Whoever waits for a row has, or waits for, its tuple's lock. A change of the table may be waiting
+    // for the very session that asks this: it must not wait behind the change.
     let table = scheme.rows_table();
     format!(
-        "SELECT {name} FROM {table} WHERE ctid = (SELECT format('(%s,%s)', page, tuple)::tid \
+        "SET lock_timeout = '20ms'; SELECT {name} FROM {table} WHERE ctid = (SELECT format('(%s,%s)', page, tuple)::tid \
          FROM pg_locks WHERE pid = {pid} AND locktype = 'tuple' \
          AND relation = '{table}'::regclass LIMIT 1)"
     )

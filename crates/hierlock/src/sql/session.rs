@@ -303,6 +303,30 @@ impl Session {
         self.line().run(sql).await
     }
 
+    /// How long the server may take from now on. Filling a table takes longer than answering.
+    pub(super) fn be_patient(&mut self, silence: Duration) {
+        self.silence = silence;
+    }
+
+    /// Runs what changes rows; how many it changed.
+    pub(super) async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
+        self.line().affected(sql).await
+    }
+
+    /// Sends rows through `COPY … FROM STDIN`, which only PostgreSQL has; how many went in.
+    pub(super) async fn copy_in(&mut self, sql: &str, rows: Vec<u8>) -> Result<u64, sqlx::Error> {
+        let silence = self.silence;
+        let Connection::Postgres(c) = &mut self.connection else {
+            return Err(sqlx::Error::Protocol("only PostgreSQL has COPY".to_owned()));
+        };
+        let copy = async {
+            let mut copy = c.copy_in_raw(sql).await?;
+            copy.send(rows).await?;
+            copy.finish().await
+        };
+        tokio::time::timeout(silence, copy).await.map_err(|_| timed_out(silence))?
+    }
+
     /// Is the server still there?
     pub(super) async fn ping(&mut self) -> Ran {
         self.line().ping().await

@@ -88,6 +88,10 @@ impl Around {
     /// More in the same transaction: only PostgreSQL gives locks back at a savepoint.
     pub(super) const EXTEND: Around =
         Around { before: "SAVEPOINT more;\n", undo: "ROLLBACK TO SAVEPOINT more" };
+
+    /// More in the same transaction on InnoDB, which gives nothing back: a refused row leaves the others
+    /// as they are.
+    pub(super) const NOTHING: Around = Around { before: "", undo: "DO 0" };
 }
 
 /// Who takes: on which server, how, and under whose name.
@@ -288,6 +292,10 @@ impl Taker<'_> {
                 }
                 Err(error) => match meaning(&error) {
                     Meaning::Gone => return Err(NotTaken::Gone(error)),
+                    // InnoDB has ended the whole transaction, and whatever else it held.
+                    Meaning::Deadlock if around.undo == Around::NOTHING.undo => {
+                        return Err(NotTaken::Deadlock(steps[0].target.clone()));
+                    }
                     Meaning::Refused | Meaning::Deadlock => {
                         would_block(self.in_the_way(line, steps, around).await?)
                     }

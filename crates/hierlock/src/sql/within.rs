@@ -29,7 +29,7 @@ fn around(dialect: Dialect) -> Around {
         Dialect::Postgres => {
             Around { before: "SAVEPOINT hierlock;\n", undo: "ROLLBACK TO SAVEPOINT hierlock" }
         }
-        _ => Around { before: "", undo: "DO 0" },
+        _ => Around::NOTHING,
     }
 }
 

@@ -13,6 +13,7 @@ mod refusals;
 mod round_trips;
 mod soak;
 mod statements;
+#[allow(dead_code, reason = "shared with the tests of provisioning")]
 mod support;
 mod transactions;
 

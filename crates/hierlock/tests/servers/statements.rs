@@ -3,8 +3,8 @@
 //! server: which rows could be locked by somebody else now.
 
 use crate::support::{Database, Outside, Setup, on_every_setup};
-use hierlock::sql::Strategy;
-use hierlock::{Hierlock, Mode, Request, SlotMode, Step, Target};
+use hierlock::sql::{Provision, Strategy};
+use hierlock::{Hierarchy, Hierlock, Mode, Request, SlotMode, Step, Target};
 use hierlock_conformance::until_waiting;
 use hierlock_sandbox::Engine;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ struct Small {
 impl Small {
     async fn new(setup: Setup) -> Option<Self> {
         let database = Database::new(setup).await?;
-        let mut outside = database.outside().await;
+        let outside = database.outside().await;
         let url = match setup.strategy {
             Strategy::Advisory => database.url.clone(),
             _ => format!("{}&table=small", database.url),
@@ -67,11 +67,8 @@ impl Small {
         if setup.strategy == Strategy::Striped {
             database.stripe("small", FEW).await;
         } else if setup.strategy == Strategy::PerId {
-            let meta = "INSERT INTO hier_lock_meta SELECT 'small', strategy, buckets, levels, \
-                        key_version, state FROM hier_lock_meta WHERE space = 'default'";
-            outside.run(meta).await;
-            outside.run("CREATE TABLE small AS SELECT * FROM hier_locks WHERE 1 = 0").await;
-            outside.run("ALTER TABLE small ADD PRIMARY KEY (lock_key)").await;
+            let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap();
+            provision.run(|_| ()).await.unwrap();
         }
         let locks = Hierlock::connect(&url).await.unwrap();
         let mut small = Self { setup, url, locks, outside };

@@ -1,7 +1,7 @@
 //! One server of each kind for all tests here, a database for each test.
 
-use hierlock::sql::Strategy;
-use hierlock::{Hierlock, Mode, Step, Target};
+use hierlock::sql::{Provision, Strategy};
+use hierlock::{Hierarchy, Hierlock, Mode, Step, Target};
 use hierlock_sandbox::{Engine, Server};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 use std::collections::BTreeSet;
@@ -90,8 +90,15 @@ impl Outside {
 }
 
 impl Database {
-    /// None where the server is not installed and this is not CI.
+    /// With the rows that tests need. None where the server is not installed and this is not CI.
     pub(crate) async fn new(setup: Setup) -> Option<Self> {
+        let database = Self::empty(setup).await?;
+        database.provision().await;
+        Some(database)
+    }
+
+    /// With nothing in it.
+    pub(crate) async fn empty(setup: Setup) -> Option<Self> {
         static DATABASES: AtomicUsize = AtomicUsize::new(0);
         let server = server(setup.engine)?;
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
@@ -100,105 +107,43 @@ impl Database {
         let bare = server.url().split('?').next().unwrap();
         let (address, _) = bare.rsplit_once('/').unwrap();
         let url = format!("{address}/{name}?strategy={}", setup.strategy);
-        let database = Self { setup, url };
-        database.provision().await;
-        Some(database)
+        Some(Self { setup, url })
     }
 
     /// Makes the rows that tests need.
     async fn provision(&self) {
-        let mut outside = self.outside().await;
-        let is_postgres = self.setup.engine == Engine::Postgres;
-        outside
-            .run(
-                "CREATE TABLE hier_lock_meta (space VARCHAR(64) PRIMARY KEY, strategy VARCHAR(16), \
-                 buckets BIGINT, levels VARCHAR(2200), key_version BIGINT, state VARCHAR(16))",
-            )
-            .await;
-        if self.setup.strategy != Strategy::Striped {
-            outside
-                .run(&format!(
-                    "INSERT INTO hier_lock_meta VALUES ('default', '{}', 0, \
-                     'user/account/resource', 1, 'ready')",
-                    self.setup.strategy
-                ))
-                .await;
-        }
-        match self.setup.strategy {
-            Strategy::Striped => self.stripe("hier_lock_buckets", BUCKETS).await,
-            Strategy::PerId | Strategy::OnDemand => {
-                let key = if is_postgres { "BYTEA" } else { "VARBINARY(2100)" };
-                outside.run(&format!("CREATE TABLE hier_locks (lock_key {key} PRIMARY KEY)")).await;
-            }
-            _ => {}
-        }
+        let url = match self.setup.strategy {
+            // Nothing to provision, or done by the first client.
+            Strategy::Advisory | Strategy::OnDemand => return,
+            Strategy::Striped => format!("{}&buckets={BUCKETS}", self.url),
+            _ => self.url.clone(),
+        };
+        let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap();
+        provision.run(|_| ()).await.unwrap();
         if self.setup.strategy == Strategy::PerId {
-            self.make_ids().await;
+            // A row for each node that the suite locks.
+            let resources = (0..1000).map(|number| {
+                let [user, account, resource] = [number / 100, number / 10 % 10, number % 10];
+                format!("u{user}/a{account}/r{resource}").parse().unwrap()
+            });
+            provision.add(&resources.collect::<Vec<_>>()).await.unwrap();
         }
     }
 
-    /// Makes a table of so many buckets a level; the one with the usual name is that of the default.
+    /// Makes a table of so many buckets a level, beside the usual one.
     pub(crate) async fn stripe(&self, table: &str, buckets: u32) {
-        let mut outside = self.outside().await;
-        let (level, bucket) = match self.setup.engine {
-            Engine::Postgres => ("SMALLINT", "INT"),
-            _ => ("TINYINT UNSIGNED", "INT UNSIGNED"),
-        };
-        outside
-            .run(&format!(
-                "CREATE TABLE {table} (level {level}, bucket {bucket}, of_{buckets} BOOLEAN, \
-                 PRIMARY KEY (level, bucket))"
-            ))
-            .await;
-        let rows = (0..3).flat_map(|level| (0..buckets).map(move |bucket| (level, bucket)));
-        let rows: Vec<String> = rows.map(|(level, bucket)| format!("({level},{bucket})")).collect();
-        for chunk in rows.chunks(10_000) {
-            let rows = chunk.join(",");
-            outside.run(&format!("INSERT INTO {table} (level, bucket) VALUES {rows}")).await;
-        }
-        let space = if table == "hier_lock_buckets" { "default" } else { table };
-        outside
-            .run(&format!(
-                "INSERT INTO hier_lock_meta VALUES ('{space}', 'striped', {buckets}, \
-                 'user/account/resource', 1, 'ready')"
-            ))
-            .await;
+        let url = format!("{}?strategy=striped&table={table}&buckets={buckets}", self.bare_url());
+        let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap();
+        provision.run(|_| ()).await.unwrap();
     }
 
     /// Rows by ID for these nodes and those above them, where the strategy needs them.
     pub(crate) async fn make_rows(&self, paths: &[String]) {
-        if self.setup.strategy != Strategy::PerId {
-            return;
+        if self.setup.strategy == Strategy::PerId {
+            let nodes: Vec<Target> = paths.iter().map(|path| path.parse().unwrap()).collect();
+            let provision = Provision::connect(&self.url, Hierarchy::default()).await.unwrap();
+            provision.add(&nodes).await.unwrap();
         }
-        let targets = paths.iter().map(|path| path.parse::<Target>().unwrap());
-        let nodes = targets
-            .flat_map(|target| (0..=target.level()).map(move |level| target.ancestor(level)));
-        let keys: BTreeSet<String> = nodes.map(|node| format!("('{}')", node.key())).collect();
-        let keys = keys.into_iter().collect::<Vec<_>>().join(",");
-        let insert = match self.setup.engine {
-            Engine::Postgres => {
-                format!("INSERT INTO hier_locks VALUES {keys} ON CONFLICT DO NOTHING")
-            }
-            _ => format!("INSERT IGNORE INTO hier_locks VALUES {keys}"),
-        };
-        self.outside().await.run(&insert).await;
-    }
-
-    /// A row for each node that the suite locks.
-    async fn make_ids(&self) {
-        let mut keys = Vec::new();
-        for user in 0..=9 {
-            keys.push(format!("0|2:u{user},"));
-            for account in 0..=9 {
-                keys.push(format!("1|2:u{user},2:a{account},"));
-                for resource in 0..=9 {
-                    keys.push(format!("2|2:u{user},2:a{account},2:r{resource},"));
-                }
-            }
-        }
-        let rows: Vec<String> = keys.iter().map(|key| format!("('{key}')")).collect();
-        let sql = format!("INSERT INTO hier_locks VALUES {}", rows.join(","));
-        self.outside().await.run(&sql).await;
     }
 
     pub(crate) async fn connect(&self) -> Hierlock {

@@ -1,0 +1,124 @@
+//! `hierlock provision`, from the outside.
+
+use crate::support::{code, hierlock, stderr, stdout};
+use hierlock_sandbox::{Engine, Sandbox};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Runs it on a server, with more in its URL.
+fn provision(server: &Sandbox, more: &str, arguments: &[&str]) -> Output {
+    let url = format!("{}{more}", server.url());
+    hierlock(&["provision", "--url", &url]).args(arguments).output().unwrap()
+}
+
+fn lock(url: &str, target: &str) -> Output {
+    hierlock(&["run", "--try", "--url", url, target, "--", "true"]).output().unwrap()
+}
+
+#[test]
+fn from_nothing_to_a_lock_that_is_held() {
+    let Some(server) = Sandbox::for_tests(Engine::Mariadb) else { return };
+    let output = lock(server.url(), "u1");
+    assert_eq!(code(&output), Some(69));
+    assert!(stderr(&output).contains("hierlock provision"), "{}", stderr(&output));
+
+    let output = provision(&server, "", &["--buckets", "2000"]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("hierlock: 6,000 rows, about "), "{said}");
+    assert!(said.contains("filling: 0 of 6000 rows"), "{said}");
+    assert!(stdout(&output).starts_with("ready: 6,000 rows, 6,000 of them new"), "{output:?}");
+    assert_eq!(code(&lock(server.url(), "u1/a1/r1")), Some(0));
+
+    let output = provision(&server, "", &["--buckets", "64"]);
+    assert_eq!(code(&output), Some(69));
+    assert!(stderr(&output).contains("--rebucket 64"), "{}", stderr(&output));
+
+    let output = provision(&server, "", &["--rebucket", "500", "--json"]);
+    assert_eq!((code(&output), stderr(&output)), (Some(0), String::new()));
+    let report = stdout(&output);
+    assert!(
+        report.contains(r#""result":"ready","rows":1500,"inserted":0,"deleted":4500"#),
+        "{report}"
+    );
+    assert_eq!(code(&lock(server.url(), "u1/a1/r1")), Some(0));
+}
+
+#[test]
+fn a_check_says_by_its_exit_code_what_it_found() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let striped = "?strategy=striped";
+    let output = provision(&server, striped, &["--check"]);
+    assert_eq!(code(&output), Some(69), "there is none yet: {}", stderr(&output));
+    let output = provision(&server, striped, &["--buckets", "3000", "--connections", "3"]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let output = provision(&server, striped, &["--check"]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("level 2: 3000 of 3000 rows\nall is there"), "{output:?}");
+
+    let lose = "DELETE FROM hier_lock_buckets WHERE level = 1 AND bucket BETWEEN 1000 AND 1999";
+    let lost = Command::new("psql").args([server.url(), "-qc", lose]).status().unwrap();
+    assert!(lost.success());
+    let output = provision(&server, striped, &["--check"]);
+    assert_eq!(code(&output), Some(65), "{}", stderr(&output));
+    assert!(stdout(&output).contains("missing: level 1: 1000..=1999\n"), "{}", stdout(&output));
+    let output = provision(&server, striped, &["--check", "--json"]);
+    assert_eq!(code(&output), Some(65));
+    let found = stdout(&output);
+    assert!(found.contains(r#""missing":[{"level":1,"first":1000,"last":1999}]"#), "{found}");
+
+    let output = provision(&server, striped, &["--check", "--repair"]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("1,000 of them new"), "{}", stdout(&output));
+    assert_eq!(code(&provision(&server, striped, &["--check"])), Some(0));
+}
+
+#[test]
+fn what_is_printed_can_be_piped_into_the_servers_client() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let more = "?strategy=striped&table=beside";
+    let output = provision(&server, more, &["--buckets", "100", "--print-sql"]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let mut client = Command::new("psql")
+        .args([server.url(), "-q", "-v", "ON_ERROR_STOP=1"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    client.stdin.take().unwrap().write_all(&output.stdout).unwrap();
+    assert!(client.wait().unwrap().success());
+    assert_eq!(code(&provision(&server, more, &["--check"])), Some(0));
+    assert_eq!(code(&lock(&format!("{}{more}", server.url()), "u1")), Some(0));
+}
+
+#[test]
+fn rows_by_id_are_made_by_path() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let by_id = "?strategy=per-id";
+    let output = provision(&server, by_id, &["u1/a1/r1", "u2"]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "ready: 4 rows added\n");
+    let url = format!("{}{by_id}", server.url());
+    assert_eq!(code(&lock(&url, "u1/a1")), Some(0));
+    let output = lock(&url, "u1/a2");
+    assert!(stderr(&output).contains("not provisioned"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_wrong_call_is_64_and_a_missing_server_69() {
+    for (arguments, says) in [
+        (&["--url", "postgres://127.0.0.1/x"][..], "?strategy=striped"),
+        (&["--url", "mysql://127.0.0.1/x", "--buckets", "0"], "bucket count"),
+        (&["--url", "mysql://127.0.0.1/x", "--repair"], "--check"),
+        (&["--url", "mysql://127.0.0.1/x", "--connections", "0"], "1 to 100"),
+        (&[], "--url"),
+        (&["--url", "file:/tmp/x"], "is no database"),
+    ] {
+        let output = hierlock(&["provision"]).args(arguments).output().unwrap();
+        assert_eq!(code(&output), Some(64), "{}", stderr(&output));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+    let url = "mysql://me:secret@127.0.0.1:1/x";
+    let output = hierlock(&["provision", "--url", url]).output().unwrap();
+    assert_eq!(code(&output), Some(69));
+    assert!(!stderr(&output).contains("secret"), "{}", stderr(&output));
+}

@@ -1,0 +1,46 @@
+//! The same as SQL, for whoever may not let a program do it.
+
+use super::chunk::Chunks;
+use super::fill::inserts;
+use super::leader;
+use crate::sql::agreement::{State, create_meta};
+use crate::sql::{Dialect, Scheme, Strategy};
+
+/// Everything that provisioning does, to be run by the server's own client. Run twice, it does nothing
+/// the second time.
+pub(super) fn script(scheme: &Scheme, chunks: Chunks) -> String {
+    let is_striped = scheme.strategy == Strategy::Striped;
+    let state = if is_striped { State::Filling } else { State::Ready };
+    let mut sql = vec![create_meta(), scheme.agree(state)];
+    sql.extend(scheme.create_rows());
+    if is_striped {
+        if scheme.dialect == Dialect::Mysql {
+            sql.push(format!("SET SESSION cte_max_recursion_depth = {}", chunks.size.max(1000)));
+        }
+        sql.extend(chunks.iter().flat_map(|chunk| inserts(scheme, &[chunk])));
+        sql.push(leader::keep_ready(scheme));
+    }
+    if scheme.dialect != Dialect::Postgres {
+        // In case the client does not commit by itself.
+        sql.push("COMMIT".to_owned());
+    }
+    sql.join(";\n") + ";\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Buckets;
+
+    #[test]
+    fn a_script_says_ready_only_after_the_rows() {
+        let scheme = Scheme::new(Dialect::Mariadb).buckets(Buckets::new(200).unwrap());
+        let chunks = Chunks { levels: 1, buckets: (0, 200), size: 100 };
+        let script = script(&scheme, chunks);
+        let order = ["'filling'", "of_200", "seq_0_to_99", "seq_100_to_199", "'ready'", "COMMIT"];
+        let places: Vec<usize> = order.iter().map(|text| script.find(text).unwrap()).collect();
+        assert!(places.is_sorted(), "{script}");
+        let by_id = scheme.strategy(Strategy::PerId).unwrap();
+        assert!(super::script(&by_id, chunks).contains("lock_key"));
+    }
+}

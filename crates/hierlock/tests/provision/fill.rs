@@ -1,0 +1,231 @@
+//! Filling, checking, repairing.
+
+use crate::support::{Database, Setup};
+use crate::{on_all, striped};
+use hierlock::sql::{Phase, Provision, RowRange, Strategy};
+use hierlock::{Hierarchy, Target};
+use hierlock_sandbox::Engine;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+on_all! {
+    a_table_is_filled_exactly_and_only_once,
+    a_client_waits_for_nothing_less_than_ready,
+    what_differs_is_named,
+    what_is_missing_is_named_and_repaired,
+    a_repair_waits_for_no_holder,
+    the_printed_sql_does_the_same,
+    the_size_is_foretold,
+    no_faster_than_asked,
+    one_at_a_time,
+}
+
+async fn a_table_is_filled_exactly_and_only_once(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    // Neither a chunk nor a connection comes out even.
+    let provision = database.provisioner("&buckets=2503").await.chunk_rows(100).connections(3);
+    let seen = Mutex::new(Vec::new());
+    let report = provision.run(|progress| seen.lock().unwrap().push(progress)).await.unwrap();
+    assert_eq!((report.rows, report.inserted), (3 * 2503, 3 * 2503));
+    database.assert_rows(2503).await;
+    let seen = seen.into_inner().unwrap();
+    let most = seen.iter().filter(|p| p.phase == Phase::Filling).map(|p| p.done).max();
+    assert_eq!((most, seen[0].total), (Some(3 * 2503), 3 * 2503));
+    assert!(provision.check(|_| ()).await.unwrap().is_clean());
+
+    let report = database.provisioner("").await.run(|_| ()).await.unwrap();
+    assert_eq!((report.rows, report.inserted), (3 * 2503, 0), "the count is that of the table");
+    let locks = database.connect().await;
+    drop(locks.acquire(Target::resource("u1", "a1", "r1").unwrap()).await.unwrap());
+}
+
+async fn a_client_waits_for_nothing_less_than_ready(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    let message = database.try_connect("").await.unwrap_err().to_string();
+    assert!(message.contains("hierlock provision"), "{message}");
+    let provision = database.provisioner("&buckets=500").await.chunk_rows(10);
+    // Dropped in the middle.
+    let part_done = tokio::sync::Notify::new();
+    tokio::select! {
+        _ = provision.run(|progress| if progress.done > 300 { part_done.notify_one() }) => {
+            panic!("it was to be cut short")
+        }
+        () = part_done.notified() => {}
+    }
+    let message = database.try_connect("").await.unwrap_err().to_string();
+    assert!(message.contains("not filled yet"), "{message}");
+    assert!(!database.check().await.is_ready);
+    database.provisioner("").await.run(|_| ()).await.unwrap();
+    database.assert_rows(500).await;
+    database.connect().await;
+}
+
+async fn what_differs_is_named(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
+    let other = database.provisioner("&buckets=64").await;
+    let message = other.run(|_| ()).await.unwrap_err().to_string();
+    assert!(message.contains("100 buckets, not 64"), "{message}");
+    assert!(message.contains("--rebucket 64"), "{message}");
+    let levels = Hierarchy::new(["org", "team"]).unwrap();
+    let other = Provision::connect(&database.url, levels).await.unwrap();
+    let message = other.run(|_| ()).await.unwrap_err().to_string();
+    assert!(message.contains("user/account/resource, not org/team"), "{message}");
+    let by_id = database.url.replace("striped", "per-id");
+    let other = Provision::connect(&by_id, Hierarchy::default()).await.unwrap();
+    let message = other.run(|_| ()).await.unwrap_err().to_string();
+    assert!(message.contains("striped, not per-id"), "{message}");
+    // Another table is another matter.
+    let beside = database.provisioner("&table=beside&buckets=7").await;
+    assert_eq!(beside.run(|_| ()).await.unwrap().inserted, 21);
+    database.assert_rows(100).await;
+}
+
+async fn what_is_missing_is_named_and_repaired(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    database.provisioner("&buckets=5000").await.run(|_| ()).await.unwrap();
+    let mut outside = database.outside().await;
+    for sql in [
+        "DELETE FROM hier_lock_buckets WHERE level = 1 AND bucket BETWEEN 1000 AND 1999",
+        "DELETE FROM hier_lock_buckets WHERE level = 1 AND bucket = 5",
+        "DELETE FROM hier_lock_buckets WHERE level = 2 AND bucket >= 4990",
+        "DELETE FROM hier_lock_buckets WHERE level = 0 AND bucket % 2 = 0 AND bucket < 300",
+        "INSERT INTO hier_lock_buckets (level, bucket) VALUES (2, 5000), (3, 0)",
+    ] {
+        outside.run(sql).await;
+    }
+    // Chunks that end in the middle of what is missing.
+    let provision = database.provisioner("").await.chunk_rows(700);
+    let check = provision.check(|_| ()).await.unwrap();
+    let range = |level, first, last| RowRange { level, first, last };
+    let mut right: Vec<RowRange> = (0..150).map(|n| range(0, 2 * n, 2 * n)).collect();
+    right.extend([range(1, 5, 5), range(1, 1000, 1999), range(2, 4990, 4999)]);
+    assert_eq!(check.missing, right);
+    assert_eq!((check.missing_rows, check.extra_rows), (150 + 1001 + 10, 2));
+    assert_eq!((check.buckets, &check.rows[..]), (5000, &[4850, 3999, 4990][..]));
+    assert!(!check.is_clean());
+
+    let report = provision.repair(|_| ()).await.unwrap();
+    assert_eq!(report.inserted, 150 + 1001 + 10);
+    let check = provision.check(|_| ()).await.unwrap();
+    assert_eq!((check.missing_rows, check.extra_rows), (0, 2));
+    outside.run("DELETE FROM hier_lock_buckets WHERE bucket = 5000 OR level = 3").await;
+    assert!(database.check().await.is_clean());
+}
+
+/// A holder has a row locked in a chunk where others are missing; on InnoDB, inserting a row that is
+/// there would wait for its holder.
+async fn a_repair_waits_for_no_holder(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    database.provisioner("&buckets=1000").await.run(|_| ()).await.unwrap();
+    let locks = database.connect().await;
+    let guard = locks.acquire(Target::user("u1").unwrap()).await.unwrap();
+    let bucket = Target::user("u1").unwrap().bucket(hierlock::Buckets::new(1000).unwrap());
+    let lose = format!(
+        "DELETE FROM hier_lock_buckets WHERE level = 0 AND bucket IN ({}, {})",
+        bucket - 1,
+        bucket + 1
+    );
+    database.outside().await.run(&lose).await;
+    let provision = database.provisioner("").await;
+    let report = tokio::time::timeout(crate::support::GENEROUS, provision.repair(|_| ())).await;
+    assert_eq!(report.expect("it waits for the holder").unwrap().inserted, 2);
+    guard.release().await.unwrap();
+    assert!(database.check().await.is_clean());
+}
+
+async fn the_printed_sql_does_the_same(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    let provision = database.provisioner("&buckets=1234").await.chunk_rows(500);
+    let script = provision.print_sql();
+    for _ in 0..2 {
+        database.outside().await.run(&script).await;
+        database.assert_rows(1234).await;
+    }
+    assert!(provision.check(|_| ()).await.unwrap().is_clean());
+    assert_eq!(provision.run(|_| ()).await.unwrap().inserted, 0);
+    database.connect().await;
+}
+
+async fn the_size_is_foretold(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    let provision = database.provisioner("&buckets=100000").await;
+    let foretold = provision.prediction();
+    assert_eq!(foretold.rows, 300_000);
+    provision.run(|_| ()).await.unwrap();
+    let mut outside = database.outside().await;
+    let bytes = match engine {
+        Engine::Postgres => {
+            outside.number("SELECT pg_total_relation_size('hier_lock_buckets')").await
+        }
+        _ => {
+            outside.rows("ANALYZE TABLE hier_lock_buckets").await;
+            let sql = "SELECT DATA_LENGTH FROM information_schema.TABLES WHERE \
+                       TABLE_NAME = 'hier_lock_buckets' AND TABLE_SCHEMA = DATABASE()";
+            outside.number(sql).await
+        }
+    };
+    let ratio = bytes as f64 / foretold.bytes as f64;
+    assert!((0.8..1.25).contains(&ratio), "{bytes} bytes, foretold {}", foretold.bytes);
+}
+
+async fn no_faster_than_asked(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    let provision = database.provisioner("&buckets=1000").await.max_rows_per_second(Some(2000));
+    let begun = Instant::now();
+    provision.run(|_| ()).await.unwrap();
+    // 3000 rows are worth 1.5 seconds; the last chunk, an eighth of one, need not be waited out.
+    assert!(begun.elapsed() >= Duration::from_millis(1300), "{:?}", begun.elapsed());
+    database.assert_rows(1000).await;
+    assert!(database.check().await.is_clean());
+}
+
+async fn one_at_a_time(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    let one = database.provisioner("&buckets=20000").await.chunk_rows(1000);
+    let two = database.provisioner("&buckets=20000").await.chunk_rows(700);
+    let (one, two) = tokio::join!(one.run(|_| ()), two.run(|_| ()));
+    // Whoever came second waited, and found everything there.
+    let mut inserted = [one.unwrap().inserted, two.unwrap().inserted];
+    inserted.sort_unstable();
+    assert_eq!(inserted, [0, 60_000]);
+    database.assert_rows(20_000).await;
+}
+
+#[tokio::test]
+async fn a_table_without_row_locks_is_refused() {
+    for engine in [Engine::Mysql, Engine::Mariadb] {
+        let Some(database) = striped(engine).await else { continue };
+        let create = "CREATE TABLE hier_lock_buckets (level TINYINT UNSIGNED, bucket INT UNSIGNED, \
+                      of_100 BOOLEAN, PRIMARY KEY (level, bucket)) ENGINE = MyISAM";
+        database.outside().await.run(create).await;
+        let provision = database.provisioner("&buckets=100").await;
+        let message = provision.run(|_| ()).await.unwrap_err().to_string();
+        assert!(message.contains("MyISAM") && message.contains("InnoDB"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_another_kind_is_left_alone() {
+    let Some(database) = striped(Engine::Mariadb).await else { return };
+    let create =
+        "CREATE TABLE hier_lock_buckets (level INT, bucket INT, PRIMARY KEY (level, bucket))";
+    database.outside().await.run(create).await;
+    let provision = database.provisioner("&buckets=100").await;
+    let message = provision.run(|_| ()).await.unwrap_err().to_string();
+    assert!(message.contains("ADD COLUMN of_100 BOOLEAN"), "{message}");
+    database.outside().await.run("ALTER TABLE hier_lock_buckets ADD COLUMN of_100 BOOLEAN").await;
+    assert_eq!(provision.run(|_| ()).await.unwrap().inserted, 300);
+    database.connect().await;
+}
+
+#[tokio::test]
+async fn advisory_keys_need_nothing() {
+    let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
+    let Some(database) = Database::empty(setup).await else { return };
+    let bare = database.url.split('?').next().unwrap();
+    for url in [bare, &database.url] {
+        let error = Provision::connect(url, Hierarchy::default()).await.unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("?strategy=striped"), "{error}");
+    }
+}

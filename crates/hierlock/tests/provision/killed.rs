@@ -1,0 +1,89 @@
+//! `kill -9` at any point, again and again, until it is done: the rows are right.
+
+use crate::{on_all, striped};
+use hierlock::Hierarchy;
+use hierlock::sql::Provision;
+use hierlock_sandbox::Engine;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+on_all! { what_was_killed_goes_on }
+
+const URL: &str = "HIERLOCK_TEST_PROVISION";
+const DIE_AT: &str = "HIERLOCK_TEST_DIE_AT";
+const REBUCKET: &str = "HIERLOCK_TEST_REBUCKET";
+
+/// This test binary once more, playing the part below.
+fn play(url: &str, variables: &[(&str, u64)]) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "killed::a_part_in_another_test"]).env(URL, url);
+    for (name, value) in variables {
+        command.env(name, value.to_string());
+    }
+    command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap()
+}
+
+/// Does nothing unless another test has started it.
+#[tokio::test]
+async fn a_part_in_another_test() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap().chunk_rows(500);
+    let progress = |progress: hierlock::sql::Progress| {
+        if number(DIE_AT).is_some_and(|at| progress.done > at) {
+            // As if by another: nothing is tidied up.
+            nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+    };
+    match number(REBUCKET) {
+        Some(count) => {
+            let count = hierlock::Buckets::new(count as u32).unwrap();
+            provision.rebucket(count, progress).await.unwrap();
+        }
+        None => {
+            provision.run(progress).await.unwrap();
+        }
+    }
+}
+
+fn random(below: u64) -> u64 {
+    RandomState::new().build_hasher().finish() % below
+}
+
+/// Kills itself at some row, or is killed at some moment.
+fn kill_and_repeat(url: &str, more: &[(&str, u64)], rows: u64) {
+    for round in 0..8 {
+        let mut variables = more.to_vec();
+        if round % 2 == 0 {
+            variables.push((DIE_AT, random(rows)));
+        }
+        let mut child = play(url, &variables);
+        if round % 2 == 1 {
+            std::thread::sleep(Duration::from_millis(random(250)));
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+    }
+    assert!(play(url, more).wait().unwrap().success());
+}
+
+async fn what_was_killed_goes_on(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    let url = format!("{}&buckets=20000", database.url);
+    tokio::task::block_in_place(|| kill_and_repeat(&url, &[], 60_000));
+    database.assert_rows(20_000).await;
+    assert!(database.check().await.is_clean());
+    database.connect().await;
+
+    for count in [30_001, 7_000] {
+        let url = &database.url;
+        let more = [(REBUCKET, u64::from(count))];
+        tokio::task::block_in_place(|| kill_and_repeat(url, &more, 30_000));
+        database.assert_rows(count).await;
+        assert!(database.check().await.is_clean());
+        let locks = database.connect().await;
+        drop(locks.acquire("u1/a1/r1".parse().unwrap()).await.unwrap());
+    }
+}

@@ -1,0 +1,74 @@
+//! Provisioning, on real servers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod fill;
+mod ids;
+#[cfg(target_os = "linux")]
+mod killed;
+mod rebucket;
+#[path = "../servers/support.rs"]
+#[allow(dead_code, unused_imports, unused_macros, reason = "shared with the tests of locking")]
+mod support;
+
+use hierlock::sql::{Check, Provision, Strategy};
+use hierlock::{Hierarchy, Hierlock};
+use hierlock_sandbox::Engine;
+use support::{Database, Setup};
+
+/// The same test on every server.
+macro_rules! on_all {
+    ($($test:ident),* $(,)?) => {
+        $(mod $test {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn mysql() {
+                super::$test(hierlock_sandbox::Engine::Mysql).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn mariadb() {
+                super::$test(hierlock_sandbox::Engine::Mariadb).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres() {
+                super::$test(hierlock_sandbox::Engine::Postgres).await;
+            }
+        })*
+    };
+}
+pub(crate) use on_all;
+
+/// An empty database for striped rows.
+async fn striped(engine: Engine) -> Option<Database> {
+    Database::empty(Setup { engine, strategy: Strategy::Striped }).await
+}
+
+impl Database {
+    /// With more in its URL.
+    async fn provisioner(&self, more: &str) -> Provision {
+        let url = format!("{}{more}", self.url);
+        Provision::connect(&url, Hierarchy::default()).await.unwrap()
+    }
+
+    /// Checks, by means of its own, that exactly these rows are there.
+    async fn assert_rows(&self, buckets: u32) {
+        let sql = "SELECT level, COUNT(*), COUNT(DISTINCT bucket), MIN(bucket), MAX(bucket) \
+                   FROM hier_lock_buckets GROUP BY level ORDER BY level";
+        let rows = self.outside().await.rows(sql).await;
+        let (count, last) = (buckets.to_string(), (buckets - 1).to_string());
+        let right: Vec<Vec<String>> = (0..3)
+            .map(|level| {
+                vec![level.to_string(), count.clone(), count.clone(), "0".into(), last.clone()]
+            })
+            .collect();
+        assert_eq!(rows, right);
+    }
+
+    async fn try_connect(&self, more: &str) -> hierlock::Result<Hierlock> {
+        Hierlock::connect(&format!("{}{more}", self.url)).await
+    }
+
+    async fn check(&self) -> Check {
+        self.provisioner("").await.check(|_| ()).await.unwrap()
+    }
+}
