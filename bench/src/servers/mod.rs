@@ -7,10 +7,9 @@ mod straightforward;
 pub use floor::Floor;
 pub use straightforward::Straightforward;
 
-use hierlock::sql::Strategy;
-use hierlock::{Buckets, Hierlock, Target};
+use hierlock::sql::{Provision, Strategy};
+use hierlock::{Buckets, Hierarchy, Hierlock, Target};
 use hierlock_sandbox::{Engine, Sandbox};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
 /// Enough that the clients of a line never meet.
 pub const BUCKETS: u32 = 100_000;
@@ -87,7 +86,8 @@ impl Bench {
         let url = format!("{}?strategy={}", sandbox.url(), setup.strategy);
         let bench = Self { setup, url, _sandbox: sandbox };
         if setup.strategy == Strategy::Striped {
-            bench.fill().await?;
+            let url = format!("{}&buckets={BUCKETS}", bench.url);
+            Provision::connect(&url, Hierarchy::default()).await?.run(|_| ()).await?;
         }
         Ok(bench)
     }
@@ -104,46 +104,5 @@ impl Bench {
     /// A server that is gone.
     pub async fn hierlock(&self) -> hierlock::Result<Hierlock> {
         Hierlock::connect(&self.url).await
-    }
-
-    async fn fill(&self) -> Result<(), sqlx::Error> {
-        let (level, bucket) = match self.setup.engine {
-            Engine::Postgres => ("SMALLINT", "INT"),
-            _ => ("TINYINT UNSIGNED", "INT UNSIGNED"),
-        };
-        let mut sql = vec![
-            "CREATE TABLE hier_lock_meta (space VARCHAR(64) PRIMARY KEY, strategy VARCHAR(16), \
-             buckets BIGINT, levels VARCHAR(2200), key_version BIGINT, state VARCHAR(16))"
-                .to_owned(),
-            format!(
-                "INSERT INTO hier_lock_meta VALUES ('default', 'striped', {BUCKETS}, \
-                 'user/account/resource', 1, 'ready')"
-            ),
-            format!(
-                "CREATE TABLE hier_lock_buckets (level {level}, bucket {bucket}, \
-                 of_{BUCKETS} BOOLEAN, PRIMARY KEY (level, bucket))"
-            ),
-        ];
-        for level in 0..3 {
-            for begin in (0..BUCKETS).step_by(10_000) {
-                let rows: Vec<String> =
-                    (begin..begin + 10_000).map(|bucket| format!("({level},{bucket})")).collect();
-                let rows = rows.join(",");
-                sql.push(format!("INSERT INTO hier_lock_buckets (level, bucket) VALUES {rows}"));
-            }
-        }
-        if self.setup.engine == Engine::Postgres {
-            sql.push("VACUUM ANALYZE hier_lock_buckets".to_owned());
-            let mut connection = PgConnection::connect(&self.bare_url()).await?;
-            for sql in sql {
-                sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
-            }
-        } else {
-            let mut connection = MySqlConnection::connect(&self.bare_url()).await?;
-            for sql in sql {
-                sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
-            }
-        }
-        Ok(())
     }
 }

@@ -46,7 +46,7 @@ pub(crate) enum Command {
 #[derive(Debug, Parser)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
-    /// Where the lock is: file:PATH or postgres://…; by default a file in your runtime or state
+    /// Where the lock is: file:PATH, mysql://…, mariadb://… or postgres://…; by default a file in your runtime or state
     /// directory
     // It may hold a password.
     #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
