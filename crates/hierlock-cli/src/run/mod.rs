@@ -92,6 +92,9 @@ impl Run {
         let locks = Hierlock::connect_with(&url, self.args.what.levels.clone())
             .await
             .map_err(Failure::Lock)?;
+        for warning in locks.warnings() {
+            self.reporter.tell(&Event::Warning { message: warning.clone() });
+        }
         let guard = self.acquire(&locks, &url, &mut signals).await?;
         let ended = self.run_under(&guard, &url, &mut signals).await?;
         // A lock that was lost just before the end was lost all the same.

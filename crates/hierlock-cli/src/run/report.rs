@@ -6,6 +6,10 @@ use std::io::{self, Write};
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(super) enum Event {
+    /// The server is doubtful.
+    Warning {
+        message: String,
+    },
     Waiting {
         targets: Vec<String>,
         /// What a `hierlock run` around this one holds.
@@ -76,6 +80,7 @@ impl Reporter {
 
 fn text(event: &Event) -> Option<String> {
     Some(match event {
+        Event::Warning { message } => format!("warning: {message}"),
         Event::Waiting { targets, hint } => {
             let hint = hint.as_ref().map_or(String::new(), |held| {
                 format!(
@@ -102,6 +107,7 @@ mod tests {
     #[test]
     fn every_event_as_json_and_as_text() {
         let events = [
+            Event::Warning { message: "one of several primaries".into() },
             Event::Waiting { targets: vec!["u1".into()], hint: Some("u1/a1".into()) },
             Event::Acquired { targets: vec!["u1".into()], waited_ms: 1500, noticed: true },
             Event::NotAcquired { message: "`u1` is locked".into(), exit: 75 },

@@ -33,10 +33,12 @@ pub(super) fn judge(version: i64, is_standby: bool) -> Judgement {
 /// What a session is told once. A server that waits for a lock on behalf of a client that is gone would
 /// otherwise not notice, and take the lock in the end.
 pub(super) fn settings(version: i64) -> String {
-    let isolation = "SET default_transaction_isolation = 'read committed'";
+    // A plan that fits all values is as good as one for these: every row is found by its key.
+    let settings = "SET default_transaction_isolation = 'read committed'; \
+                    SET plan_cache_mode = 'force_generic_plan'";
     match version >= 140_000 {
-        true => format!("{isolation}; SET client_connection_check_interval = '1s'"),
-        false => isolation.to_owned(),
+        true => format!("{settings}; SET client_connection_check_interval = '1s'"),
+        false => settings.to_owned(),
     }
 }
 
@@ -107,9 +109,9 @@ pub(super) fn take_keys(steps: &[Step], wait: Wait, form: Form) -> Statement {
     writer.finish(sql, steps.len())
 }
 
-/// A few rows are one join, which locks them in the order of its clauses. A long run of rows can be the
-/// last of them: for each of its rows, those before it are locked once more, which changes nothing.
-/// Several long runs are one statement each.
+/// A few rows are one join, which locks them in the order of its clauses. A long run of rows can come
+/// after them: they are locked while it is still being sorted, and it is locked after that. Several long
+/// runs are one statement each.
 pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Statement {
     let singles = match runs(steps).last() {
         _ if steps.len() <= SINGLES_UP_TO => steps.len(),

@@ -220,7 +220,7 @@ impl Join {
         name
     }
 
-    /// All rows of a run, in its order: on PostgreSQL, which has arrays.
+    /// All rows of a run, in its order, after those so far: on PostgreSQL, which has arrays.
     pub(super) fn with_run(
         mut self,
         scheme: &Scheme,
@@ -229,6 +229,11 @@ impl Join {
         writer: &mut Writer,
     ) -> Self {
         let [first, ..] = run else { return self };
+        if !self.tables.is_empty() {
+            // Locked once, and not for each row of the run again.
+            let before = format!("({}) s", std::mem::take(&mut self).select(scheme, ", ", ""));
+            self.tables.push(before);
+        }
         let name = self.add(scheme, first.mode, wait);
         let (list, condition) = match scheme.strategy.is_by_id() {
             true => {
@@ -249,6 +254,7 @@ impl Join {
 
     /// `by` stands between the tables, `order` before the clauses.
     pub(super) fn select(self, scheme: &Scheme, by: &str, order: &str) -> String {
+        // Each is the table under another name, so the fence may be asked of any.
         format!(
             "SELECT t0.{} FROM {} WHERE {} {order}{}",
             scheme.fence(),
