@@ -87,7 +87,7 @@ pub(crate) enum UrlError {
     Parameter { name: &'static str, value: String, right: &'static str },
     #[error(
         "`{name}` is no parameter of a lock; there are strategy, buckets, table, connections, \
-         keep_alive_ms, silence_ms and lock_wait_timeout"
+         keep_alive_ms, silence_ms, lock_wait_timeout and scope"
     )]
     NotOurs { name: String },
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
@@ -189,6 +189,8 @@ pub(crate) enum SqlError {
     OtherTransaction { server: String },
     #[error("{url} has no transactions; connect to a database for that")]
     NoTransactions { url: &'static str },
+    #[error("a lock with scope=session has no transaction of its own; connect without that")]
+    NoOwnTransaction,
     #[error("a statement in the lock's transaction on {server} failed, so nothing was committed")]
     WorkFailed { server: String },
     #[error(

@@ -1,12 +1,13 @@
 //! From a demand to a hold: a connection, all steps in one transaction, and again if the server says so.
 
 use super::handover::Interest;
-use super::kept::Held;
+use super::kept::{Base, Held};
 use super::pool::{Permit, Pool};
 use super::session::Session;
+use super::shared::{SharedKeys, Tried};
 use super::take::{Around, NotTaken, Take, Taker};
 use super::{Scheme, Strategy};
-use crate::error::Error;
+use crate::error::{Error, LockError};
 use crate::plan::Step;
 use crate::registry::Entry;
 use crate::snapshot::Statistics;
@@ -25,8 +26,6 @@ pub(super) struct Applicant {
     pub(super) pool: Arc<Pool>,
     pub(super) scheme: Arc<Scheme>,
     pub(super) entry: Arc<Entry>,
-    /// Freed with the hold, after the connection is back.
-    pub(super) permit: Permit,
 }
 
 /// Why it does not.
@@ -48,14 +47,55 @@ impl Applicant {
         mut interest: Interest,
     ) -> Result<(Held, Statistics), Refusal> {
         let mut statistics = Statistics::default();
-        match self.take_all(&take, &mut statistics, &mut interest).await {
-            Ok(base) => {
-                let Self { entry, permit, .. } = self;
-                entry.note(&take.plan);
-                Ok((Held::new(base, entry, permit), statistics))
+        let taken = async {
+            if let Some(keys) = self.take_shared(&take).await? {
+                return Ok((Base::Shared(keys), None));
+            }
+            let permit = self.permit(&take, &mut interest).await?;
+            let base = self.take_all(&take, &mut statistics, &mut interest).await?;
+            Ok((Base::Own(base), Some(permit)))
+        };
+        match taken.await {
+            Ok((base, permit)) => {
+                self.entry.note(&take.plan);
+                Ok((Held::new(base, self.entry, permit), statistics))
             }
             Err(NotTaken::Disagrees(error)) => Err(Refusal::Disagrees(error)),
             Err(why) => Err(Refusal::Error(self.taker().error(why, &take))),
+        }
+    }
+
+    /// The right to a connection. All of them in use is a wait like any other.
+    async fn permit(&self, take: &Take, interest: &mut Interest) -> Result<Permit, NotTaken> {
+        let steps = take.plan.steps().next();
+        if !take.patience.waits() {
+            let permit = self.pool.try_permit();
+            return permit.ok_or_else(|| match steps {
+                Some(step) => take.would_block(&step),
+                None => NotTaken::GivenUp,
+            });
+        }
+        tokio::select! {
+            biased;
+            permit = take.patience.limit(self.pool.permit()) => permit.map_err(|waited| {
+                let wanted = take.wanted();
+                let blocked_on = wanted[0].clone();
+                NotTaken::Because(LockError::Timeout { blocked_on, wanted, waited }.into())
+            }),
+            () = interest.lost() => Err(NotTaken::GivenUp),
+        }
+    }
+
+    /// Takes all steps on the connection that guards share, if they do and nothing is in the way.
+    async fn take_shared(&self, take: &Take) -> Result<Option<SharedKeys>, NotTaken> {
+        let Some(shared) = &self.pool.shared else { return Ok(None) };
+        let steps: Vec<Step> = take.plan.steps().collect();
+        match shared.try_take(&self.pool, &steps).await.map_err(NotTaken::Because)? {
+            Tried::Got(keys) => Ok(Some(keys)),
+            Tried::InTheWay(place) if !take.patience.waits() => {
+                Err(take.would_block(&steps[place]))
+            }
+            Tried::InTheWay(_) => Ok(None),
         }
     }
 

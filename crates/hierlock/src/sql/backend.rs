@@ -11,7 +11,7 @@ use super::take::Take;
 use super::watchman::{self, Watched};
 use super::within::Within;
 use super::{Connection, Dialect, InTransaction, ProgramPool, Scheme, Strategy, Work};
-use crate::backend::{Backend, Demand, Hold, Patience};
+use crate::backend::{Backend, Demand, Hold};
 use crate::error::{LockError, Result, SqlError};
 use crate::hierarchy::Hierarchy;
 use crate::mode::{Mode, SlotMode};
@@ -160,23 +160,11 @@ impl SqlBackend {
             || Refusal::Error(SqlError::NoRuntime { server: self.pool.address.to_string() }.into());
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
         let take = Take { plan, patience };
-        // All connections in use is a wait like any other.
-        let permit = match patience {
-            Patience::Never => self.pool.try_permit().ok_or_else(|| {
-                let wanted = take.wanted();
-                LockError::WouldBlock { blocked_on: wanted[0].clone(), wanted }
-            }),
-            _ => patience.limit(self.pool.permit()).await.map_err(|waited| {
-                let wanted = take.wanted();
-                LockError::Timeout { blocked_on: wanted[0].clone(), wanted, waited }
-            }),
-        };
-        let permit = permit.map_err(|error| Refusal::Error(error.into()))?;
         let entry = Arc::new(self.registry.enter(name));
         let (pool, scheme) = (self.pool.clone(), scheme.clone());
         let hold = {
             let (entry, runtime) = (entry.clone(), runtime.clone());
-            let applicant = Applicant { pool, scheme, entry, permit };
+            let applicant = Applicant { pool, scheme, entry };
             move |interest| async move {
                 let (pool, scheme) = (applicant.pool.clone(), applicant.scheme.clone());
                 let entry = applicant.entry.clone();

@@ -11,8 +11,9 @@
 //!    free, so that the server never chooses a victim.
 
 use super::handover::Interest;
-use super::kept::{Held, Kept, Trouble};
+use super::kept::{Base, Held, Kept, Trouble};
 use super::session::Session;
+use super::shared::SharedKeys;
 use super::take::{Around, NotTaken, Take};
 use super::{Dialect, Strategy};
 use crate::backend::Patience;
@@ -44,6 +45,13 @@ impl Needs {
             }
         });
         Needs { out_of_order, in_order, stronger }
+    }
+
+    /// All of it, as a plan takes it.
+    fn in_order_of(self, take: &Take) -> Vec<Step> {
+        let mut steps = [self.out_of_order, self.in_order, self.stronger].concat();
+        steps.sort_by_key(|step| take.plan.id(step));
+        steps
     }
 
     fn is_nothing(&self) -> bool {
@@ -78,12 +86,15 @@ impl Kept {
             return Ok(());
         }
         let entry = held.entry.clone();
-        let more = match self.scheme.dialect {
-            Dialect::Postgres => {
-                self.extend_at_savepoint(&mut held.base, &entry, needs, take, interest).await?;
+        let more = match &mut held.base {
+            Base::Own(base) if self.scheme.dialect == Dialect::Postgres => {
+                self.extend_at_savepoint(base, &entry, needs, take, interest).await?;
                 None
             }
-            _ => self.extend_beside(&mut held.base, &entry, needs, take, interest).await?,
+            Base::Own(base) => self.extend_beside(base, &entry, needs, take, interest).await?,
+            Base::Shared(keys) => {
+                return self.extend_shared(keys, &entry, needs, take, interest).await;
+            }
         };
         if interest.is_lost() {
             match more {
@@ -93,7 +104,13 @@ impl Kept {
                         self.pool.give_back(more);
                     }
                 }
-                None => held.base.run(Around::EXTEND.undo).await.map_err(NotTaken::Gone)?,
+                None => {
+                    if let Base::Own(base) = &mut held.base
+                        && self.scheme.dialect == Dialect::Postgres
+                    {
+                        base.run(Around::EXTEND.undo).await.map_err(NotTaken::Gone)?;
+                    }
+                }
             }
             return Err(NotTaken::GivenUp);
         }
@@ -111,8 +128,7 @@ impl Kept {
         take: &Take,
         interest: &mut Interest,
     ) -> Result<(), NotTaken> {
-        let mut steps = [needs.out_of_order, needs.in_order, needs.stronger].concat();
-        steps.sort_by_key(|step| take.plan.id(step));
+        let steps = needs.in_order_of(take);
         loop {
             let taken = self
                 .taker(entry)
@@ -250,10 +266,9 @@ impl Kept {
         entry: &Entry,
         take: &Take,
     ) -> Result<(), NotTaken> {
-        let around = Around::NOTHING;
         for step in steps {
-            let one = std::slice::from_ref(step);
-            let tried = self.taker(entry).try_take(&mut base.line(), one, take, around).await;
+            let (one, line) = (std::slice::from_ref(step), &mut base.line());
+            let tried = self.taker(entry).try_take(line, one, take, Around::NOTHING).await;
             tried.map_err(|why| match why {
                 // With a change of the table, which waits for the hold: the hold is no more.
                 NotTaken::Deadlock(_) => NotTaken::Gone(sqlx::Error::WorkerCrashed),
@@ -262,6 +277,30 @@ impl Kept {
             entry.with(|record| record.take(&take.plan, step));
         }
         Ok(())
+    }
+
+    /// On a connection that others use as well nothing waits; and on another one the server would not see
+    /// that both are the same guard's. So it is taken at once or not at all.
+    async fn extend_shared(
+        &self,
+        keys: &mut SharedKeys,
+        entry: &Entry,
+        needs: Needs,
+        take: &Take,
+        interest: &Interest,
+    ) -> Result<(), NotTaken> {
+        let steps = needs.in_order_of(take);
+        match keys.try_add(&steps).await.map_err(NotTaken::Gone)? {
+            None if interest.is_lost() => {
+                keys.give_back_last(steps.len()).await.map_err(NotTaken::Gone)?;
+                Err(NotTaken::GivenUp)
+            }
+            None => {
+                entry.note(&take.plan);
+                Ok(())
+            }
+            Some(place) => Err(out_of_order_if_waiting(take.would_block(&steps[place]), take)),
+        }
     }
 
     async fn another_session(&self) -> Result<Session, NotTaken> {

@@ -3,6 +3,7 @@
 
 use super::pool::{Permit, Pool};
 use super::session::{Meaning, Session, meaning};
+use super::shared::SharedKeys;
 use super::take::Taker;
 use super::{Dialect, Scheme};
 use crate::error::{Error, Result, SqlError};
@@ -11,26 +12,64 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
+/// What has the first plan of a hold.
+pub(super) enum Base {
+    /// A transaction on a connection of its own.
+    Own(Session),
+    /// Keys on a connection that others use as well.
+    Shared(SharedKeys),
+}
+
+impl Base {
+    pub(super) async fn ping(&mut self, pool: &Pool) -> Result<(), sqlx::Error> {
+        match self {
+            Base::Own(session) => session.ping().await,
+            Base::Shared(keys) => keys.ping(pool).await,
+        }
+    }
+
+    /// Frees everything, and keeps the connection if it is known to be clean.
+    async fn end(self, pool: &Pool) -> Result<(), sqlx::Error> {
+        match self {
+            Base::Own(mut session) => {
+                session.end().await?;
+                pool.give_back(session);
+                Ok(())
+            }
+            Base::Shared(keys) => keys.end().await,
+        }
+    }
+
+    /// The connection with its transaction; what is shared has none.
+    pub(super) fn own(&mut self) -> Result<&mut Session, Error> {
+        match self {
+            Base::Own(session) => Ok(session),
+            Base::Shared(_) => Err(SqlError::NoOwnTransaction.into()),
+        }
+    }
+}
+
 /// The connections of one hold.
 pub(super) struct Held {
     /// With the first plan.
-    pub(super) base: Session,
+    pub(super) base: Base,
     /// With what was added, where a transaction cannot give back a part.
     pub(super) more: Vec<Session>,
     /// Did work in its transaction fail? Then it cannot be committed.
     pub(super) failed: bool,
     pub(super) entry: Arc<Entry>,
-    /// Freed last, after the connections are back.
-    permit: Permit,
+    /// Freed last, after the connections are back. What is shared needs none.
+    permit: Option<Permit>,
 }
 
 impl Held {
-    pub(super) fn new(base: Session, entry: Arc<Entry>, permit: Permit) -> Self {
+    pub(super) fn new(base: Base, entry: Arc<Entry>, permit: Option<Permit>) -> Self {
         Self { base, more: Vec::new(), failed: false, entry, permit }
     }
 
-    async fn ping(&mut self) -> Result<(), sqlx::Error> {
-        for session in [&mut self.base].into_iter().chain(&mut self.more) {
+    async fn ping(&mut self, pool: &Pool) -> Result<(), sqlx::Error> {
+        self.base.ping(pool).await?;
+        for session in &mut self.more {
             session.ping().await?;
         }
         Ok(())
@@ -93,7 +132,7 @@ impl Kept {
     pub(super) async fn ping(&self) {
         let Ok(mut held) = self.held.try_lock() else { return };
         if let Some(connections) = &mut *held
-            && let Err(error) = connections.ping().await
+            && let Err(error) = connections.ping(&self.pool).await
         {
             self.lose(&mut held, &error.to_string());
         }
@@ -109,10 +148,9 @@ impl Kept {
     async fn end(&self, held: Held) -> Result<(), Trouble> {
         let Held { base, more, entry, permit, .. } = held;
         let mut ended = Ok(());
-        for mut session in more.into_iter().chain([base]) {
-            match session.end().await {
-                Ok(()) => self.pool.give_back(session),
-                Err(source) => ended = Err(self.failed(source)),
+        for base in more.into_iter().map(Base::Own).chain([base]) {
+            if let Err(source) = base.end(&self.pool).await {
+                ended = Err(self.failed(source));
             }
         }
         // In this order: what is free is no longer listed when the guard's release returns.
@@ -124,15 +162,19 @@ impl Kept {
     pub(super) async fn commit(&self) -> Result<(), Trouble> {
         let mut held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
         let server = self.pool.address.to_string();
+        let Base::Own(base) = &mut held.base else {
+            self.end(held).await?;
+            return Err(Trouble::Error(SqlError::NoOwnTransaction.into()));
+        };
         if held.failed {
             self.end(held).await?;
             return Err(Trouble::Error(SqlError::WorkFailed { server }.into()));
         }
-        let commit = match held.base.dialect {
+        let commit = match base.dialect {
             Dialect::Postgres => "COMMIT AND CHAIN",
             _ => "COMMIT",
         };
-        if let Err(source) = held.base.run(commit).await {
+        if let Err(source) = base.run(commit).await {
             return Err(Trouble::Error(match meaning(&source) {
                 Meaning::Gone => SqlError::CommitUnknown { server, source }.into(),
                 _ => {
@@ -149,15 +191,20 @@ impl Kept {
     pub(super) async fn token(&self) -> Result<u64, Trouble> {
         let mut held = self.held.lock().await;
         let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
-        let sql = match connections.base.dialect {
-            Dialect::Postgres => "SELECT pg_current_xact_id()::text",
-            _ => "SELECT UUID_SHORT()",
-        };
-        match connections.base.rows(sql).await {
-            Ok(rows) => {
-                let token = rows.first().and_then(|row| row[0].parse().ok());
-                token.ok_or_else(|| Trouble::Error(self.failed(sqlx::Error::RowNotFound)))
+        let token = match &mut connections.base {
+            Base::Own(session) => {
+                let sql = match session.dialect {
+                    Dialect::Postgres => "SELECT pg_current_xact_id()::text",
+                    _ => "SELECT UUID_SHORT()",
+                };
+                let rows = session.rows(sql).await;
+                rows.map(|rows| rows.first().and_then(|row| row[0].parse().ok()))
             }
+            Base::Shared(keys) => keys.token().await,
+        };
+        match token {
+            Ok(Some(token)) => Ok(token),
+            Ok(None) => Err(Trouble::Error(self.failed(sqlx::Error::RowNotFound))),
             Err(error) => Err(self.lose(&mut held, &error.to_string())),
         }
     }

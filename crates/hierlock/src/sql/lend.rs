@@ -6,7 +6,7 @@
 //! guard is told that it is lost.
 
 use super::Connection;
-use super::kept::{Held, Kept, Trouble};
+use super::kept::{Base, Held, Kept, Trouble};
 use super::session::{Meaning, Session, meaning};
 use crate::error::{Result, SqlError};
 use std::marker::PhantomData;
@@ -28,11 +28,14 @@ pub(super) struct Lent {
 
 impl Lent {
     fn base(&self) -> Option<&Session> {
-        self.held.as_ref()?.as_ref().map(|held| &held.base)
+        match &self.held.as_ref()?.as_ref()?.base {
+            Base::Own(session) => Some(session),
+            Base::Shared(_) => None,
+        }
     }
 
     fn base_mut(&mut self) -> Option<&mut Session> {
-        self.held.as_mut()?.as_mut().map(|held| &mut held.base)
+        self.held.as_mut()?.as_mut()?.base.own().ok()
     }
 }
 
@@ -106,7 +109,7 @@ impl Kept {
     pub(super) async fn lend(self: Arc<Self>) -> Result<Lent, Trouble> {
         let mut held = self.held.clone().lock_owned().await;
         let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
-        if let Err(error) = connections.base.run("SAVEPOINT lent").await {
+        if let Err(error) = connections.base.own()?.run("SAVEPOINT lent").await {
             return Err(self.lose(&mut held, &error.to_string()));
         }
         Ok(Lent { kept: self, held: Some(held) })
@@ -122,7 +125,7 @@ impl Kept {
     }
 
     async fn look_at(&self, held: &mut Held) -> Returned {
-        let Held { base, entry, .. } = held;
+        let Held { base: Base::Own(base), entry, .. } = held else { return Returned::Whole };
         let ended = |error: sqlx::Error| Returned::Ended(error.to_string());
         let (dialect, pid) = (base.dialect, base.pid);
         // Whoever borrowed it may have dropped a statement that still runs.

@@ -31,6 +31,7 @@ mod postgres;
 mod provision;
 mod scheme;
 mod session;
+mod shared;
 mod statement;
 mod strategy;
 mod take;

@@ -1,7 +1,7 @@
 //! From a URL to a server: its address, what its clients agree about, and this client's own settings.
 
 use super::session::Address;
-use super::{Dialect, ProgramPool, Scheme, innodb};
+use super::{Dialect, ProgramPool, Scheme, Strategy, innodb};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
@@ -20,6 +20,16 @@ pub(super) struct Settings {
     pub(super) silence: Duration,
     /// After how many seconds InnoDB ends a wait, which then begins again.
     pub(super) lock_wait_timeout: u32,
+    pub(super) scope: Scope,
+}
+
+/// What advisory keys belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// A transaction of the guard's own.
+    Transaction,
+    /// A session that guards share.
+    Session,
 }
 
 impl Default for Settings {
@@ -29,6 +39,7 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(1),
             silence: Duration::from_secs(5),
             lock_wait_timeout: innodb::LONGEST_WAIT,
+            scope: Scope::Transaction,
         }
     }
 }
@@ -61,7 +72,7 @@ impl Place {
         if !theirs.is_empty() {
             url.query_pairs_mut().extend_pairs(theirs);
         }
-        Ok(parameters.at(Address::from_url(dialect, &url)?))
+        parameters.at(Address::from_url(dialect, &url)?)
     }
 
     /// The server of a pool that the program has already. `parameters` is as behind the `?` of a URL.
@@ -80,7 +91,7 @@ impl Place {
                 return Err(UrlError::NotOurs { name: name.into_owned() }.into());
             }
         }
-        Ok(read.at(address))
+        read.at(address)
     }
 }
 
@@ -124,21 +135,35 @@ impl Parameters {
                 let seconds = number("lock_wait_timeout", "a number of seconds")?;
                 settings.lock_wait_timeout = seconds.min(innodb::LONGEST_WAIT);
             }
+            "scope" => {
+                settings.scope = match value {
+                    "transaction" => Scope::Transaction,
+                    "session" => Scope::Session,
+                    _ => return Err(bad_scope(value)),
+                };
+            }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn at(self, address: Address) -> Place {
+    fn at(self, address: Address) -> Result<Place> {
         let Self { scheme, follows, settings } = self;
-        Place { address, scheme, follows, settings }
+        if settings.scope == Scope::Session && scheme.strategy != Strategy::Advisory {
+            return Err(bad_scope("session"));
+        }
+        Ok(Place { address, scheme, follows, settings })
     }
+}
+
+fn bad_scope(value: &str) -> crate::Error {
+    let right = "transaction, or session with advisory keys";
+    UrlError::Parameter { name: "scope", value: value.to_owned(), right }.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::Strategy;
 
     fn parse(url: &str) -> Result<Place> {
         Place::parse(url, Hierarchy::default())
@@ -176,6 +201,8 @@ mod tests {
             ("connections=0", "connections"),
             ("table=a-b", "table"),
             ("keep_alive_ms=1s", "milliseconds"),
+            ("scope=session", "advisory"),
+            ("scope=x", "`x`"),
         ] {
             let error = parse(&format!("mysql://me:secret@h/d?{parameters}")).unwrap_err();
             let message = error.to_string();

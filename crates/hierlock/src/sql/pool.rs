@@ -1,8 +1,9 @@
 //! The connections of one backend: a few, each either idle or one hold's own.
 
 use super::line::TextRow;
-use super::place::{Place, Settings};
+use super::place::{Place, Scope, Settings};
 use super::session::{Address, Meaning, Purpose, Session, meaning};
+use super::shared::Shared;
 use super::watchman::Watchman;
 use super::{Dialect, Scheme, innodb, mariadb, mysql, postgres};
 use crate::error::{Result, SqlError};
@@ -19,6 +20,8 @@ pub(super) struct Pool {
     /// For cancelling and asking; opened when first needed.
     side: tokio::sync::Mutex<Option<Session>>,
     pub(super) watchman: Watchman,
+    /// The connection that guards share, if they do.
+    pub(super) shared: Option<Arc<Shared>>,
     /// Questions on the side that were not answered, since the last that was.
     unanswered: Mutex<Unanswered>,
 }
@@ -42,7 +45,8 @@ impl Pool {
         let permits = Arc::new(Semaphore::new(settings.connections.min(Semaphore::MAX_PERMITS)));
         let (idle, side, watchman, unanswered) = Default::default();
         let (address, settings) = (address.clone(), *settings);
-        Self { address, settings, idle, permits, side, watchman, unanswered }
+        let shared = (settings.scope == Scope::Session).then(Arc::default);
+        Self { address, settings, idle, permits, side, watchman, shared, unanswered }
     }
 
     /// Waits for the right to a connection, first come first served.

@@ -34,6 +34,12 @@ impl Take {
     pub(super) fn wanted(&self) -> Vec<Target> {
         self.plan.claims().iter().map(|claim| claim.target.clone()).collect()
     }
+
+    /// That step is not free, and waiting was not asked for.
+    pub(super) fn would_block(&self, step: &Step) -> NotTaken {
+        let (blocked_on, wanted) = (step.target.clone(), self.wanted());
+        NotTaken::Because(LockError::WouldBlock { blocked_on, wanted }.into())
+    }
 }
 
 /// Why steps were not taken. They are given back by then.
@@ -265,10 +271,7 @@ impl Taker<'_> {
         take: &Take,
         around: Around,
     ) -> Result<(), NotTaken> {
-        let would_block = |place: usize| {
-            let (blocked_on, wanted) = (steps[place].target.clone(), take.wanted());
-            NotTaken::Because(LockError::WouldBlock { blocked_on, wanted }.into())
-        };
+        let would_block = |place: usize| take.would_block(&steps[place]);
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::No, form));
         let rows_expected = statement.rows;
         let why = if self.scheme.strategy == Strategy::Advisory {

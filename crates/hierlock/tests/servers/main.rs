@@ -11,6 +11,7 @@ mod processes;
 mod proxy;
 mod refusals;
 mod round_trips;
+mod shared;
 mod soak;
 mod statements;
 #[allow(dead_code, reason = "shared with the tests of provisioning")]

@@ -1,0 +1,134 @@
+//! Guards that share one connection (`scope=session`, advisory keys on PostgreSQL).
+
+use crate::support::{Database, GENEROUS, Setup, target};
+use hierlock::sql::Strategy;
+use hierlock::{Guard, Hierlock, Mode};
+use hierlock_conformance::{is_free, until_free, until_waiting};
+use hierlock_sandbox::Engine;
+
+async fn database() -> Option<Database> {
+    Database::new(Setup { engine: Engine::Postgres, strategy: Strategy::Advisory }).await
+}
+
+async fn hold_many(locks: &Hierlock, count: usize) -> Vec<Guard> {
+    let mut guards = Vec::new();
+    for number in 0..count {
+        guards.push(locks.acquire(target(&format!("u1/a1/r{number}"))).await.unwrap());
+    }
+    guards
+}
+
+/// The suite that every backend passes, but for the two tests in which an extension must wait: here it
+/// never does.
+mod conformance {
+    use hierlock_conformance::{Intentions, conformance};
+
+    conformance!(@ Intentions::No, async || match super::database().await {
+            Some(database) => Some(database.connect_with("scope=session").await),
+            None => None,
+        };
+        every_pair_conflicts_as_the_model_says,
+        release_frees_the_waiter,
+        modes_are_never_weaker_than_asked,
+        a_deadline_ends_the_wait_and_nothing_is_held,
+        a_deadline_names_what_was_in_the_way,
+        try_never_waits,
+        a_cancelled_wait_leaves_nothing,
+        cancelling_at_every_poll_leaves_nothing,
+        dropping_frees,
+        a_panic_frees,
+        unrelated_nodes_do_not_wait,
+        bad_requests_are_refused_with_a_sentence,
+        holders_are_listed,
+        random_acquires_never_deadlock_and_never_overlap,
+        random_extensions_are_never_stuck,
+        a_failed_extension_keeps_what_the_guard_had,
+        an_extension_holds_and_is_released_with_the_guard,
+        an_upgrade_excludes_readers,
+        two_updaters_cannot_deadlock,
+    );
+}
+
+#[tokio::test]
+async fn many_guards_share_one_connection() {
+    let Some(database) = database().await else { return };
+    let mut outside = database.outside().await;
+    let locks = database.connect_with("scope=session").await;
+    let others = database.connect().await;
+    let guards = hold_many(&locks, 200).await;
+    // One has all the keys.
+    let sessions = "SELECT count(DISTINCT pid)::text FROM pg_locks WHERE locktype = 'advisory' AND \
+                    database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    assert_eq!(outside.number(sessions).await, 1);
+    // They exclude each other all the same, and everybody else.
+    assert!(!is_free(&locks, "u1/a1/r7").await && !is_free(&locks, "u1/a1").await);
+    assert!(!is_free(&others, "u1/a1/r7").await && is_free(&others, "u1/a2").await);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert!(is_free(&others, "u1").await);
+    assert_eq!(outside.number(sessions).await, 0);
+}
+
+/// Two who read share the key, and the first to go must not free it for the other.
+#[tokio::test]
+async fn readers_are_counted() {
+    let Some(database) = database().await else { return };
+    let locks = database.connect_with("scope=session").await;
+    let others = database.connect().await;
+    let node = target("u1/a1/r1");
+    let read = || locks.request(node.clone()).mode(Mode::Shared).acquire();
+    let (first, second) = (read().await.unwrap(), read().await.unwrap());
+    first.release().await.unwrap();
+    assert!(!is_free(&others, "u1/a1/r1").await && !is_free(&locks, "u1/a1/r1").await);
+    drop(second);
+    until_free(&others, "u1").await;
+}
+
+#[tokio::test]
+async fn whoever_waits_does_so_on_a_connection_of_its_own() {
+    let Some(database) = database().await else { return };
+    let locks = database.connect_with("scope=session").await;
+    let guard = locks.acquire(target("u1/a1")).await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire(target("u1/a1/r1")).await }
+    });
+    until_waiting(&locks, 1).await;
+    // Nobody else is held up by it.
+    drop(locks.acquire(target("u2")).await.unwrap());
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn when_the_connection_is_lost_all_are_told() {
+    let Some(database) = database().await else { return };
+    let mut outside = database.outside().await;
+    let locks = database.connect_with("scope=session&keep_alive_ms=100").await;
+    let guards = hold_many(&locks, 5).await;
+    let holder = "SELECT DISTINCT pid::text FROM pg_locks WHERE locktype = 'advisory' AND database = \
+                  (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let session = outside.number(holder).await;
+    outside.kill(session).await;
+    for guard in guards {
+        let lost = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("never told");
+        assert!(lost.is_lost(), "{lost}");
+        assert!(guard.release().await.unwrap_err().is_lost());
+    }
+    // And the next one works, on a new connection.
+    drop(locks.acquire(target("u1")).await.unwrap());
+}
+
+#[tokio::test]
+async fn there_is_no_transaction_to_lend() {
+    let Some(database) = database().await else { return };
+    let locks = database.connect_with("scope=session").await;
+    let mut guard = locks.acquire(target("u1")).await.unwrap();
+    let error = guard.transaction::<sqlx::PgConnection>().await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("scope=session"), "{error}");
+    let token = guard.token().await.unwrap();
+    assert!(guard.commit().await.unwrap_err().to_string().contains("scope=session"));
+    let guard = locks.acquire(target("u1")).await.unwrap();
+    assert!(guard.token().await.unwrap() > token);
+}
