@@ -1,7 +1,7 @@
 //! The lock's own transaction, lent for work: then lock and data live and die together, and the work
 //! needs no second connection.
 //!
-//! The keeper sets a savepoint before it lends. If that is gone when the connection comes back, somebody
+//! A savepoint is set before it is lent. If that is gone when the connection comes back, somebody
 //! has ended the transaction (a COMMIT, a DDL statement, a deadlock on InnoDB), and with it the lock: the
 //! guard is told that it is lost.
 

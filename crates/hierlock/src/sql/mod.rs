@@ -43,6 +43,8 @@ pub use connection::{Connection, InTransaction, ProgramPool};
 pub use lend::Work;
 pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
+/// The driver, in the version whose transactions and pools are taken and lent here.
+pub use sqlx;
 pub use strategy::Strategy;
 
 use std::fmt;

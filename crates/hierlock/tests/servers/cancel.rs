@@ -87,7 +87,7 @@ async fn cancelling_at_every_poll_leaves_the_server_clean(setup: Setup) {
                         assert!(!is_held, "granted beside the holder");
                         break;
                     }
-                    // Different moments of the keeper's work: none, some, much.
+                    // Different moments of its work: none, some, much.
                     if poll % 3 == 2 {
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }

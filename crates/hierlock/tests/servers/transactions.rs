@@ -276,7 +276,8 @@ async fn work_that_fails_is_not_committed(setup: Setup) {
     assert!(is_free(&locks, "u1").await);
 }
 
-/// A future that is dropped in the middle of a statement leaves it running: the keeper ends it.
+/// A future that is dropped in the middle of a statement leaves it running: it is ended when the
+/// connection comes back.
 async fn work_that_was_dropped_midway_keeps_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, _outside) = (database.connect().await, with_numbers(&database).await);
