@@ -184,11 +184,10 @@ impl State {
         self.look_at(answer)
     }
 
-    /// An answer that never came ends the connection.
+    /// A failure of any kind ends the connection: keys of a session outlive the statement that failed, and
+    /// nobody knows which of them it had got.
     fn look_at<T>(&mut self, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        if let Err(error) = &answer
-            && meaning(error) == Meaning::Gone
-        {
+        if answer.is_err() {
             self.end();
         }
         answer

@@ -1,10 +1,11 @@
 //! Guards that share one connection (`scope=session`, advisory keys on PostgreSQL).
 
-use crate::support::{Database, GENEROUS, Setup, target};
+use crate::support::{Database, GENEROUS, Outside, Setup, target};
 use hierlock::sql::Strategy;
 use hierlock::{Guard, Hierlock, Mode};
 use hierlock_conformance::{is_free, until_free, until_waiting};
-use hierlock_sandbox::Engine;
+use hierlock_sandbox::{Engine, Sandbox};
+use std::time::{Duration, Instant};
 
 async fn database() -> Option<Database> {
     Database::new(Setup { engine: Engine::Postgres, strategy: Strategy::Advisory }).await
@@ -117,6 +118,25 @@ async fn when_the_connection_is_lost_all_are_told() {
         assert!(guard.release().await.unwrap_err().is_lost());
     }
     // And the next one works, on a new connection.
+    drop(locks.acquire(target("u1")).await.unwrap());
+}
+
+/// Keys of a session outlive a statement that fails: what it had got by then must not stay.
+#[tokio::test]
+async fn a_statement_that_fails_halfway_leaves_no_key() {
+    // A server of its own: it runs out of memory for locks, for everyone.
+    let Some(sandbox) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let locks = Hierlock::connect(&format!("{}?scope=session", sandbox.url())).await.unwrap();
+    let mut outside = Outside::connect(sandbox.url()).await;
+    let too_many = (0..100_000).map(|number| target(&format!("u1/a1/r{number}")));
+    let error = locks.acquire_all(too_many).await.unwrap_err();
+    assert!(error.to_string().contains("shared memory"), "{error}");
+    let keys = "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory'";
+    let begun = Instant::now();
+    while outside.number(keys).await > 0 {
+        assert!(begun.elapsed() < GENEROUS, "keys are left");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     drop(locks.acquire(target("u1")).await.unwrap());
 }
 
