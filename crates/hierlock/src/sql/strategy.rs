@@ -10,7 +10,7 @@ use std::fmt;
 /// assert_eq!("per-id".parse::<Strategy>()?, Strategy::PerId);
 /// # Ok::<(), hierlock::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
     /// A row of a table of fixed size; two nodes may share one. Provisioned once.

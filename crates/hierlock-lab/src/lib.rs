@@ -1,0 +1,20 @@
+//! The lab: scenarios written as terminal transcripts, run on real servers, so that what blocks, what
+//! deadlocks and which anomaly shows is *observed* and not believed.
+//!
+//! ```text
+//!   file.lab ──parse──► Scenario ──expand──► Case ──┐      a variant, at a place
+//!                       scenario/                   ▼
+//!                          stage/ (a database ◄── run/ ──► Record ──verdict──► Report
+//!                          of its own on one         observation.rs          report/: text, JSON,
+//!                          server, or a tree)                                Mermaid, JUnit, HTML
+//! ```
+//!
+//! One step walked through: the runner gives a session its statement and, until that is over, asks the
+//! server who waits for whom. It is *blocked* when the server says so twice; then the next line of the
+//! transcript has its turn. Nothing here sleeps and hopes.
+
+pub mod observation;
+pub mod place;
+pub mod record;
+pub mod scenario;
+pub mod stage;

@@ -1,0 +1,208 @@
+//! What was seen of a step: the words of the lab, with nothing about how they were found out.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::sync::Arc;
+
+/// A session of a scenario: a letter, or a longer name that begins with a capital.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// The name, if it is one: a capital, then letters and digits.
+    pub fn new(text: &str) -> Option<Self> {
+        let begins = text.starts_with(|c: char| c.is_ascii_uppercase());
+        (begins && text.chars().all(|c| c.is_ascii_alphanumeric())).then(|| Name(text.into()))
+    }
+
+    /// As written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// What a statement gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// The rows, each cell as the server writes it; `None` is null. Without rows: a statement that
+    /// gives none, such as an update.
+    pub rows: Option<Vec<Vec<Option<String>>>>,
+    /// How many rows it changed (of an UPDATE: matched, on all engines).
+    pub changed: u64,
+}
+
+/// How a statement failed, whatever the engine calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// Chosen to end a deadlock.
+    Deadlock,
+    /// Waited as long as it was allowed to.
+    TimedOut,
+    /// Was not to wait, and would have had to.
+    Refused,
+    /// Somebody else's change came first: a serialization failure, or changed since the snapshot.
+    Conflict,
+    /// Ended by the lab, because it was stuck or the scenario was over.
+    Cancelled,
+    /// Anything else.
+    Other,
+}
+
+/// A statement that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// What it means.
+    pub kind: FailureKind,
+    /// The engine's number or code, such as `1213` or `40P01`; empty where there is none.
+    pub code: String,
+    /// What the engine said.
+    pub message: String,
+    /// What it said besides, such as who waits for whom.
+    pub detail: Option<String>,
+}
+
+/// What kind of lock is held or waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LockKind {
+    /// A row, or an index record.
+    Row,
+    /// The space before a record, also for an insert that wants into it.
+    Gap,
+    /// A whole table, by a statement on its rows or by LOCK TABLES.
+    Table,
+    /// The definition of a table.
+    Metadata,
+    /// An advisory key, or a lock by name (GET_LOCK).
+    Advisory,
+    /// The end of another transaction, on PostgreSQL: how a wait for a row shows there.
+    Transaction,
+    /// A node of the tree.
+    Node,
+    /// Something else, which is named.
+    Other,
+}
+
+impl LockKind {
+    /// All of them.
+    pub const ALL: [LockKind; 8] = [
+        LockKind::Row,
+        LockKind::Gap,
+        LockKind::Table,
+        LockKind::Metadata,
+        LockKind::Advisory,
+        LockKind::Transaction,
+        LockKind::Node,
+        LockKind::Other,
+    ];
+
+    /// Its word in a scenario.
+    pub fn name(self) -> &'static str {
+        match self {
+            LockKind::Row => "row",
+            LockKind::Gap => "gap",
+            LockKind::Table => "table",
+            LockKind::Metadata => "metadata",
+            LockKind::Advisory => "advisory",
+            LockKind::Transaction => "transaction",
+            LockKind::Node => "node",
+            LockKind::Other => "other",
+        }
+    }
+}
+
+/// What is locked: as much as the engine tells.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Thing {
+    /// Its kind.
+    pub kind: LockKind,
+    /// The table, the key, or the path of the node.
+    pub object: String,
+    /// The index, for a row or a gap.
+    pub index: Option<String>,
+    /// Which record, or the record behind the gap, such as `1` or `supremum`.
+    pub record: Option<String>,
+    /// The mode, in the engine's own words: `X,REC_NOT_GAP`, `AccessExclusiveLock`, `exclusive`.
+    pub mode: String,
+}
+
+impl fmt::Display for Thing {
+    /// `row 1 of numbers (PRIMARY), X`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            LockKind::Gap => write!(f, "gap before ")?,
+            kind => write!(f, "{} ", kind.name())?,
+        }
+        match &self.record {
+            Some(record) => write!(f, "{record} of {}", self.object)?,
+            None => write!(f, "{}", self.object)?,
+        }
+        if let Some(index) = &self.index {
+            write!(f, " ({index})")?;
+        }
+        write!(f, ", {}", self.mode)
+    }
+}
+
+/// A session waits for others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wait {
+    /// Who waits.
+    pub waiter: Name,
+    /// Sessions of the scenario that are in the way, in the order of their names.
+    pub blockers: Vec<Name>,
+    /// Something outside of the scenario is in the way.
+    pub strangers: bool,
+    /// For what, if the engine tells.
+    pub thing: Option<Thing>,
+}
+
+/// A lock that a session has, or waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Lock {
+    /// Whose.
+    pub session: Name,
+    /// On what.
+    pub thing: Thing,
+    /// Held, not only wanted.
+    pub granted: bool,
+}
+
+/// What a step was seen to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "is")]
+pub enum Observation {
+    /// It ran.
+    Done(Answer),
+    /// It waits, as the server said twice.
+    Blocked(Wait),
+    /// It failed.
+    Failed(Failure),
+    /// It neither ended nor was it seen to wait, for as long as the limit allows.
+    Stuck,
+}
+
+impl Observation {
+    /// Did its session become the victim of a deadlock?
+    pub fn is_deadlock(&self) -> bool {
+        matches!(self, Observation::Failed(Failure { kind: FailureKind::Deadlock, .. }))
+    }
+
+    /// Is it over?
+    pub fn is_over(&self) -> bool {
+        matches!(self, Observation::Done(_) | Observation::Failed(_))
+    }
+}

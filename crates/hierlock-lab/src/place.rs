@@ -1,0 +1,105 @@
+//! Where a scenario is run.
+
+use hierlock::sql::Strategy;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// What keeps the locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// A MySQL server.
+    Mysql,
+    /// A MariaDB server.
+    Mariadb,
+    /// A PostgreSQL server.
+    Postgres,
+    /// The lock manager of this process.
+    Memory,
+    /// The kernel's file locks.
+    File,
+}
+
+impl Engine {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Engine; 5] =
+        [Engine::Mysql, Engine::Mariadb, Engine::Postgres, Engine::Memory, Engine::File];
+
+    /// Those that understand SQL.
+    pub const SERVERS: [Engine; 3] = [Engine::Mysql, Engine::Mariadb, Engine::Postgres];
+
+    /// Its name in a scenario and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Mysql => "mysql",
+            Engine::Mariadb => "mariadb",
+            Engine::Postgres => "postgres",
+            Engine::Memory => "memory",
+            Engine::File => "file",
+        }
+    }
+
+    /// Its server, if it is one.
+    pub fn server(self) -> Option<hierlock_sandbox::Engine> {
+        match self {
+            Engine::Mysql => Some(hierlock_sandbox::Engine::Mysql),
+            Engine::Mariadb => Some(hierlock_sandbox::Engine::Mariadb),
+            Engine::Postgres => Some(hierlock_sandbox::Engine::Postgres),
+            Engine::Memory | Engine::File => None,
+        }
+    }
+
+    /// The ways in which a node can become a slot there; none where there is only one.
+    pub fn strategies(self) -> &'static [Strategy] {
+        match self {
+            Engine::Mysql | Engine::Mariadb => {
+                &[Strategy::Striped, Strategy::PerId, Strategy::OnDemand]
+            }
+            Engine::Postgres => {
+                &[Strategy::Striped, Strategy::PerId, Strategy::OnDemand, Strategy::Advisory]
+            }
+            Engine::Memory | Engine::File => &[],
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|engine| engine.name() == text).ok_or_else(|| {
+            format!("`{text}` is not an engine; it is mysql, mariadb, postgres, memory or file")
+        })
+    }
+}
+
+/// An engine and, where nodes of the tree are locked on a server, the strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// What keeps the locks.
+    pub engine: Engine,
+    /// How a node becomes a slot; only for scenarios that lock nodes, and only on servers.
+    pub strategy: Option<Strategy>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.strategy {
+            Some(strategy) => f.pad(&format!("{} {strategy}", self.engine)),
+            None => f.pad(self.engine.name()),
+        }
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

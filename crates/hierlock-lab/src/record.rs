@@ -1,0 +1,162 @@
+//! What a run leaves behind: everything that reports need, and nothing that only runs do.
+
+use crate::observation::{Lock, Name, Observation, Thing, Wait};
+use crate::place::Place;
+use serde::Serialize;
+use std::time::Duration;
+
+/// One case, run once.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// The scenario: its path below `scenarios/` without the extension, such as `deadlock/cycle`.
+    pub scenario: String,
+    /// Its file, for messages.
+    pub file: String,
+    /// The first line of the file.
+    pub title: String,
+    /// The value of each axis, in the order of the file; empty where nothing varies.
+    pub variant: Vec<(String, String)>,
+    /// Where.
+    pub place: Place,
+    /// What the server calls itself, such as `MySQL 9.7.4`.
+    pub server: String,
+    /// Which of several repetitions, from 1.
+    pub round: u32,
+    /// From the first step to the last.
+    pub took: Duration,
+    /// What was done, in order.
+    pub steps: Vec<StepRecord>,
+    /// The deadlocks there were.
+    pub deadlocks: Vec<Deadlock>,
+    /// What is to be said of it all.
+    pub verdict: Verdict,
+    /// Whether the anomaly that the scenario looks for has shown; `None` where it looks for none.
+    pub anomaly: Option<bool>,
+}
+
+/// One line of a transcript, as it went.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepRecord {
+    /// Its line in the file.
+    pub line: usize,
+    /// Who did it: for `victim` and `survivor`, who that was.
+    pub session: Name,
+    /// What was done, as it was sent; of a line that only looks (`B<`), empty.
+    pub text: String,
+    /// When it began, since the first step.
+    pub began: Duration,
+    /// What was first seen of it.
+    pub seen: Observation,
+    /// When that was.
+    pub seen_at: Duration,
+    /// How it ended, if it was blocked at first and ended later.
+    pub ended: Option<Ended>,
+    /// What the file expects there, in its own words; empty where it says nothing.
+    pub expected: String,
+    /// How that differs from what was seen, in a sentence.
+    pub difference: Option<String>,
+    /// Who waited for whom after it.
+    pub waits: Vec<Wait>,
+    /// The locks of all sessions after it, if they were asked for.
+    pub locks: Option<Vec<Lock>>,
+}
+
+/// The end of a wait.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ended {
+    /// How.
+    pub observation: Observation,
+    /// When, since the first step.
+    pub at: Duration,
+    /// During which step, as an index into [`Record::steps`]: the one that let it go.
+    pub during: usize,
+}
+
+/// A deadlock: who waited for whom when it was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Deadlock {
+    /// The index of the step that closed the circle.
+    pub step: usize,
+    /// Who was chosen to end it.
+    pub victim: Name,
+    /// The circle: each waits for the next, the last for the first.
+    pub circle: Vec<Link>,
+}
+
+/// One link of a circle.
+#[derive(Clone, Debug, Serialize)]
+pub struct Link {
+    /// Who waits.
+    pub waiter: Name,
+    /// For whom.
+    pub holder: Name,
+    /// For what, if the engine tells.
+    pub wants: Option<Thing>,
+    /// What the waiter has that another of the circle wants, if the engine tells.
+    pub holds: Vec<Thing>,
+    /// The index of the step with which the holder took what the waiter wants, if it is known.
+    pub taken_in: Option<usize>,
+}
+
+/// What is to be said of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "is")]
+pub enum Verdict {
+    /// Reality agrees with the file.
+    Agrees,
+    /// It does not; the first difference.
+    Disagrees {
+        /// The index of the step.
+        step: usize,
+        /// In a sentence.
+        why: String,
+    },
+    /// It could not be run to its end.
+    Failed {
+        /// What happened.
+        why: String,
+    },
+}
+
+/// Everything of one call.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was run, in the order of the scenarios, then of the places.
+    pub records: Vec<Record>,
+    /// Engines that were wanted and are not there, with the reason and how to get them.
+    pub missing: Vec<Missing>,
+    /// The whole of it.
+    pub took: Duration,
+}
+
+/// An engine that is not there.
+#[derive(Clone, Debug, Serialize)]
+pub struct Missing {
+    /// Which.
+    pub engine: crate::place::Engine,
+    /// Why, and what would bring it.
+    pub why: String,
+}
+
+impl Record {
+    /// `deadlock/cycle [read committed]`
+    pub fn case_name(&self) -> String {
+        let values: Vec<&str> = self.variant.iter().map(|(_, value)| value.as_str()).collect();
+        match values.is_empty() {
+            true => self.scenario.clone(),
+            false => format!("{} [{}]", self.scenario, values.join(", ")),
+        }
+    }
+
+    /// Does reality agree?
+    pub fn agrees(&self) -> bool {
+        self.verdict == Verdict::Agrees
+    }
+}
+
+impl Report {
+    /// Does reality agree in every case?
+    pub fn agrees(&self) -> bool {
+        self.records.iter().all(Record::agrees)
+    }
+}

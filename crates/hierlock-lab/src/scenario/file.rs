@@ -1,0 +1,255 @@
+//! A scenario file, as it was written: every part with its line, so that messages can point at it.
+
+use crate::observation::{LockKind, Name};
+use crate::place::Engine;
+use hierlock::sql::Strategy;
+use hierlock::{Mode, Target};
+use std::time::Duration;
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// Its path below `scenarios/`, without the extension; the first part is its topic.
+    pub name: String,
+    /// Its path, for messages.
+    pub file: String,
+    /// The whole text; lines are counted in it.
+    pub text: String,
+    /// The first line of the opening comment.
+    pub title: String,
+    /// The rest of the opening comment: why this is worth knowing.
+    pub why: String,
+    /// Which parts of the seed documents it proves, such as `004 課題1`.
+    pub seeds: Vec<String>,
+    /// Where it runs, if it is not everywhere.
+    pub engines: Option<Vec<Engine>>,
+    /// With which strategies nodes are locked, if it is not with all.
+    pub strategies: Option<Vec<Strategy>>,
+    /// Into how many buckets a level is striped.
+    pub buckets: Option<u32>,
+    /// The anomaly it looks for, such as `G1a dirty read`; what would show it is marked with `!`.
+    pub anomaly: Option<String>,
+    /// How long a step may neither end nor be seen to wait.
+    pub limit: Option<Duration>,
+    /// What varies: a case for every combination.
+    pub axes: Vec<Axis>,
+    /// What sessions are set to before the first step.
+    pub settings: Vec<Guarded<Setting>>,
+    /// SQL before the sessions exist, a statement each.
+    pub setup: Vec<Guarded<String>>,
+    /// The transcript.
+    pub lines: Vec<Line>,
+    /// SQL when it is all over, however it went.
+    pub teardown: Vec<Guarded<String>>,
+    /// What to do about it.
+    pub advice: String,
+}
+
+/// `for each held, wanted: u1, u1/a1 | u1/a1, u1`: names, and as many values in each turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Its line.
+    pub line: usize,
+    /// What is set: `isolation` sets that of all sessions, others replace `{name}` in the text.
+    pub names: Vec<String>,
+    /// One after the other.
+    pub turns: Vec<Vec<String>>,
+}
+
+/// Something that is there only in some cases: `[mysql mariadb]`, `[postgres, serializable]`.
+///
+/// A word of it is an engine, a strategy, or a value of an axis. Those of one sort are alternatives,
+/// different sorts must all fit. Without words it is always there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guarded<T> {
+    /// Its line.
+    pub line: usize,
+    /// The words, in groups of one sort each (engines, strategies, an axis).
+    pub only: Vec<Vec<String>>,
+    /// What is there.
+    pub what: T,
+}
+
+/// A setting of one session, or of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Whose; of all, if nobody is named. What is said of one goes before what is said of all.
+    pub session: Option<Name>,
+    /// What.
+    pub value: SettingValue,
+}
+
+/// What a session can be set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingValue {
+    /// `isolation read committed`
+    Isolation(String),
+    /// `autocommit off`
+    Autocommit(bool),
+    /// `lock wait timeout 1s`
+    LockWaitTimeout(Duration),
+    /// `set NAME = VALUE`, in the engine's own words.
+    Sql(String),
+}
+
+/// A line of the transcript with everything that belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its line in the file, from 1.
+    pub line: usize,
+    /// The last line of its statement; expectations follow.
+    pub end: usize,
+    /// The last line of its expectations; the same as `end` if there are none.
+    pub expects_end: usize,
+    /// In which cases.
+    pub only: Vec<Vec<String>>,
+    /// Whose.
+    pub who: Who,
+    /// What is done.
+    pub deed: Deed,
+    /// What must be seen: the first that fits the case.
+    pub expects: Vec<Guarded<Expectation>>,
+    /// The same as a table.
+    pub table: Option<Table>,
+    /// `! rows 2`: what would show the anomaly.
+    pub signs: Vec<Guarded<Expectation>>,
+}
+
+/// Who does a step.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Who {
+    /// A session.
+    Session(Name),
+    /// Whoever was chosen to end the last deadlock.
+    Victim,
+    /// The other one.
+    Survivor,
+}
+
+/// What is done in a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// A statement, sent as it is.
+    Sql(String),
+    /// Something on the tree; `{name}`s of axes are still in its text.
+    Lock(String),
+    /// `B<`: nothing; the last step of the session is looked at again.
+    Look,
+}
+
+/// A lock step, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockDeed {
+    /// `lock [shared|update|exclusive] [within 300ms] PATH…`
+    Lock {
+        /// How.
+        mode: Mode,
+        /// What.
+        targets: Vec<Target>,
+        /// How long it may wait.
+        within: Option<Duration>,
+    },
+    /// `try [shared|update|exclusive] PATH…`: without waiting.
+    Try {
+        /// How.
+        mode: Mode,
+        /// What.
+        targets: Vec<Target>,
+    },
+    /// `extend [shared|update|exclusive] [within 300ms] PATH…`: more, under the same guard.
+    Extend {
+        /// How.
+        mode: Mode,
+        /// What.
+        targets: Vec<Target>,
+        /// How long it may wait.
+        within: Option<Duration>,
+    },
+    /// `upgrade`: what is held as update or shared becomes exclusive.
+    Upgrade,
+    /// `release`: all that the session holds.
+    Release,
+}
+
+/// What must be seen: one of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// In the order of the file; there is at least one.
+    pub either: Vec<Expected>,
+}
+
+/// One thing that may be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// `done`, `rows …`, `changed 1`.
+    Done {
+        /// Its rows, if they matter.
+        rows: Option<ExpectedRows>,
+        /// How many it changed, if that matters.
+        changed: Option<u64>,
+    },
+    /// `blocked by A and B on gap`
+    Blocked {
+        /// By exactly these, if any are named.
+        by: Vec<Who>,
+        /// For what kind of lock, if that matters.
+        kind: Option<LockKind>,
+        /// On which table or node, if that matters.
+        object: Option<String>,
+    },
+    /// `deadlock`, `deadlock, A or B`: one of these is chosen to end it; the session itself, if nobody
+    /// is named.
+    Deadlock {
+        /// The candidates.
+        victims: Vec<Name>,
+    },
+    /// `timed out`
+    TimedOut,
+    /// `refused`
+    Refused,
+    /// `conflict`
+    Conflict,
+    /// `error`, `error 1062`, `error 'not provisioned'`
+    Error {
+        /// The engine's code, if it matters.
+        code: Option<String>,
+        /// Part of what it says, if it matters.
+        says: Option<String>,
+    },
+}
+
+/// Rows that must be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectedRows {
+    /// Cells as written; `null` is null, `*` is anything, quotes make a text of either.
+    pub rows: Vec<Vec<ExpectedCell>>,
+    /// They may come in any order.
+    pub any_order: bool,
+}
+
+/// A cell that must be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExpectedCell {
+    /// `null`
+    Null,
+    /// `*`
+    Anything,
+    /// Equal as a number if both are numbers, else as a text.
+    Value(String),
+}
+
+/// ```text
+///  = by isolation     | mysql  | postgres
+///  : read uncommitted | rows 2 | rows 1
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The line of its head.
+    pub line: usize,
+    /// The axis of the rows.
+    pub by: String,
+    /// Engines, or values of another axis.
+    pub columns: Vec<String>,
+    /// A value of the axis, and what must be seen in each column.
+    pub rows: Vec<(String, Vec<Expectation>)>,
+}

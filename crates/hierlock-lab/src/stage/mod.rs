@@ -1,0 +1,44 @@
+//! Where a case is played: a database (or a tree) of its own, with its sessions. Everything that talks
+//! to a server is behind [`Stage`]; the runner knows no engine.
+
+use crate::observation::{Answer, Failure, Lock, Name, Wait};
+use crate::record::Link;
+use crate::scenario::CaseDeed;
+use std::future::Future;
+use tokio::sync::oneshot;
+
+/// How a deed ends, whenever it does. A session that is gone ends it as a [`Failure`].
+pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
+
+/// A stage that cannot be used: the server is gone, a probe failed, the setup was refused. In a
+/// sentence.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StageError(pub String);
+
+/// A place of its own for one case, with its sessions set up.
+pub(crate) trait Stage: Send + Sync {
+    /// Gives a session something to do, and does not wait for it. A session does one thing at a time;
+    /// the runner gives it nothing new before the last is over.
+    fn begin(&self, session: &Name, deed: &CaseDeed) -> Reply;
+
+    /// Who waits for whom, as the server says now: live, never from a cache that lags.
+    fn waits(&self) -> impl Future<Output = Result<Vec<Wait>, StageError>> + Send;
+
+    /// The locks of all sessions, as far as the engine tells.
+    fn locks(&self) -> impl Future<Output = Result<Vec<Lock>, StageError>> + Send;
+
+    /// The circle of the deadlock in which `victim` has just been chosen, if the engine tells: who
+    /// waited for whom, and for what. `taken_in` is left empty.
+    fn circle(
+        &self,
+        victim: &Name,
+        failure: &Failure,
+    ) -> impl Future<Output = Option<Vec<Link>>> + Send;
+
+    /// Ends what a session is doing, on the server; its [`Reply`] then comes.
+    fn cancel(&self, session: &Name) -> impl Future<Output = Result<(), StageError>> + Send;
+
+    /// Ends all sessions, runs the teardown, and leaves nothing behind.
+    fn close(self) -> impl Future<Output = Result<(), StageError>> + Send;
+}
