@@ -1,5 +1,7 @@
 //! A scenario file, as it was written: every part with its line, so that messages can point at it.
 
+use super::only::{Dimension, Only};
+use super::text::Text;
 use crate::observation::{LockKind, Name};
 use crate::place::Engine;
 use hierlock::sql::Strategy;
@@ -36,11 +38,11 @@ pub struct Scenario {
     /// What sessions are set to before the first step.
     pub settings: Vec<Guarded<Setting>>,
     /// SQL before the sessions exist, a statement each.
-    pub setup: Vec<Guarded<String>>,
+    pub setup: Vec<Guarded<Text>>,
     /// The transcript.
     pub lines: Vec<Line>,
     /// SQL when it is all over, however it went.
-    pub teardown: Vec<Guarded<String>>,
+    pub teardown: Vec<Guarded<Text>>,
     /// What to do about it.
     pub advice: String,
 }
@@ -56,27 +58,24 @@ pub struct Axis {
     pub turns: Vec<Vec<String>>,
 }
 
-/// Something that is there only in some cases: `[mysql mariadb]`, `[postgres, serializable]`.
-///
-/// A word of it is an engine, a strategy, or a value of an axis. Those of one sort are alternatives,
-/// different sorts must all fit. Without words it is always there.
+/// Something that is there only in some cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guarded<T> {
     /// Its line.
     pub line: usize,
-    /// The words, in groups of one sort each (engines, strategies, an axis).
-    pub only: Vec<Vec<String>>,
+    /// In which cases.
+    pub only: Only,
     /// What is there.
     pub what: T,
 }
 
-/// A setting of one session, or of all.
+/// Settings of one session, or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Whose; of all, if nobody is named. What is said of one goes before what is said of all.
     pub session: Option<Name>,
-    /// What.
-    pub value: SettingValue,
+    /// What, separated by commas.
+    pub text: Text,
 }
 
 /// What a session can be set to.
@@ -102,17 +101,26 @@ pub struct Line {
     /// The last line of its expectations; the same as `end` if there are none.
     pub expects_end: usize,
     /// In which cases.
-    pub only: Vec<Vec<String>>,
+    pub only: Only,
     /// Whose.
     pub who: Who,
     /// What is done.
     pub deed: Deed,
     /// What must be seen: the first that fits the case.
-    pub expects: Vec<Guarded<Expectation>>,
+    pub expects: Vec<Guarded<Wanted>>,
     /// The same as a table.
     pub table: Option<Table>,
     /// `! rows 2`: what would show the anomaly.
-    pub signs: Vec<Guarded<Expectation>>,
+    pub signs: Vec<Guarded<Wanted>>,
+}
+
+/// What must be seen, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// `done`, `blocked by A`; empty where only rows are written.
+    pub text: Text,
+    /// The `|` lines below it, without the first `|`.
+    pub rows: Vec<Text>,
 }
 
 /// Who does a step.
@@ -130,9 +138,9 @@ pub enum Who {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// A statement, sent as it is.
-    Sql(String),
-    /// Something on the tree; `{name}`s of axes are still in its text.
-    Lock(String),
+    Sql(Text),
+    /// Something on the tree.
+    Lock(Text),
     /// `B<`: nothing; the last step of the session is looked at again.
     Look,
 }
@@ -246,10 +254,32 @@ pub enum ExpectedCell {
 pub struct Table {
     /// The line of its head.
     pub line: usize,
-    /// The axis of the rows.
-    pub by: String,
-    /// Engines, or values of another axis.
-    pub columns: Vec<String>,
-    /// A value of the axis, and what must be seen in each column.
-    pub rows: Vec<(String, Vec<Expectation>)>,
+    /// What the rows go by.
+    pub by: Dimension,
+    /// What the columns go by, if there is more than one.
+    pub across: Option<Dimension>,
+    /// The heads of the columns.
+    pub columns: Vec<Label>,
+    /// What must be seen in each column.
+    pub rows: Vec<TableRow>,
+}
+
+/// A row of a [`Table`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRow {
+    /// Its line.
+    pub line: usize,
+    /// Its head.
+    pub label: Label,
+    /// One for each column.
+    pub cells: Vec<Wanted>,
+}
+
+/// The head of a row or of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// One of these.
+    Values(Vec<String>),
+    /// `*`: all that have no row or column of their own.
+    Others,
 }

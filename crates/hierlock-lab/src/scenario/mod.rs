@@ -1,10 +1,36 @@
 //! Scenarios as data: the file as it was written, and the cases that come of it.
+//!
+//! ```text
+//!   text ──outline──► lines ──parse──► Scenario ──expand──► Cases     what is run
+//!            │                            │ check: what only the whole of a file shows
+//!            ├──► format: the same, laid out as everywhere
+//!            └──► bless: the same, with what was observed
+//! ```
 
 mod case;
+mod check;
+mod expand;
+mod expectation;
 mod file;
+mod layout;
+mod lock_step;
+mod mistake;
+mod only;
+mod outline;
+mod parse;
+mod reader;
+mod scan;
+mod settings;
+mod text;
+mod wording;
 
 pub use case::{Case, CaseDeed, Step};
+pub use expand::{DEFAULT_BUCKETS, DEFAULT_LIMIT};
 pub use file::{
-    Axis, Deed, Expectation, Expected, ExpectedCell, ExpectedRows, Guarded, Line, LockDeed,
-    Scenario, Setting, SettingValue, Table, Who,
+    Axis, Deed, Expectation, Expected, ExpectedCell, ExpectedRows, Guarded, Label, Line, LockDeed,
+    Scenario, Setting, SettingValue, Table, TableRow, Wanted, Who,
 };
+pub use mistake::Mistake;
+pub use only::{Dimension, Only};
+pub use settings::ISOLATION_LEVELS;
+pub use text::Text;

@@ -1,0 +1,228 @@
+//! What is wrong with a scenario file, said so that one can mend it: where, what, and what would be
+//! right. Knows lines and columns, not the language.
+
+use std::fmt;
+
+/// Something in a scenario file that cannot be right.
+///
+/// ```
+/// use hierlock_lab::scenario::Scenario;
+///
+/// let mistakes = Scenario::parse("demo", "demo.lab", "engines: mysql postgress\nA> select 1\n").unwrap_err();
+/// assert_eq!(
+///     mistakes[0].to_string(),
+///     "demo.lab:1:16: `postgress` is not an engine; did you mean `postgres`? There are mysql, \
+///      mariadb, postgres, memory and file\n  engines: mysql postgress\n                 ^"
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file, as it was named.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What was wrong, and what would be right.
+    pub message: String,
+    /// The line itself.
+    pub source: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+        writeln!(f, "  {}", self.source)?;
+        f.write_str("  ")?;
+        for c in self.source.chars().chain(std::iter::repeat(' ')).take(self.column - 1) {
+            // The caret must stand below its character: a tab stays one, a wide character is two.
+            f.write_str(match c {
+                '\t' => "\t",
+                c if width(c) == 2 => "  ",
+                _ => " ",
+            })?;
+        }
+        f.write_str("^")
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    /// The line, from 1.
+    pub(crate) line: usize,
+    /// The column in characters, from 1.
+    pub(crate) column: usize,
+}
+
+/// Something wrong inside of a piece of text, before it is known where in the file that stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slip {
+    /// The byte of the text.
+    pub(crate) at: usize,
+    /// What was wrong, and what would be right.
+    pub(crate) message: String,
+}
+
+impl Slip {
+    pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
+        Slip { at, message: message.into() }
+    }
+}
+
+/// All that is wrong with one file, as it is found.
+pub(crate) struct Mistakes<'t> {
+    file: &'t str,
+    lines: Vec<&'t str>,
+    found: Vec<Mistake>,
+}
+
+impl<'t> Mistakes<'t> {
+    pub(crate) fn new(file: &'t str, text: &'t str) -> Self {
+        Mistakes { file, lines: text.lines().collect(), found: Vec::new() }
+    }
+
+    /// Notes one. The same thing at the same place is noted once, however many cases meet it.
+    pub(crate) fn at(&mut self, spot: Spot, message: impl Into<String>) {
+        let message = message.into();
+        let known =
+            |m: &Mistake| m.line == spot.line && m.column == spot.column && m.message == message;
+        if self.found.iter().any(known) {
+            return;
+        }
+        let source = self.lines.get(spot.line.saturating_sub(1)).copied().unwrap_or_default();
+        self.found.push(Mistake {
+            file: self.file.to_owned(),
+            line: spot.line,
+            column: spot.column.max(1),
+            message,
+            source: source.trim_end().to_owned(),
+        });
+    }
+
+    /// Notes one unless something is already noted there: for what many cases meet, each in its way.
+    pub(crate) fn first_at(&mut self, spot: Spot, message: impl Into<String>) {
+        let known = |mistake: &Mistake| mistake.line == spot.line && mistake.column == spot.column;
+        if !self.found.iter().any(known) {
+            self.at(spot, message);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// How many were noted so far.
+    pub(crate) fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    /// In the order of the file.
+    pub(crate) fn into_found(mut self) -> Vec<Mistake> {
+        self.found.sort_by_key(|mistake| (mistake.line, mistake.column));
+        self.found
+    }
+}
+
+/// ``"`postgress` is not an engine; did you mean `postgres`? There are …"``
+pub(crate) fn unknown(word: &str, what: &str, known: &[&str]) -> String {
+    let hint = match nearest(word, known) {
+        Some(near) => format!("did you mean `{near}`? "),
+        None => String::new(),
+    };
+    format!("`{word}` is not {what}; {hint}There are {}", listed(known, "and"))
+}
+
+/// `a, b and c`
+pub(crate) fn listed(words: &[impl AsRef<str>], last: &str) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match words.as_slice() {
+        [] => "none".to_owned(),
+        [one] => (*one).to_owned(),
+        [first @ .., end] => format!("{} {last} {end}", first.join(", ")),
+    }
+}
+
+/// The known word that was probably meant, if one is close.
+pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let word: Vec<char> = word.to_lowercase().chars().take(40).collect();
+    let allowed = (word.len() / 3).clamp(1, 3);
+    known
+        .iter()
+        .map(|known| (distance(&word, &known.to_lowercase().chars().collect::<Vec<_>>()), *known))
+        .filter(|(distance, known)| *distance <= allowed && *distance < known.chars().count())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// How many letters must be added, left out, changed or swapped with the next.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let mut best = (last[j] + usize::from(x != y)).min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
+                best = best.min(before[j - 1] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+/// How many columns of a terminal a character takes: two for those of East Asia, else one.
+pub(crate) fn width(c: char) -> usize {
+    match u32::from(c) {
+        0x1100..=0x115F
+        | 0x2E80..=0xA4CF
+        | 0xAC00..=0xD7A3
+        | 0xF900..=0xFAFF
+        | 0xFE30..=0xFE6F
+        | 0xFF00..=0xFF60
+        | 0xFFE0..=0xFFE6
+        | 0x1F300..=0x1FAFF
+        | 0x20000..=0x3FFFD => 2,
+        _ => 1,
+    }
+}
+
+/// How many columns of a terminal a text takes.
+pub(crate) fn width_of(text: &str) -> usize {
+    text.chars().map(width).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_close_is_suggested() {
+        let known = ["mysql", "mariadb", "postgres", "memory", "file"];
+        for (word, near) in [
+            ("postgresql", Some("postgres")),
+            ("Mysql", Some("mysql")),
+            ("mairadb", Some("mariadb")),
+            ("fiel", Some("file")),
+            ("oracle", None),
+            ("", None),
+            ("x", None),
+        ] {
+            assert_eq!(nearest(word, &known), near, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_caret_stands_below_wide_characters() {
+        let mut mistakes = Mistakes::new("a.lab", "seed: 課題1 x\n");
+        mistakes.at(Spot { line: 1, column: 11 }, "here");
+        mistakes.at(Spot { line: 1, column: 11 }, "here");
+        let found = mistakes.into_found();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].to_string(), "a.lab:1:11: here\n  seed: 課題1 x\n              ^");
+    }
+}

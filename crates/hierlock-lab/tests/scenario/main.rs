@@ -1,0 +1,5 @@
+//! Scenario files as text: what they mean, what can be wrong with them, how they are laid out, and what
+//! blessing writes into them. No server is needed.
+
+mod mistakes;
+mod reading;
