@@ -13,10 +13,14 @@
 //!   words ◄── transcript, explain, grouping ◄── all of the above
 //! ```
 
+mod anomalies;
 mod explain;
 mod grouping;
 mod json;
+mod junit;
+mod mermaid;
 mod paint;
+mod stability;
 mod text;
 mod transcript;
 mod words;
@@ -24,7 +28,11 @@ mod words;
 #[cfg(test)]
 mod fixtures;
 
+pub use anomalies::{Anomalies, Cell, Column, How, Row};
 pub use json::json;
+pub use junit::junit;
+pub use mermaid::mermaid;
+pub use stability::{Stability, Unstable, Variation, Varied};
 pub use text::{Look, text};
 
 use crate::place::Engine;
