@@ -16,5 +16,6 @@
 pub mod observation;
 pub mod place;
 pub mod record;
+pub mod report;
 pub mod scenario;
 pub mod stage;

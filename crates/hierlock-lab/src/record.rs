@@ -2,7 +2,7 @@
 
 use crate::observation::{Lock, Name, Observation, Thing, Wait};
 use crate::place::Place;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::time::Duration;
 
 /// One case, run once.
@@ -15,6 +15,7 @@ pub struct Record {
     /// The first line of the file.
     pub title: String,
     /// The value of each axis, in the order of the file; empty where nothing varies.
+    #[serde(serialize_with = "as_map")]
     pub variant: Vec<(String, String)>,
     /// Where.
     pub place: Place,
@@ -23,6 +24,7 @@ pub struct Record {
     /// Which of several repetitions, from 1.
     pub round: u32,
     /// From the first step to the last.
+    #[serde(rename = "took_ms", serialize_with = "as_millis")]
     pub took: Duration,
     /// What was done, in order.
     pub steps: Vec<StepRecord>,
@@ -44,10 +46,12 @@ pub struct StepRecord {
     /// What was done, as it was sent; of a line that only looks (`B<`), empty.
     pub text: String,
     /// When it began, since the first step.
+    #[serde(rename = "began_ms", serialize_with = "as_millis")]
     pub began: Duration,
     /// What was first seen of it.
     pub seen: Observation,
     /// When that was.
+    #[serde(rename = "seen_ms", serialize_with = "as_millis")]
     pub seen_at: Duration,
     /// How it ended, if it was blocked at first and ended later.
     pub ended: Option<Ended>,
@@ -67,6 +71,7 @@ pub struct Ended {
     /// How.
     pub observation: Observation,
     /// When, since the first step.
+    #[serde(rename = "at_ms", serialize_with = "as_millis")]
     pub at: Duration,
     /// During which step, as an index into [`Record::steps`]: the one that let it go.
     pub during: usize,
@@ -126,6 +131,7 @@ pub struct Report {
     /// Engines that were wanted and are not there, with the reason and how to get them.
     pub missing: Vec<Missing>,
     /// The whole of it.
+    #[serde(rename = "took_ms", serialize_with = "as_millis")]
     pub took: Duration,
 }
 
@@ -159,4 +165,14 @@ impl Report {
     pub fn agrees(&self) -> bool {
         self.records.iter().all(Record::agrees)
     }
+}
+
+/// Milliseconds, to the microsecond: what is finer is noise.
+fn as_millis<S: Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(took.as_micros() as f64 / 1000.0)
+}
+
+/// An object with the axes as its members, in their order.
+fn as_map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(axis, value)| (axis, value)))
 }
