@@ -1,11 +1,39 @@
 //! Where a case is played: a database (or a tree) of its own, with its sessions. Everything that talks
 //! to a server is behind [`Stage`]; the runner knows no engine.
 
+#![cfg_attr(not(test), allow(dead_code, reason = "the runner is not here yet"))]
+
+mod deadlock;
+mod dictionary;
+mod home;
+mod innodb;
+mod mariadb;
+mod metadata;
+mod mysql;
+mod postgres;
+mod server;
+mod session;
+mod sql;
+mod statement;
+mod status;
+#[cfg(test)]
+mod tests;
+mod who;
+mod wire;
+
+pub use server::Server;
+#[cfg_attr(not(test), allow(unused_imports, reason = "the runner is not here yet"))]
+pub(crate) use sql::SqlStage;
+
 use crate::observation::{Answer, Failure, Lock, Name, Wait};
 use crate::record::Link;
 use crate::scenario::CaseDeed;
 use std::future::Future;
+use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// How long a statement may take that sets up a stage, or takes it down.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How a deed ends, whenever it does. A session that is gone ends it as a [`Failure`].
 pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
@@ -41,4 +69,12 @@ pub(crate) trait Stage: Send + Sync {
 
     /// Ends all sessions, runs the teardown, and leaves nothing behind.
     fn close(self) -> impl Future<Output = Result<(), StageError>> + Send;
+}
+
+/// A setting in the engine's own words, with or without the word itself.
+fn as_set(sql: &str) -> String {
+    match sql.get(..4) {
+        Some(word) if word.eq_ignore_ascii_case("set ") => sql.to_owned(),
+        _ => format!("SET {sql}"),
+    }
 }

@@ -1,0 +1,134 @@
+//! The database or schema that a case has to itself, and that nothing is left of it.
+
+use super::server::{PREFIX, Server, in_a_thread};
+use super::wire::{Wire, cell};
+use super::{LIMIT, StageError, innodb, postgres};
+use crate::place::Engine;
+use std::sync::PoisonError;
+
+/// Where the tables of a case are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// A database of MySQL or MariaDB.
+    Innodb(String),
+    /// A database of PostgreSQL: a tenth of a second to make.
+    Database(String),
+    /// A schema in the database that the URL names: a millisecond. What belongs to no schema is shared.
+    Schema(String),
+}
+
+impl Home {
+    pub(super) fn name(&self) -> &str {
+        let (Home::Innodb(name) | Home::Database(name) | Home::Schema(name)) = self;
+        name
+    }
+
+    /// What it is called, as the tables in it say it.
+    pub(super) fn of_tables(&self) -> &str {
+        match self {
+            Home::Database(_) => "public",
+            home => home.name(),
+        }
+    }
+
+    /// The part of its name that says whose it is; none if it is not the lab's.
+    pub(super) fn mark(&self) -> Option<&str> {
+        let (mark, _) = self.name().rsplit_once('_')?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        (mark.starts_with(PREFIX) && self.name().chars().all(is_plain)).then_some(mark)
+    }
+
+    /// What makes it, and goes there.
+    pub(super) fn make_sql(&self) -> Vec<String> {
+        match self {
+            Home::Innodb(name) => vec![format!("CREATE DATABASE {name}"), format!("USE {name}")],
+            Home::Database(name) => vec![format!("CREATE DATABASE {name} TEMPLATE template0")],
+            Home::Schema(name) => {
+                vec![format!("CREATE SCHEMA {name}"), format!("SET search_path = {name}")]
+            }
+        }
+    }
+
+    pub(super) fn drop_sql(&self) -> String {
+        match self {
+            Home::Innodb(name) => format!("DROP DATABASE IF EXISTS {name}"),
+            Home::Database(name) => format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
+            Home::Schema(name) => format!("DROP SCHEMA IF EXISTS {name} CASCADE"),
+        }
+    }
+
+    pub(super) async fn remove(&self, wire: &mut Wire) -> Result<(), StageError> {
+        let sql = self.drop_sql();
+        let removed = wire.within(LIMIT, &sql).await?;
+        removed.map(|_| ()).map_err(|error| StageError(format!("`{sql}` failed: {error}")))
+    }
+
+    /// All that the lab has made on a server, whoever it was.
+    pub(super) async fn all(engine: Engine, wire: &mut Wire) -> Result<Vec<Self>, StageError> {
+        let like = format!("LIKE '{}%'", PREFIX.replace('_', "\\_"));
+        let mut all = Vec::new();
+        let name = |row: &[Option<String>]| cell(row, 0).to_owned();
+        if engine != Engine::Postgres {
+            let rows = wire.ask(&format!("SHOW DATABASES {like}")).await?;
+            all.extend(rows.iter().map(|row| Home::Innodb(name(row))));
+            return Ok(all);
+        }
+        let databases = format!("SELECT datname FROM pg_database WHERE datname {like}");
+        let schemas = format!("SELECT nspname FROM pg_namespace WHERE nspname {like}");
+        all.extend(wire.ask(&databases).await?.iter().map(|row| Home::Database(name(row))));
+        all.extend(wire.ask(&schemas).await?.iter().map(|row| Home::Schema(name(row))));
+        Ok(all)
+    }
+}
+
+/// What was made for a case. Dropped before it was removed, a thread removes it, with the connections
+/// that are left.
+pub(super) struct Made {
+    server: Server,
+    pub(super) home: Home,
+    /// The server's numbers of the connections.
+    pub(super) connections: Vec<i64>,
+    is_removed: bool,
+}
+
+impl Made {
+    pub(super) fn new(server: Server, home: Home) -> Self {
+        Self { server, home, connections: Vec::new(), is_removed: false }
+    }
+
+    /// Nothing is left to do.
+    pub(super) fn forget(mut self) {
+        self.is_removed = true;
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.is_removed {
+            return;
+        }
+        let (address, home) = (self.server.inner.address.clone(), self.home.clone());
+        let connections = std::mem::take(&mut self.connections);
+        let cleaner = in_a_thread(async move {
+            // Whatever fails here is found by the next sweep.
+            let Ok(mut wire) = address.connect().await else { return };
+            for id in connections {
+                _ = wire.try_ask(&terminate(address.engine, id)).await;
+            }
+            _ = home.remove(&mut wire).await;
+            wire.close().await;
+        });
+        let cleaners = &self.server.inner.cleaners;
+        let mut cleaners = cleaners.lock().unwrap_or_else(PoisonError::into_inner);
+        cleaners.retain(|cleaner| !cleaner.is_finished());
+        cleaners.push(cleaner);
+    }
+}
+
+/// Ends a connection and all it is doing.
+pub(super) fn terminate(engine: Engine, id: i64) -> String {
+    match engine {
+        Engine::Postgres => postgres::terminate(id),
+        _ => innodb::terminate(id),
+    }
+}

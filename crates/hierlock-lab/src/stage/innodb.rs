@@ -1,0 +1,125 @@
+//! What MySQL and MariaDB have in common: numbers of errors, settings, and the words for row locks.
+
+use super::StageError;
+use super::deadlock::Story;
+use super::dictionary::Dictionary;
+use super::statement::Words;
+use super::who::Who;
+use super::wire::Wire;
+use crate::observation::{Failure, FailureKind, LockKind, Thing};
+use crate::place::Engine;
+use crate::record::Link;
+use crate::scenario::SettingValue;
+use sqlx::error::DatabaseError;
+use sqlx::mysql::MySqlDatabaseError;
+
+/// Asks for the number of a connection.
+pub(super) const HELLO: &str = "SELECT CONNECTION_ID()";
+
+/// Ends what a connection is doing.
+pub(super) fn cancel(id: i64) -> String {
+    format!("KILL QUERY {id}")
+}
+
+/// Ends a connection.
+pub(super) fn terminate(id: i64) -> String {
+    format!("KILL {id}")
+}
+
+/// What sets a session up.
+pub(super) fn setting(setting: &SettingValue) -> String {
+    match setting {
+        SettingValue::Isolation(level) => {
+            format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        }
+        SettingValue::Autocommit(on) => format!("SET SESSION autocommit = {}", u8::from(*on)),
+        SettingValue::LockWaitTimeout(limit) => {
+            // Whole seconds; none at all would be NOWAIT on MariaDB, and a second on MySQL.
+            let seconds = limit.as_millis().div_ceil(1000).max(1);
+            format!(
+                "SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"
+            )
+        }
+        SettingValue::Sql(sql) => super::as_set(sql),
+    }
+}
+
+/// What a failure means. The numbers of MySQL and MariaDB are one family.
+pub(super) fn failure(engine: Engine, sql: &str, error: &dyn DatabaseError) -> Failure {
+    let number = error.try_downcast_ref::<MySqlDatabaseError>().map_or(0, |error| error.number());
+    let kind = match number {
+        // Of rows or tables; of locks by name.
+        1213 | 3058 => FailureKind::Deadlock,
+        3572 => FailureKind::Refused,
+        // MariaDB has one number for both: what was asked makes the difference.
+        1205 if engine == Engine::Mariadb && Words::of(sql).is_impatient() => FailureKind::Refused,
+        // The last two: the whole statement took too long.
+        1205 | 3024 | 1969 => FailureKind::TimedOut,
+        1020 => FailureKind::Conflict,
+        _ => FailureKind::Other,
+    };
+    let message = error.message().to_owned();
+    Failure { kind, code: number.to_string(), message, detail: None }
+}
+
+/// A row or a gap, from the words of MySQL's tables of locks: `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`.
+pub(super) fn record(who: &Who, place: [&str; 3], record: Option<&str>, mode: &str) -> Thing {
+    let [home, table, index] = place;
+    let is_supremum = record.is_some_and(|record| record.starts_with("supremum"));
+    let is_gap =
+        is_supremum || mode.split(',').any(|word| word == "GAP" || word == "INSERT_INTENTION");
+    Thing {
+        kind: if is_gap { LockKind::Gap } else { LockKind::Row },
+        object: who.table(home, table),
+        index: Some(index.to_owned()),
+        record: if is_supremum { Some("supremum".to_owned()) } else { record.map(str::to_owned) },
+        mode: mode.to_owned(),
+    }
+}
+
+/// A whole table, locked by InnoDB: `IX`, `AUTO_INC`.
+pub(super) fn table(who: &Who, home: &str, table: &str, mode: &str) -> Thing {
+    Thing {
+        kind: LockKind::Table,
+        object: who.table(home, table),
+        index: None,
+        record: None,
+        mode: mode.to_owned(),
+    }
+}
+
+/// What InnoDB says of itself.
+pub(super) async fn status(wire: &mut Wire) -> Result<String, StageError> {
+    let rows = wire.ask("SHOW ENGINE INNODB STATUS").await?;
+    Ok(rows.into_iter().next().and_then(|mut row| row.pop()).flatten().unwrap_or_default())
+}
+
+/// Learns the columns of an index, unless they are known.
+pub(super) async fn learn(
+    dictionary: &mut Dictionary,
+    wire: &mut Wire,
+    engine: Engine,
+    place: [&str; 3],
+) -> Result<(), StageError> {
+    match dictionary.has(place) {
+        true => Ok(()),
+        false => dictionary.learn(wire, engine, place[0], place[1]).await,
+    }
+}
+
+/// The circle of the last deadlock, unless it is one that was told before, or not of this case.
+pub(super) async fn circle(
+    wire: &mut Wire,
+    engine: Engine,
+    who: &Who,
+    dictionary: &mut Dictionary,
+    last: &mut String,
+) -> Option<Vec<Link>> {
+    let story = Story::read(&status(wire).await.ok()?).filter(|story| story.when != *last)?;
+    for place in story.places() {
+        learn(dictionary, wire, engine, place).await.ok()?;
+    }
+    let circle = story.circle(who, dictionary)?;
+    *last = story.when;
+    Some(circle)
+}

@@ -1,0 +1,318 @@
+//! What MariaDB tells. Its tables of waits sit on a cache that is renewed only when nobody has read it
+//! for 100 ms, so a busy reader never sees a wait; what InnoDB says of itself is live. With
+//! `innodb_status_output_locks` it lists (up to ten of) the locks of each transaction, from which follows
+//! who is in whose way, by the rules InnoDB itself has. Only an administrator may switch that on; else,
+//! and beyond ten, the tables are asked once for each wait, after the quiet they need.
+//!
+//! Of metadata locks it tells only who holds them, and that only if the plugin `metadata_lock_info` is
+//! there; who waits is seen in the list of processes, and for what is seen in the statement.
+
+use super::dictionary::Dictionary;
+use super::metadata::{MetadataLock, Scope};
+use super::statement::Words;
+use super::status::{self, StatusLock, Transaction};
+use super::who::{Waits, Who};
+use super::wire::{TextRow, Wire, cell, number};
+use super::{StageError, innodb};
+use crate::observation::{Lock, LockKind, Thing, Wait};
+use crate::place::Engine;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Lists the locks of transactions from now on.
+pub(super) const LIST_LOCKS: &str = "SET GLOBAL innodb_status_output_locks = ON";
+/// No more.
+pub(super) const LIST_NO_LOCKS: &str = "SET GLOBAL innodb_status_output_locks = OFF";
+/// Does it?
+pub(super) const LISTS_LOCKS: &str = "SELECT @@innodb_status_output_locks";
+
+/// How long the tables of waits must be left alone to be renewed, and a little more.
+const QUIET: Duration = Duration::from_millis(110);
+
+/// When the tables of waits were last read, by anyone in this process.
+pub(super) type LastRead = Arc<Mutex<Instant>>;
+
+/// A wait, told from another of the same session: connection, statement, page and record.
+type WaitKey = (i64, u64, (u64, u64), u64);
+
+/// What is remembered between two questions.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) dictionary: Dictionary,
+    /// Who is in the way of waits for which the tables were asked.
+    known: HashMap<WaitKey, Vec<i64>>,
+    last_read: LastRead,
+    /// May the listing of locks be switched on?
+    can_list: bool,
+}
+
+impl Memory {
+    pub(super) fn new(last_read: LastRead, can_list: bool) -> Self {
+        Self { dictionary: Dictionary::default(), known: HashMap::new(), last_read, can_list }
+    }
+
+    /// What InnoDB says, with the indexes it speaks of learnt.
+    async fn status(&mut self, wire: &mut Wire, who: &Who) -> Result<Vec<Transaction>, StageError> {
+        let mut transactions = status::transactions(&innodb::status(wire).await?);
+        let is_unlisted = |it: &Transaction| it.count > 0 && it.locks.is_empty();
+        if self.can_list && transactions.iter().any(is_unlisted) {
+            // Somebody else has switched it off.
+            self.can_list = wire.try_ask(LIST_LOCKS).await?.is_ok();
+            transactions = status::transactions(&innodb::status(wire).await?);
+        }
+        let mut places = Vec::new();
+        for transaction in &transactions {
+            if transaction.thread.is_some_and(|id| who.name(id).is_some()) {
+                places.extend(transaction.locks.iter().filter_map(StatusLock::place));
+                places.extend(transaction.waits.iter().filter_map(|(lock, _)| lock.place()));
+            }
+        }
+        for place in places {
+            innodb::learn(&mut self.dictionary, wire, Engine::Mariadb, place).await?;
+        }
+        Ok(transactions)
+    }
+
+    pub(super) async fn waits(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+    ) -> Result<Vec<Wait>, StageError> {
+        let mut waits = Waits::default();
+        let transactions = self.status(wire, who).await?;
+        for transaction in &transactions {
+            let (Some(waiter), Some((wanted, waited))) = (transaction.thread, &transaction.waits)
+            else {
+                continue;
+            };
+            if who.name(waiter).is_none() {
+                continue;
+            }
+            let thing = wanted.things(who, &self.dictionary).into_iter().next();
+            waits.add(waiter, thing);
+            let others = transactions.iter().filter(|other| other.thread != Some(waiter));
+            let blockers: Vec<i64> = others
+                .clone()
+                .filter(|other| {
+                    // Who waits in front is in the way too; the longer, the further in front.
+                    let is_in_front = |lock: &StatusLock| {
+                        !lock.is_waiting || other.waits.as_ref().is_some_and(|(_, at)| at > waited)
+                    };
+                    other.locks.iter().any(|lock| is_in_front(lock) && wanted.waits_for(lock))
+                })
+                .filter_map(|other| other.thread)
+                .collect();
+            let is_partial = |it: &Transaction| it.is_cut || it.count > 0 && it.locks.is_empty();
+            let blockers = match others.clone().any(is_partial) {
+                true => self.blockers(wire, waiter, transaction, wanted).await?,
+                false => blockers,
+            };
+            for blocker in blockers {
+                waits.blocked_by(waiter, blocker);
+            }
+        }
+        self.metadata_waits(wire, who, &mut waits).await?;
+        Ok(waits.of(who))
+    }
+
+    /// Who is in the way, by the tables.
+    async fn blockers(
+        &mut self,
+        wire: &mut Wire,
+        waiter: i64,
+        transaction: &Transaction,
+        wanted: &StatusLock,
+    ) -> Result<Vec<i64>, StageError> {
+        let heap = wanted.records.first().map_or(0, |record| record.heap);
+        let key = (waiter, transaction.query.unwrap_or(0), wanted.page, heap);
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
+        }
+        let last_read = self.last_read.clone();
+        let mut last_read = last_read.lock().await;
+        // Not for something to happen: the server would answer with what was.
+        tokio::time::sleep_until(*last_read + QUIET).await;
+        let rows = wire
+            .ask(
+                "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
+                 FROM information_schema.INNODB_LOCK_WAITS w \
+                 JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
+                 JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id",
+            )
+            .await?;
+        *last_read = Instant::now();
+        let blockers: Vec<i64> = rows
+            .iter()
+            .filter(|row| number(row, 0) == Some(waiter))
+            .filter_map(|row| number(row, 1))
+            .collect();
+        if !blockers.is_empty() {
+            self.known.insert(key, blockers.clone());
+        }
+        Ok(blockers)
+    }
+
+    async fn metadata_waits(
+        &self,
+        wire: &mut Wire,
+        who: &Who,
+        waits: &mut Waits,
+    ) -> Result<(), StageError> {
+        let processes = format!(
+            "SELECT ID, STATE, INFO FROM information_schema.PROCESSLIST WHERE ID IN ({}) \
+             AND (STATE LIKE 'Waiting for %lock' OR STATE = 'User lock') ORDER BY TIME_MS DESC",
+            who.list()
+        );
+        let rows = wire.ask(&processes).await?;
+        if rows.iter().all(|row| number(row, 0).is_none_or(|id| waits.has(id))) {
+            return Ok(());
+        }
+        let mut locks = metadata_locks(wire).await?;
+        for row in rows {
+            let Some(waiter) = number(&row, 0).filter(|id| !waits.has(*id)) else { continue };
+            let (state, statement) = (cell(&row, 1), cell(&row, 2));
+            let wanted = wanted(waiter, state, statement, &locks);
+            let Some(wanted) = wanted else {
+                waits.add(waiter, Some(unnamed(state)));
+                continue;
+            };
+            let blockers: Vec<&MetadataLock> = wanted.blockers(&locks).collect();
+            waits.add(waiter, Some(wanted.thing(who, &blockers)));
+            for blocker in blockers {
+                waits.blocked_by(waiter, blocker.owner);
+            }
+            // The next may be waiting behind it.
+            locks.push(wanted);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn locks(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+    ) -> Result<Vec<Lock>, StageError> {
+        let transactions = self.status(wire, who).await?;
+        let mut locks = Vec::new();
+        for transaction in &transactions {
+            let Some(thread) = transaction.thread else { continue };
+            for lock in &transaction.locks {
+                let things = lock.things(who, &self.dictionary).into_iter();
+                locks.extend(things.filter_map(|thing| who.lock(thread, thing, !lock.is_waiting)));
+            }
+        }
+        for lock in metadata_locks(wire).await? {
+            // Every statement has these.
+            if !matches!(lock.scope, Scope::Other(_)) {
+                locks.extend(who.lock(lock.owner, lock.thing(who, &[]), true));
+            }
+        }
+        locks.sort();
+        locks.dedup();
+        Ok(locks)
+    }
+}
+
+/// The metadata locks that are held; none if the plugin is not there.
+async fn metadata_locks(wire: &mut Wire) -> Result<Vec<MetadataLock>, StageError> {
+    let rows = wire
+        .try_ask(
+            "SELECT THREAD_ID, LOCK_TYPE, TABLE_SCHEMA, TABLE_NAME, LOCK_MODE \
+             FROM information_schema.METADATA_LOCK_INFO WHERE THREAD_ID <> CONNECTION_ID()",
+        )
+        .await?
+        .unwrap_or_default();
+    Ok(rows.iter().filter_map(metadata_lock).collect())
+}
+
+fn metadata_lock(row: &TextRow) -> Option<MetadataLock> {
+    let mut lock = MetadataLock {
+        owner: number(row, 0)?,
+        scope: Scope::Object,
+        home: cell(row, 2).to_owned(),
+        name: cell(row, 3).to_owned(),
+        mode: cell(row, 4).trim_start_matches("MDL_").to_owned(),
+        granted: true,
+    };
+    match cell(row, 1) {
+        // The key is where the schema would be.
+        "User lock" => (lock.scope, lock.name) = (Scope::User, std::mem::take(&mut lock.home)),
+        "Schema metadata lock" | "Backup lock" | "Global read lock" | "Commit lock" => {
+            lock.scope = Scope::Other(cell(row, 1).to_owned());
+        }
+        _ => {}
+    }
+    Some(lock)
+}
+
+/// What a session wants, by its state and its statement.
+fn wanted(
+    waiter: i64,
+    state: &str,
+    statement: &str,
+    held: &[MetadataLock],
+) -> Option<MetadataLock> {
+    let words = Words::of(statement);
+    let by_others = || held.iter().filter(|lock| lock.owner != waiter);
+    let want = |lock: &MetadataLock, mode: &str| MetadataLock {
+        owner: waiter,
+        mode: mode.to_owned(),
+        granted: false,
+        ..lock.clone()
+    };
+    match state {
+        "User lock" => {
+            let is_it = |lock: &&MetadataLock| {
+                lock.scope == Scope::User && statement.contains(lock.name.as_str())
+            };
+            by_others().find(is_it).map(|lock| want(lock, "SHARED_NO_WRITE"))
+        }
+        "Waiting for table metadata lock" => {
+            let mode = wanted_mode(&words);
+            let is_named =
+                |lock: &&MetadataLock| lock.scope == Scope::Object && words.has_name(&lock.name);
+            let wants = by_others().filter(is_named).map(|lock| want(lock, mode));
+            // Of several tables, the one that is not to be had.
+            let mut wants = wants.filter(|want| want.blockers(held).next().is_some());
+            wants.next()
+        }
+        "Waiting for backup lock" => {
+            let is_stop = |lock: &&MetadataLock| {
+                lock.mode.contains("FTWRL")
+                    || lock.mode.contains("BLOCK")
+                    || lock.mode.contains("WAIT")
+            };
+            let is_backup = |lock: &&MetadataLock| matches!(&lock.scope, Scope::Other(scope) if scope == "Backup lock");
+            let backup = || by_others().filter(is_backup);
+            let stop = backup().find(is_stop).or_else(|| backup().next());
+            stop.map(|lock| want(lock, "BACKUP_DML"))
+        }
+        _ => None,
+    }
+}
+
+/// How strong a lock a statement takes on the definition of its tables.
+fn wanted_mode(words: &Words) -> &'static str {
+    match words.first() {
+        "lock" if words.has("write") => "SHARED_NO_READ_WRITE",
+        "lock" => "SHARED_READ_ONLY",
+        "alter" | "drop" | "truncate" | "rename" | "create" | "optimize" => "EXCLUSIVE",
+        "insert" | "update" | "delete" | "replace" | "load" => "SHARED_WRITE",
+        _ if words.has_all(&["for", "update"]) => "SHARED_WRITE",
+        _ => "SHARED_READ",
+    }
+}
+
+/// `Waiting for table level lock`
+fn unnamed(state: &str) -> Thing {
+    let what = state.strip_prefix("Waiting for ").unwrap_or(state);
+    let kind = match what {
+        "User lock" => LockKind::Advisory,
+        "table level lock" => LockKind::Table,
+        _ => LockKind::Metadata,
+    };
+    Thing { kind, object: what.to_owned(), index: None, record: None, mode: String::new() }
+}

@@ -1,0 +1,171 @@
+//! Metadata locks of MySQL and MariaDB: who is in whose way. The servers list these locks but not who
+//! waits for whom, so their rules are here, as the two tables of the server's own source.
+
+use super::who::Who;
+use crate::observation::{LockKind, Thing};
+
+/// A metadata lock, held or wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MetadataLock {
+    /// The number of the connection.
+    pub(super) owner: i64,
+    pub(super) scope: Scope,
+    pub(super) home: String,
+    pub(super) name: String,
+    /// Such as `SHARED_READ`.
+    pub(super) mode: String,
+    pub(super) granted: bool,
+}
+
+/// What sort of thing it is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// A table, a routine, a trigger.
+    Object,
+    /// A lock by name.
+    User,
+    /// Something that contains others, such as a schema or the server, in the server's word.
+    Other(String),
+}
+
+/// The modes of objects, from weak to strong.
+const MODES: [&str; 10] = [
+    "SHARED",
+    "SHARED_HIGH_PRIO",
+    "SHARED_READ",
+    "SHARED_WRITE",
+    "SHARED_WRITE_LOW_PRIO",
+    "SHARED_UPGRADABLE",
+    "SHARED_READ_ONLY",
+    "SHARED_NO_WRITE",
+    "SHARED_NO_READ_WRITE",
+    "EXCLUSIVE",
+];
+
+/// Who must wait (`-`) for what is granted: a row for each mode that is wanted.
+const GRANTED: [&str; 10] = [
+    "+++++++++-",
+    "+++++++++-",
+    "++++++++--",
+    "++++++----",
+    "++++++----",
+    "+++++-+---",
+    "+++--+++--",
+    "+++---+---",
+    "++--------",
+    "----------",
+];
+
+/// Who lets others go first (`-`), though they only wait.
+const PENDING: [&str; 10] = [
+    "+++++++++-",
+    "++++++++++",
+    "++++++++--",
+    "+++++++---",
+    "++++++----",
+    "+++++++++-",
+    "+++-++++--",
+    "+++++++++-",
+    "+++++++++-",
+    "++++++++++",
+];
+
+impl MetadataLock {
+    fn is_on_the_same(&self, other: &Self) -> bool {
+        self.scope == other.scope && self.home == other.home && self.name == other.name
+    }
+
+    /// Must it wait for the other?
+    fn waits_for(&self, other: &Self) -> bool {
+        if self.owner == other.owner || !self.is_on_the_same(other) {
+            return false;
+        }
+        let place = |mode: &str| MODES.iter().position(|known| *known == mode);
+        match &self.scope {
+            // Only one has it; those who wait stand in line.
+            Scope::User => other.granted,
+            // Many may change what is inside, or somebody has the whole.
+            Scope::Other(_) => {
+                other.granted && (self.mode != other.mode || self.mode == "EXCLUSIVE")
+            }
+            Scope::Object => {
+                let table = if other.granted { &GRANTED } else { &PENDING };
+                match (place(&self.mode), place(&other.mode)) {
+                    (Some(wanted), Some(held)) => table[wanted].as_bytes()[held] == b'-',
+                    // A mode of a newer server.
+                    _ => other.granted,
+                }
+            }
+        }
+    }
+
+    /// The numbers of those who are in its way.
+    pub(super) fn blockers<'a>(&'a self, all: &'a [Self]) -> impl Iterator<Item = &'a Self> {
+        all.iter().filter(|other| self.waits_for(other))
+    }
+
+    /// What it is on.
+    pub(super) fn thing(&self, who: &Who, blockers: &[&Self]) -> Thing {
+        // LOCK TABLES has modes of its own; all others guard the definition.
+        let is_of_table =
+            |lock: &Self| matches!(lock.mode.as_str(), "SHARED_NO_READ_WRITE" | "SHARED_READ_ONLY");
+        let is_of_table = is_of_table(self) || blockers.iter().any(|lock| is_of_table(lock));
+        let (kind, object) = match &self.scope {
+            Scope::User => (LockKind::Advisory, self.name.clone()),
+            Scope::Object if is_of_table => (LockKind::Table, who.table(&self.home, &self.name)),
+            Scope::Object => (LockKind::Metadata, who.table(&self.home, &self.name)),
+            Scope::Other(word) => {
+                let mut name = vec![word.to_lowercase(), self.home.clone(), self.name.clone()];
+                name.retain(|part| !part.is_empty());
+                (LockKind::Metadata, name.join(" "))
+            }
+        };
+        Thing { kind, object, index: None, record: None, mode: self.mode.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(owner: i64, mode: &str, granted: bool) -> MetadataLock {
+        let (home, name) = ("lab".to_owned(), "t".to_owned());
+        MetadataLock { owner, scope: Scope::Object, home, name, mode: mode.to_owned(), granted }
+    }
+
+    #[test]
+    fn the_table_of_granted_locks_is_symmetric() {
+        for (wanted, row) in GRANTED.iter().enumerate() {
+            for (held, sign) in row.chars().enumerate() {
+                let mirrored = GRANTED[held].chars().nth(wanted);
+                assert_eq!(Some(sign), mirrored, "{} and {}", MODES[wanted], MODES[held]);
+            }
+        }
+    }
+
+    /// A reader waits behind an ALTER that waits for a transaction, not for the transaction.
+    #[test]
+    fn a_reader_waits_for_who_goes_first() {
+        let all = [
+            lock(1, "SHARED_READ", true),
+            lock(2, "SHARED_UPGRADABLE", true),
+            lock(2, "EXCLUSIVE", false),
+            lock(3, "SHARED_READ", false),
+        ];
+        let by = |waiter: &MetadataLock| {
+            waiter.blockers(&all).map(|lock| lock.owner).collect::<Vec<_>>()
+        };
+        assert_eq!(by(&all[2]), [1]);
+        assert_eq!(by(&all[3]), [2]);
+    }
+
+    #[test]
+    fn lock_tables_locks_the_table() {
+        let who = Who::new("lab");
+        let (held, wanted) = (lock(1, "SHARED_NO_READ_WRITE", true), lock(2, "SHARED_READ", false));
+        assert_eq!(wanted.thing(&who, &[&held]).kind, LockKind::Table);
+        assert_eq!(wanted.thing(&who, &[]).kind, LockKind::Metadata);
+        let user = MetadataLock { scope: Scope::User, home: String::new(), ..wanted };
+        assert_eq!(user.thing(&who, &[]).to_string(), "advisory t, SHARED_READ");
+    }
+}

@@ -1,0 +1,138 @@
+//! What MySQL tells: its tables of locks and of waits are live, and complete.
+
+use super::StageError;
+use super::innodb;
+use super::metadata::{MetadataLock, Scope};
+use super::who::{Waits, Who};
+use super::wire::{TextRow, Wire, cell, number};
+use crate::observation::{Lock, LockKind, Thing, Wait};
+
+/// Whoever asks must be allowed to.
+pub(super) const TRIAL: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
+
+/// Who waits for a row or a table of InnoDB, blocker by blocker.
+///
+/// The thread of a lock is the one that *made* it. That of a row just inserted is made, in the name of
+/// its owner, by whoever first wants it; so the owner is the one who made the lock on the table that
+/// every transaction takes before its rows.
+fn row_waits(who: &Who) -> String {
+    format!(
+        "SELECT t.PROCESSLIST_ID, (SELECT MAX(o.PROCESSLIST_ID) \
+           FROM performance_schema.data_locks h \
+           JOIN performance_schema.threads o ON o.THREAD_ID = h.THREAD_ID \
+           WHERE h.ENGINE_TRANSACTION_ID = w.BLOCKING_ENGINE_TRANSACTION_ID \
+           AND h.LOCK_TYPE = 'TABLE'), \
+         l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_DATA \
+         FROM performance_schema.data_lock_waits w \
+         JOIN performance_schema.data_locks l \
+           ON l.ENGINE_LOCK_ID = w.REQUESTING_ENGINE_LOCK_ID \
+         JOIN performance_schema.threads t ON t.THREAD_ID = w.REQUESTING_THREAD_ID \
+         WHERE t.PROCESSLIST_ID IN ({})",
+        who.list()
+    )
+}
+
+/// All metadata locks on anything that a session of ours has one on, or wants one on.
+fn metadata_locks(only: &str) -> String {
+    format!(
+        "SELECT t.PROCESSLIST_ID, m.OBJECT_TYPE, m.OBJECT_SCHEMA, m.OBJECT_NAME, m.LOCK_TYPE, \
+         m.LOCK_STATUS FROM performance_schema.metadata_locks m \
+         JOIN performance_schema.threads t ON t.THREAD_ID = m.OWNER_THREAD_ID \
+         WHERE t.PROCESSLIST_ID <> CONNECTION_ID() AND {only}"
+    )
+}
+
+pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, StageError> {
+    let mut waits = Waits::default();
+    for row in wire.ask(&row_waits(who)).await? {
+        let Some(waiter) = number(&row, 0) else { continue };
+        waits.add(waiter, Some(data_lock(who, &row[2..])));
+        if let Some(blocker) = number(&row, 1) {
+            waits.blocked_by(waiter, blocker);
+        }
+    }
+    let pending = format!(
+        "EXISTS (SELECT 1 FROM performance_schema.metadata_locks p \
+         JOIN performance_schema.threads q ON q.THREAD_ID = p.OWNER_THREAD_ID \
+         WHERE p.LOCK_STATUS = 'PENDING' AND q.PROCESSLIST_ID IN ({}) \
+         AND p.OBJECT_TYPE = m.OBJECT_TYPE AND p.OBJECT_SCHEMA <=> m.OBJECT_SCHEMA \
+         AND p.OBJECT_NAME <=> m.OBJECT_NAME)",
+        who.list()
+    );
+    let rows = wire.ask(&metadata_locks(&pending)).await?;
+    let locks: Vec<MetadataLock> = rows.iter().filter_map(metadata_lock).collect();
+    for lock in locks.iter().filter(|lock| !lock.granted) {
+        let blockers: Vec<&MetadataLock> = lock.blockers(&locks).collect();
+        // Granted in the meantime, or given up.
+        if blockers.is_empty() {
+            continue;
+        }
+        waits.add(lock.owner, Some(lock.thing(who, &blockers)));
+        for blocker in blockers {
+            waits.blocked_by(lock.owner, blocker.owner);
+        }
+    }
+    Ok(waits.of(who))
+}
+
+pub(super) async fn locks(wire: &mut Wire, who: &Who) -> Result<Vec<Lock>, StageError> {
+    let rows = wire
+        .ask(
+            "SELECT (SELECT MAX(o.PROCESSLIST_ID) FROM performance_schema.data_locks h \
+               JOIN performance_schema.threads o ON o.THREAD_ID = h.THREAD_ID \
+               WHERE h.ENGINE_TRANSACTION_ID = l.ENGINE_TRANSACTION_ID \
+               AND h.LOCK_TYPE = 'TABLE'), \
+             l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_DATA, \
+             l.LOCK_STATUS FROM performance_schema.data_locks l",
+        )
+        .await?;
+    let mut locks: Vec<Lock> = rows
+        .iter()
+        .filter_map(|row| {
+            let granted = cell(row, 7) == "GRANTED";
+            who.lock(number(row, 0)?, data_lock(who, &row[1..]), granted)
+        })
+        .collect();
+    let ours = format!("t.PROCESSLIST_ID IN ({})", who.list());
+    let rows = wire.ask(&metadata_locks(&ours)).await?;
+    locks.extend(rows.iter().filter_map(metadata_lock).filter_map(|lock| {
+        // Every statement has these, on everything that contains its tables.
+        let is_noise = matches!(&lock.scope, Scope::Other(_)) && lock.mode == "INTENTION_EXCLUSIVE";
+        (!is_noise).then(|| who.lock(lock.owner, lock.thing(who, &[]), lock.granted))?
+    }));
+    locks.sort();
+    locks.dedup();
+    Ok(locks)
+}
+
+/// Schema, table, index, type, mode, data.
+fn data_lock(who: &Who, row: &[Option<String>]) -> Thing {
+    let (home, table, index) = (cell(row, 0), cell(row, 1), cell(row, 2));
+    match cell(row, 3) {
+        "RECORD" => innodb::record(who, [home, table, index], row[5].as_deref(), cell(row, 4)),
+        "TABLE" => innodb::table(who, home, table, cell(row, 4)),
+        other => Thing {
+            kind: LockKind::Other,
+            object: format!("{} {}", other.to_lowercase(), who.table(home, table)),
+            index: None,
+            record: None,
+            mode: cell(row, 4).to_owned(),
+        },
+    }
+}
+
+fn metadata_lock(row: &TextRow) -> Option<MetadataLock> {
+    let scope = match cell(row, 1) {
+        "TABLE" | "FUNCTION" | "PROCEDURE" | "TRIGGER" | "EVENT" => Scope::Object,
+        "USER LEVEL LOCK" => Scope::User,
+        other => Scope::Other(other.to_owned()),
+    };
+    Some(MetadataLock {
+        owner: number(row, 0)?,
+        scope,
+        home: cell(row, 2).to_owned(),
+        name: cell(row, 3).to_owned(),
+        mode: cell(row, 4).to_owned(),
+        granted: cell(row, 5) == "GRANTED",
+    })
+}

@@ -1,0 +1,313 @@
+//! What PostgreSQL tells: who waits for whom exactly, for what in its own way. A row lock is not kept in
+//! its table of locks: who wants a row that is taken waits for the *transaction* that has it, and keeps
+//! the row's place in line (a tuple lock) meanwhile.
+
+use super::StageError;
+use super::statement::Words;
+use super::who::{Waits, Who};
+use super::wire::{TextRow, Wire, cell, number};
+use crate::observation::{Failure, FailureKind, Lock, LockKind, Thing, Wait};
+use crate::record::Link;
+use crate::scenario::SettingValue;
+use sqlx::error::DatabaseError;
+use sqlx::postgres::PgDatabaseError;
+
+/// Asks for the number of a connection.
+pub(super) const HELLO: &str = "SELECT pg_backend_pid()";
+
+/// What only an administrator may set: a deadlock is looked for at once, not after a second; and what
+/// the server says can be read whatever its language.
+pub(super) const WISHES: [&str; 2] = ["SET deadlock_timeout = '20ms'", "SET lc_messages = 'C'"];
+
+/// How long a question may wait for a table. A change of the table may be waiting for a session of the
+/// case: who asks must not wait behind it.
+pub(super) const BRIEF: &str = "SET lock_timeout = '10ms'";
+
+/// Ends what a connection is doing.
+pub(super) fn cancel(id: i64) -> String {
+    format!("SELECT pg_cancel_backend({id})")
+}
+
+/// Ends a connection.
+pub(super) fn terminate(id: i64) -> String {
+    format!("SELECT pg_terminate_backend({id})")
+}
+
+/// What sets a session up.
+pub(super) fn setting(setting: &SettingValue) -> String {
+    match setting {
+        SettingValue::Isolation(level) => {
+            format!("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
+        }
+        // The session sees to it; here it is only not forgotten.
+        SettingValue::Autocommit(_) => "SELECT 1".to_owned(),
+        SettingValue::LockWaitTimeout(limit) => {
+            // None at all would be no limit.
+            format!("SET lock_timeout = '{}ms'", limit.as_millis().max(1))
+        }
+        SettingValue::Sql(sql) => super::as_set(sql),
+    }
+}
+
+/// What a failure means.
+pub(super) fn failure(sql: &str, error: &dyn DatabaseError) -> Failure {
+    let code = error.code().unwrap_or_default().into_owned();
+    let message = error.message().to_owned();
+    let kind = match code.as_str() {
+        "40P01" => FailureKind::Deadlock,
+        "40001" => FailureKind::Conflict,
+        // One code for both; what it says differs, and who did not ask not to wait has waited.
+        "55P03" if message.contains("lock timeout") => FailureKind::TimedOut,
+        "55P03" if Words::of(sql).is_impatient() => FailureKind::Refused,
+        "55P03" => FailureKind::TimedOut,
+        "57014" if message.contains("timeout") => FailureKind::TimedOut,
+        _ => FailureKind::Other,
+    };
+    let detail = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::detail);
+    Failure { kind, code, message, detail: detail.map(str::to_owned) }
+}
+
+/// The locks of some, with the names of their tables. Who waits for the end of a transaction keeps a
+/// place in line for a row: that is what it really wants.
+fn locks_of(who: &Who, only: &str) -> String {
+    format!(
+        "SELECT l.pid, l.locktype, l.mode, l.granted, n.nspname, c.relname, \
+         '(' || l.page || ',' || l.tuple || ')', l.transactionid, \
+         CASE WHEN l.objsubid = 1 THEN (l.classid::bigint << 32 | l.objid::bigint)::text \
+           ELSE l.classid || ', ' || l.objid END, \
+         l.virtualxid, c.relkind, tn.nspname, tc.relname, \
+         '(' || t.page || ',' || t.tuple || ')', t.mode, \
+         CASE WHEN NOT l.granted THEN array_to_string(pg_blocking_pids(l.pid), ' ') END \
+         FROM pg_locks l \
+         LEFT JOIN pg_class c ON c.oid = l.relation AND l.database = (SELECT oid FROM pg_database \
+           WHERE datname = current_database()) \
+         LEFT JOIN pg_namespace n ON n.oid = c.relnamespace \
+         LEFT JOIN pg_locks t ON NOT l.granted AND l.locktype = 'transactionid' \
+           AND t.pid = l.pid AND t.locktype = 'tuple' \
+         LEFT JOIN pg_class tc ON tc.oid = t.relation \
+         LEFT JOIN pg_namespace tn ON tn.oid = tc.relnamespace \
+         WHERE l.pid IN ({}) AND {only}",
+        who.list()
+    )
+}
+
+/// Who waits for no lock, but for a snapshot that no writer can spoil.
+fn safe_snapshots(who: &Who) -> String {
+    format!(
+        "SELECT pid, array_to_string(pg_safe_snapshot_blocking_pids(pid), ' ') \
+         FROM pg_stat_activity WHERE wait_event = 'SafeSnapshot' AND pid IN ({})",
+        who.list()
+    )
+}
+
+pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, StageError> {
+    let mut waits = Waits::default();
+    for row in wire.ask(&locks_of(who, "NOT l.granted")).await? {
+        let Some(waiter) = number(&row, 0) else { continue };
+        // Nobody in the way: it was granted between two looks.
+        if cell(&row, 15).is_empty() {
+            continue;
+        }
+        let mut thing = thing(who, &row);
+        name_row(wire, who, &row, &mut thing).await?;
+        waits.add(waiter, Some(thing));
+        blocked_by(&mut waits, waiter, cell(&row, 15));
+    }
+    for row in wire.ask(&safe_snapshots(who)).await? {
+        let Some(waiter) = number(&row, 0) else { continue };
+        let thing = named(LockKind::Transaction, "safe snapshot".to_owned(), "");
+        waits.add(waiter, Some(thing));
+        blocked_by(&mut waits, waiter, cell(&row, 1));
+    }
+    Ok(waits.of(who))
+}
+
+fn blocked_by(waits: &mut Waits, waiter: i64, list: &str) {
+    for blocker in list.split(' ').filter_map(|pid| pid.parse().ok()) {
+        waits.blocked_by(waiter, blocker);
+    }
+}
+
+/// What a lock is on.
+fn thing(who: &Who, row: &TextRow) -> Thing {
+    let mode = cell(row, 2);
+    let table = || who.table(cell(row, 4), cell(row, 5));
+    match cell(row, 1) {
+        "relation" | "extend" | "page" => named(LockKind::Table, table(), mode),
+        "tuple" => Thing { record: row[6].clone(), ..named(LockKind::Row, table(), mode) },
+        // It waits for a transaction because of a row.
+        "transactionid" if !cell(row, 12).is_empty() => {
+            let table = who.table(cell(row, 11), cell(row, 12));
+            Thing { record: row[13].clone(), ..named(LockKind::Row, table, cell(row, 14)) }
+        }
+        "transactionid" => named(LockKind::Transaction, cell(row, 7).to_owned(), mode),
+        "virtualxid" => named(LockKind::Transaction, cell(row, 9).to_owned(), mode),
+        "advisory" => named(LockKind::Advisory, cell(row, 8).to_owned(), mode),
+        other => named(LockKind::Other, other.to_owned(), mode),
+    }
+}
+
+fn named(kind: LockKind, object: String, mode: &str) -> Thing {
+    Thing { kind, object, index: None, record: None, mode: mode.to_owned() }
+}
+
+/// Turns a row's place into its primary key, if that can be read at once.
+async fn name_row(
+    wire: &mut Wire,
+    who: &Who,
+    row: &TextRow,
+    thing: &mut Thing,
+) -> Result<(), StageError> {
+    let (home, table) = match cell(row, 1) {
+        "tuple" => (cell(row, 4), cell(row, 5)),
+        _ => (cell(row, 11), cell(row, 12)),
+    };
+    let Some(place) = thing.record.as_ref().filter(|_| thing.kind == LockKind::Row) else {
+        return Ok(());
+    };
+    // Somebody else's tables are not read.
+    if home != who.home {
+        return Ok(());
+    }
+    let relation = format!("{}.{}", quoted(home, '"'), quoted(table, '"'));
+    let key = format!(
+        "SELECT string_agg(quote_ident(a.attname), ' || '', '' || ' ORDER BY k.n) \
+         FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, n), pg_attribute a \
+         WHERE i.indrelid = (SELECT c.oid FROM pg_class c JOIN pg_namespace s \
+           ON s.oid = c.relnamespace WHERE s.nspname = {} AND c.relname = {}) AND i.indisprimary \
+         AND a.attrelid = i.indrelid AND a.attnum = k.attnum",
+        quoted(home, '\''),
+        quoted(table, '\'')
+    );
+    let Some(key) = wire.ask(&key).await?.into_iter().next().and_then(|mut row| row.remove(0))
+    else {
+        return Ok(());
+    };
+    let key = format!("SELECT {key} || '' FROM {relation} WHERE ctid = '{place}'");
+    // The table may be locked as a whole, or gone.
+    if let Ok(rows) = wire.try_ask(&key).await? {
+        if let Some(Some(key)) = rows.into_iter().next().map(|mut row| row.remove(0)) {
+            thing.record = Some(key);
+            thing.index = None;
+        }
+    }
+    Ok(())
+}
+
+fn quoted(text: &str, quote: char) -> String {
+    let doubled = text.replace(quote, &format!("{quote}{quote}"));
+    format!("{quote}{doubled}{quote}")
+}
+
+pub(super) async fn locks(
+    wire: &mut Wire,
+    who: &Who,
+    row_locks: Option<&str>,
+) -> Result<Vec<Lock>, StageError> {
+    let mut locks = Vec::new();
+    let mut tables = std::collections::BTreeSet::new();
+    for row in wire.ask(&locks_of(who, "l.locktype <> 'virtualxid'")).await? {
+        let Some(pid) = number(&row, 0) else { continue };
+        if cell(&row, 1) == "relation" {
+            match cell(&row, 10) {
+                "r" | "p" if cell(&row, 4) == who.home => {
+                    tables.insert((cell(&row, 4).to_owned(), cell(&row, 5).to_owned()));
+                }
+                "r" | "p" if !cell(&row, 4).starts_with("pg_") => {}
+                // Indexes are locked along with their tables, catalogues by every statement.
+                _ => continue,
+            }
+        }
+        locks.extend(who.lock(pid, thing(who, &row), cell(&row, 3) == "t"));
+    }
+    if let Some(schema) = row_locks {
+        for (home, table) in tables {
+            let relation = format!("{}.{}", quoted(&home, '"'), quoted(&table, '"'));
+            let rows = format!(
+                "SELECT r.locked_row, p.pid, m.mode FROM {schema}.pgrowlocks({}) r, \
+                 unnest(r.pids) WITH ORDINALITY p(pid, n), unnest(r.modes) WITH ORDINALITY m(mode, n) \
+                 WHERE p.n = m.n",
+                quoted(&relation, '\'')
+            );
+            // Behind a change of the table it cannot be read.
+            let Ok(rows) = wire.try_ask(&rows).await? else { continue };
+            for row in rows {
+                let Some(pid) = number(&row, 1) else { continue };
+                let object = who.table(&home, &table);
+                let mut thing =
+                    Thing { record: row[0].clone(), ..named(LockKind::Row, object, cell(&row, 2)) };
+                let place: TextRow =
+                    ["", "tuple", "", "", &home, &table].map(|text| Some(text.to_owned())).to_vec();
+                name_row(wire, who, &place, &mut thing).await?;
+                locks.extend(who.lock(pid, thing, true));
+            }
+        }
+    }
+    locks.sort();
+    locks.dedup();
+    Ok(locks)
+}
+
+/// The circle of a deadlock, from what its victim was told: `Process 7 waits for ShareLock on
+/// transaction 740; blocked by process 8.`, a line for each.
+pub(super) async fn circle(wire: &mut Wire, who: &Who, detail: &str) -> Option<Vec<Link>> {
+    let links: Option<Vec<Link>> = detail.lines().map(|line| link(who, line)).collect();
+    let mut links = links.filter(|links| !links.is_empty())?;
+    for link in &mut links {
+        let Some(wants) = link.wants.as_mut() else { continue };
+        if !matches!(wants.kind, LockKind::Row | LockKind::Table) {
+            continue;
+        }
+        // Tables are numbers there.
+        let name = format!(
+            "SELECT n.nspname, c.relname FROM pg_class c \
+             JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {}",
+            wants.object.parse::<u32>().ok()?
+        );
+        if let Some(row) = wire.ask(&name).await.ok()?.first() {
+            wants.object = who.table(cell(row, 0), cell(row, 1));
+        }
+    }
+    Some(links)
+}
+
+/// A link of it; tables are still numbers.
+fn link(who: &Who, line: &str) -> Option<Link> {
+    let (waiter, rest) = line.strip_prefix("Process ")?.split_once(" waits for ")?;
+    let (wants, holder) = rest.split_once("; blocked by process ")?;
+    let (mode, object) = wants.split_once(" on ")?;
+    let session = |pid: &str| who.name(pid.trim_end_matches('.').parse().ok()?).cloned();
+    // Where it is: "of relation 16385 of database 5".
+    let relation = |text: &str| {
+        let (_, number) = text.split_once("relation ")?;
+        number.split(' ').next().map(str::to_owned)
+    };
+    let wants = match object.split_once(' ')? {
+        ("transaction", number) => named(LockKind::Transaction, number.to_owned(), mode),
+        ("tuple", rest) => {
+            let place = rest.split(' ').next().map(str::to_owned);
+            Thing { record: place, ..named(LockKind::Row, relation(rest)?, mode) }
+        }
+        ("relation", _) => named(LockKind::Table, relation(object)?, mode),
+        ("advisory", rest) => named(LockKind::Advisory, advisory_key(rest)?, mode),
+        _ => named(LockKind::Other, object.to_owned(), mode),
+    };
+    Some(Link {
+        waiter: session(waiter)?,
+        holder: session(holder)?,
+        wants: Some(wants),
+        holds: Vec::new(),
+        taken_in: None,
+    })
+}
+
+/// `lock [5,0,7,1]`: database, upper half, lower half, and whether these are one key or two.
+fn advisory_key(text: &str) -> Option<String> {
+    let numbers = text.strip_prefix("lock [")?.strip_suffix(']')?;
+    let numbers: Option<Vec<u64>> = numbers.split(',').map(|n| n.trim().parse().ok()).collect();
+    match numbers?[..] {
+        [_, upper, lower, 1] => Some(((upper << 32 | lower) as i64).to_string()),
+        [_, first, second, _] => Some(format!("{first}, {second}")),
+        _ => None,
+    }
+}

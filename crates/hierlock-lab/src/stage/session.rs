@@ -1,0 +1,175 @@
+//! A session of a case: a connection with a task of its own, which does one thing at a time and says
+//! how it went. Knows nothing of who waits for whom.
+
+use super::statement::{Turn, Words};
+use super::wire::{Address, PATIENCE, Wire};
+use super::{Reply, StageError, innodb, postgres};
+use crate::observation::{Failure, FailureKind};
+use crate::place::Engine;
+use crate::scenario::SettingValue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// A statement, and who wants to know.
+struct Order {
+    sql: String,
+    reply: oneshot::Sender<Result<crate::observation::Answer, Failure>>,
+}
+
+/// A session.
+pub(super) struct Session {
+    /// The server's number for its connection.
+    pub(super) id: i64,
+    orders: mpsc::UnboundedSender<Order>,
+    is_busy: Arc<watch::Sender<bool>>,
+    /// Ended by the lab: then that is what its failure means.
+    is_cancelled: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Session {
+    /// Connects, and sets the session up.
+    pub(super) async fn open(
+        address: &Address,
+        settings: &[SettingValue],
+    ) -> Result<Self, StageError> {
+        let mut wire = address.connect().await?;
+        let engine = address.engine;
+        let hello = match engine {
+            Engine::Postgres => postgres::HELLO,
+            _ => innodb::HELLO,
+        };
+        let id = wire.ask(hello).await?;
+        let id = id.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
+        let id = id.ok_or_else(|| StageError(format!("{address} does not number connections")))?;
+        if engine == Engine::Postgres {
+            for wish in postgres::WISHES {
+                // Not everyone may set these.
+                _ = wire.try_ask(wish).await?;
+            }
+        }
+        let mut begins_by_itself = false;
+        for setting in settings {
+            let sql = match (engine, setting) {
+                (Engine::Postgres, SettingValue::Autocommit(on)) => {
+                    begins_by_itself = !on;
+                    continue;
+                }
+                (Engine::Postgres, setting) => postgres::setting(setting),
+                (_, setting) => innodb::setting(setting),
+            };
+            wire.try_ask(&sql).await?.map_err(|error| {
+                StageError(format!("a session cannot be set up with `{sql}`: {error}"))
+            })?;
+        }
+        let (orders, waiting) = mpsc::unbounded_channel();
+        let is_busy = Arc::new(watch::Sender::new(false));
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let player = Player {
+            wire,
+            engine,
+            begins_by_itself,
+            in_transaction: false,
+            is_busy: is_busy.clone(),
+            is_cancelled: is_cancelled.clone(),
+        };
+        let task = tokio::spawn(player.play(waiting));
+        Ok(Self { id, orders, is_busy, is_cancelled, task })
+    }
+
+    /// Gives it something to do.
+    pub(super) fn begin(&self, sql: &str) -> Reply {
+        let (reply, answer) = oneshot::channel();
+        self.is_cancelled.store(false, Ordering::SeqCst);
+        // Said here, so that a cancel at once does not find it idle.
+        self.is_busy.send_replace(true);
+        // A task that is gone drops the order, and so the reply: that is an answer too.
+        if self.orders.send(Order { sql: sql.to_owned(), reply }).is_err() {
+            self.is_busy.send_replace(false);
+        }
+        answer
+    }
+
+    /// Is it doing something?
+    pub(super) fn is_busy(&self) -> bool {
+        *self.is_busy.borrow()
+    }
+
+    /// From now on, a failure of what it is doing was wanted.
+    pub(super) fn expect_cancel(&self) {
+        self.is_cancelled.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until it does nothing.
+    pub(super) async fn idle(&self) {
+        // The sender is here, so it cannot be gone.
+        _ = self.is_busy.subscribe().wait_for(|busy| !busy).await;
+    }
+
+    /// Says goodbye, once it is idle; what it was doing must have been ended on the server.
+    pub(super) async fn close(self) {
+        let Self { orders, mut task, .. } = self;
+        drop(orders);
+        if tokio::time::timeout(PATIENCE, &mut task).await.is_err() {
+            task.abort();
+        }
+    }
+}
+
+/// The connection's side of it.
+struct Player {
+    wire: Wire,
+    engine: Engine,
+    /// PostgreSQL has no autocommit to switch off: a transaction is begun before a statement outside of
+    /// one, as psql does.
+    begins_by_itself: bool,
+    in_transaction: bool,
+    is_busy: Arc<watch::Sender<bool>>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl Player {
+    async fn play(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        while let Some(Order { sql, reply }) = orders.recv().await {
+            let answer = self.run(&sql).await.map_err(|error| self.failure(&sql, &error));
+            self.is_busy.send_replace(false);
+            // Nobody may want to know any more.
+            _ = reply.send(answer);
+        }
+        self.wire.close().await;
+    }
+
+    async fn run(&mut self, sql: &str) -> Result<crate::observation::Answer, sqlx::Error> {
+        if !self.begins_by_itself {
+            return self.wire.run(sql).await;
+        }
+        let turn = Words::of(sql).turn();
+        if turn == Turn::None && !self.in_transaction {
+            self.wire.run("BEGIN").await?;
+        }
+        // Also one that fails is in a transaction, until that is rolled back.
+        self.in_transaction = turn != Turn::Ends;
+        self.wire.run(sql).await
+    }
+
+    fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
+        let mut failure = match error {
+            sqlx::Error::Database(error) => match self.engine {
+                Engine::Postgres => postgres::failure(sql, &**error),
+                engine => innodb::failure(engine, sql, &**error),
+            },
+            error => Failure {
+                kind: FailureKind::Other,
+                code: String::new(),
+                message: format!("the connection is lost: {error}"),
+                detail: None,
+            },
+        };
+        if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
+            failure.kind = FailureKind::Cancelled;
+        }
+        failure
+    }
+}

@@ -1,0 +1,356 @@
+//! A case on a server: its sessions are connections, and one more asks the server about them.
+//!
+//! ```text
+//!   begin ─► Session ─task─► connection ─►┐
+//!   begin ─► Session ─task─► connection ─►│ server, in a database of the case's own
+//!   waits, locks, circle, cancel ─► side ─►┘
+//! ```
+//!
+//! Lock steps are not played here: a stage for the tree can stand beside this one, in the same place
+//! ([`SqlStage::url`]), and have the waits of its connections told under the names of sessions
+//! ([`SqlStage::adopt`]).
+
+use super::dictionary::Dictionary;
+use super::home::{Home, Made, terminate};
+use super::server::Server;
+use super::session::Session;
+use super::statement::Words;
+use super::who::Who;
+use super::wire::{PATIENCE, Wire};
+use super::{LIMIT, Reply, Stage, StageError, innodb, mariadb, mysql, postgres};
+use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
+use crate::place::Engine;
+use crate::record::Link;
+use crate::scenario::{Case, CaseDeed};
+use hierlock::sql::Strategy;
+use std::collections::BTreeMap;
+use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use url::Url;
+
+/// How long a cancelled statement may take before it is cancelled again: one that was sent but had not
+/// begun has not noticed.
+const CANCEL_AGAIN: Duration = Duration::from_millis(20);
+
+/// The connection that asks, and what it remembers.
+struct Side {
+    wire: Wire,
+    mariadb: mariadb::Memory,
+    dictionary: Dictionary,
+    /// When the last deadlock was that has been told.
+    last_deadlock: String,
+}
+
+/// Who else may play on the server meanwhile.
+#[expect(dead_code, reason = "held, not read")]
+enum Crowd {
+    Beside(OwnedRwLockReadGuard<()>),
+    Alone(OwnedRwLockWriteGuard<()>),
+}
+
+/// A stage on a server.
+pub(crate) struct SqlStage {
+    server: Server,
+    sessions: BTreeMap<Name, Session>,
+    who: StdMutex<Who>,
+    side: Mutex<Side>,
+    teardown: Vec<String>,
+    made: Made,
+    _crowd: Crowd,
+    _names: Option<OwnedMutexGuard<()>>,
+}
+
+impl SqlStage {
+    pub(super) async fn open(server: &Server, case: &Case) -> Result<Self, StageError> {
+        let engine = server.engine();
+        let needs = Needs::of(engine, case);
+        let crowd = match needs.server {
+            true => Crowd::Alone(server.inner.crowd.clone().write_owned().await),
+            false => Crowd::Beside(server.inner.crowd.clone().read_owned().await),
+        };
+        let names = match needs.names {
+            true => Some(server.inner.names.clone().lock_owned().await),
+            false => None,
+        };
+        let address = &server.inner.address;
+        let mut wire = address.connect().await?;
+        let mut made = server.make(needs.database, &mut wire).await?;
+        let address = match &made.home {
+            Home::Schema(name) => address.schema(name),
+            home => address.database(home.name()),
+        };
+        if let Home::Database(_) = made.home {
+            wire.close().await;
+            wire = address.connect().await?;
+        }
+        run_all(&mut wire, &case.setup, "setup").await?;
+        if engine == Engine::Postgres {
+            wire.ask(postgres::BRIEF).await?;
+        }
+        let mut opening = JoinSet::new();
+        for (name, settings) in &case.sessions {
+            let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
+            opening.spawn(async move { (name, Session::open(&address, &settings).await) });
+        }
+        let mut who = Who::new(made.home.of_tables());
+        let mut sessions = BTreeMap::new();
+        let mut failed = None;
+        while let Some(opened) = opening.join_next().await {
+            match opened {
+                Ok((name, Ok(session))) => {
+                    who.add(session.id, name.clone());
+                    made.connections.push(session.id);
+                    sessions.insert(name, session);
+                }
+                Ok((name, Err(StageError(why)))) => {
+                    failed = Some(StageError(format!("session {name}: {why}")));
+                }
+                Err(error) => failed = Some(StageError(format!("a session failed: {error}"))),
+            }
+        }
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        Ok(Self {
+            server: server.clone(),
+            sessions,
+            who: StdMutex::new(who),
+            side: Mutex::new(Side {
+                wire,
+                mariadb: server.memory(),
+                dictionary: Dictionary::default(),
+                last_deadlock: String::new(),
+            }),
+            teardown: case.teardown.clone(),
+            made,
+            _crowd: crowd,
+            _names: names,
+        })
+    }
+
+    /// The place of the case, as a URL for others who work there.
+    #[allow(dead_code, reason = "for a stage of the tree")]
+    pub(crate) fn url(&self) -> String {
+        let Ok(mut url) = Url::parse(&self.server.inner.url) else { return String::new() };
+        match &self.made.home {
+            Home::Schema(name) => {
+                url.query_pairs_mut().append_pair("options[search_path]", name);
+            }
+            home => url.set_path(home.name()),
+        }
+        url.into()
+    }
+
+    /// Tells the waits and locks of a connection that is not this stage's under the name of a session.
+    #[allow(dead_code, reason = "for a stage of the tree")]
+    pub(crate) fn adopt(&self, session: &Name, connection: i64) {
+        self.who().add(connection, session.clone());
+    }
+
+    /// No more: the connection is closed, or somebody else's.
+    #[allow(dead_code, reason = "for a stage of the tree")]
+    pub(crate) fn disown(&self, connection: i64) {
+        self.who().remove(connection);
+    }
+
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> Vec<i64> {
+        self.sessions.values().map(|session| session.id).collect()
+    }
+
+    fn who(&self) -> MutexGuard<'_, Who> {
+        self.who.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self, name: &Name) -> Result<&Session, StageError> {
+        self.sessions.get(name).ok_or_else(|| StageError(format!("there is no session {name}")))
+    }
+
+    async fn end_sessions(&mut self) -> Result<(), StageError> {
+        let engine = self.server.engine();
+        let side = self.side.get_mut();
+        let mut ended = Ok(());
+        for session in self.sessions.values().filter(|session| session.is_busy()) {
+            session.expect_cancel();
+            // It may be gone by itself; a server that is gone has ended it too.
+            if let Err(error) = side.wire.try_ask(&terminate(engine, session.id)).await {
+                ended = Err(error);
+            }
+        }
+        let mut closing = JoinSet::new();
+        for (_, session) in std::mem::take(&mut self.sessions) {
+            closing.spawn(session.close());
+        }
+        closing.join_all().await;
+        ended
+    }
+}
+
+impl Stage for SqlStage {
+    /// Only statements are played here; anything else fails at once.
+    fn begin(&self, session: &Name, deed: &CaseDeed) -> Reply {
+        let refuse = |message: String| {
+            let (reply, answer) = oneshot::channel();
+            let (kind, code, detail) = (FailureKind::Other, String::new(), None);
+            // The other end is in our hand.
+            _ = reply.send(Err(Failure { kind, code, message, detail }));
+            answer
+        };
+        match (self.session(session), deed) {
+            (Ok(session), CaseDeed::Sql(sql)) => session.begin(sql),
+            (Err(StageError(why)), _) => refuse(why),
+            _ => refuse("only statements are played on this stage".to_owned()),
+        }
+    }
+
+    async fn waits(&self) -> Result<Vec<Wait>, StageError> {
+        let who = self.who().clone();
+        let mut side = self.side.lock().await;
+        let Side { wire, mariadb, .. } = &mut *side;
+        match self.server.engine() {
+            Engine::Mysql => mysql::waits(wire, &who).await,
+            Engine::Mariadb => mariadb.waits(wire, &who).await,
+            _ => postgres::waits(wire, &who).await,
+        }
+    }
+
+    async fn locks(&self) -> Result<Vec<Lock>, StageError> {
+        let who = self.who().clone();
+        let row_locks = match (self.server.engine(), &self.made.home) {
+            (Engine::Postgres, Home::Schema(_)) => self.server.row_locks().await?,
+            _ => None,
+        };
+        let mut side = self.side.lock().await;
+        let Side { wire, mariadb, .. } = &mut *side;
+        match self.server.engine() {
+            Engine::Mysql => mysql::locks(wire, &who).await,
+            Engine::Mariadb => mariadb.locks(wire, &who).await,
+            _ => postgres::locks(wire, &who, row_locks.as_deref()).await,
+        }
+    }
+
+    async fn circle(&self, victim: &Name, failure: &Failure) -> Option<Vec<Link>> {
+        let who = self.who().clone();
+        let mut side = self.side.lock().await;
+        let Side { wire, mariadb, dictionary, last_deadlock } = &mut *side;
+        let circle = match self.server.engine() {
+            Engine::Postgres => postgres::circle(wire, &who, failure.detail.as_deref()?).await,
+            engine => {
+                let dictionary = match engine {
+                    Engine::Mariadb => &mut mariadb.dictionary,
+                    _ => dictionary,
+                };
+                innodb::circle(wire, engine, &who, dictionary, last_deadlock).await
+            }
+        };
+        // Without the victim it is another deadlock.
+        circle.filter(|circle| circle.iter().any(|link| link.waiter == *victim))
+    }
+
+    async fn cancel(&self, session: &Name) -> Result<(), StageError> {
+        let (engine, session) = (self.server.engine(), self.session(session)?);
+        session.expect_cancel();
+        let begun = Instant::now();
+        while session.is_busy() {
+            // One that cannot be cancelled loses its connection.
+            let is_stubborn = begun.elapsed() > PATIENCE;
+            let sql = match (engine, is_stubborn) {
+                (_, true) => terminate(engine, session.id),
+                (Engine::Postgres, false) => postgres::cancel(session.id),
+                (_, false) => innodb::cancel(session.id),
+            };
+            // Refused, if the connection is gone: then it will soon know.
+            _ = self.side.lock().await.wire.try_ask(&sql).await?;
+            _ = tokio::time::timeout(CANCEL_AGAIN, session.idle()).await;
+            if begun.elapsed() > 2 * PATIENCE {
+                return Err(StageError(format!(
+                    "what connection {} does cannot be ended",
+                    session.id
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    async fn close(mut self) -> Result<(), StageError> {
+        let ended = self.end_sessions().await;
+        let Self { server, side, teardown, made, .. } = self;
+        let Side { mut wire, .. } = side.into_inner();
+        let torn_down = run_all(&mut wire, &teardown, "teardown").await;
+        let removed = match &made.home {
+            home @ Home::Database(_) => {
+                wire.close().await;
+                server.remove(home).await
+            }
+            home => {
+                let removed = home.remove(&mut wire).await;
+                wire.close().await;
+                removed
+            }
+        };
+        // What could not be removed now is tried once more, when it is dropped.
+        if removed.is_ok() {
+            made.forget();
+        }
+        ended.and(torn_down).and(removed)
+    }
+}
+
+/// Runs the statements of a part of the file; one that is refused is named.
+async fn run_all(wire: &mut Wire, statements: &[String], part: &str) -> Result<(), StageError> {
+    for sql in statements {
+        wire.within(LIMIT, sql).await?.map_err(|error| {
+            let error = match error {
+                sqlx::Error::Database(error) => error.to_string(),
+                error => error.to_string(),
+            };
+            StageError(format!("the {part} fails at `{}`: {error}", sql.trim()))
+        })?;
+    }
+    Ok(())
+}
+
+/// What a case needs beyond tables of its own.
+#[derive(Debug, PartialEq, Eq)]
+struct Needs {
+    /// PostgreSQL: a database, since advisory keys, and waits for all who may still look at something,
+    /// belong to the database and not to a schema.
+    database: bool,
+    /// MySQL and MariaDB: names for GET_LOCK.
+    names: bool,
+    /// The server to itself.
+    server: bool,
+}
+
+impl Needs {
+    fn of(engine: Engine, case: &Case) -> Self {
+        let steps = case.steps.iter().filter_map(|step| match &step.deed {
+            CaseDeed::Sql(sql) => Some(sql),
+            _ => None,
+        });
+        let texts = case.setup.iter().chain(&case.teardown).chain(steps);
+        let texts: Vec<Words> = texts.map(|sql| Words::of(sql)).collect();
+        let any = |is: &dyn Fn(&Words) -> bool| texts.iter().any(is);
+        let is_advisory = |words: &Words| words.has_part("advisory");
+        let is_database_wide =
+            |words: &Words| ["concurrently", "vacuum", "extension"].iter().any(|w| words.has(w));
+        let is_server_wide = |words: &Words| {
+            words.first() == "flush"
+                || words.first() == "backup"
+                || words.has_all(&["set", "global"])
+                || words.has_all(&["lock", "instance"])
+        };
+        let is_postgres = engine == Engine::Postgres;
+        Self {
+            database: is_postgres
+                && (case.place.strategy == Some(Strategy::Advisory)
+                    || any(&is_advisory)
+                    || any(&is_database_wide)),
+            names: !is_postgres && any(&|words| words.has("get_lock")),
+            server: !is_postgres && any(&is_server_wide),
+        }
+    }
+}

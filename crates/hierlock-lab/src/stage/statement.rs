@@ -1,0 +1,212 @@
+//! What can be told of a statement by its text alone, where the server's answer does not say: an empty
+//! result and no result look the same to the driver, and so do a refusal and a wait that ran out.
+//! Knows words, not grammar.
+
+/// A statement, by its words.
+#[derive(Debug)]
+pub(super) struct Words {
+    /// In small letters, outside of quotes and comments, with the depth of parentheses around each.
+    words: Vec<(usize, String)>,
+    /// What is quoted, as it is.
+    quoted: Vec<String>,
+}
+
+impl Words {
+    pub(super) fn of(sql: &str) -> Self {
+        let (mut words, mut names) = (Vec::new(), Vec::new());
+        let mut depth = 0;
+        let mut rest = sql;
+        while let Some(first) = rest.chars().next() {
+            let length = match first {
+                '\'' | '"' | '`' => {
+                    let length = quoted(rest, first);
+                    names.push(rest[..length].trim_matches(first).to_owned());
+                    length
+                }
+                '-' if rest.starts_with("--") => until(rest, "\n"),
+                '/' if rest.starts_with("/*") => until(rest, "*/"),
+                '(' | ')' => {
+                    depth = if first == '(' { depth + 1 } else { usize::saturating_sub(depth, 1) };
+                    1
+                }
+                first if is_of_word(first) => {
+                    let length = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
+                    words.push((depth, rest[..length].to_lowercase()));
+                    length
+                }
+                other => other.len_utf8(),
+            };
+            rest = &rest[length..];
+        }
+        Self { words, quoted: names }
+    }
+
+    /// The first word; empty if there is none.
+    pub(super) fn first(&self) -> &str {
+        self.nth(0)
+    }
+
+    fn nth(&self, number: usize) -> &str {
+        self.words.get(number).map_or("", |(_, word)| word)
+    }
+
+    /// Is it one of its words?
+    pub(super) fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|(_, known)| known == word)
+    }
+
+    /// Is it part of one of its words?
+    pub(super) fn has_part(&self, part: &str) -> bool {
+        self.words.iter().any(|(_, known)| known.contains(part))
+    }
+
+    /// Is it a word of it, or quoted in it? As a table is.
+    pub(super) fn has_name(&self, name: &str) -> bool {
+        self.has(&name.to_lowercase()) || self.quoted.iter().any(|quoted| quoted == name)
+    }
+
+    /// Are these words of it, one behind the other?
+    pub(super) fn has_all(&self, phrase: &[&str]) -> bool {
+        self.words
+            .windows(phrase.len())
+            .any(|window| window.iter().map(|(_, word)| word.as_str()).eq(phrase.iter().copied()))
+    }
+
+    /// What it does, behind any `with …`.
+    fn verb(&self) -> &str {
+        const VERBS: [&str; 7] =
+            ["select", "insert", "update", "delete", "values", "table", "merge"];
+        match self.first() {
+            "with" => {
+                let verb = |(depth, word): &&(usize, String)| {
+                    *depth == 0 && VERBS.contains(&word.as_str())
+                };
+                self.words.iter().find(verb).map_or("", |(_, word)| word)
+            }
+            first => first,
+        }
+    }
+
+    /// Does it say what it changed?
+    pub(super) fn is_returning(&self) -> bool {
+        self.has("returning") && !matches!(self.verb(), "select" | "create")
+    }
+
+    /// Does it give rows, though there may be none?
+    pub(super) fn gives_rows(&self) -> bool {
+        match self.verb() {
+            // `select … into` a variable, a table or a file.
+            "select" => !self.words.iter().any(|(depth, word)| *depth == 0 && word == "into"),
+            "table" | "values" | "show" | "explain" | "describe" | "desc" | "fetch" => true,
+            _ => self.is_returning(),
+        }
+    }
+
+    /// Was it not to wait?
+    pub(super) fn is_impatient(&self) -> bool {
+        self.has("nowait") || self.has_all(&["wait", "0"])
+    }
+
+    /// What it does to the transaction of its session.
+    pub(super) fn turn(&self) -> Turn {
+        match (self.first(), self.nth(1)) {
+            ("begin", _) | ("start", "transaction") => Turn::Begins,
+            // To a savepoint: the transaction goes on.
+            ("rollback", _) if self.has("to") => Turn::None,
+            ("commit" | "rollback" | "end" | "abort", _) => match self.has("chain") {
+                true if !self.has("no") => Turn::Begins,
+                _ => Turn::Ends,
+            },
+            ("prepare", "transaction") => Turn::Ends,
+            _ => Turn::None,
+        }
+    }
+}
+
+/// What a statement does to the transaction of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Begins,
+    Ends,
+    None,
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '$' || c == '@'
+}
+
+/// The length of what is quoted; a doubled quote is part of it, being two texts side by side.
+fn quoted(text: &str, quote: char) -> usize {
+    text[1..].find(quote).map_or(text.len(), |end| end + 2)
+}
+
+fn until(text: &str, end: &str) -> usize {
+    text.find(end).map_or(text.len(), |at| at + end.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_result_is_told_from_none() {
+        for sql in [
+            "select 1",
+            "SELECT * FROM t WHERE s = 'into' FOR UPDATE",
+            "-- why\n/* insert */ select 1",
+            "(select 1) union (select 2)",
+            "with x as (delete from t returning *) select * from x",
+            "insert into t values (1) returning id",
+            "table t",
+            "show tables",
+            "with recursive x as (select 1) select * from x for update",
+        ] {
+            assert!(Words::of(sql).gives_rows(), "{sql}");
+        }
+        for sql in [
+            "insert into t select 'returning'",
+            "update t set `returning` = 1",
+            "begin",
+            "",
+            "select 1 into @x",
+            "with x as (select 1) update t set v = 1",
+            "lock table t in share mode",
+        ] {
+            assert!(!Words::of(sql).gives_rows(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn who_is_not_to_wait_says_so() {
+        for sql in ["select 1 from t for update NOWAIT", "select 1 from t for update wait 0"] {
+            assert!(Words::of(sql).is_impatient(), "{sql}");
+        }
+        for sql in ["select 'nowait' from t for update", "select 1 from t for update wait 10"] {
+            assert!(!Words::of(sql).is_impatient(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn transactions_begin_and_end() {
+        for (sql, turn) in [
+            ("BEGIN", Turn::Begins),
+            ("start transaction read only", Turn::Begins),
+            ("commit and chain", Turn::Begins),
+            ("rollback and no chain", Turn::Ends),
+            ("end", Turn::Ends),
+            ("rollback to savepoint a", Turn::None),
+            ("prepare transaction 'x'", Turn::Ends),
+            ("select 1", Turn::None),
+        ] {
+            assert_eq!(Words::of(sql).turn(), turn, "{sql}");
+        }
+    }
+
+    #[test]
+    fn garbage_is_only_garbage() {
+        for sql in ["'", "`''", "((((", "))))", "/*", "--", "ж'ж\"", "\\'"] {
+            let words = Words::of(sql);
+            assert!(!words.gives_rows() && !words.is_impatient(), "{sql}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Who waits for whom, and for what, as the server says.
+
+use super::*;
+
+on_all!(
+    a_row_is_waited_for,
+    a_row_just_inserted_is_waited_for,
+    a_queue_for_one_row,
+    readers_and_a_writer,
+    a_gap_is_waited_for,
+    a_table_is_waited_for,
+    a_definition_is_waited_for,
+    a_key_is_waited_for,
+    a_parent_is_waited_for,
+    many_locks_are_no_excuse,
+    strangers_are_seen,
+    locks_are_listed,
+);
+
+async fn a_row_is_waited_for(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    play.all("A", &["begin", "update numbers set value = 31 where id = 1"]).await;
+    assert_eq!(play.stage.waits().await.unwrap(), []);
+    let reply = play.begin("B", "update numbers set value = 32 where id = 1");
+    let wait = play.blocked("B").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Row));
+    match play.is_postgres() {
+        true => assert_eq!(thing(&wait), "row 1 of numbers, ExclusiveLock"),
+        false => assert_eq!(thing(&wait), "row 1 of numbers (PRIMARY), X,REC_NOT_GAP"),
+    }
+    play.all("A", &["commit"]).await;
+    assert_eq!(end(reply).await.unwrap().changed, 1);
+    assert_eq!(play.stage.waits().await.unwrap(), []);
+    play.close().await;
+}
+
+/// The failure this prevents: the lock of a row just inserted is made by whoever first wants it, and
+/// was then taken for that one's own.
+async fn a_row_just_inserted_is_waited_for(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    play.all("A", &["begin", "insert into numbers values (5, 5, '')"]).await;
+    let _reply = play.begin("B", "insert into numbers values (5, 6, '')");
+    let wait = play.blocked("B").await;
+    assert_eq!(by(&wait), "A");
+    // A duplicate waits for the end of the transaction that inserted it; there is no row to see yet.
+    let expected = if play.is_postgres() { LockKind::Transaction } else { LockKind::Row };
+    assert_eq!(kind(&wait), expected);
+    play.close().await;
+}
+
+async fn a_queue_for_one_row(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    let wanted = "select value from numbers where id = 1 for update";
+    play.all("A", &["begin", wanted]).await;
+    let _second = play.begin("B", wanted);
+    play.blocked("B").await;
+    let _third = play.begin("C", wanted);
+    let wait = play.blocked("C").await;
+    // PostgreSQL's third stands behind the second; InnoDB's behind everybody in front.
+    assert_eq!(by(&wait), if play.is_postgres() { "B" } else { "A B" });
+    assert_eq!((by(&play.blocked("B").await).as_str(), kind(&wait)), ("A", LockKind::Row));
+    play.close().await;
+}
+
+async fn readers_and_a_writer(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    let share = if play.is_postgres() { "for share" } else { "lock in share mode" };
+    let read = format!("select value from numbers where id = 2 {share}");
+    for who in ["A", "B"] {
+        play.all(who, &["begin", &read]).await;
+    }
+    let _reply = play.begin("C", "delete from numbers where id = 2");
+    let wait = play.blocked("C").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("A B", LockKind::Row));
+    play.close().await;
+}
+
+async fn a_gap_is_waited_for(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    play.all("A", &["begin", "select * from numbers where id between 3 and 8 for update"]).await;
+    play.all("B", &["begin", "select * from numbers where id > 11 for update"]).await;
+    let insert = |id: u32| format!("insert into numbers values ({id}, 0, '')");
+    if play.is_postgres() {
+        play.all("C", &[&insert(5), &insert(20)]).await;
+        return play.close().await;
+    }
+    let _reply = play.begin("C", &insert(5));
+    let wait = play.blocked("C").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Gap));
+    assert_eq!(thing(&wait), "gap before 10 of numbers (PRIMARY), X,GAP,INSERT_INTENTION");
+    let _reply = play.begin("D", &insert(20));
+    let wait = play.blocked("D").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("B", LockKind::Gap));
+    assert_eq!(thing(&wait), "gap before supremum of numbers (PRIMARY), X,INSERT_INTENTION");
+    play.close().await;
+}
+
+async fn a_table_is_waited_for(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    let lock = match play.is_postgres() {
+        true => "lock table numbers in exclusive mode",
+        false => "lock tables numbers write",
+    };
+    play.all("A", &["begin", lock]).await;
+    let _reply = play.begin("B", "update numbers set value = 1");
+    let wait = play.blocked("B").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Table), "{wait:?}");
+    assert_eq!(wait.thing.unwrap().object, "numbers");
+    // And the other way round: the table is wanted as a whole.
+    play.all("A", &[if play.is_postgres() { "rollback" } else { "unlock tables" }]).await;
+    end(_reply).await.unwrap();
+    play.all("B", &["begin", "update numbers set value = 1"]).await;
+    play.all("A", &["begin"]).await;
+    let _reply = play.begin("A", lock);
+    let wait = play.blocked("A").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("B", LockKind::Table), "{wait:?}");
+    play.close().await;
+}
+
+async fn a_definition_is_waited_for(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    play.all("A", &["begin", "select * from numbers where id = 1"]).await;
+    let _alter = play.begin("B", "alter table numbers add column more int");
+    let wait = play.blocked("B").await;
+    let expected = if play.is_postgres() { LockKind::Table } else { LockKind::Metadata };
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", expected), "{wait:?}");
+    assert_eq!(wait.thing.unwrap().object, "numbers");
+    // Everyone who comes later waits behind it.
+    let _read = play.begin("C", "select * from numbers where id = 2");
+    let wait = play.blocked("C").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("B", expected), "{wait:?}");
+    play.close().await;
+}
+
+async fn a_key_is_waited_for(server: Server) {
+    let mut case = case(server.engine(), &[]);
+    let take = match server.engine() {
+        Engine::Postgres => "select pg_advisory_lock(7)",
+        _ => "select get_lock('seven', 30)",
+    };
+    will_run(&mut case, take);
+    let play = Play::open(server.clone(), &case).await;
+    play.all("A", &[take]).await;
+    let _reply = play.begin("B", take);
+    let wait = play.blocked("B").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Advisory), "{wait:?}");
+    assert_eq!(wait.thing.unwrap().object, if play.is_postgres() { "7" } else { "seven" });
+    play.close().await;
+}
+
+async fn a_parent_is_waited_for(server: Server) {
+    let mut case = numbers(server.engine());
+    let child = "create table children (id int primary key, parent int, \
+                 foreign key (parent) references numbers (id))";
+    case.setup.push(child.to_owned());
+    let play = Play::open(server.clone(), &case).await;
+    play.all("A", &["begin", "select * from numbers where id = 1 for update"]).await;
+    let _reply = play.begin("B", "insert into children values (1, 1)");
+    let wait = play.blocked("B").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Row));
+    let thing = wait.thing.unwrap();
+    assert_eq!((thing.object.as_str(), thing.record.as_deref()), ("numbers", Some("1")));
+    play.close().await;
+}
+
+/// MariaDB lists ten locks of a transaction and no more; who holds more is in the way all the same.
+async fn many_locks_are_no_excuse(server: Server) {
+    let mut case = numbers(server.engine());
+    let tables = 12;
+    for table in 1..=tables {
+        case.setup.push(format!("create table t{table} (id int primary key)"));
+        case.setup.push(format!("insert into t{table} values (1)"));
+    }
+    let play = Play::open(server.clone(), &case).await;
+    play.all("A", &["begin"]).await;
+    for table in 1..=tables {
+        play.all("A", &[&format!("select * from t{table} where id = 1 for update")]).await;
+    }
+    for (who, table) in [("B", 1), ("C", tables)] {
+        let _reply = play.begin(who, &format!("select * from t{table} where id = 1 for update"));
+        let wait = play.blocked(who).await;
+        assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Row), "t{table}");
+    }
+    play.close().await;
+}
+
+async fn strangers_are_seen(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    let lock = "select * from numbers where id = 1 for update";
+    play.all("A", &["begin", lock]).await;
+    let id = {
+        let sql =
+            if play.is_postgres() { "select pg_backend_pid()" } else { "select connection_id()" };
+        let answer = play.run("A", sql).await.unwrap();
+        answer.rows.unwrap().remove(0).remove(0).unwrap().parse().unwrap()
+    };
+    play.stage.disown(id);
+    let _reply = play.begin("B", lock);
+    let wait = play.blocked("B").await;
+    assert!(wait.strangers && wait.blockers.is_empty(), "{wait:?}");
+    play.stage.adopt(&name("C"), id);
+    assert_eq!(by(&play.blocked("B").await), "C");
+    play.close().await;
+}
+
+async fn locks_are_listed(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    play.all("A", &["begin", "select * from numbers where id in (1, 2) for update"]).await;
+    let _reply = play.begin("B", "update numbers set value = 0 where id = 2");
+    play.blocked("B").await;
+    let locks = play.stage.locks().await.unwrap();
+    let has = |who: &str, kind: LockKind, record: Option<&str>, granted: bool| {
+        locks.iter().any(|lock| {
+            lock.session == name(who)
+                && lock.thing.kind == kind
+                && lock.thing.object == "numbers"
+                && lock.thing.record.as_deref() == record
+                && lock.granted == granted
+        })
+    };
+    for record in ["1", "2"] {
+        assert!(has("A", LockKind::Row, Some(record), true), "{locks:#?}");
+    }
+    assert!(has("A", LockKind::Table, None, true), "{locks:#?}");
+    assert!(has("B", LockKind::Row, Some("2"), false), "{locks:#?}");
+    play.close().await;
+}

@@ -1,0 +1,124 @@
+//! Whose connection is whose: from the server's numbers to the names of a case.
+
+use crate::observation::{Lock, Name, Thing, Wait};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The connections of a case.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Who {
+    names: BTreeMap<i64, Name>,
+    /// The database or schema of the case: its tables are named without it.
+    pub(super) home: String,
+}
+
+impl Who {
+    pub(super) fn new(home: &str) -> Self {
+        Self { names: BTreeMap::new(), home: home.to_owned() }
+    }
+
+    pub(super) fn add(&mut self, id: i64, name: Name) {
+        self.names.insert(id, name);
+    }
+
+    pub(super) fn remove(&mut self, id: i64) {
+        self.names.remove(&id);
+    }
+
+    pub(super) fn name(&self, id: i64) -> Option<&Name> {
+        self.names.get(&id)
+    }
+
+    /// The numbers, as a list in SQL.
+    pub(super) fn list(&self) -> String {
+        let ids: Vec<String> = self.names.keys().map(i64::to_string).collect();
+        match ids.is_empty() {
+            // No connection has this number.
+            true => "-1".to_owned(),
+            false => ids.join(", "),
+        }
+    }
+
+    /// A table, without the name of the case's own database.
+    pub(super) fn table(&self, home: &str, table: &str) -> String {
+        match home == self.home || home.is_empty() {
+            true => table.to_owned(),
+            false => format!("{home}.{table}"),
+        }
+    }
+
+    pub(super) fn lock(&self, id: i64, thing: Thing, granted: bool) -> Option<Lock> {
+        Some(Lock { session: self.name(id)?.clone(), thing, granted })
+    }
+}
+
+/// Waits as they are found: a server tells them blocker by blocker.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    found: BTreeMap<i64, (BTreeSet<i64>, Option<Thing>)>,
+}
+
+impl Waits {
+    /// Somebody waits, for whom is not known (yet).
+    pub(super) fn add(&mut self, waiter: i64, thing: Option<Thing>) {
+        let (_, known) = self.found.entry(waiter).or_default();
+        if known.is_none() {
+            *known = thing;
+        }
+    }
+
+    pub(super) fn blocked_by(&mut self, waiter: i64, blocker: i64) {
+        // A session may hold up itself (a lock of its own that it wants stronger), but not wait for it.
+        if blocker != waiter {
+            self.found.entry(waiter).or_default().0.insert(blocker);
+        }
+    }
+
+    pub(super) fn has(&self, waiter: i64) -> bool {
+        self.found.contains_key(&waiter)
+    }
+
+    /// Those of the case.
+    pub(super) fn of(self, who: &Who) -> Vec<Wait> {
+        let waits = self.found.into_iter().filter_map(|(waiter, (by, thing))| {
+            let waiter = who.name(waiter)?.clone();
+            let names: BTreeSet<Name> = by.iter().filter_map(|id| who.name(*id)).cloned().collect();
+            let strangers = by.iter().any(|id| who.name(*id).is_none());
+            Some(Wait { waiter, blockers: names.into_iter().collect(), strangers, thing })
+        });
+        let mut waits: Vec<Wait> = waits.collect();
+        waits.sort_by(|a, b| a.waiter.cmp(&b.waiter));
+        waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_are_told_from_sessions() {
+        let name = |text| Name::new(text).unwrap();
+        let mut who = Who::new("lab");
+        for (id, text) in [(7, "B"), (8, "A"), (9, "C")] {
+            who.add(id, name(text));
+        }
+        let mut waits = Waits::default();
+        waits.add(7, None);
+        for blocker in [9, 8, 100, 7] {
+            waits.blocked_by(7, blocker);
+        }
+        waits.blocked_by(100, 7);
+        waits.blocked_by(8, 9);
+        let waits = waits.of(&who);
+        assert_eq!(waits.len(), 2, "who is not of the case waits unseen");
+        assert_eq!((&waits[0].waiter, waits[0].strangers), (&name("A"), false));
+        assert_eq!(
+            (&waits[1].blockers[..], waits[1].strangers),
+            (&[name("A"), name("C")][..], true)
+        );
+        assert_eq!(
+            (who.table("lab", "t"), who.table("other", "t")),
+            ("t".into(), "other.t".into())
+        );
+    }
+}

@@ -1,0 +1,268 @@
+//! One connection to a server, which sends text and gets text back. Knows nothing of sessions, locks and
+//! cases.
+
+use super::StageError;
+use super::statement::Words;
+use crate::observation::Answer;
+use crate::place::Engine;
+use futures_util::TryStreamExt as _;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _, ValueRef as _};
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+use url::Url;
+
+/// How long a server may take to answer what it need not wait for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A row, each cell as the server writes it.
+pub(super) type TextRow = Vec<Option<String>>;
+
+/// Where a server is, and who we are to it.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    pub(super) engine: Engine,
+    options: Either<Box<MySqlConnectOptions>, Box<PgConnectOptions>>,
+}
+
+impl Address {
+    pub(super) fn from_url(engine: Engine, url: &str) -> Result<Self, StageError> {
+        let unreadable = |error: &dyn fmt::Display| {
+            StageError(format!("the URL of the {engine} server cannot be read: {error}"))
+        };
+        let url = Url::parse(url).map_err(|error| unreadable(&error))?;
+        let options = match engine {
+            Engine::Mysql | Engine::Mariadb => {
+                let options = MySqlConnectOptions::from_url(&url).map_err(|e| unreadable(&e))?;
+                // As in a terminal: the server's own settings, not those the driver prefers.
+                let options = options
+                    .pipes_as_concat(false)
+                    .no_engine_substitution(false)
+                    .timezone(None)
+                    .disable_statement_logging();
+                Either::Left(Box::new(options))
+            }
+            Engine::Postgres => {
+                let options = PgConnectOptions::from_url(&url).map_err(|e| unreadable(&e))?;
+                let options = options
+                    .extra_float_digits(None)
+                    .application_name("hierlock lab")
+                    .disable_statement_logging();
+                Either::Right(Box::new(options))
+            }
+            Engine::Memory | Engine::File => {
+                return Err(StageError(format!("{engine} is not a server")));
+            }
+        };
+        Ok(Self { engine, options })
+    }
+
+    /// The same server, in a database of that name.
+    pub(super) fn database(&self, name: &str) -> Self {
+        let options = match self.options.clone() {
+            Either::Left(options) => Either::Left(Box::new(options.database(name))),
+            Either::Right(options) => Either::Right(Box::new(options.database(name))),
+        };
+        Self { engine: self.engine, options }
+    }
+
+    /// The same database, in a schema of that name, which only PostgreSQL has.
+    pub(super) fn schema(&self, name: &str) -> Self {
+        let options = match self.options.clone() {
+            Either::Right(options) => {
+                Either::Right(Box::new(options.options([("search_path", name)])))
+            }
+            innodb => innodb,
+        };
+        Self { engine: self.engine, options }
+    }
+
+    /// Opens a connection.
+    pub(super) async fn connect(&self) -> Result<Wire, StageError> {
+        let failed =
+            |error: &dyn fmt::Display| StageError(format!("{self} cannot be reached: {error}"));
+        let connect = async {
+            Ok::<_, sqlx::Error>(match &self.options {
+                Either::Left(options) => Connection::Innodb(Box::new(options.connect().await?)),
+                Either::Right(options) => Connection::Postgres(Box::new(options.connect().await?)),
+            })
+        };
+        let connection = tokio::time::timeout(PATIENCE, connect).await;
+        let connection = connection
+            .map_err(|_| failed(&format_args!("no answer within {PATIENCE:?}")))?
+            .map_err(|error| failed(&error))?;
+        Ok(Wire { connection, at: self.to_string(), is_broken: false })
+    }
+}
+
+/// Without the password.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (socket, host, port) = match &self.options {
+            Either::Left(options) => (options.get_socket(), options.get_host(), options.get_port()),
+            Either::Right(options) => {
+                (options.get_socket(), options.get_host(), options.get_port())
+            }
+        };
+        match socket {
+            Some(socket) => write!(f, "{} at {}", self.engine, socket.display()),
+            None => write!(f, "{} at {host}:{port}", self.engine),
+        }
+    }
+}
+
+enum Connection {
+    Innodb(Box<MySqlConnection>),
+    Postgres(Box<PgConnection>),
+}
+
+/// A connection.
+pub(super) struct Wire {
+    connection: Connection,
+    at: String,
+    /// An answer was not waited for: what comes next on it belongs to the question before.
+    is_broken: bool,
+}
+
+/// Everything a statement gives, on whichever connection it is.
+macro_rules! collect {
+    ($connection:expr, $sql:expr, $cells:path) => {{
+        let (mut rows, mut changed) = (Vec::new(), 0);
+        let mut results = sqlx::raw_sql(AssertSqlSafe($sql)).fetch_many(&mut **$connection);
+        while let Some(result) = results.try_next().await? {
+            match result {
+                Either::Left(done) => changed += done.rows_affected(),
+                Either::Right(row) => rows.push($cells(&row)?),
+            }
+        }
+        (rows, changed)
+    }};
+}
+
+impl Wire {
+    /// Runs a statement, however long it takes.
+    ///
+    /// # Cancel safety
+    /// None: dropped before its end it leaves the statement running on the server.
+    pub(super) async fn run(&mut self, sql: &str) -> Result<Answer, sqlx::Error> {
+        let (rows, changed) = self.collect(sql).await?;
+        let words = Words::of(sql);
+        Ok(match !rows.is_empty() || words.gives_rows() {
+            // What was only read is not changed, though PostgreSQL counts it.
+            true => {
+                let changed = if words.is_returning() { rows.len() as u64 } else { 0 };
+                Answer { rows: Some(rows), changed }
+            }
+            false => Answer { rows: None, changed },
+        })
+    }
+
+    async fn collect(&mut self, sql: &str) -> Result<(Vec<TextRow>, u64), sqlx::Error> {
+        let sql = sql.to_owned();
+        Ok(match &mut self.connection {
+            Connection::Innodb(connection) => collect!(connection, sql, innodb_cells),
+            Connection::Postgres(connection) => collect!(connection, sql, postgres_cells),
+        })
+    }
+
+    /// Asks what waits for nobody.
+    pub(super) async fn ask(&mut self, sql: &str) -> Result<Vec<TextRow>, StageError> {
+        self.try_ask(sql).await?.map_err(|error| self.lost(&error))
+    }
+
+    /// The same, where the server may refuse: only a server that is gone is an error of the stage.
+    pub(super) async fn try_ask(
+        &mut self,
+        sql: &str,
+    ) -> Result<Result<Vec<TextRow>, sqlx::Error>, StageError> {
+        let answer = self.within(PATIENCE, sql).await?;
+        Ok(answer.map(|(rows, _)| rows))
+    }
+
+    /// Runs what may take its time, as long as it is not too long.
+    pub(super) async fn within(
+        &mut self,
+        limit: Duration,
+        sql: &str,
+    ) -> Result<Result<(Vec<TextRow>, u64), sqlx::Error>, StageError> {
+        if self.is_broken {
+            return Err(StageError(format!("{} has left a question unanswered", self.at)));
+        }
+        self.is_broken = true;
+        let Ok(answer) = tokio::time::timeout(limit, self.collect(sql)).await else {
+            return Err(StageError(format!("{} has not answered within {limit:?}", self.at)));
+        };
+        match answer {
+            Err(error) if !matches!(error, sqlx::Error::Database(_)) => Err(self.lost(&error)),
+            answer => {
+                self.is_broken = false;
+                Ok(answer)
+            }
+        }
+    }
+
+    fn lost(&self, error: &sqlx::Error) -> StageError {
+        match error {
+            sqlx::Error::Database(error) => {
+                StageError(format!("{} refuses to be asked: {error}", self.at))
+            }
+            error => StageError(format!("the connection to {} is lost: {error}", self.at)),
+        }
+    }
+
+    /// Says goodbye.
+    pub(super) async fn close(self) {
+        async fn closed<E>(close: impl Future<Output = Result<(), E>>) {
+            // A server that does not listen to a goodbye will find out.
+            _ = tokio::time::timeout(PATIENCE, close).await;
+        }
+        match self.connection {
+            Connection::Innodb(connection) => closed(connection.close()).await,
+            Connection::Postgres(connection) => closed(connection.close()).await,
+        }
+    }
+}
+
+fn innodb_cells(row: &MySqlRow) -> Result<TextRow, sqlx::Error> {
+    (0..row.len())
+        .map(|cell| Ok(row.try_get_unchecked::<Option<Vec<u8>>, _>(cell)?.map(text)))
+        .collect()
+}
+
+fn postgres_cells(row: &PgRow) -> Result<TextRow, sqlx::Error> {
+    (0..row.len())
+        .map(|cell| {
+            let value = row.try_get_raw(cell)?;
+            if value.is_null() {
+                return Ok(None);
+            }
+            value.as_str().map(|text| Some(text.to_owned())).map_err(sqlx::Error::Decode)
+        })
+        .collect()
+}
+
+/// Bits and bytes that are no text are shown as MySQL's own client does.
+fn text(bytes: Vec<u8>) -> String {
+    let is_text = |c: char| !c.is_control() || c.is_whitespace();
+    match String::from_utf8(bytes) {
+        Ok(text) if text.chars().all(is_text) => text,
+        Ok(text) => hex(text.as_bytes()),
+        Err(error) => hex(error.as_bytes()),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold("0x".to_owned(), |hex, byte| format!("{hex}{byte:02X}"))
+}
+
+/// A cell of a row that was asked for; what is null is empty.
+pub(super) fn cell(row: &[Option<String>], number: usize) -> &str {
+    row.get(number).and_then(Option::as_deref).unwrap_or_default()
+}
+
+/// A number in a row that was asked for.
+pub(super) fn number(row: &[Option<String>], cell: usize) -> Option<i64> {
+    row.get(cell)?.as_ref()?.parse().ok()
+}
