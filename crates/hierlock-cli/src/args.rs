@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Run(Run),
     Plan(Plan),
     Provision(Provision),
+    Lab(crate::lab::args::Lab),
     Sandbox(Sandbox),
     /// Write shell completions to standard output
     #[command(after_help = "Example:\n  hierlock completions bash > \

@@ -3,6 +3,7 @@
 mod args;
 mod exit;
 mod generate;
+mod lab;
 mod plan;
 mod provision;
 mod run;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Plan(args) => plan::plan(&args),
         Command::Provision(args) => provision::provision(&args),
+        Command::Lab(args) => lab::lab(&args),
         Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { command } => generate::man(command.as_deref()),

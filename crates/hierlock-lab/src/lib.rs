@@ -13,9 +13,16 @@
 //! server who waits for whom. It is *blocked* when the server says so twice; then the next line of the
 //! transcript has its turn. Nothing here sleeps and hopes.
 
+pub mod book;
+pub mod builtin;
+pub mod lab;
 pub mod observation;
 pub mod place;
 pub mod record;
 pub mod report;
+mod run;
 pub mod scenario;
 pub mod stage;
+mod verdict;
+
+pub use lab::Lab;

@@ -47,6 +47,13 @@ pub struct Scenario {
     pub advice: String,
 }
 
+impl Scenario {
+    /// The first part of its name.
+    pub fn topic(&self) -> &str {
+        self.name.split_once('/').map_or(&self.name, |(topic, _)| topic)
+    }
+}
+
 /// `for each held, wanted: u1, u1/a1 | u1/a1, u1`: names, and as many values in each turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {

@@ -3,6 +3,7 @@
 
 #![cfg_attr(not(test), allow(dead_code, reason = "the runner is not here yet"))]
 
+mod case;
 mod deadlock;
 mod dictionary;
 mod home;
@@ -18,9 +19,11 @@ mod statement;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod who;
 mod wire;
 
+pub(crate) use case::CaseStage;
 pub use server::Server;
 #[cfg_attr(not(test), allow(unused_imports, reason = "the runner is not here yet"))]
 pub(crate) use sql::SqlStage;

@@ -1,0 +1,130 @@
+//! All cases of one call: on which servers, how many at a time, in which order.
+
+use crate::place::{Engine, Place};
+use crate::record::{Record, Verdict};
+use crate::run::{Options, play};
+use crate::scenario::Case;
+use crate::stage::{CaseStage, Server, Stage, StageError};
+use futures_util::{StreamExt, stream};
+use std::collections::BTreeMap;
+use std::io;
+use tempfile::TempDir;
+
+/// What runs cases: the servers that are there, and a directory for the locks of `file:`.
+#[derive(Debug)]
+pub struct Lab {
+    servers: BTreeMap<Engine, Server>,
+    directory: TempDir,
+}
+
+/// How cases are run.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// How many at a time.
+    pub jobs: usize,
+    /// How often each.
+    pub rounds: u32,
+    /// Record the locks of all sessions after each step.
+    pub locks: bool,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        Self { jobs: 1, rounds: 1, locks: false }
+    }
+}
+
+impl Lab {
+    /// A lab without servers: it runs what locks nodes in memory and on files.
+    ///
+    /// # Errors
+    /// A temporary directory cannot be made.
+    pub fn new() -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("hierlock-lab-").tempdir()?;
+        Ok(Self { servers: BTreeMap::new(), directory })
+    }
+
+    /// Adds a server.
+    ///
+    /// # Errors
+    /// It cannot be reached, or is another engine than is said.
+    pub async fn connect(&mut self, engine: Engine, url: &str) -> Result<(), StageError> {
+        let server = Server::connect(engine, url).await?;
+        self.servers.insert(engine, server);
+        Ok(())
+    }
+
+    /// Can cases be run there?
+    pub fn has(&self, engine: Engine) -> bool {
+        engine.server().is_none() || self.servers.contains_key(&engine)
+    }
+
+    /// Runs cases, those of places that are not there excepted. `tell` hears of each when it is over.
+    /// The records come in the order of the cases, then of the rounds.
+    ///
+    /// # Cancel safety
+    /// Dropped, it ends what it has begun, on the servers too.
+    pub async fn run(&self, cases: &[Case], how: How, tell: impl Fn(&Record)) -> Vec<Record> {
+        let rounds = (1..=how.rounds).flat_map(|round| {
+            let cases = cases.iter().enumerate();
+            let cases = cases.filter(|(_, case)| self.has(case.place.engine));
+            cases.map(move |(index, case)| (index, round, case))
+        });
+        let runs = stream::iter(rounds).map(|(index, round, case)| async move {
+            (index, self.run_case(case, round, how).await)
+        });
+        let mut records = Vec::new();
+        let mut runs = std::pin::pin!(runs.buffer_unordered(how.jobs.max(1)));
+        while let Some((index, record)) = runs.next().await {
+            tell(&record);
+            records.push((index, record));
+        }
+        records.sort_by_key(|(index, record)| (*index, record.round));
+        records.into_iter().map(|(_, record)| record).collect()
+    }
+
+    async fn run_case(&self, case: &Case, round: u32, how: How) -> Record {
+        let mut record = Record {
+            scenario: case.scenario.name.clone(),
+            file: case.scenario.file.clone(),
+            title: case.scenario.title.clone(),
+            variant: case.variant.clone(),
+            place: case.place,
+            server: self.server_name(case.place),
+            round,
+            took: Default::default(),
+            steps: Vec::new(),
+            deadlocks: Vec::new(),
+            verdict: Verdict::Agrees,
+            anomaly: None,
+        };
+        let server = self.servers.get(&case.place.engine);
+        let stage = match CaseStage::open(case, server, self.directory.path()).await {
+            Ok(stage) => stage,
+            Err(StageError(why)) => {
+                record.verdict = Verdict::Failed { why };
+                return record;
+            }
+        };
+        let played = play(&stage, case, Options { locks: how.locks }).await;
+        record.took = played.took;
+        record.steps = played.steps;
+        record.deadlocks = played.deadlocks;
+        record.verdict = played.verdict;
+        record.anomaly = case.scenario.anomaly.is_some().then_some(played.anomaly);
+        if let Err(StageError(why)) = stage.close().await
+            && record.verdict == Verdict::Agrees
+        {
+            record.verdict = Verdict::Failed { why };
+        }
+        record
+    }
+
+    fn server_name(&self, place: Place) -> String {
+        match (self.servers.get(&place.engine), place.engine) {
+            (Some(server), _) => server.version().to_owned(),
+            (None, Engine::File) => "file locks of this host".to_owned(),
+            (None, _) => "memory of this process".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! One case, from its first step to its last.
+
+use super::circle::{circle_closed_by, circle_of};
+use super::settle::{Over, Pending, Settled, Unfinished, settle};
+use crate::observation::{Failure, FailureKind, Lock, Name, Observation, Wait};
+use crate::record::{Deadlock, Ended, Link, StepRecord, Verdict};
+use crate::scenario::{Case, CaseDeed, Expected, Step};
+use crate::stage::{Stage, StageError};
+use crate::verdict::{Pair, Seen, difference, fits};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How a case is played.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Record the locks of all sessions after each step.
+    pub locks: bool,
+}
+
+/// What playing a case left behind.
+pub(crate) struct Played {
+    pub(crate) steps: Vec<StepRecord>,
+    pub(crate) deadlocks: Vec<Deadlock>,
+    pub(crate) verdict: Verdict,
+    pub(crate) anomaly: bool,
+    pub(crate) took: Duration,
+}
+
+/// Plays a case. The stage is left with whatever its sessions still do; closing it ends that.
+pub(crate) async fn play<S: Stage>(stage: &S, case: &Case, options: Options) -> Played {
+    let mut player = Player {
+        stage,
+        case,
+        options,
+        begun: Instant::now(),
+        unfinished: Unfinished::new(),
+        last: BTreeMap::new(),
+        looked_at: Vec::new(),
+        pair: None,
+        played: Played {
+            steps: Vec::new(),
+            deadlocks: Vec::new(),
+            verdict: Verdict::Agrees,
+            anomaly: false,
+            took: Duration::ZERO,
+        },
+    };
+    for step in &case.steps {
+        if let Err(why) = player.step(step).await {
+            // A difference that was seen before may well be the reason.
+            if player.played.verdict == Verdict::Agrees {
+                player.played.verdict = Verdict::Failed { why };
+            }
+            break;
+        }
+    }
+    player.judge_what_nobody_looked_at();
+    player.played.took = player.begun.elapsed();
+    player.played
+}
+
+struct Player<'a, S> {
+    stage: &'a S,
+    case: &'a Case,
+    options: Options,
+    begun: Instant,
+    unfinished: Unfinished,
+    /// The last step of each session, as an index.
+    last: BTreeMap<Name, usize>,
+    /// Steps whose end was judged by a later line.
+    looked_at: Vec<usize>,
+    pair: Option<Pair>,
+    played: Played,
+}
+
+/// Why a case cannot go on, in a sentence.
+type Stop = String;
+
+impl<S: Stage> Player<'_, S> {
+    async fn step(&mut self, step: &Step) -> Result<(), Stop> {
+        let session = Pair::resolve(self.pair.as_ref(), &step.who).cloned().ok_or_else(|| {
+            format!(
+                "line {}: there was no deadlock of two, so nobody is the {}",
+                step.line, step.who
+            )
+        })?;
+        let index = self.played.steps.len();
+        let victims = match &step.deed {
+            CaseDeed::Look => self.look(step, &session).await?,
+            deed => self.act(step, &session, deed).await?,
+        };
+        self.judge(step, index, &victims);
+        Ok(())
+    }
+
+    /// A look at the session's last step, as it stands; who was chosen to end a deadlock comes back.
+    async fn look(&mut self, step: &Step, session: &Name) -> Result<Vec<Name>, Stop> {
+        let last = *self.last.get(session).ok_or_else(|| {
+            format!("line {}: {session} has done nothing that could be looked at", step.line)
+        })?;
+        self.looked_at.push(last);
+        let before = self.waits_now();
+        let locks = self.played.steps.last().and_then(|step| step.locks.clone());
+        let record = begun(step, session, String::new(), self.begun.elapsed());
+        self.played.steps.push(StepRecord { waits: before.clone(), locks, ..record });
+        let victims = match ends_by_itself(step) && self.unfinished.contains_key(session) {
+            true => self.settle(step, session, &before).await?,
+            false => Vec::new(),
+        };
+        let seen = stands(&self.played.steps[last]).clone();
+        let now = self.begun.elapsed();
+        if let Some(record) = self.played.steps.last_mut() {
+            // Whom it waits for may have changed since it was first seen.
+            let wait = record.waits.iter().find(|wait| wait.waiter == *session).cloned();
+            (record.seen, record.seen_at) = match wait {
+                Some(wait) if !seen.is_over() => (Observation::Blocked(wait), now),
+                _ => (seen, now),
+            };
+        }
+        Ok(victims)
+    }
+
+    /// Does a step, and settles; who was chosen to end a deadlock comes back.
+    async fn act(
+        &mut self,
+        step: &Step,
+        session: &Name,
+        deed: &CaseDeed,
+    ) -> Result<Vec<Name>, Stop> {
+        if let Some(pending) = self.unfinished.get(session) {
+            let since = self.played.steps[pending.step].line;
+            let waits = self.waits_now();
+            let by =
+                waits.iter().find(|wait| wait.waiter == *session).map_or_else(String::new, by_whom);
+            return Err(format!(
+                "line {}: {session} cannot do this, it is still blocked{by} since line {since}; look for its \
+                 end (`{session}<`) after a step that lets it go",
+                step.line
+            ));
+        }
+        let (index, before) = (self.played.steps.len(), self.waits_now());
+        let text = match deed {
+            CaseDeed::Sql(text) | CaseDeed::Lock(_, text) => text.clone(),
+            CaseDeed::Look => String::new(),
+        };
+        self.played.steps.push(begun(step, session, text, self.begun.elapsed()));
+        self.last.insert(session.clone(), index);
+        let reply = self.stage.begin(session, deed);
+        self.unfinished.insert(session.clone(), Pending { step: index, reply });
+        self.settle(step, session, &before).await
+    }
+
+    /// Until all is over or waits, as of the last record; who was chosen to end a deadlock comes back.
+    async fn settle(
+        &mut self,
+        step: &Step,
+        session: &Name,
+        before: &[Wait],
+    ) -> Result<Vec<Name>, Stop> {
+        let index = self.played.steps.len() - 1;
+        let awaited = ends_by_itself(step).then_some(session);
+        let settled = settle(self.stage, &mut self.unfinished, self.case.limit, awaited).await;
+        let settled = settled.map_err(|error| format!("line {}: {error}", step.line))?;
+        let locks = match self.options.locks {
+            true => Some(self.stage.locks().await.map_err(|StageError(why)| why)?),
+            false => None,
+        };
+        let Settled { over, waits, stuck, circle } = settled;
+        let mut victims = Vec::new();
+        for over in over {
+            if let Err(failure) = &over.result
+                && failure.kind == FailureKind::Deadlock
+            {
+                let seen = if circle.is_empty() { before } else { &circle };
+                self.tell_deadlock(index, &over.session, failure, seen).await;
+                victims.push(over.session.clone());
+            }
+            self.note_end(index, over);
+        }
+        let record = &mut self.played.steps[index];
+        if let Some(wait) = waits.iter().find(|wait| wait.waiter == *session)
+            && self.unfinished.contains_key(session)
+        {
+            record.seen = Observation::Blocked(wait.clone());
+            record.seen_at = self.begun.elapsed();
+        }
+        record.waits = waits;
+        record.locks = locks;
+        match stuck.is_empty() {
+            true => Ok(victims),
+            false => Err(self.end_what_is_stuck(step, stuck).await),
+        }
+    }
+
+    /// Something that was begun in this step, or before it, is over.
+    fn note_end(&mut self, during: usize, over: Over) {
+        let at = over.at.duration_since(self.begun);
+        let observation = match over.result {
+            Ok(answer) => Observation::Done(answer),
+            Err(failure) => Observation::Failed(failure),
+        };
+        let record = &mut self.played.steps[over.step];
+        match over.step == during {
+            true => (record.seen, record.seen_at) = (observation, at),
+            false => record.ended = Some(Ended { observation, at, during }),
+        }
+    }
+
+    /// Finds out who waited for whom when `victim` was chosen.
+    async fn tell_deadlock(
+        &mut self,
+        step: usize,
+        victim: &Name,
+        failure: &Failure,
+        seen: &[Wait],
+    ) {
+        let told = self.stage.circle(victim, failure).await;
+        let known = || circle_of(victim, seen).or_else(|| circle_closed_by(victim, seen));
+        let mut circle = told.or_else(known).unwrap_or_default();
+        for link in &mut circle {
+            link.taken_in = self.taken_in(link);
+        }
+        let others: Vec<&Name> =
+            circle.iter().map(|link| &link.waiter).filter(|name| *name != victim).collect();
+        let survivor = match others.as_slice() {
+            [other] => Some((*other).clone()),
+            _ => None,
+        };
+        self.pair = Some(Pair { victim: victim.clone(), survivor });
+        self.played.deadlocks.push(Deadlock { step, victim: victim.clone(), circle });
+    }
+
+    /// The step with which the holder took what the waiter wants: the first after which it had it.
+    fn taken_in(&self, link: &Link) -> Option<usize> {
+        let wants = link.wants.as_ref()?;
+        let has = |lock: &Lock| {
+            lock.granted
+                && lock.session == link.holder
+                && lock.thing.object == wants.object
+                && lock.thing.record == wants.record
+        };
+        let had =
+            |record: &StepRecord| record.locks.as_ref().is_some_and(|locks| locks.iter().any(has));
+        self.played.steps.iter().position(had)
+    }
+
+    async fn end_what_is_stuck(&mut self, step: &Step, stuck: Vec<Name>) -> Stop {
+        let mut told = Vec::new();
+        for name in stuck {
+            let since =
+                self.unfinished.get(&name).map(|pending| self.played.steps[pending.step].line);
+            let ended = match self.stage.cancel(&name).await {
+                Ok(()) => "it was ended on the server".to_owned(),
+                Err(error) => format!("it could not be ended: {error}"),
+            };
+            told.push(format!(
+                "{name} (line {})  neither ended nor was seen to wait for a lock; {ended}",
+                since.unwrap_or(step.line)
+            ));
+        }
+        let limit = self.case.limit;
+        format!("line {}: within {limit:?} {}", step.line, told.join(", "))
+    }
+
+    fn waits_now(&self) -> Vec<Wait> {
+        self.played.steps.last().map(|step| step.waits.clone()).unwrap_or_default()
+    }
+
+    fn judge(&mut self, step: &Step, index: usize, victims: &[Name]) {
+        let record = &self.played.steps[index];
+        // Looking again at a victim is looking at a deadlock that is past.
+        let own = [record.session.clone()];
+        let victims = match record.seen.is_deadlock() && !victims.contains(&record.session) {
+            true => &own[..],
+            false => victims,
+        };
+        let pair = self.pair.as_ref();
+        let seen = Seen { session: &record.session, observation: &record.seen, victims, pair };
+        let differs = difference(step.expected.as_ref(), &seen);
+        self.played.anomaly |= step.signs.iter().any(|sign| fits(sign, &seen));
+        if let Some(why) = &differs
+            && self.played.verdict == Verdict::Agrees
+        {
+            self.played.verdict = Verdict::Disagrees { step: index, why: why.clone() };
+        }
+        if let Some(candidates) = expected_victims(step) {
+            // Whoever it was, the file has said what becomes of it.
+            let indices = victims.iter().filter_map(|victim| self.last.get(victim));
+            self.looked_at.extend(indices);
+            // Of two that the file names, the survivor is known even where the engine tells no circle.
+            if let (Some(pair), [first, second]) = (&mut self.pair, candidates) {
+                let other = if *first == pair.victim { second } else { first };
+                pair.survivor = Some(other.clone());
+            }
+        }
+        self.played.steps[index].difference = differs;
+    }
+
+    /// A wait that ended in a failure must be in the file.
+    fn judge_what_nobody_looked_at(&mut self) {
+        for (index, record) in self.played.steps.iter_mut().enumerate() {
+            let Some(Ended { observation: observation @ Observation::Failed(_), .. }) =
+                &record.ended
+            else {
+                continue;
+            };
+            if self.looked_at.contains(&index) || record.difference.is_some() {
+                continue;
+            }
+            let why = format!(
+                "it was blocked at first, then it {}; no line says so (`{}< = …`)",
+                crate::verdict::predicate(observation),
+                record.session
+            );
+            record.difference = Some(why.clone());
+            if self.played.verdict == Verdict::Agrees {
+                self.played.verdict = Verdict::Disagrees { step: index, why };
+            }
+        }
+    }
+}
+
+/// How a step stands: as it ended, or as it was first seen.
+fn stands(record: &StepRecord) -> &Observation {
+    record.ended.as_ref().map_or(&record.seen, |ended| &ended.observation)
+}
+
+/// A wait with a limit ends without anybody letting it go.
+fn ends_by_itself(step: &Step) -> bool {
+    let mut either = step.expected.iter().flat_map(|expected| &expected.either);
+    either.any(|one| matches!(one, Expected::TimedOut))
+}
+
+/// The candidates of a deadlock, if the file expects one.
+fn expected_victims(step: &Step) -> Option<&[Name]> {
+    let mut either = step.expected.iter().flat_map(|expected| &expected.either);
+    either.find_map(|one| match one {
+        Expected::Deadlock { victims } => Some(victims.as_slice()),
+        _ => None,
+    })
+}
+
+fn by_whom(wait: &Wait) -> String {
+    let names: Vec<&str> = wait.blockers.iter().map(Name::as_str).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(" by {}", names.join(" and ")),
+    }
+}
+
+/// A step that has just begun.
+fn begun(step: &Step, session: &Name, text: String, at: Duration) -> StepRecord {
+    StepRecord {
+        line: step.line,
+        session: session.clone(),
+        text,
+        began: at,
+        seen: Observation::Stuck,
+        seen_at: at,
+        ended: None,
+        expected: step.expected.as_ref().map(ToString::to_string).unwrap_or_default(),
+        difference: None,
+        waits: Vec::new(),
+        locks: None,
+    }
+}

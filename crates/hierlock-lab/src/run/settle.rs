@@ -1,0 +1,149 @@
+//! Until every unfinished step is over or seen to wait.
+
+use super::circle::has_circle;
+use crate::observation::{Answer, Failure, FailureKind, Name, Wait};
+use crate::stage::{Reply, Stage, StageError};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// A statement that needs no waiting is mostly over by then; asking earlier would only slow it down.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+/// Two probes that are to agree are this far apart. A deadlock that InnoDB is about to find may show as
+/// a wait for some milliseconds.
+const APART: Duration = Duration::from_millis(4);
+/// A statement that works and does not wait is asked about less and less often.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(50);
+
+/// Sessions with something unfinished.
+pub(super) type Unfinished = BTreeMap<Name, Pending>;
+
+/// Something unfinished.
+pub(super) struct Pending {
+    /// The index of its step.
+    pub(super) step: usize,
+    pub(super) reply: Reply,
+}
+
+/// Something that has ended.
+pub(super) struct Over {
+    pub(super) session: Name,
+    pub(super) step: usize,
+    pub(super) result: Result<Answer, Failure>,
+    pub(super) at: Instant,
+}
+
+/// How a settling ended.
+pub(super) struct Settled {
+    /// What is over now, in the order in which it was seen.
+    pub(super) over: Vec<Over>,
+    /// Who waits for whom now; all that is unfinished is in it, unless something is stuck.
+    pub(super) waits: Vec<Wait>,
+    /// Who neither ended nor waits; empty if all is well.
+    pub(super) stuck: Vec<Name>,
+    /// The last circle that was seen, if there was one.
+    pub(super) circle: Vec<Wait>,
+}
+
+/// Takes what is over out of `unfinished`, until the rest is seen to wait. If a session is awaited, it is
+/// to end by itself, as one does whose wait has a limit: that it waits is not enough then.
+pub(super) async fn settle<S: Stage>(
+    stage: &S,
+    unfinished: &mut Unfinished,
+    limit: Duration,
+    awaited: Option<&Name>,
+) -> Result<Settled, StageError> {
+    let mut settled =
+        Settled { over: Vec::new(), waits: Vec::new(), stuck: Vec::new(), circle: Vec::new() };
+    let begun = Instant::now();
+    let mut before: Option<Vec<Wait>> = None;
+    let mut pause = LOOK_AFTER;
+    loop {
+        let moved = until_something_is_over(unfinished, pause, &mut settled.over).await;
+        if unfinished.is_empty() {
+            settled.waits.clear();
+            return Ok(settled);
+        }
+        if moved {
+            // Who has ended may have let others go: what was seen before says nothing any more.
+            before = None;
+            pause = LOOK_AFTER;
+            continue;
+        }
+        let mut waits = stage.waits().await?;
+        waits.retain(|wait| unfinished.contains_key(&wait.waiter));
+        waits.sort_by(|a, b| a.waiter.cmp(&b.waiter));
+        let all_wait = unfinished.keys().all(|name| waits.iter().any(|wait| wait.waiter == *name));
+        let closed = has_circle(&waits);
+        if closed {
+            settled.circle = waits.clone();
+        }
+        let may_end =
+            awaited.is_some_and(|name| unfinished.contains_key(name)) && begun.elapsed() < limit;
+        let agree = before.as_ref().is_some_and(|before| same_waits(before, &waits));
+        if all_wait && !closed && agree && !may_end {
+            // What ended while the server was asked was not waiting.
+            if until_something_is_over(unfinished, Duration::ZERO, &mut settled.over).await {
+                before = None;
+                continue;
+            }
+            settled.waits = waits;
+            return Ok(settled);
+        }
+        if begun.elapsed() > limit {
+            let waits_for_nobody = |name: &&Name| waits.iter().all(|wait| wait.waiter != **name);
+            settled.stuck = unfinished.keys().filter(waits_for_nobody).cloned().collect();
+            if settled.stuck.is_empty() {
+                // A circle that nobody ends, or waits that never agree.
+                settled.stuck = unfinished.keys().cloned().collect();
+            }
+            settled.waits = waits;
+            return Ok(settled);
+        }
+        pause = match all_wait && !closed && !may_end {
+            true => APART,
+            false => (2 * pause).min(LOOK_AT_LEAST_EVERY),
+        };
+        before = (all_wait && !closed).then_some(waits);
+    }
+}
+
+/// Waits until something is over, for so long; then takes all that is over by now.
+async fn until_something_is_over(
+    unfinished: &mut Unfinished,
+    pause: Duration,
+    over: &mut Vec<Over>,
+) -> bool {
+    let any = poll_fn(|context| {
+        let ended = unfinished.iter_mut().filter_map(|(name, pending)| {
+            match Pin::new(&mut pending.reply).poll(context) {
+                Poll::Ready(result) => Some((name.clone(), result.unwrap_or_else(|_| Err(gone())))),
+                Poll::Pending => None,
+            }
+        });
+        let ended: Vec<_> = ended.collect();
+        if ended.is_empty() { Poll::Pending } else { Poll::Ready(ended) }
+    });
+    let Ok(ended) = timeout(pause, any).await else { return false };
+    let at = Instant::now();
+    for (session, result) in ended {
+        if let Some(Pending { step, .. }) = unfinished.remove(&session) {
+            over.push(Over { session, step, result, at });
+        }
+    }
+    true
+}
+
+/// The same sessions wait for the same ones; for what may be told differently from probe to probe.
+fn same_waits(a: &[Wait], b: &[Wait]) -> bool {
+    let key = |wait: &Wait| (wait.waiter.clone(), wait.blockers.clone(), wait.strangers);
+    a.iter().map(key).eq(b.iter().map(key))
+}
+
+fn gone() -> Failure {
+    let message = "the session has ended".to_owned();
+    Failure { kind: FailureKind::Other, code: String::new(), message, detail: None }
+}
