@@ -13,6 +13,7 @@
 //! server who waits for whom. It is *blocked* when the server says so twice; then the next line of the
 //! transcript has its turn. Nothing here sleeps and hopes.
 
+pub mod matrix;
 pub mod observation;
 pub mod place;
 pub mod record;
