@@ -16,6 +16,7 @@
 pub mod book;
 pub mod builtin;
 pub mod lab;
+pub mod matrix;
 pub mod observation;
 pub mod place;
 pub mod record;

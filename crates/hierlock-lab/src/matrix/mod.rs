@@ -1,0 +1,135 @@
+//! The exhaustive matrix: every ordered pair of nodes of a tree, one held and the other requested, at
+//! every place. What blocks is *observed*, and compared with rules that are stated here once more.
+//!
+//! ```text
+//!   tree ──► every pair ──► run: hold, request, look, release ──► report ──► text, svg, JSON
+//!     └────► expected: the rules, as told to people ───────────────┘
+//!                                     ground: a database (or file, or tree) of its own
+//! ```
+//!
+//! Who starts servers, and what is typed to get here, is not known here.
+
+mod expected;
+mod ground;
+mod report;
+mod run;
+mod svg;
+mod text;
+mod tree;
+
+pub use expected::{Expected, expected};
+pub use report::{Board, Cell, Counts, MatrixReport, Modes, Seen, Unusable};
+pub use run::Progress;
+pub use svg::svg;
+pub use text::text;
+pub use tree::{Node, Tree, TreeError};
+
+use crate::place::{Engine, Place};
+use futures_util::StreamExt;
+use std::time::{Duration, Instant};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct MatrixOptions {
+    /// Whose nodes.
+    pub tree: Tree,
+    /// Where, in the order in which they are shown.
+    pub places: Vec<Place>,
+    /// How: each combination is a board of its own.
+    pub modes: Vec<Modes>,
+    /// How many places at a time. Pairs of one place come one after the other.
+    pub jobs: usize,
+    /// How long a step may take before it counts as odd.
+    pub limit: Duration,
+    /// Over how many buckets striped places are striped. Unless told, so many that no two nodes share
+    /// one; with few, false contention shows as disagreement.
+    pub buckets: Option<u32>,
+}
+
+impl Default for MatrixOptions {
+    /// 2×2×2, exclusive, on what needs no server.
+    fn default() -> Self {
+        Self {
+            tree: Tree::default(),
+            places: places([Engine::Memory, Engine::File]),
+            modes: vec![Modes::EXCLUSIVE],
+            jobs: 4,
+            limit: Duration::from_secs(10),
+            buckets: None,
+        }
+    }
+}
+
+/// All places of these engines: each strategy of a server is one.
+pub fn places(engines: impl IntoIterator<Item = Engine>) -> Vec<Place> {
+    let places = |engine: Engine| {
+        let strategies = engine.strategies().iter().map(|strategy| Some(*strategy));
+        let only = strategies.len() == 0;
+        strategies.chain(only.then_some(None)).map(move |strategy| Place { engine, strategy })
+    };
+    engines.into_iter().flat_map(places).collect()
+}
+
+/// What cannot be run at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MatrixError {
+    /// A tree that cannot be run.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// Nowhere, or in no mode.
+    #[error("there is nothing to run: name at least one place and one combination of modes")]
+    Nothing,
+}
+
+/// Runs every pair at every place. `servers` are used for the places of their engines: each gets a
+/// database of its own there, which is removed afterwards. A place that cannot be used is told in the
+/// report, and the others are run all the same.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use hierlock_lab::matrix::{self, MatrixOptions};
+///
+/// let report = matrix::run(&MatrixOptions::default(), &[], |_| ()).await.unwrap();
+/// assert!(report.agrees());
+/// println!("{}", matrix::text(&report, false));
+/// # }
+/// ```
+///
+/// # Errors
+/// A tree of no size or too large, or nothing to run.
+///
+/// # Cancel safety
+/// Dropped before its end, it ends its requests and drops its databases, if the runtime lives on.
+pub async fn run(
+    options: &MatrixOptions,
+    servers: &[(Engine, String)],
+    progress: impl Fn(Progress) + Send + Sync,
+) -> Result<MatrixReport, MatrixError> {
+    options.tree.check()?;
+    if options.places.is_empty() || options.modes.is_empty() {
+        return Err(MatrixError::Nothing);
+    }
+    let begun = Instant::now();
+    let progress: &(dyn Fn(Progress) + Send + Sync) = &progress;
+    let mut runs = Vec::new();
+    for &place in &options.places {
+        let server = servers.iter().find(|(engine, _)| *engine == place.engine);
+        let url = server.map(|(_, url)| url.as_str());
+        runs.push(async move { (place, run::place(place, options, url, progress).await) });
+    }
+    let jobs = options.jobs.max(1);
+    let all: Vec<_> = futures_util::stream::iter(runs).buffered(jobs).collect().await;
+    let mut report = MatrixReport {
+        tree: options.tree,
+        boards: Vec::new(),
+        unusable: Vec::new(),
+        elapsed: begun.elapsed(),
+    };
+    for (place, ran) in all {
+        match ran {
+            Ok(boards) => report.boards.extend(boards),
+            Err(error) => report.unusable.push(Unusable { place, why: error.to_string() }),
+        }
+    }
+    Ok(report)
+}

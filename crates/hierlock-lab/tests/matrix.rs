@@ -1,0 +1,192 @@
+//! The exhaustive matrix, run: every ordered pair of 2×2×2 at every place, and controls that show that it
+//! can disagree.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use hierlock::sql::Strategy;
+use hierlock_lab::matrix::{self, MatrixOptions, MatrixReport, Modes, Seen, Tree};
+use hierlock_lab::place::{Engine, Place};
+use hierlock_sandbox::Server;
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+fn server(engine: Engine) -> Option<&'static Server> {
+    // They end with this process, however that ends.
+    static SERVERS: [OnceLock<Option<Server>>; 3] = [const { OnceLock::new() }; 3];
+    let which = Engine::SERVERS.iter().position(|server| *server == engine)?;
+    SERVERS[which].get_or_init(|| Server::for_tests(engine.server()?)).as_ref()
+}
+
+/// None where the server is not installed and this is not CI.
+async fn run(options: MatrixOptions) -> Option<MatrixReport> {
+    let mut servers = Vec::new();
+    for place in &options.places {
+        if place.engine.server().is_some() {
+            servers.push((place.engine, server(place.engine)?.url().to_owned()));
+        }
+    }
+    Some(matrix::run(&options, &servers, |_| ()).await.unwrap())
+}
+
+async fn every_pair_is_what_the_rules_say(engine: Engine) {
+    let options = MatrixOptions { places: matrix::places([engine]), ..MatrixOptions::default() };
+    let Some(report) = run(options).await else { return };
+    assert!(report.agrees(), "{}", matrix::text(&report, false));
+    for board in &report.boards {
+        let counts = board.counts();
+        assert_eq!((counts.pairs, counts.blocked, counts.granted), (196, 54, 142));
+    }
+    assert_eq!(report.pictures().len(), 1);
+    until_nothing_is_left(engine).await;
+}
+
+/// All nine combinations, on a tree in which each relation occurs once.
+async fn every_mode_is_what_the_rules_say(engine: Engine) {
+    let options = MatrixOptions {
+        tree: Tree { users: 1, accounts: 1, resources: 2 },
+        places: matrix::places([engine]),
+        modes: Modes::all(),
+        ..MatrixOptions::default()
+    };
+    let Some(report) = run(options).await else { return };
+    assert!(report.agrees(), "{}", matrix::text(&report, false));
+}
+
+/// Polls until there is no database of ours: other tests have some too, but not for ever.
+async fn until_nothing_is_left(engine: Engine) {
+    let nothing = async {
+        while !leftovers(engine).await.is_empty() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), nothing).await.expect("databases are removed");
+}
+
+/// Databases of ours that are still there and that nobody is connected to.
+async fn leftovers(engine: Engine) -> Vec<String> {
+    let Some(server) = server(engine) else { return Vec::new() };
+    let named = "LIKE 'hierlock~_matrix~_%' ESCAPE '~'";
+    if engine == Engine::Postgres {
+        let sql = format!(
+            "SELECT datname FROM pg_database WHERE datname {named} AND NOT EXISTS \
+             (SELECT 1 FROM pg_stat_activity a WHERE a.datname = pg_database.datname)"
+        );
+        let mut connection = PgConnection::connect(server.url()).await.unwrap();
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap();
+        return rows.iter().map(|row| row.get(0)).collect();
+    }
+    let sql = format!(
+        "SELECT CONVERT(SCHEMA_NAME USING utf8mb4) FROM information_schema.SCHEMATA \
+         WHERE SCHEMA_NAME {named} AND SCHEMA_NAME NOT IN \
+         (SELECT COALESCE(DB, '') FROM information_schema.PROCESSLIST)"
+    );
+    let url = server.url().replacen("mariadb:", "mysql:", 1);
+    let mut connection = MySqlConnection::connect(&url).await.unwrap();
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+macro_rules! on_each_engine {
+    ($($engine:ident: $name:ident),* $(,)?) => {
+        $(mod $name {
+            use super::Engine;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn every_pair_is_what_the_rules_say() {
+                super::every_pair_is_what_the_rules_say(Engine::$engine).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn every_mode_is_what_the_rules_say() {
+                super::every_mode_is_what_the_rules_say(Engine::$engine).await;
+            }
+        })*
+    };
+}
+on_each_engine!(
+    Memory: memory,
+    File: file,
+    Mysql: mysql,
+    Mariadb: mariadb,
+    Postgres: postgres,
+);
+
+/// The control on a server: with one bucket a level, everybody meets everybody. Were blocking guessed
+/// from the rules, this would look as usual.
+#[tokio::test]
+async fn false_contention_is_seen_and_disagrees() {
+    for engine in Engine::SERVERS {
+        let options = MatrixOptions {
+            tree: Tree { users: 2, accounts: 1, resources: 1 },
+            places: vec![Place { engine, strategy: Some(Strategy::Striped) }],
+            buckets: Some(1),
+            ..MatrixOptions::default()
+        };
+        let Some(report) = run(options).await else { continue };
+        let counts = report.counts();
+        assert_eq!((counts.blocked, counts.granted), (36, 0), "{}", matrix::text(&report, false));
+        assert_eq!(counts.disagreements, 18, "those of different users");
+        assert!(!report.agrees());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_and_the_others_are_run() {
+    let engines = [Engine::Mysql, Engine::Memory];
+    let options = MatrixOptions { places: matrix::places(engines), ..MatrixOptions::default() };
+    // Nobody listens there.
+    let servers = [(Engine::Mysql, "mysql://nobody@127.0.0.1:1/".to_owned())];
+    let report = matrix::run(&options, &servers, |_| ()).await.unwrap();
+    assert_eq!((report.boards.len(), report.unusable.len()), (1, 3));
+    assert!(report.boards[0].cells.iter().all(|cell| cell.agrees()));
+    assert!(!report.agrees());
+    let said = matrix::text(&report, false);
+    assert!(said.contains("mysql striped") && said.contains("3 places not run"), "{said}");
+}
+
+#[tokio::test]
+async fn progress_comes_to_its_end() {
+    let options = MatrixOptions { modes: Modes::all(), ..MatrixOptions::default() };
+    let calls = AtomicUsize::new(0);
+    let report = matrix::run(&options, &[], |progress| {
+        assert!(progress.done <= progress.total && progress.total == 9 * 196);
+        calls.fetch_add(1, Ordering::Relaxed);
+    });
+    let report = report.await.unwrap();
+    assert_eq!(calls.into_inner(), 2 * 9 * 196);
+    assert!(report.agrees(), "{}", matrix::text(&report, false));
+    let odd = |seen: &Seen| matches!(seen, Seen::Odd { .. });
+    assert!(!report.boards.iter().flat_map(|board| &board.cells).any(|cell| odd(&cell.seen)));
+}
+
+/// Stopped half way, as by a person: the databases go all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_run_leaves_no_database() {
+    for engine in Engine::SERVERS {
+        let Some(server) = server(engine) else { continue };
+        let places = vec![Place { engine, strategy: engine.strategies().first().copied() }];
+        let options = MatrixOptions { places, ..MatrixOptions::default() };
+        let servers = [(engine, server.url().to_owned())];
+        let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+        let running = matrix::run(&options, &servers, |_| {
+            let _ = begun.send(());
+        });
+        tokio::select! {
+            _ = running => panic!("it was to be stopped"),
+            _ = has_begun.recv() => {}
+        }
+        until_nothing_is_left(engine).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_to_run_is_an_error() {
+    let nowhere = MatrixOptions { places: Vec::new(), ..MatrixOptions::default() };
+    assert!(matrix::run(&nowhere, &[], |_| ()).await.is_err());
+    let tree = Tree { users: 9, accounts: 9, resources: 9 };
+    let too_large = MatrixOptions { tree, ..MatrixOptions::default() };
+    assert!(matrix::run(&too_large, &[], |_| ()).await.unwrap_err().to_string().contains("819"));
+}
