@@ -1,6 +1,7 @@
 //! The command line of `hierlock lab`, as data.
 
 use clap::{Parser, Subcommand};
+use hierlock_lab::matrix::Tree;
 use hierlock_lab::place::Engine;
 use std::path::PathBuf;
 
@@ -106,10 +107,18 @@ Examples:
 )]
 pub(crate) struct Matrix {
     /// How many users, accounts of each, and resources of each account
-    #[arg(long, value_name = "KxMxN", default_value = "2x2x2", value_parser = size)]
-    pub(crate) size: (usize, usize, usize),
+    #[arg(long, value_name = "KxMxN", default_value = "2x2x2")]
+    pub(crate) size: Tree,
+    /// Shared, update and exclusive, held and requested: nine boards instead of one
+    #[arg(long)]
+    pub(crate) modes: bool,
+    /// Stripe over so few buckets that nodes share them: false contention shows as disagreement
+    #[arg(long, value_name = "N")]
+    pub(crate) buckets: Option<u32>,
     #[command(flatten)]
     pub(crate) servers: Servers,
+    #[command(flatten)]
+    pub(crate) how: How,
     /// Write a heat map
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
@@ -190,16 +199,4 @@ pub(crate) struct How {
 fn jobs(text: &str) -> Result<usize, String> {
     let wrong = || format!("`{text}` is not a number from 1 to 64");
     text.parse().ok().filter(|number| (1..=64).contains(number)).ok_or_else(wrong)
-}
-
-fn size(text: &str) -> Result<(usize, usize, usize), String> {
-    let wrong = || format!("`{text}` is not a size; write it as 2x2x2, each from 1 to 5");
-    let mut parts =
-        text.split(['x', '×']).map(|part| part.parse().ok().filter(|n| (1..=5).contains(n)));
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(Some(users)), Some(Some(accounts)), Some(Some(resources)), None) => {
-            Ok((users, accounts, resources))
-        }
-        _ => Err(wrong()),
-    }
 }

@@ -2,12 +2,14 @@
 
 use super::run::{stop, write};
 use super::servers::equip;
-use super::show::has_colour;
+use super::show::{Shown, has_colour};
 use super::{DISAGREES, Stop, args};
 use crate::generate::print;
-use hierlock_lab::matrix::{self, MatrixOptions, Tree};
-use hierlock_lab::place::Engine;
+use hierlock_lab::matrix::{self, MatrixOptions, Modes, Progress};
+use hierlock_lab::place::{Engine, Place};
+use std::collections::HashMap;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 pub(super) async fn matrix(args: &args::Matrix) -> Result<ExitCode, Stop> {
     let wanted = match args.servers.engines.as_slice() {
@@ -16,15 +18,23 @@ pub(super) async fn matrix(args: &args::Matrix) -> Result<ExitCode, Stop> {
     };
     let equipped = equip(&args.servers, wanted.iter().copied()).await.map_err(stop)?;
     let there = wanted.into_iter().filter(|engine| equipped.lab.has(*engine));
-    let (users, accounts, resources) = args.size;
     let options = MatrixOptions {
-        tree: Tree { users, accounts, resources },
+        tree: args.size,
         places: matrix::places(there),
+        modes: if args.modes { Modes::all() } else { vec![Modes::EXCLUSIVE] },
+        jobs: args.how.jobs,
+        buckets: args.buckets,
         ..MatrixOptions::default()
     };
-    let report = matrix::run(&options, &equipped.urls(), |_| ())
-        .await
-        .map_err(|error| Stop::usage(error.to_string()))?;
+    let shown = Shown::new(0, args.json);
+    let pairs = Pairs::default();
+    let urls = equipped.urls();
+    let report = matrix::run(&options, &urls, |progress| {
+        let (done, total) = pairs.add(progress);
+        shown.count(done, total * options.places.len());
+    });
+    let report = report.await.map_err(|error| Stop::usage(error.to_string()))?;
+    shown.end();
     if let Some(file) = &args.svg {
         write(file, &matrix::svg(&report))?;
     }
@@ -41,4 +51,17 @@ pub(super) async fn matrix(args: &args::Matrix) -> Result<ExitCode, Stop> {
         (true, true) => crate::exit::UNAVAILABLE.into(),
         (true, false) => ExitCode::SUCCESS,
     })
+}
+
+/// How many pairs have been run at each place.
+#[derive(Default)]
+struct Pairs(Mutex<HashMap<Place, usize>>);
+
+impl Pairs {
+    /// How many in all by now, and how many there are at one place.
+    fn add(&self, progress: Progress) -> (usize, usize) {
+        let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pairs.insert(progress.place, progress.done);
+        (pairs.values().sum(), progress.total)
+    }
 }

@@ -9,6 +9,7 @@
 mod anomalies;
 pub(crate) mod args;
 mod list;
+mod matrix;
 mod new;
 mod run;
 mod select;
@@ -35,7 +36,8 @@ pub(crate) fn lab(args: &args::Lab) -> ExitCode {
             Err(mistakes) => mistaken(&mistakes),
         },
         Command::Run(args) => until_interrupted(run::run(args)),
-        _ => ExitCode::SUCCESS,
+        Command::Matrix(args) => until_interrupted(matrix::matrix(args)),
+        Command::Fmt(_) => ExitCode::SUCCESS,
         Command::Anomalies(args) => until_interrupted(anomalies::anomalies(args)),
     }
 }

@@ -28,6 +28,11 @@ impl Shown {
         }
     }
 
+    pub(super) fn count(&self, done: usize, total: usize) {
+        self.0.set_length(total as u64);
+        self.0.set_position(done as u64);
+    }
+
     /// Nothing is left of it.
     pub(super) fn end(&self) {
         self.0.finish_and_clear();
