@@ -9,6 +9,9 @@ mod graph;
 mod run;
 mod timeline;
 
+#[cfg(test)]
+mod browser;
+
 use super::anomalies::{Anomalies, Column};
 use super::grouping::{Group, Rounds, Tally, by_scenario, engines, rounds, variant};
 use super::stability::{Shape, Stability};
@@ -334,8 +337,40 @@ mod tests {
     }
 
     #[test]
-    fn write_it() {
+    fn without_a_script_everything_is_there() {
         let page = html(&fixtures::report(), &fixtures::stories());
-        std::fs::write("/tmp/lab/page.html", page).unwrap();
+        let hidden: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with('<') && line.contains(" hidden>"))
+            .map(|line| line.split(' ').next().unwrap())
+            .collect();
+        assert_eq!(hidden, ["<form", "<p"], "only the filter, and what it says when nothing fits");
+    }
+
+    /// Rounds that went the same way are shown once; the one that did not has a run of its own.
+    #[test]
+    fn rounds_that_are_alike_are_shown_once() {
+        let mut report = fixtures::report();
+        report.records =
+            (1..=5).map(|n| fixtures::readers(fixtures::place(Engine::Memory), n)).collect();
+        let page = html(&report, &[]);
+        assert_eq!(page.matches("<details class=\"run\"").count(), 2);
+        assert!(page.contains("3 rounds of 5: 1, 3, 5"));
+        assert!(page.contains("id=\"tree-readers--memory--u1-2\""));
+    }
+
+    #[test]
+    fn hundreds_of_runs_stay_small() {
+        let mut report = fixtures::report();
+        report.records = Vec::new();
+        for n in 0..100 {
+            for engine in Engine::SERVERS {
+                let mut record = fixtures::cycle(engine, "A");
+                record.scenario = format!("many/cycle-{n}");
+                report.records.push(record);
+            }
+        }
+        let page = html(&report, &[]);
+        assert!(page.len() < 3_000_000, "{} bytes", page.len());
     }
 }
