@@ -31,25 +31,23 @@ pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
     if let Some(closed) = statement(record, deadlock.step) {
         told.push(format!("The circle was closed by {closed}."));
     }
-    for link in &deadlock.circle {
-        told.extend(held(link));
-        told.push(wanted(record, deadlock, link));
-    }
+    told.extend(deadlock.circle.iter().map(|link| told_link(record, deadlock, link)));
     told.push(format!("{} was chosen to end it.", deadlock.victim));
     told
 }
 
-fn held(link: &Link) -> Option<String> {
-    let things: Vec<String> =
+/// `A held …, and wanted … in line 18, which B had since line 16 (B> select …).`
+fn told_link(record: &Record, deadlock: &Deadlock, link: &Link) -> String {
+    let holds: Vec<String> =
         link.holds.iter().map(|thing| words::one_line(&thing.to_string())).collect();
-    (!things.is_empty()).then(|| format!("{} held {}.", link.waiter, things.join("; ")))
-}
-
-fn wanted(record: &Record, deadlock: &Deadlock, link: &Link) -> String {
-    let mut text = match &link.wants {
-        Some(thing) => format!("{} wanted {}", link.waiter, words::one_line(&thing.to_string())),
-        None => format!("{} waited for {}", link.waiter, link.holder),
-    };
+    let mut text = link.waiter.to_string();
+    if !holds.is_empty() {
+        text += &format!(" held {}, and", holds.join("; "));
+    }
+    match &link.wants {
+        Some(thing) => text += &format!(" wanted {}", words::one_line(&thing.to_string())),
+        None => text += &format!(" waited for {}", link.holder),
+    }
     if let Some((_, step)) = waiting_step(record, deadlock, &link.waiter) {
         text += &format!(" in line {}", step.line);
     }

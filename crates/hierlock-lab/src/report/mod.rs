@@ -16,8 +16,10 @@
 mod anomalies;
 mod explain;
 mod grouping;
+mod html;
 mod json;
 mod junit;
+mod locks;
 mod mermaid;
 mod paint;
 mod stability;
@@ -29,6 +31,7 @@ mod words;
 mod fixtures;
 
 pub use anomalies::{Anomalies, Cell, Column, How, Row};
+pub use html::html;
 pub use json::json;
 pub use junit::junit;
 pub use mermaid::mermaid;

@@ -56,7 +56,8 @@ pub enum Varied {
 }
 
 impl Varied {
-    fn name(self) -> &'static str {
+    /// In a word or two.
+    pub fn name(self) -> &'static str {
         match self {
             Varied::Verdict => "verdict",
             Varied::Victim => "victim",

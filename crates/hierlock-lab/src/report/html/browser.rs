@@ -1,0 +1,157 @@
+//! The page in a real browser: Chromium, without a window. A copy of the page gets a probe, which uses it
+//! like a reader would and tells what it found.
+//!
+//! With `HIERLOCK_SCREENSHOTS=DIR` the page and pictures of it are left there, for people to look at.
+
+use super::html;
+use crate::report::fixtures;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A browser that says nothing for so long is ended. It needs a second or two; a busy machine may take more.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Before anything else of the page: whatever goes wrong is kept.
+const LISTENER: &str = "<script>window.wrongs = [];\
+    addEventListener('error', (e) => wrongs.push(String(e.message)));\
+    addEventListener('unhandledrejection', (e) => wrongs.push(String(e.reason)));\
+    addEventListener('securitypolicyviolation', (e) => wrongs.push(e.violatedDirective));</script>";
+
+/// The browser, or `None` where there is none and this is not CI: then the test is skipped, and says so.
+fn browser() -> Option<PathBuf> {
+    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
+    match places.find(|file| file.is_file()) {
+        Some(file) => Some(file),
+        None if std::env::var_os("CI").is_none() => {
+            eprintln!(
+                "skipped, because Chromium is not installed; try: scripts/install-servers chromium"
+            );
+            None
+        }
+        None => panic!("Chromium is not installed; try: scripts/install-servers chromium"),
+    }
+}
+
+/// Ends the browser, by its id, whatever becomes of the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the browser on a file and gives what it wrote to standard output and to standard error.
+fn run(browser: &Path, dir: &Path, page: &Path, args: &[&str]) -> (String, String) {
+    let (out, err) = (dir.join("out"), dir.join("err"));
+    let child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+        .args(["--disable-dev-shm-usage", "--no-first-run", "--enable-logging=stderr", "--v=0"])
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .args(args)
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .stdout(File::create(&out).unwrap())
+        .stderr(File::create(&err).unwrap())
+        .spawn()
+        .unwrap();
+    let mut child = Ended(child);
+    let began = Instant::now();
+    while child.0.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < LIMIT, "the browser does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (fs::read_to_string(out).unwrap(), String::from_utf8_lossy(&fs::read(err).unwrap()).into())
+}
+
+/// What the probe found in the page, in a frame of this width: a window cannot be as narrow as a phone.
+fn probe(browser: &Path, page: &str, width: u32) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("page.html");
+    let probe = format!("<script>{}</script></body>", include_str!("probe.js"));
+    fs::write(
+        &file,
+        page.replace("<style>", &format!("{LISTENER}<style>")).replace("</body>", &probe),
+    )
+    .unwrap();
+    let frame = format!(
+        "<!doctype html><title>frame</title><script>onmessage = (event) => {{ \
+         const pre = document.createElement('pre'); pre.id = 'probe'; pre.textContent = event.data; \
+         document.body.append(pre); }};</script>\
+         <body style='margin:0'><iframe src='page.html' style='border:0;width:{width}px;height:900px'></iframe>"
+    );
+    let outer = dir.path().join("frame.html");
+    fs::write(&outer, frame).unwrap();
+    let args = ["--dump-dom", "--virtual-time-budget=4000", "--window-size=1400,1000"];
+    let (dom, log) = run(browser, dir.path(), &outer, &args);
+    assert!(!log.contains("CONSOLE"), "the console is silent: {log}");
+    let (_, found) = dom.split_once("<pre id=\"probe\">").expect("the probe came to its end");
+    let (found, _) = found.split_once("</pre>").unwrap();
+    serde_json::from_str(&found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+        .unwrap()
+}
+
+#[test]
+fn the_page_works_in_a_browser() {
+    let Some(browser) = browser() else { return };
+    let report = fixtures::report();
+    let page = html(&report, &fixtures::stories());
+    for width in [1280, 390] {
+        let found = probe(&browser, &page, width);
+        let at = format!("at {width}: {found:#}");
+        assert_eq!(found["wrongs"], serde_json::json!([]), "{at}");
+        assert_eq!(found["width"], width, "{at}");
+        assert_eq!(found["too_wide"], serde_json::json!([]), "{at}");
+        assert_eq!(found["pale"], serde_json::json!([]), "contrast of 4.5 at least, {at}");
+        assert_eq!(found["dead_links"], 0, "{at}");
+        assert_eq!(found["doubled_ids"], 0, "{at}");
+        assert_eq!(found["requests"], 0, "no network, {at}");
+        assert_eq!(found["runs"], report.records.len(), "{at}");
+        assert_eq!(found["timelines"], report.records.len(), "{at}");
+        assert_eq!(found["graphs"], 3, "{at}");
+        assert_eq!(found["lock_tables"], 2, "{at}");
+        assert_eq!(found["searched"], serde_json::json!(["deadlock-ring"]), "{at}");
+        assert_eq!(found["of_mariadb"], 5, "{at}");
+        assert_eq!(found["disagreeing"], 2, "{at}");
+        assert_eq!(found["nothing"], true, "what fits nothing says so, {at}");
+        assert_eq!(found["opened_by_link"], true, "{at}");
+        assert_eq!(found["theme_changes"], true, "{at}");
+    }
+}
+
+/// For people: pictures in light and dark, on a desk and on a phone, with all runs open and without.
+#[test]
+fn pictures() {
+    let Some(keep) = std::env::var_os("HIERLOCK_SCREENSHOTS").map(PathBuf::from) else { return };
+    let Some(browser) = browser() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let page = html(&fixtures::report(), &fixtures::stories());
+    fs::write(keep.join("page.html"), &page).unwrap();
+    for theme in ["light", "dark"] {
+        for (size, width, height) in [("desk", 1280, 1500), ("phone", 390, 1800)] {
+            for open in [false, true] {
+                let click = if open { "document.getElementById('f-open').click();" } else { "" };
+                let script = format!(
+                    "<script>document.documentElement.dataset.theme='{theme}';{click}</script></body>"
+                );
+                let file = dir.path().join("page.html");
+                fs::write(&file, page.replace("</body>", &script)).unwrap();
+                let opened = if open { "-open" } else { "" };
+                let picture = keep.join(format!("{size}-{theme}{opened}.png"));
+                let height = if open { height * 3 } else { height };
+                let args = [
+                    format!("--window-size={width},{height}"),
+                    format!("--screenshot={}", picture.display()),
+                ];
+                run(&browser, dir.path(), &file, &args.each_ref().map(String::as_str));
+                assert!(picture.is_file());
+            }
+        }
+    }
+}
