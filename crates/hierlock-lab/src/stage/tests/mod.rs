@@ -43,7 +43,7 @@ async fn server(engine: Engine) -> Option<Server> {
         [const { OnceLock::new() }; 3];
     let kind = engine.server()?;
     let place = Engine::SERVERS.iter().position(|known| *known == engine)?;
-    let start = || SERVERS[place].get_or_init(|| hierlock_sandbox::Server::for_tests(kind));
+    let start = move || SERVERS[place].get_or_init(|| hierlock_sandbox::Server::for_tests(kind));
     let server = tokio::task::spawn_blocking(start).await.unwrap().as_ref()?;
     Some(Server::connect(engine, server.url()).await.unwrap())
 }
