@@ -14,6 +14,9 @@ pub(super) async fn anomalies(args: &args::Anomalies) -> Result<ExitCode, Stop> 
     let how = How { jobs: args.how.jobs, rounds: 1, locks: false };
     let quiet = args.json || args.markdown;
     let (report, stories) = run_all(&scenarios, &args.servers, how, quiet).await?;
+    if let Some(file) = &args.html {
+        write(file, &report::html(&report, &stories))?;
+    }
     let table = Anomalies::of(&report, &stories);
     let shown = match (args.json, args.markdown) {
         (true, _) => table.json(),

@@ -28,6 +28,9 @@ pub(super) async fn run(args: &args::Run) -> Result<ExitCode, Stop> {
     if args.bless {
         write_back(&scenarios, &report.records)?;
     }
+    if let Some(file) = &args.html {
+        write(file, &report::html(&report, &stories))?;
+    }
     if let Some(file) = &args.junit {
         write(file, &report::junit(&report, &stories))?;
     }
