@@ -36,6 +36,11 @@ pub(super) fn terminate(pid: i64) -> String {
     format!("KILL {pid}")
 }
 
+/// Whether a session is between two statements; no row if there is none, or none that we may see.
+pub(super) fn is_idle(pid: i64) -> String {
+    format!("SELECT COMMAND = 'Sleep' FROM information_schema.PROCESSLIST WHERE ID = {pid}")
+}
+
 /// A few rows are looked up one by one, which MySQL can do in one join, and both in the branches of a
 /// UNION ALL: in the order of writing, while the statement is being optimised. A long run of rows is a
 /// list of values joined to the table: the order is that of the list, and each row is looked up by its

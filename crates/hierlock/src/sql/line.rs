@@ -21,6 +21,8 @@ pub(super) struct Line<'a> {
     /// The server's number for the connection, by which it can be cancelled.
     pub(super) pid: i64,
     pub(super) dialect: Dialect,
+    /// Is it a session of ours? Another user's may be hidden from us.
+    pub(super) is_ours: bool,
 }
 
 /// A row as text; what is NULL is empty.

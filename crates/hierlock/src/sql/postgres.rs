@@ -69,6 +69,14 @@ pub(super) fn waits_for(scheme: &Scheme, pid: i64) -> String {
     )
 }
 
+/// Whether a session is between two statements; no row if there is none. What we may not see is not
+/// idle.
+pub(super) fn is_idle(pid: i64) -> String {
+    format!(
+        "SELECT (COALESCE(state, '') LIKE 'idle%')::int::text FROM pg_stat_activity WHERE pid = {pid}"
+    )
+}
+
 /// How a row is called, in SQL.
 fn row_name(scheme: &Scheme) -> Option<&'static str> {
     match scheme.strategy {
