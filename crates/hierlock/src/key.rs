@@ -3,7 +3,6 @@
 
 use crate::error::{Result, TargetError};
 use crate::target::Target;
-use std::fmt::Write as _;
 
 /// How many buckets a level is striped over: 10,000,000 unless told.
 ///
@@ -47,22 +46,52 @@ impl Target {
     /// # Ok::<(), hierlock::Error>(())
     /// ```
     pub fn key(&self) -> String {
-        let mut key = format!("{}|", self.level());
-        for id in self.ids() {
-            // Writing to a String cannot fail.
-            let _ = write!(key, "{}:{id},", id.len());
+        let mut key = Vec::with_capacity(2 * self.bytes().len() + 2);
+        self.write_key(|part| key.extend_from_slice(part));
+        String::from_utf8(key).expect("an ID is made from text, and so is the rest")
+    }
+
+    /// The key text, part by part: hashing it needs no copy, and a plan of many nodes hashes each.
+    fn write_key(&self, mut write: impl FnMut(&[u8])) {
+        let digits = |number: usize| {
+            let digit = |value: usize| b'0' + (number / value % 10) as u8;
+            let first = if number < 10 {
+                2
+            } else if number < 100 {
+                1
+            } else {
+                0
+            };
+            ([digit(100), digit(10), digit(1)], first)
+        };
+        // Neither a level nor the length of an ID has more than three digits.
+        let (level, first) = digits(self.level());
+        write(&level[first..]);
+        write(b"|");
+        let mut start = 0;
+        for end in self.ends() {
+            let id = &self.bytes()[start + 1..end];
+            let (length, first) = digits(id.len());
+            write(&length[first..]);
+            write(b":");
+            write(id);
+            write(b",");
+            start = end;
         }
-        key
     }
 
     /// The bucket of this node: FNV-1a (32 bit) of the key text, modulo the bucket count.
     pub fn bucket(&self, buckets: Buckets) -> u32 {
-        fnv1a_32(self.key().as_bytes()) % buckets.count()
+        let mut hash = FNV_32;
+        self.write_key(|part| hash = fnv1a_32(hash, part));
+        hash % buckets.count()
     }
 
     /// FNV-1a (64 bit) of the key text: the advisory key on PostgreSQL.
     pub fn key_hash(&self) -> u64 {
-        fnv1a_64(self.key().as_bytes())
+        let mut hash = FNV_64;
+        self.write_key(|part| hash = fnv1a_64(hash, part));
+        hash
     }
 
     /// The byte of a lock file that stands for this node: its level in the upper bits, then
@@ -81,24 +110,19 @@ impl Target {
     }
 }
 
-const fn fnv1a_32(bytes: &[u8]) -> u32 {
-    let mut hash = 0x811c_9dc5_u32;
-    let mut i = 0;
-    while i < bytes.len() {
-        hash = (hash ^ bytes[i] as u32).wrapping_mul(0x0100_0193);
-        i += 1;
-    }
-    hash
+/// The hash of nothing, from which hashing begins.
+const FNV_32: u32 = 0x811c_9dc5;
+const FNV_64: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Goes on from a hash with more bytes.
+fn fnv1a_32(hash: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-const fn fnv1a_64(bytes: &[u8]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut i = 0;
-    while i < bytes.len() {
-        hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);
-        i += 1;
-    }
-    hash
+fn fnv1a_64(hash: u64, bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -139,10 +163,18 @@ mod tests {
     /// The reference vectors published with FNV.
     #[test]
     fn fnv_is_fnv() {
-        assert_eq!(fnv1a_32(b""), 0x811c_9dc5);
-        assert_eq!(fnv1a_32(b"foobar"), 0xbf9c_f968);
-        assert_eq!(fnv1a_64(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a_64(b"foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(fnv1a_32(FNV_32, b""), 0x811c_9dc5);
+        assert_eq!(fnv1a_32(FNV_32, b"foobar"), 0xbf9c_f968);
+        assert_eq!(fnv1a_64(FNV_64, b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a_64(FNV_64, b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn lengths_are_written_in_decimal() {
+        for length in [1, 9, 10, 99, 100, 255] {
+            let id = "x".repeat(length);
+            assert_eq!(Target::user(&id).unwrap().key(), format!("0|{length}:{id},"));
+        }
     }
 
     #[test]

@@ -22,12 +22,28 @@ struct Records {
 pub(crate) struct Record {
     name: Option<Arc<String>>,
     since: Instant,
+    /// What was taken first, as it was planned: most holds end before anybody asks what they hold.
+    planned: Option<Plan>,
     claims: BTreeMap<Target, Mode>,
     slots: BTreeMap<SlotId, (Target, SlotMode)>,
     waits: Option<(SlotId, Target, SlotMode, Instant)>,
 }
 
 impl Record {
+    /// From the plan to what is held, for whoever asks.
+    fn unfold(&mut self) {
+        if let Some(plan) = self.planned.take() {
+            self.add(&plan);
+        }
+    }
+
+    fn add(&mut self, plan: &Plan) {
+        for step in plan.steps() {
+            self.take(plan, &step);
+        }
+        self.claim(plan.claims());
+    }
+
     /// Notes what was asked for, each target once, in the strongest mode.
     pub(crate) fn claim(&mut self, claims: &[Claim]) {
         for Claim { target, mode } in claims {
@@ -80,7 +96,8 @@ impl Registry {
         records.entered += 1;
         let id = records.entered;
         let (claims, slots) = Default::default();
-        let record = Record { name, since: Instant::now(), claims, slots, waits: None };
+        let since = Instant::now();
+        let record = Record { name, since, planned: None, claims, slots, waits: None };
         records.records.insert(id, record);
         Entry { registry: self.clone(), id }
     }
@@ -88,7 +105,9 @@ impl Registry {
     /// Oldest first.
     pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
-        let Records { records, .. } = &*self.lock();
+        let Records { records, .. } = &mut *self.lock();
+        records.values_mut().for_each(Record::unfold);
+        let records = &*records;
         let in_the_way = |own: u64, slot: &SlotId, mode: SlotMode| {
             records
                 .iter()
@@ -121,17 +140,26 @@ impl Entry {
     /// Looks at, or changes, the record.
     pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
         // It is there until the entry is dropped.
-        self.registry.lock().records.get_mut(&self.id).map(f).unwrap_or_default()
+        let mut records = self.registry.lock();
+        let record = records.records.get_mut(&self.id);
+        record
+            .map(|record| {
+                record.unfold();
+                f(record)
+            })
+            .unwrap_or_default()
     }
 
-    /// Notes that a plan was taken, for listings and for `modes`.
+    /// Notes the first plan that was taken, for listings and for `modes`.
+    pub(crate) fn begin(&self, plan: Plan) {
+        if let Some(record) = self.registry.lock().records.get_mut(&self.id) {
+            record.planned = Some(plan);
+        }
+    }
+
+    /// Notes that another plan was taken.
     pub(crate) fn note(&self, plan: &Plan) {
-        self.with(|record| {
-            for step in plan.steps() {
-                record.take(plan, &step);
-            }
-            record.claim(plan.claims());
-        });
+        self.with(|record| record.add(plan));
     }
 
     /// What was asked for.

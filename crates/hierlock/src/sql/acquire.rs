@@ -57,7 +57,7 @@ impl Applicant {
         };
         match taken.await {
             Ok((base, permit)) => {
-                self.entry.note(&take.plan);
+                self.entry.begin(take.plan);
                 Ok((Held::new(base, self.entry, permit), statistics))
             }
             Err(NotTaken::Disagrees(error)) => Err(Refusal::Disagrees(error)),

@@ -4,12 +4,14 @@ use super::session::Meaning;
 use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
 use super::{Dialect, Scheme, mariadb, mysql};
 use crate::plan::Step;
+use std::fmt::Write as _;
 
 /// From so many rows on, a list is joined instead of one SELECT a row.
 const LIST_FROM: usize = 4;
-/// Up to so many rows are a statement that the server keeps prepared; more come in too many shapes.
-const SINGLES_UP_TO: usize = 8;
-const LISTED_UP_TO: usize = 256;
+/// Up to so many single rows and lists are a statement that the server keeps prepared; more come in too
+/// many shapes. So do more keys in lists.
+const BRANCHES_UP_TO: usize = 8;
+const KEYS_UP_TO: usize = 256;
 
 /// Its version, our number, and whether it only follows another.
 pub(super) const HELLO: &str = "SELECT VERSION(), CONNECTION_ID(), @@read_only";
@@ -34,6 +36,11 @@ pub(super) fn terminate(pid: i64) -> String {
     format!("KILL {pid}")
 }
 
+/// Whether a session is between two statements; no row if there is none, or none that we may see.
+pub(super) fn is_idle(pid: i64) -> String {
+    format!("SELECT COMMAND = 'Sleep' FROM information_schema.PROCESSLIST WHERE ID = {pid}")
+}
+
 /// A few rows are looked up one by one, which MySQL can do in one join, and both in the branches of a
 /// UNION ALL: in the order of writing, while the statement is being optimised. A long run of rows is a
 /// list of values joined to the table: the order is that of the list, and each row is looked up by its
@@ -42,20 +49,17 @@ pub(super) fn terminate(pid: i64) -> String {
 /// Lists are read later than single rows: so after the first list, everything is a list.
 pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Statement {
     let first_list = runs(steps).position(|run| run.len() >= LIST_FROM).unwrap_or(usize::MAX);
-    let up_to = match (first_list, scheme.dialect) {
-        (usize::MAX, _) => SINGLES_UP_TO,
-        // Prepared, MariaDB's VALUES forgets all values but one, and would lock that row alone.
-        (_, Dialect::Mariadb) => 0,
-        _ => LISTED_UP_TO,
-    };
-    let binds = form == Form::Bound && steps.len() <= up_to;
+    let singles: usize = runs(steps).take(first_list).map(<[Step]>::len).sum();
+    let lists = runs(steps).skip(first_list).count();
+    let binds = form == Form::Bound
+        && singles + lists <= BRANCHES_UP_TO
+        && (lists == 0 || list_binds(scheme, steps.len() - singles));
     let mut writer = Writer::new(scheme.dialect, binds);
-    let is_join = scheme.dialect == Dialect::Mysql
-        && first_list == usize::MAX
-        && (2..=SINGLES_UP_TO).contains(&steps.len());
+    let is_join =
+        scheme.dialect == Dialect::Mysql && lists == 0 && (2..=BRANCHES_UP_TO).contains(&singles);
     if is_join {
         let join = Join::of(scheme, steps, wait, &mut writer);
-        let sql = join.select(scheme, " STRAIGHT_JOIN ", "");
+        let sql = join.select(scheme, " STRAIGHT_JOIN ");
         return writer.finish(sql, 1);
     }
     let mut branches = Vec::new();
@@ -74,10 +78,51 @@ pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form)
     writer.finish(sql, steps.len())
 }
 
+/// Can lists of so many rows be sent with values bound?
+fn list_binds(scheme: &Scheme, rows: usize) -> bool {
+    match (scheme.strategy.is_by_id(), scheme.dialect) {
+        // One array each, however long.
+        (false, _) => true,
+        // Prepared, MariaDB's VALUES forgets all values but one, and would lock that row alone.
+        (true, Dialect::Mariadb) => false,
+        (true, _) => rows <= KEYS_UP_TO,
+    }
+}
+
+/// The rows of a run, joined to the list of their values.
 fn list(scheme: &Scheme, run: &[Step], wait: Wait, writer: &mut Writer) -> String {
     let [first, ..] = run else { return String::new() };
-    // Filled up to a power of two, so that prepared ones come in few shapes. A list of one would be
-    // looked up early too.
+    let (list, row) = match scheme.strategy.is_by_id() {
+        true => (keys(scheme, run, writer), "c.lock_key = v.x".to_owned()),
+        false => (buckets(run, writer), format!("c.level = {} AND c.bucket = v.x", first.level)),
+    };
+    let (fence, table) = (scheme.fence(), scheme.rows_table());
+    let clause = match scheme.dialect {
+        // The list is not to be locked: an array has no rows that could be.
+        Dialect::Mysql => scheme.clause_of("c", first.mode, wait),
+        _ => scheme.clause(first.mode, wait),
+    };
+    format!("SELECT c.{fence} FROM {list} STRAIGHT_JOIN {table} c ON {row} {clause}")
+}
+
+/// Buckets that can be joined, as `v` with a column `x`: an array is one value, whatever its length, so
+/// that one prepared statement serves all lengths. A list of one would be looked up early, as single rows
+/// are; so it gets a second value, which no row has.
+fn buckets(run: &[Step], writer: &mut Writer) -> String {
+    let mut array = String::with_capacity(8 * run.len() + 8);
+    for step in run {
+        array.push(if array.is_empty() { '[' } else { ',' });
+        // Writing to a String cannot fail.
+        let _ = write!(array, "{}", step.slot);
+    }
+    array.push_str(if run.len() == 1 { ",null]" } else { "]" });
+    let array = writer.value(Value::Json(array));
+    format!("JSON_TABLE({array}, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v")
+}
+
+/// Keys that can be joined, the same way.
+fn keys(scheme: &Scheme, run: &[Step], writer: &mut Writer) -> String {
+    // Filled up to a power of two, so that prepared ones come in few shapes; and at least two.
     let length = run.len().next_power_of_two().max(2);
     let values = run.iter().map(|step| scheme.value(step));
     let values: Vec<String> = values
@@ -85,17 +130,10 @@ fn list(scheme: &Scheme, run: &[Step], wait: Wait, writer: &mut Writer) -> Strin
         .take(length)
         .map(|value| writer.value(value))
         .collect();
-    let list = match scheme.dialect {
+    match scheme.dialect {
         Dialect::Mariadb => mariadb::list(values),
         _ => mysql::list(values),
-    };
-    let (fence, table) = (scheme.fence(), scheme.rows_table());
-    let row = match scheme.strategy.is_by_id() {
-        true => "c.lock_key = v.x".to_owned(),
-        false => format!("c.level = {} AND c.bucket = v.x", first.level),
-    };
-    let clause = scheme.clause(first.mode, wait);
-    format!("SELECT c.{fence} FROM {list} STRAIGHT_JOIN {table} c ON {row} {clause}")
+    }
 }
 
 /// What a failed statement means. The numbers of MySQL and MariaDB are one family.

@@ -21,6 +21,8 @@ pub(super) struct Line<'a> {
     /// The server's number for the connection, by which it can be cancelled.
     pub(super) pid: i64,
     pub(super) dialect: Dialect,
+    /// Is it a session of ours? Another user's may be hidden from us.
+    pub(super) is_ours: bool,
 }
 
 /// A row as text; what is NULL is empty.
@@ -56,7 +58,7 @@ impl Line<'_> {
     /// None: dropped before its end it leaves a statement running on the server. Only the task that
     /// owns the session may call it, and that task cancels it on the server first.
     pub(super) async fn lock(&mut self, statement: Statement) -> Result<usize, sqlx::Error> {
-        let Statement { sql, values, .. } = statement;
+        let Statement { sql, values, is_count, .. } = statement;
         let sql = AssertSqlSafe(sql);
         if values.is_empty() {
             return on!(&mut self.wire, c => Ok(sqlx::raw_sql(sql).fetch_all(c).await?.len()));
@@ -68,8 +70,11 @@ impl Line<'_> {
                     Value::Signed(number) => query.bind(number),
                     Value::Key(key) => query.bind(key),
                     Value::Null => query.bind(None::<u64>),
+                    Value::Json(array) => query.bind(array),
                     // InnoDB's statements have no arrays.
-                    Value::Numbers(_) | Value::Flags(_) | Value::Keys(_) => query,
+                    Value::Numbers(_) | Value::Buckets(_) | Value::Flags(_) | Value::Keys(_) => {
+                        query
+                    }
                 });
                 Ok(query.fetch_all(&mut **connection).await?.len())
             }
@@ -80,10 +85,16 @@ impl Line<'_> {
                     Value::Key(key) => query.bind(key),
                     Value::Null => query.bind(None::<i64>),
                     Value::Numbers(numbers) => query.bind(numbers),
+                    Value::Buckets(buckets) => query.bind(buckets),
+                    Value::Json(array) => query.bind(array),
                     Value::Flags(flags) => query.bind(flags),
                     Value::Keys(keys) => query.bind(keys),
                 });
-                Ok(query.fetch_all(&mut **connection).await?.len())
+                let rows = query.fetch_all(&mut **connection).await?;
+                match rows.first() {
+                    Some(row) if is_count => Ok(row.try_get::<i64, _>(0)? as usize),
+                    _ => Ok(rows.len()),
+                }
             }
         }
     }

@@ -35,6 +35,7 @@ mod shared;
 mod statement;
 mod strategy;
 mod take;
+mod waiting;
 mod watchman;
 mod within;
 

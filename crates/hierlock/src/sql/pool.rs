@@ -134,6 +134,16 @@ impl Pool {
         }))
     }
 
+    /// Is a session between two statements? None: there is no such session, or none that we may see.
+    pub(super) async fn is_idle(&self, dialect: Dialect, pid: i64) -> Result<Option<bool>> {
+        let question = match dialect {
+            Dialect::Postgres => postgres::is_idle(pid),
+            _ => innodb::is_idle(pid),
+        };
+        let rows = self.ask_on_the_side(&question).await?;
+        Ok(rows.first().map(|row| row[0] == "1"))
+    }
+
     /// Does something between us and the server give every transaction another connection? Then one
     /// of two sessions has the other's number, or another than before once the other is busy.
     pub(super) async fn is_pooled(&self, session: &mut Session) -> Result<bool, sqlx::Error> {

@@ -69,6 +69,14 @@ pub(super) fn waits_for(scheme: &Scheme, pid: i64) -> String {
     )
 }
 
+/// Whether a session is between two statements; no row if there is none. What we may not see is not
+/// idle.
+pub(super) fn is_idle(pid: i64) -> String {
+    format!(
+        "SELECT (COALESCE(state, '') LIKE 'idle%')::int::text FROM pg_stat_activity WHERE pid = {pid}"
+    )
+}
+
 /// How a row is called, in SQL.
 fn row_name(scheme: &Scheme) -> Option<&'static str> {
     match scheme.strategy {
@@ -106,7 +114,11 @@ pub(super) fn take_keys(steps: &[Step], wait: Wait, form: Form) -> Statement {
         "SELECT CASE WHEN s THEN {function}_shared(k) ELSE {function}(k) END \
          FROM unnest({keys}::bigint[], {shared}::boolean[]) v(k, s)"
     );
-    writer.finish(sql, steps.len())
+    let statement = writer.finish(sql, steps.len());
+    match (wait, form) {
+        (Wait::Yes, Form::Bound) => statement.counted(),
+        _ => statement,
+    }
 }
 
 /// A few rows are one join, which locks them in the order of its clauses. A long run of rows can come
@@ -118,12 +130,11 @@ pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form)
         Some(last) => steps.len() - last.len(),
         None => 0,
     };
-    let in_order = |run: &[Step]| if run.is_empty() { "" } else { "ORDER BY v.n " };
     if singles > SINGLES_UP_TO {
         let mut writer = Writer::new(Dialect::Postgres, false);
         let statement = |run: &[Step]| {
             let join = Join::default().with_run(scheme, run, wait, &mut writer);
-            join.select(scheme, ", ", in_order(run))
+            join.select(scheme, ", ")
         };
         let sql = runs(steps).map(statement).collect::<Vec<_>>().join(";\n");
         return writer.finish(sql, steps.len());
@@ -136,10 +147,14 @@ pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form)
         _ => {
             let join = Join::of(scheme, singles, wait, &mut writer);
             let join = join.with_run(scheme, last, wait, &mut writer);
-            join.select(scheme, ", ", in_order(last))
+            join.select(scheme, ", ")
         }
     };
-    writer.finish(sql, last.len().max(1))
+    let statement = writer.finish(sql, last.len().max(1));
+    match (last, form) {
+        ([_, ..], Form::Bound) => statement.counted(),
+        _ => statement,
+    }
 }
 
 pub(super) fn meaning(code: &str) -> Meaning {

@@ -295,7 +295,7 @@ impl Session {
             Connection::Innodb(connection) => Wire::Innodb(connection),
             Connection::Postgres(connection) => Wire::Postgres(connection),
         };
-        Line { wire, silence: self.silence, pid: self.pid, dialect: self.dialect }
+        Line { wire, silence: self.silence, pid: self.pid, dialect: self.dialect, is_ours: true }
     }
 
     /// Runs what returns nothing and waits for nobody.

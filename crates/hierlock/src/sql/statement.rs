@@ -21,6 +21,8 @@ pub(super) struct Statement {
     pub(super) values: Vec<Value>,
     /// How many rows come back if every slot is there.
     pub(super) rows: usize,
+    /// Does one row say how many there are, instead?
+    pub(super) is_count: bool,
 }
 
 /// What is bound to a place.
@@ -32,8 +34,11 @@ pub(super) enum Value {
     /// Equal to nothing: fills a list up.
     Null,
     Numbers(Vec<i64>),
+    Buckets(Vec<i32>),
     Flags(Vec<bool>),
     Keys(Vec<Vec<u8>>),
+    /// An array in JSON.
+    Json(String),
 }
 
 impl Value {
@@ -49,6 +54,10 @@ impl Value {
             Value::Numbers(numbers) => {
                 format!("'{{{}}}'", list(numbers.iter().map(i64::to_string).collect()))
             }
+            Value::Buckets(buckets) => {
+                format!("'{{{}}}'", list(buckets.iter().map(i32::to_string).collect()))
+            }
+            Value::Json(array) => format!("'{array}'"),
             Value::Flags(flags) => {
                 format!("'{{{}}}'", list(flags.iter().map(bool::to_string).collect()))
             }
@@ -79,7 +88,14 @@ pub(super) struct Writer {
 impl Statement {
     /// Several statements, or one that returns nothing of interest.
     pub(super) fn text(sql: String) -> Self {
-        Self { sql, values: Vec::new(), rows: 0 }
+        Self { sql, values: Vec::new(), rows: 0, is_count: false }
+    }
+
+    /// The same, but its rows are only counted: a hundred of them would have to be sent and read. On
+    /// PostgreSQL.
+    pub(super) fn counted(self) -> Self {
+        let sql = format!("SELECT count(*) FROM ({}) q", self.sql);
+        Self { sql, is_count: true, ..self }
     }
 }
 
@@ -101,7 +117,7 @@ impl Writer {
     }
 
     pub(super) fn finish(self, sql: String, rows: usize) -> Statement {
-        Statement { sql, values: self.values, rows }
+        Statement { sql, values: self.values, rows, is_count: false }
     }
 }
 
@@ -199,6 +215,8 @@ pub(super) struct Join {
     tables: Vec<String>,
     conditions: Vec<String>,
     clauses: Vec<String>,
+    /// By what its rows are sorted before they are locked.
+    order: &'static str,
 }
 
 impl Join {
@@ -231,35 +249,37 @@ impl Join {
         let [first, ..] = run else { return self };
         if !self.tables.is_empty() {
             // Locked once, and not for each row of the run again.
-            let before = format!("({}) s", std::mem::take(&mut self).select(scheme, ", ", ""));
+            let before = format!("({}) s", std::mem::take(&mut self).select(scheme, ", "));
             self.tables.push(before);
         }
         let name = self.add(scheme, first.mode, wait);
-        let (list, condition) = match scheme.strategy.is_by_id() {
-            true => {
-                let keys = run.iter().map(|step| step.target.key().into_bytes()).collect();
-                (writer.value(Value::Keys(keys)), format!("{name}.lock_key = v.x"))
-            }
-            false => {
-                let buckets = run.iter().map(|step| step.slot as i64).collect();
-                let list = format!("{}::bigint[]", writer.value(Value::Numbers(buckets)));
-                let level = first.level;
-                (list, format!("{name}.level = {level} AND {name}.bucket = v.x"))
-            }
-        };
-        self.tables.push(format!("unnest({list}) WITH ORDINALITY v(x, n)"));
-        self.conditions.push(condition);
+        if scheme.strategy.is_by_id() {
+            let keys = run.iter().map(|step| step.target.key().into_bytes()).collect();
+            let list = writer.value(Value::Keys(keys));
+            self.tables.push(format!("unnest({list}) WITH ORDINALITY v(x, n)"));
+            self.conditions.push(format!("{name}.lock_key = v.x"));
+            self.order = "ORDER BY v.n ";
+        } else {
+            // On one level the order of the slots is that of the buckets, so the list needs no join.
+            let buckets = run.iter().map(|step| step.slot as i32).collect();
+            let (level, list) = (first.level, writer.value(Value::Buckets(buckets)));
+            let condition =
+                format!("{name}.level = {level} AND {name}.bucket = ANY({list}::int[])");
+            self.conditions.push(condition);
+            self.order = "ORDER BY bucket ";
+        }
         self
     }
 
-    /// `by` stands between the tables, `order` before the clauses.
-    pub(super) fn select(self, scheme: &Scheme, by: &str, order: &str) -> String {
+    /// `by` stands between the tables.
+    pub(super) fn select(self, scheme: &Scheme, by: &str) -> String {
         // Each is the table under another name, so the fence may be asked of any.
         format!(
-            "SELECT t0.{} FROM {} WHERE {} {order}{}",
+            "SELECT t0.{} FROM {} WHERE {} {}{}",
             scheme.fence(),
             self.tables.join(by),
             self.conditions.join(" AND "),
+            self.order,
             self.clauses.join(" ")
         )
     }

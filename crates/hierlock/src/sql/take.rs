@@ -1,28 +1,19 @@
 //! Taking the steps of a plan on one session: trying, waiting, giving up, and giving back.
 
 use super::handover::Interest;
-use super::line::{Line, timed_out};
+use super::line::Line;
 use super::pool::Pool;
 use super::session::{Meaning, Session, meaning};
 use super::statement::{Form, Statement, Wait, Writer};
+use super::waiting::{Ended, Watched};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::Patience;
 use crate::error::{Error, LockError, Result, SqlError};
 use crate::plan::{Plan, Step};
-use crate::registry::{Entry, Shown};
+use crate::registry::Entry;
 use crate::target::Target;
 use std::collections::HashSet;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::sleep;
-
-/// A statement that takes longer may be waiting: then the server is asked, and again after twice as
-/// long each time, up to the second span.
-const LOOK_AFTER: Duration = Duration::from_millis(10);
-const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(500);
-/// How often a cancel is sent until it has worked.
-const CANCEL_EVERY: Duration = Duration::from_millis(20);
 
 /// What is to be taken together.
 pub(super) struct Take {
@@ -107,22 +98,6 @@ pub(super) struct Taker<'a> {
     pub(super) entry: &'a Entry,
 }
 
-/// What became of a statement that might have to wait.
-struct Watched<'a> {
-    ended: Ended,
-    /// The step it was last seen to wait at.
-    at: Option<usize>,
-    /// Listed as waiting until what it had taken is given back.
-    shown: Option<Shown<'a>>,
-}
-
-/// How a wait ended.
-enum Ended {
-    Ran(Result<usize, sqlx::Error>),
-    GivenUp,
-    Late(Duration),
-}
-
 impl Taker<'_> {
     /// Takes steps, in order, as far as patience and the caller's interest go.
     pub(super) async fn take(
@@ -166,101 +141,6 @@ impl Taker<'_> {
         };
         self.undo(line, around.undo).await?;
         Err(why)
-    }
-
-    /// Runs a statement that may wait, until it is done, too late, or of no more interest; then it is
-    /// cancelled on the server. If the server answers no questions any more, it is given up: there is
-    /// nobody left to grant it.
-    async fn watch(
-        &self,
-        line: &mut Line<'_>,
-        statement: Statement,
-        steps: &[Step],
-        take: &Take,
-        interest: &mut Interest,
-    ) -> Watched<'_> {
-        let (dialect, pid) = (line.dialect, line.pid);
-        let place_of = |name: String| steps.iter().position(|step| self.is_called(step, &name));
-        let (mut at, mut shown) = (None, None);
-        let mut lock = pin!(line.lock(statement));
-        let mut late = pin!(take.patience.expired());
-        let mut pause = LOOK_AFTER;
-        let mut look = pin!(self.look_after(pause, pid));
-        let silence = self.pool.settings.silence;
-        let mut ended = loop {
-            tokio::select! {
-                biased;
-                ran = &mut lock => break Ended::Ran(ran),
-                () = interest.lost() => break Ended::GivenUp,
-                waited = &mut late => break Ended::Late(waited),
-                looked = &mut look => {
-                    pause = (2 * pause).min(LOOK_AT_LEAST_EVERY);
-                    look.set(self.look_after(pause, pid));
-                    if looked.is_err() && self.pool.is_silent() {
-                        break Ended::Ran(Err(timed_out(silence)));
-                    }
-                    let waits_for = match looked {
-                        Ok(name) => name.and_then(place_of),
-                        // Not everyone may ask. It has not answered, so it waits for something.
-                        Err(_) => Some(at.unwrap_or(0)),
-                    };
-                    if waits_for.is_none() || waits_for != at {
-                        // The old one first: it ends the listing when it goes.
-                        shown = None;
-                    }
-                    if let (Some(place), None) = (waits_for, &shown) {
-                        shown = Some(self.entry.waits(&take.plan, &steps[place]));
-                    }
-                    at = waits_for.or(at);
-                }
-            }
-        };
-        if !matches!(ended, Ended::Ran(_)) {
-            if let (Ended::Late(_), Ok(Some(name))) =
-                (&ended, self.look_after(Duration::ZERO, pid).await)
-            {
-                at = place_of(name).or(at);
-            }
-            // Granted at the last moment or not, it is given back.
-            if let Err(error) = self.cancel(dialect, pid, lock.as_mut()).await
-                && meaning(&error) == Meaning::Gone
-            {
-                ended = Ended::Ran(Err(error));
-            }
-        }
-        Watched { ended, at, shown }
-    }
-
-    /// After a while, asks which slot a session waits for. The question goes on in a task of its own if
-    /// this is dropped: a connection that was left in the middle of one could not be used again.
-    fn look_after(
-        &self,
-        pause: Duration,
-        pid: i64,
-    ) -> impl Future<Output = Result<Option<String>>> + use<> {
-        let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
-        async move {
-            sleep(pause).await;
-            let silence = pool.settings.silence;
-            let failed =
-                |source| SqlError::Failed { server: pool.address.to_string(), source }.into();
-            let asks = pool.clone();
-            let look = tokio::spawn(async move { asks.waits_for(&scheme, pid).await });
-            match tokio::time::timeout(silence, look).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => Err(failed(sqlx::Error::WorkerCrashed)),
-                Err(_) => Err(failed(timed_out(silence))),
-            }
-        }
-    }
-
-    /// Is that what a server calls the slot? MariaDB cuts a long key.
-    fn is_called(&self, step: &Step, name: &str) -> bool {
-        let ours = self.scheme.slot_name(step);
-        match self.scheme.strategy.is_by_id() {
-            true => ours.starts_with(name),
-            false => ours == name,
-        }
     }
 
     /// Takes steps only if none is in the way.
@@ -408,36 +288,6 @@ impl Taker<'_> {
         };
         self.undo(&mut session.line(), "ROLLBACK").await?;
         Err(why)
-    }
-
-    /// Ends a statement on the server, and waits for its end. A cancel that comes before the statement
-    /// has begun is lost, so it is sent until it has worked.
-    pub(super) async fn cancel<T>(
-        &self,
-        dialect: Dialect,
-        pid: i64,
-        mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
-    ) -> Result<T, sqlx::Error> {
-        let silence = self.pool.settings.silence;
-        let until_it_ends = async {
-            loop {
-                if let Err(error) = self.pool.cancel(dialect, pid).await {
-                    tracing::warn!(%error, "a statement could not be cancelled yet");
-                }
-                if let Ok(ran) = tokio::time::timeout(CANCEL_EVERY, statement.as_mut()).await {
-                    return ran;
-                }
-            }
-        };
-        if let Ok(ran) = tokio::time::timeout(silence, until_it_ends).await {
-            return ran;
-        }
-        // The server would not notice a closed connection while it waits for a lock.
-        let terminate = self.pool.terminate(dialect, pid);
-        if !matches!(tokio::time::timeout(silence, terminate).await, Ok(Ok(()))) {
-            tracing::error!(pid, "a session could not be ended");
-        }
-        Err(timed_out(silence))
     }
 
     /// Undoes, also where a late cancel hits the undoing itself.

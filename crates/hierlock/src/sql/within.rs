@@ -58,7 +58,7 @@ impl Within {
             Either::Left(connection) => Wire::Innodb(connection),
             Either::Right(connection) => Wire::Postgres(connection),
         };
-        let mut line = Line { wire, silence, pid: 0, dialect };
+        let mut line = Line { wire, silence, pid: 0, dialect, is_ours: false };
         if line.is_postgres() != (dialect == Dialect::Postgres) {
             let server = self.pool.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());

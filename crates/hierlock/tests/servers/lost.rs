@@ -22,6 +22,9 @@ on_each_engine!(
     an_extension_on_a_network_that_stalls_is_a_lost_lock,
     a_hold_that_is_lost_while_more_is_waited_for_ends_the_wait,
     only_one_lost_answer_is_no_silence,
+    an_idle_connection_that_is_half_open_is_replaced,
+    a_grant_that_never_arrives_is_given_back,
+    a_wait_on_a_new_connection_that_is_half_open_ends,
 );
 
 /// The guard knows within what was promised, and stays lost.
@@ -226,4 +229,71 @@ async fn only_one_lost_answer_is_no_silence(setup: Setup) {
     assert!(!waiting.is_finished());
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The connection of the first hold, and the one on the side, are opened when a client connects.
+const FIRST: usize = 0;
+const THIRD: usize = 2;
+
+/// A firewall has forgotten an idle connection: nothing that is said on it arrives, and nobody says so.
+async fn an_idle_connection_that_is_half_open_is_replaced(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    let proxy = Proxy::before(&database).await;
+    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    proxy.becomes(Mood::StallsOne(FIRST));
+    let begun = Instant::now();
+    let acquire = tokio::time::timeout(GENEROUS, locks.acquire(target("u1")));
+    let guard = acquire.await.expect("it waits for ever").unwrap();
+    println!("replaced after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(1) + 2 * SILENCE + SLACK);
+    guard.release().await.unwrap();
+    until_free(&others, "u1").await;
+}
+
+/// The server grants what a client waits for, and says so in vain: the lock must not stay with a
+/// connection that nobody hears, and the client must not wait for ever.
+async fn a_grant_that_never_arrives_is_given_back(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    let proxy = Proxy::before(&database).await;
+    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let held = others.acquire(target("u1/a1")).await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire(target("u1")).await }
+    });
+    until_waiting(&locks, 1).await;
+    proxy.becomes(Mood::StallsOne(FIRST));
+    held.release().await.unwrap();
+    let begun = Instant::now();
+    let guard = tokio::time::timeout(GENEROUS, waiting).await.expect("it waits for ever");
+    println!("had again after {:?}", begun.elapsed());
+    guard.unwrap().unwrap().release().await.unwrap();
+    until_free(&others, "u1").await;
+}
+
+/// A connection that was opened for this very wait is not replaced behind the caller's back. While the
+/// server says that it waits, it waits.
+async fn a_wait_on_a_new_connection_that_is_half_open_ends(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    let proxy = Proxy::before(&database).await;
+    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let own = locks.acquire(target("u2")).await.unwrap();
+    let held = others.acquire(target("u1/a1")).await.unwrap();
+    let mut waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire(target("u1")).await }
+    });
+    until_waiting(&locks, 1).await;
+    proxy.becomes(Mood::StallsOne(THIRD));
+    assert!(tokio::time::timeout(3 * SILENCE, &mut waiting).await.is_err(), "it is known to wait");
+    held.release().await.unwrap();
+    let (error, took) = ends(async { waiting.await.unwrap() }).await;
+    println!("ended after {took:?}: {error}");
+    assert!(took < Duration::from_secs(1) + 2 * SILENCE + SLACK, "{took:?}");
+    assert!(!error.is_usage() && !error.is_lost(), "{error}");
+    own.release().await.unwrap();
+    until_free(&others, "u1").await;
 }

@@ -15,12 +15,20 @@ pub(crate) enum Mood {
     Passes,
     /// Nothing is forwarded either way; sockets stay open, and new ones are accepted.
     Stalls,
+    /// The same, but only for the connection that was opened as the so many-th, counted from 0.
+    StallsOne(usize),
     /// What the client says still arrives; the server's answers end.
     HalfClosesToClient,
     /// The server's answers still arrive; what the client says ends.
     HalfClosesToServer,
     /// Both sides are closed, and new connections too.
     Drops,
+}
+
+impl Mood {
+    fn stalls(self, connection: usize) -> bool {
+        self == Mood::Stalls || self == Mood::StallsOne(connection)
+    }
 }
 
 /// The turns of one connection: one begins when the client speaks after the server did.
@@ -65,8 +73,12 @@ impl Proxy {
             let mut all = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let turns = Arc::<Turns>::default();
-                known.lock().unwrap().push(turns.clone());
-                all.spawn(join(client, server.clone(), now.clone(), turns));
+                let number = {
+                    let mut known = known.lock().unwrap();
+                    known.push(turns.clone());
+                    known.len() - 1
+                };
+                all.spawn(join(number, client, server.clone(), now.clone(), turns));
             }
         });
         Self { url, mood, connections, accepts: accepts.abort_handle() }
@@ -94,12 +106,14 @@ impl Drop for Proxy {
 
 /// One connection, until both directions have ended.
 async fn join(
+    number: usize,
     client: TcpStream,
     server: String,
     mut mood: watch::Receiver<Mood>,
     turns: Arc<Turns>,
 ) {
-    if mood.wait_for(|mood| *mood != Mood::Stalls).await.is_err() {
+    let stalls = move |mood: Mood| mood.stalls(number);
+    if mood.wait_for(|mood| !stalls(*mood)).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect(&server).await else { return };
@@ -107,12 +121,26 @@ async fn join(
     let dropped = mood.clone();
     let pumps = async {
         tokio::join!(
-            pump(&mut client.0, &mut server.1, mood.clone(), Mood::HalfClosesToServer, || {
-                turns.client();
-            }),
-            pump(&mut server.0, &mut client.1, mood.clone(), Mood::HalfClosesToClient, || {
-                turns.server();
-            }),
+            pump(
+                &mut client.0,
+                &mut server.1,
+                mood.clone(),
+                stalls,
+                Mood::HalfClosesToServer,
+                || {
+                    turns.client();
+                }
+            ),
+            pump(
+                &mut server.0,
+                &mut client.1,
+                mood.clone(),
+                stalls,
+                Mood::HalfClosesToClient,
+                || {
+                    turns.server();
+                }
+            ),
         )
     };
     tokio::select! {
@@ -126,6 +154,7 @@ async fn pump(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
     mut mood: watch::Receiver<Mood>,
+    stalls: impl Fn(Mood) -> bool,
     ends: Mood,
     count: impl Fn(),
 ) {
@@ -134,7 +163,7 @@ async fn pump(
     let passing = async {
         while let Ok(read @ 1..) = from.read(&mut bytes).await {
             count();
-            if mood.wait_for(|mood| *mood != Mood::Stalls).await.is_err()
+            if mood.wait_for(|mood| !stalls(*mood)).await.is_err()
                 || to.write_all(&bytes[..read]).await.is_err()
             {
                 break;

@@ -1,0 +1,202 @@
+//! While a statement waits: asking the server on the side for what, and ending it there.
+
+use super::Dialect;
+use super::handover::Interest;
+use super::line::{Line, timed_out};
+use super::session::{Meaning, meaning};
+use super::statement::Statement;
+use super::take::{Take, Taker};
+use crate::error::{Result, SqlError};
+use crate::plan::Step;
+use crate::registry::Shown;
+use std::pin::{Pin, pin};
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// A statement that takes longer may be waiting: then the server is asked, and again after twice as
+/// long each time, up to the second span.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(500);
+/// How often a cancel is sent until it has worked.
+const CANCEL_EVERY: Duration = Duration::from_millis(20);
+
+/// What became of a statement that might have to wait.
+pub(super) struct Watched<'a> {
+    pub(super) ended: Ended,
+    /// The step it was last seen to wait at.
+    pub(super) at: Option<usize>,
+    /// Listed as waiting until what it had taken is given back.
+    pub(super) shown: Option<Shown<'a>>,
+}
+
+/// What the server says of a session.
+struct Looked {
+    /// The slot that it waits for, if it does.
+    waits_for: Result<Option<String>>,
+    /// It is gone, or waits for us to say something.
+    runs_nothing: bool,
+}
+
+/// How a wait ended.
+pub(super) enum Ended {
+    Ran(Result<usize, sqlx::Error>),
+    GivenUp,
+    Late(Duration),
+}
+
+impl Taker<'_> {
+    /// Runs a statement that may wait, until it is done, too late, or of no more interest; then it is
+    /// cancelled on the server. If the server answers no questions any more, it is given up: there is
+    /// nobody left to grant it. So it is if the server says that this session runs nothing, while its
+    /// answer does not come: then either does not hear the other.
+    pub(super) async fn watch(
+        &self,
+        line: &mut Line<'_>,
+        statement: Statement,
+        steps: &[Step],
+        take: &Take,
+        interest: &mut Interest,
+    ) -> Watched<'_> {
+        let (dialect, pid, is_ours) = (line.dialect, line.pid, line.is_ours);
+        let look_after = |pause| self.look_after(pause, pid, is_ours);
+        let place_of = |name: String| steps.iter().position(|step| self.is_called(step, &name));
+        let (mut at, mut shown) = (None, None);
+        let mut lock = pin!(line.lock(statement));
+        let mut late = pin!(take.patience.expired());
+        let mut pause = LOOK_AFTER;
+        let mut look = pin!(look_after(pause));
+        let silence = self.pool.settings.silence;
+        let mut unheard = None;
+        let mut ended = loop {
+            tokio::select! {
+                biased;
+                ran = &mut lock => break Ended::Ran(ran),
+                () = interest.lost() => break Ended::GivenUp,
+                waited = &mut late => break Ended::Late(waited),
+                looked = &mut look => {
+                    pause = (2 * pause).min(LOOK_AT_LEAST_EVERY);
+                    look.set(look_after(pause));
+                    if looked.waits_for.is_err() && self.pool.is_silent() {
+                        break Ended::Ran(Err(timed_out(silence)));
+                    }
+                    unheard = looked.runs_nothing.then(|| unheard.unwrap_or_else(Instant::now));
+                    if unheard.is_some_and(|since| since.elapsed() >= silence) {
+                        // Whatever it may have taken there must not outlive it.
+                        self.terminate(dialect, pid).await;
+                        break Ended::Ran(Err(timed_out(silence)));
+                    }
+                    let waits_for = match looked.waits_for {
+                        Ok(name) => name.and_then(place_of),
+                        // Not everyone may ask. It has not answered, so it waits for something.
+                        Err(_) => Some(at.unwrap_or(0)),
+                    };
+                    if waits_for.is_none() || waits_for != at {
+                        // The old one first: it ends the listing when it goes.
+                        shown = None;
+                    }
+                    if let (Some(place), None) = (waits_for, &shown) {
+                        shown = Some(self.entry.waits(&take.plan, &steps[place]));
+                    }
+                    at = waits_for.or(at);
+                }
+            }
+        };
+        if !matches!(ended, Ended::Ran(_)) {
+            if let Ended::Late(_) = &ended
+                && let Ok(Some(name)) = look_after(Duration::ZERO).await.waits_for
+            {
+                at = place_of(name).or(at);
+            }
+            // Granted at the last moment or not, it is given back.
+            if let Err(error) = self.cancel(dialect, pid, lock.as_mut()).await
+                && meaning(&error) == Meaning::Gone
+            {
+                ended = Ended::Ran(Err(error));
+            }
+        }
+        Watched { ended, at, shown }
+    }
+
+    /// After a while, asks what a session does. The question goes on in a task of its own if this is
+    /// dropped: a connection that was left in the middle of one could not be used again.
+    fn look_after(
+        &self,
+        pause: Duration,
+        pid: i64,
+        is_ours: bool,
+    ) -> impl Future<Output = Looked> + use<> {
+        let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
+        async move {
+            sleep(pause).await;
+            let silence = pool.settings.silence;
+            let failed = |source| {
+                let error = SqlError::Failed { server: pool.address.to_string(), source };
+                Looked { waits_for: Err(error.into()), runs_nothing: false }
+            };
+            let asks = pool.clone();
+            let look = tokio::spawn(async move {
+                let waits_for = asks.waits_for(&scheme, pid).await;
+                let runs_nothing = match waits_for {
+                    Ok(Some(_)) => false,
+                    _ => match asks.is_idle(scheme.dialect, pid).await {
+                        Ok(Some(is_idle)) => is_idle,
+                        Ok(None) => is_ours,
+                        // Not knowing is no reason to give it up.
+                        Err(_) => false,
+                    },
+                };
+                Looked { waits_for, runs_nothing }
+            });
+            match tokio::time::timeout(silence, look).await {
+                Ok(Ok(looked)) => looked,
+                Ok(Err(_)) => failed(sqlx::Error::WorkerCrashed),
+                Err(_) => failed(timed_out(silence)),
+            }
+        }
+    }
+
+    /// Is that what a server calls the slot? MariaDB cuts a long key.
+    fn is_called(&self, step: &Step, name: &str) -> bool {
+        let ours = self.scheme.slot_name(step);
+        match self.scheme.strategy.is_by_id() {
+            true => ours.starts_with(name),
+            false => ours == name,
+        }
+    }
+
+    /// Ends a statement on the server, and waits for its end. A cancel that comes before the statement
+    /// has begun is lost, so it is sent until it has worked.
+    pub(super) async fn cancel<T>(
+        &self,
+        dialect: Dialect,
+        pid: i64,
+        mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
+    ) -> Result<T, sqlx::Error> {
+        let silence = self.pool.settings.silence;
+        let until_it_ends = async {
+            loop {
+                if let Err(error) = self.pool.cancel(dialect, pid).await {
+                    tracing::warn!(%error, "a statement could not be cancelled yet");
+                }
+                if let Ok(ran) = tokio::time::timeout(CANCEL_EVERY, statement.as_mut()).await {
+                    return ran;
+                }
+            }
+        };
+        if let Ok(ran) = tokio::time::timeout(silence, until_it_ends).await {
+            return ran;
+        }
+        // The server would not notice a closed connection while it waits for a lock.
+        self.terminate(dialect, pid).await;
+        Err(timed_out(silence))
+    }
+
+    /// Ends a session on the server, with all that it has there, if the server can be told.
+    async fn terminate(&self, dialect: Dialect, pid: i64) {
+        let terminate = self.pool.terminate(dialect, pid);
+        let silence = self.pool.settings.silence;
+        if !matches!(tokio::time::timeout(silence, terminate).await, Ok(Ok(()))) {
+            tracing::error!(pid, "a session could not be ended");
+        }
+    }
+}
