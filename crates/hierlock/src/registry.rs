@@ -26,7 +26,18 @@ pub(crate) struct Record {
     planned: Option<Plan>,
     claims: BTreeMap<Target, Mode>,
     slots: BTreeMap<SlotId, (Target, SlotMode)>,
-    waits: Option<(SlotId, Target, SlotMode, Instant)>,
+    waits: Option<Waiting>,
+}
+
+/// A wait under way.
+#[derive(Clone, Debug)]
+struct Waiting {
+    slot: SlotId,
+    target: Target,
+    mode: SlotMode,
+    since: Instant,
+    /// What the same statement has taken already: held, though nobody has been told yet.
+    so_far: BTreeMap<SlotId, (Target, SlotMode)>,
 }
 
 impl Record {
@@ -50,6 +61,24 @@ impl Record {
             let strongest = self.claims.entry(target.clone()).or_insert(*mode);
             *strongest = (*strongest).max(*mode);
         }
+    }
+
+    /// The mode in which a slot is kept from others, also while the rest is waited for.
+    fn keeps(&self, slot: &SlotId) -> Option<SlotMode> {
+        let so_far = self.waits.as_ref().and_then(|waiting| waiting.so_far.get(slot));
+        let held = self.slots.get(slot).into_iter().chain(so_far).map(|(_, mode)| *mode);
+        held.reduce(SlotMode::join)
+    }
+
+    /// What is held by now.
+    fn holds(&self) -> BTreeMap<Target, SlotMode> {
+        let so_far = self.waits.iter().flat_map(|waiting| waiting.so_far.values());
+        let mut holds: BTreeMap<Target, SlotMode> = self.slots.values().cloned().collect();
+        for (target, mode) in so_far {
+            let held = holds.entry(target.clone()).or_insert(*mode);
+            *held = held.join(*mode);
+        }
+        holds
     }
 
     /// The mode in which the slot of a step is held.
@@ -112,8 +141,8 @@ impl Registry {
             records
                 .iter()
                 .filter(|(id, record)| {
-                    let held = record.slots.get(slot);
-                    **id != own && held.is_some_and(|(_, held)| !held.is_compatible_with(mode))
+                    let kept = record.keeps(slot);
+                    **id != own && kept.is_some_and(|kept| !kept.is_compatible_with(mode))
                 })
                 .map(|(id, _)| *id)
                 .collect()
@@ -124,12 +153,12 @@ impl Registry {
                 id: *id,
                 name: record.name.as_deref().cloned(),
                 age: now.saturating_duration_since(record.since),
-                holds: record.slots.values().cloned().collect(),
-                waits: record.waits.as_ref().map(|(slot, target, mode, since)| Wait {
-                    target: target.clone(),
-                    mode: *mode,
-                    waited: now.saturating_duration_since(*since),
-                    blocked_by: in_the_way(*id, slot, *mode),
+                holds: record.holds(),
+                waits: record.waits.as_ref().map(|waiting| Wait {
+                    target: waiting.target.clone(),
+                    mode: waiting.mode,
+                    waited: now.saturating_duration_since(waiting.since),
+                    blocked_by: in_the_way(*id, &waiting.slot, waiting.mode),
                 }),
             })
             .collect()
@@ -172,11 +201,18 @@ impl Entry {
         self.with(|record| record.slots.values().cloned().collect())
     }
 
-    /// Shown as waiting as long as what comes back lives.
-    pub(crate) fn waits(&self, plan: &Plan, step: &Step) -> Shown<'_> {
-        let Step { target, mode, .. } = step;
-        let wait = (plan.id(step), target.clone(), *mode, Instant::now());
-        self.with(|record| record.waits = Some(wait));
+    /// Shown as waiting for a step as long as what comes back lives. The steps before it in the same
+    /// statement are taken by then.
+    pub(crate) fn waits(&self, plan: &Plan, before: &[Step], step: &Step) -> Shown<'_> {
+        let taken = |step: &Step| (plan.id(step), (step.target.clone(), step.mode));
+        let waiting = Waiting {
+            slot: plan.id(step),
+            target: step.target.clone(),
+            mode: step.mode,
+            since: Instant::now(),
+            so_far: before.iter().map(taken).collect(),
+        };
+        self.with(|record| record.waits = Some(waiting));
         Shown(self)
     }
 }

@@ -57,7 +57,8 @@ pub(super) async fn run_all(
     quiet: bool,
 ) -> Result<(Report, Vec<Story>), Stop> {
     let cases = select::cases(scenarios, &servers.engines)?;
-    let Equipped { lab, missing, servers: _alive } =
+    // The lab goes first: it tidies up on the servers.
+    let Equipped { servers: _alive, lab, missing } =
         equip(servers, select::engines(&cases)).await.map_err(stop)?;
     let begun = Instant::now();
     let there = cases.iter().filter(|case| lab.has(case.place.engine)).count();

@@ -1,7 +1,7 @@
 //! Until every unfinished step is over or seen to wait.
 
 use super::circle::has_circle;
-use crate::observation::{Answer, Failure, FailureKind, Name, Wait};
+use crate::observation::{Answer, Failure, FailureKind, LockKind, Name, Wait};
 use crate::stage::{Reply, Stage, StageError};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -15,6 +15,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// Two probes that are to agree are this far apart. A deadlock that InnoDB is about to find may show as
 /// a wait for some milliseconds.
 const APART: Duration = Duration::from_millis(4);
+/// The library looks at least so often whether the wait of a lock step goes on. One that nobody is in the
+/// way of is believed only then: it may be about to end.
+const SURE_AFTER: Duration = Duration::from_millis(1200);
 /// A statement that works and does not wait is asked about less and less often.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(50);
 
@@ -59,7 +62,7 @@ pub(super) async fn settle<S: Stage>(
     let mut settled =
         Settled { over: Vec::new(), waits: Vec::new(), stuck: Vec::new(), circle: Vec::new() };
     let begun = Instant::now();
-    let mut before: Option<Vec<Wait>> = None;
+    let mut before: Option<(Instant, Vec<Wait>)> = None;
     let mut pause = LOOK_AFTER;
     loop {
         let moved = until_something_is_over(unfinished, pause, &mut settled.over).await;
@@ -83,7 +86,10 @@ pub(super) async fn settle<S: Stage>(
         }
         let may_end =
             awaited.is_some_and(|name| unfinished.contains_key(name)) && begun.elapsed() < limit;
-        let agree = before.as_ref().is_some_and(|before| same_waits(before, &waits));
+        let agree = before.as_ref().is_some_and(|(since, before)| {
+            let doubtful = waits.iter().any(is_doubtful);
+            same_waits(before, &waits) && (!doubtful || since.elapsed() > SURE_AFTER)
+        });
         if all_wait && !closed && agree && !may_end {
             // What ended while the server was asked was not waiting.
             if until_something_is_over(unfinished, Duration::ZERO, &mut settled.over).await {
@@ -107,7 +113,13 @@ pub(super) async fn settle<S: Stage>(
             true => APART,
             false => (2 * pause).min(LOOK_AT_LEAST_EVERY),
         };
-        before = (all_wait && !closed).then_some(waits);
+        before = match before {
+            // The same as before: since then.
+            Some((since, before)) if all_wait && !closed && same_waits(&before, &waits) => {
+                Some((since, waits))
+            }
+            _ => (all_wait && !closed).then(|| (Instant::now(), waits)),
+        };
     }
 }
 
@@ -141,6 +153,12 @@ async fn until_something_is_over(
 fn same_waits(a: &[Wait], b: &[Wait]) -> bool {
     let key = |wait: &Wait| (wait.waiter.clone(), wait.blockers.clone(), wait.strangers);
     a.iter().map(key).eq(b.iter().map(key))
+}
+
+/// A node that is waited for, and nobody known to be in the way.
+fn is_doubtful(wait: &Wait) -> bool {
+    let is_node = wait.thing.as_ref().is_some_and(|thing| thing.kind == LockKind::Node);
+    is_node && wait.blockers.is_empty()
 }
 
 fn gone() -> Failure {

@@ -89,13 +89,22 @@ impl TreeSessions {
     }
 
     /// Frees everything, and waits until it is free.
-    pub(crate) async fn close(self) {
-        for session in self.sessions.into_values() {
+    pub(crate) async fn close(mut self) {
+        for session in std::mem::take(&mut self.sessions).into_values() {
             session.cancel.notify_one();
             if let Some(guard) = session.guard.lock().await.take() {
                 // What cannot be released any more is gone with its connection.
                 let _ = guard.release().await;
             }
+        }
+    }
+}
+
+/// What still waits is given up; what is held is freed when the last who has it lets go.
+impl Drop for TreeSessions {
+    fn drop(&mut self) {
+        for session in self.sessions.values() {
+            session.cancel.notify_one();
         }
     }
 }

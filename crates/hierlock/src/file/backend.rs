@@ -126,7 +126,7 @@ impl Attempt<'_> {
             if !in_order {
                 return Err(LockError::OutOfOrder { blocked_on, wanted }.into());
             }
-            let _shown = entry.waits(self.plan, &step);
+            let _shown = entry.waits(self.plan, &[], &step);
             let mut wait = file.wait(byte, mode)?;
             match patience.limit(wait.done()).await {
                 Ok(done) => done?,

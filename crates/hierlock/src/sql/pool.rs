@@ -126,7 +126,10 @@ impl Pool {
             Dialect::Postgres => postgres::waits_for(scheme, pid),
         };
         let rows = self.ask_on_the_side(&question).await?;
-        let answer = rows.first().and_then(|row| row.last());
+        let answer = rows.first().and_then(|row| match scheme.dialect {
+            Dialect::Postgres => row.first(),
+            _ => row.last(),
+        });
         Ok(answer.and_then(|answer| match scheme.dialect {
             Dialect::Mysql => Some(mysql::slot_name(answer)),
             Dialect::Mariadb => mariadb::slot_name(answer, pid),

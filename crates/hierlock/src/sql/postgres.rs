@@ -59,13 +59,17 @@ pub(super) fn waits_for(scheme: &Scheme, pid: i64) -> String {
              WHERE pid = {pid} AND NOT granted AND locktype = 'advisory' LIMIT 1"
         );
     };
-    // Whoever waits for a row has, or waits for, its tuple's lock. A change of the table may be waiting
-    // for the very session that asks this: it must not wait behind the change.
+    // Whoever waits for a row has, or waits for, its tuple's lock; except that a row which is held already
+    // and wanted in a stronger mode has none, only the end of a transaction is waited for. A change of the
+    // table may be waiting for the very session that asks this: it must not wait behind the change.
     let table = scheme.rows_table();
     format!(
-        "SET lock_timeout = '20ms'; SELECT {name} FROM {table} WHERE ctid = (SELECT format('(%s,%s)', page, tuple)::tid \
-         FROM pg_locks WHERE pid = {pid} AND locktype = 'tuple' \
-         AND relation = '{table}'::regclass LIMIT 1)"
+        "SET lock_timeout = '20ms'; (SELECT {name} AS name, 0 AS rank FROM {table} \
+         WHERE ctid = (SELECT format('(%s,%s)', page, tuple)::tid FROM pg_locks \
+         WHERE pid = {pid} AND locktype = 'tuple' AND relation = '{table}'::regclass LIMIT 1) \
+         UNION ALL SELECT '', 1 FROM pg_locks \
+         WHERE pid = {pid} AND NOT granted AND locktype = 'transactionid') \
+         ORDER BY rank LIMIT 1"
     )
 }
 

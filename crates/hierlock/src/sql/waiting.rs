@@ -59,7 +59,13 @@ impl Taker<'_> {
     ) -> Watched<'_> {
         let (dialect, pid, is_ours) = (line.dialect, line.pid, line.is_ours);
         let look_after = |pause| self.look_after(pause, pid, is_ours);
-        let place_of = |name: String| steps.iter().position(|step| self.is_called(step, &name));
+        let place_of = |name: String| match name.is_empty() {
+            false => steps.iter().position(|step| self.is_called(step, &name)),
+            // It has no name for a slot that is held already, and wanted in a stronger mode.
+            true => self.entry.with(|record| {
+                steps.iter().position(|step| record.held(&take.plan, step).is_some())
+            }),
+        };
         let (mut at, mut shown) = (None, None);
         let mut lock = pin!(line.lock(statement));
         let mut late = pin!(take.patience.expired());
@@ -85,17 +91,20 @@ impl Taker<'_> {
                         self.terminate(dialect, pid).await;
                         break Ended::Ran(Err(timed_out(silence)));
                     }
-                    let waits_for = match looked.waits_for {
-                        Ok(name) => name.and_then(place_of),
+                    let (waits_for, so_far) = match looked.waits_for {
+                        Ok(name) => {
+                            let place = name.and_then(place_of);
+                            (place, place.unwrap_or(0))
+                        }
                         // Not everyone may ask. It has not answered, so it waits for something.
-                        Err(_) => Some(at.unwrap_or(0)),
+                        Err(_) => (Some(at.unwrap_or(0)), 0),
                     };
                     if waits_for.is_none() || waits_for != at {
                         // The old one first: it ends the listing when it goes.
                         shown = None;
                     }
                     if let (Some(place), None) = (waits_for, &shown) {
-                        shown = Some(self.entry.waits(&take.plan, &steps[place]));
+                        shown = Some(self.entry.waits(&take.plan, &steps[..so_far], &steps[place]));
                     }
                     at = waits_for.or(at);
                 }
