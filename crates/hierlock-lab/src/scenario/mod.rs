@@ -12,6 +12,7 @@ mod check;
 mod expand;
 mod expectation;
 mod file;
+mod format;
 mod layout;
 mod lock_step;
 mod mistake;
@@ -22,6 +23,7 @@ mod reader;
 mod scan;
 mod settings;
 mod text;
+mod wanted;
 mod wording;
 
 pub use case::{Case, CaseDeed, Step};
@@ -30,6 +32,7 @@ pub use file::{
     Axis, Deed, Expectation, Expected, ExpectedCell, ExpectedRows, Guarded, Label, Line, LockDeed,
     Scenario, Setting, SettingValue, Table, TableRow, Wanted, Who,
 };
+pub use format::format;
 pub use mistake::Mistake;
 pub use only::{Dimension, Only};
 pub use settings::ISOLATION_LEVELS;
