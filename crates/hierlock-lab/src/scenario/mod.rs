@@ -7,6 +7,7 @@
 //!            └──► bless: the same, with what was observed
 //! ```
 
+mod bless;
 mod case;
 mod check;
 mod expand;
@@ -26,6 +27,7 @@ mod text;
 mod wanted;
 mod wording;
 
+pub use bless::bless;
 pub use case::{Case, CaseDeed, Step};
 pub use expand::{DEFAULT_BUCKETS, DEFAULT_LIMIT};
 pub use file::{

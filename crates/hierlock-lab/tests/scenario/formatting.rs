@@ -72,7 +72,7 @@ advice:
         And that.  # not a comment
 ";
 
-fn untidy() -> String {
+pub(crate) fn untidy() -> String {
     UNTIDY
         .replace("\n= rows", "\n  = [b] rows")
         .replace("\nanomaly\n", "\n")
