@@ -106,7 +106,7 @@ impl Checker<'_, '_> {
         if scenario.engines.as_ref().is_some_and(Vec::is_empty) {
             let spot = self.header("engines");
             self.mistakes.at(spot, "there is no engine");
-        } else if places.is_empty() {
+        } else if places.is_empty() && scenario.engines.is_none() {
             let spot = self.header("strategies");
             self.mistakes.at(spot, "no engine has one of these strategies");
         }
@@ -306,10 +306,7 @@ fn texts(scenario: &Scenario) -> Vec<&Text> {
         }
         let lines = line.expects.iter().chain(&line.signs).map(|guarded| &guarded.what);
         let cells = line.table.iter().flat_map(|t| &t.rows).flat_map(|row| &row.cells);
-        for Wanted { text, rows } in lines.chain(cells) {
-            texts.push(text);
-            texts.extend(rows);
-        }
+        texts.extend(lines.chain(cells).flat_map(Wanted::texts));
     }
     texts
 }

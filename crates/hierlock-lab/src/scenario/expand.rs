@@ -3,9 +3,8 @@
 //! none once its `{name}` is filled in) is noted where it stands in the file.
 
 use super::case::{Case, CaseDeed, Step};
-use super::expectation;
 use super::file::{
-    Deed, Expectation, Expected, Guarded, Line, Scenario, SettingValue, Wanted, Who,
+    Axis, Deed, Expectation, Expected, Guarded, Line, Scenario, SettingValue, Wanted, Who,
 };
 use super::lock_step;
 use super::mistake::{Mistake, Mistakes, Slip, Spot};
@@ -161,7 +160,7 @@ impl Expander<'_, '_> {
             })
             .collect();
         let steps: Vec<Step> = lines.iter().filter_map(|line| self.step(line, &names)).collect();
-        self.check_order(&lines, &steps);
+        self.check_order(scenario, &steps);
         Case {
             scenario: Arc::clone(scenario),
             variant: self.variant.to_vec(),
@@ -197,7 +196,9 @@ impl Expander<'_, '_> {
         for name in names {
             sessions.insert((*name).clone(), Vec::new());
         }
-        for axis in scenario.axes.iter().filter(|a| a.names.iter().any(|n| n == "isolation")) {
+        let isolation = |axis: &&Axis| axis.names.iter().any(|name| name == "isolation");
+        // Without any SQL more is wrong than that.
+        for axis in scenario.axes.iter().filter(isolation).filter(|_| scenario.has_sql()) {
             self.needs_server("isolation level", Spot { line: axis.line, column: 1 });
         }
         let isolation = self.variant.iter().filter(|(name, _)| name == "isolation");
@@ -281,40 +282,8 @@ impl Expander<'_, '_> {
         of: &Who,
         names: &BTreeSet<&Name>,
     ) -> Option<Expectation> {
+        let expectation = wanted.read(self.variant, self.mistakes)?;
         let filled = wanted.text.fill(self.variant);
-        let read = match filled.text.as_str() {
-            "" => expectation::read("done"),
-            text => expectation::read(text),
-        };
-        let mut expectation = match read {
-            Ok(expectation) => expectation,
-            Err(slip) => {
-                filled.slip(&slip, self.mistakes);
-                return None;
-            }
-        };
-        let mut block = Vec::new();
-        for text in &wanted.rows {
-            let row = text.fill(self.variant);
-            match expectation::row(&row.text) {
-                Ok(cells) => {
-                    let first = block.first().map_or(cells.len(), Vec::len);
-                    if cells.len() != first {
-                        row.slip(
-                            &Slip::new(0, expectation::unequal(first, cells.len())),
-                            self.mistakes,
-                        );
-                    }
-                    block.push(cells);
-                }
-                Err(slip) => row.slip(&slip, self.mistakes),
-            }
-        }
-        if block.len() == wanted.rows.len()
-            && let Err(slip) = expectation::with_rows(&mut expectation, block)
-        {
-            filled.slip(&slip, self.mistakes);
-        }
         for (name, message) in strangers(&expectation, of, names) {
             filled.slip(&Slip::new(position(&filled.text, &name), message), self.mistakes);
         }
@@ -322,7 +291,7 @@ impl Expander<'_, '_> {
     }
 
     /// A look needs something to look at, and a victim needs a deadlock.
-    fn check_order(&mut self, lines: &[&Line], steps: &[Step]) {
+    fn check_order(&mut self, scenario: &Scenario, steps: &[Step]) {
         let mut acted: BTreeSet<&Name> = BTreeSet::new();
         let mut candidates: Vec<&Name> = Vec::new();
         for step in steps {
@@ -332,7 +301,7 @@ impl Expander<'_, '_> {
                     if step.deed == CaseDeed::Look && !acted.contains(name) {
                         let message = format!(
                             "{name} has done nothing before this{}, so there is nothing to look at",
-                            self.here(lines)
+                            self.here(scenario)
                         );
                         self.mistakes.first_at(spot, message);
                     }
@@ -346,7 +315,7 @@ impl Expander<'_, '_> {
                     if !enough {
                         let message = format!(
                             "there is no deadlock before this{} of which `{who}` could be one; it is expected with ` = deadlock, A or B`",
-                            self.here(lines)
+                            self.here(scenario)
                         );
                         self.mistakes.first_at(spot, message);
                     }
@@ -362,12 +331,16 @@ impl Expander<'_, '_> {
         }
     }
 
-    /// Where this is so, if it is not so everywhere.
-    fn here(&self, lines: &[&Line]) -> String {
-        let guarded = lines
-            .iter()
-            .any(|line| !line.only.is_always() || line.expects.len() > 1 || line.table.is_some());
-        if guarded { format!(" ({})", self.place) } else { String::new() }
+    /// Where this is so, if it may be otherwise elsewhere.
+    fn here(&self, scenario: &Scenario) -> String {
+        let differs = |line: &Line| {
+            let guarded = line.expects.iter().any(|expect| !expect.only.is_always());
+            guarded || line.table.is_some() || !line.only.is_always()
+        };
+        match scenario.lines.iter().any(differs) {
+            true => format!(" ({})", self.place),
+            false => String::new(),
+        }
     }
 }
 

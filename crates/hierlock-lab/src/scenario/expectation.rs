@@ -2,7 +2,7 @@
 //! not who has them: whether a session exists is checked elsewhere.
 
 use super::file::{Expectation, Expected, ExpectedCell, ExpectedRows, Who};
-use super::mistake::{Slip, listed, nearest};
+use super::mistake::{Slip, counted, hint};
 use super::reader::Reader;
 use super::scan::split;
 use crate::observation::{LockKind, Name};
@@ -124,6 +124,9 @@ fn done(reader: &mut Reader<'_>) -> Result<Expected, Slip> {
         }
     }
     let rows = match (rows, any_order) {
+        (Some(rows), Some(here)) if rows.is_empty() => {
+            return here.slip("where there are no rows there is no order");
+        }
         (Some(rows), order) => Some(ExpectedRows { rows, any_order: order.is_some() }),
         // Completed by the `|` lines below; see `with_rows`.
         (None, Some(_)) => Some(ExpectedRows { rows: Vec::new(), any_order: true }),
@@ -135,7 +138,10 @@ fn done(reader: &mut Reader<'_>) -> Result<Expected, Slip> {
 fn wrong_word(reader: Reader<'_>, first: bool) -> String {
     let found = reader.found();
     if !first {
-        return format!("{found} cannot stand here; it is `rows …`, `changed 1` or `in any order`");
+        return format!(
+            "{found} cannot stand here; after a comma comes `rows …`, `changed 1` or `in any order` \
+             (and a row of several cells is written `(1, 30)`)"
+        );
     }
     let word = reader.peek();
     if matches!(word, "row" | "no" | "any") {
@@ -146,14 +152,12 @@ fn wrong_word(reader: Reader<'_>, first: bool) -> String {
     if matches!(word, "timeout" | "timed") {
         return "a wait that ends by itself is `timed out`".to_owned();
     }
-    let hint =
-        nearest(word, &WORDS).map_or(String::new(), |near| format!("did you mean `{near}`? "));
     let start = if reader.is_over() {
         "what must be seen is missing".to_owned()
     } else {
         format!("{found} is not something to be seen")
     };
-    format!("{start}; {hint}There are {}", listed(&WORDS, "and"))
+    format!("{start}; {}", hint(word, &WORDS))
 }
 
 /// `30 10`, `(1, 30) (2, 10)`
@@ -167,6 +171,9 @@ fn inline_rows(reader: &mut Reader<'_>) -> Result<Vec<Vec<ExpectedCell>>, Slip> 
                 row.push(inline_cell(reader)?);
                 if reader.take_char(')') {
                     break row;
+                }
+                if reader.is_over() {
+                    return reader.slip("the row is not closed; it is `(1, 30)`");
                 }
                 if !reader.take_char(',') {
                     return reader.slip(format!(
@@ -193,7 +200,7 @@ fn inline_rows(reader: &mut Reader<'_>) -> Result<Vec<Vec<ExpectedCell>>, Slip> 
 }
 
 pub(crate) fn unequal(first: usize, this: usize) -> String {
-    format!("this row has {this} cells, the first has {first}; all rows have the same")
+    format!("this row has {}, the first has {first}; all rows have the same", counted(this, "cell"))
 }
 
 fn inline_cell(reader: &mut Reader<'_>) -> Result<ExpectedCell, Slip> {
@@ -297,16 +304,12 @@ fn blocked(reader: &mut Reader<'_>) -> Result<Expected, Slip> {
         let found = LockKind::ALL.into_iter().find(|kind| kind.name() == word);
         let names: Vec<&str> = LockKind::ALL.iter().map(|kind| kind.name()).collect();
         if found.is_none() {
-            let hint = nearest(word, &names)
-                .map_or(String::new(), |near| format!("did you mean `{near}`? "));
-            return here.slip(format!(
-                "{} is not a kind of lock; {hint}There are {}",
-                here.found(),
-                listed(&names, "and")
-            ));
+            let found = here.found();
+            return here.slip(format!("{found} is not a kind of lock; {}", hint(word, &names)));
         }
         kind = found;
         let of = reader.take("of");
+        let named = *reader;
         if reader.peek() != "or" || of {
             object = reader.word_or_quoted()?;
         }
@@ -314,7 +317,7 @@ fn blocked(reader: &mut Reader<'_>) -> Result<Expected, Slip> {
             return reader.slip("a table is missing after `of`");
         }
         if let Some(object) = object.as_ref().filter(|object| object.starts_with('{')) {
-            return here.slip(format!("`{object}` is not the name of an axis"));
+            return named.slip(format!("`{object}` is not the name of an axis"));
         }
     }
     Ok(Expected::Blocked { by, kind, object })

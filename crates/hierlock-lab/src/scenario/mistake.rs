@@ -128,11 +128,21 @@ impl<'t> Mistakes<'t> {
 
 /// ``"`postgress` is not an engine; did you mean `postgres`? There are …"``
 pub(crate) fn unknown(word: &str, what: &str, known: &[&str]) -> String {
-    let hint = match nearest(word, known) {
-        Some(near) => format!("did you mean `{near}`? "),
-        None => String::new(),
-    };
-    format!("`{word}` is not {what}; {hint}There are {}", listed(known, "and"))
+    format!("`{word}` is not {what}; {}", hint(word, known))
+}
+
+/// ``"did you mean `postgres`? There are …"``
+pub(crate) fn hint(word: &str, known: &[&str]) -> String {
+    let all = listed(known, "and");
+    match nearest(word, known) {
+        Some(near) => format!("did you mean `{near}`? There are {all}"),
+        None => format!("there are {all}"),
+    }
+}
+
+/// `1 cell`, `2 cells`
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// `a, b and c`

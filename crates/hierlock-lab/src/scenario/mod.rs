@@ -7,11 +7,13 @@
 //!            └──► bless: the same, with what was observed
 //! ```
 
+mod bless;
 mod case;
 mod check;
 mod expand;
 mod expectation;
 mod file;
+mod format;
 mod layout;
 mod lock_step;
 mod mistake;
@@ -22,14 +24,17 @@ mod reader;
 mod scan;
 mod settings;
 mod text;
+mod wanted;
 mod wording;
 
+pub use bless::bless;
 pub use case::{Case, CaseDeed, Step};
 pub use expand::{DEFAULT_BUCKETS, DEFAULT_LIMIT};
 pub use file::{
     Axis, Deed, Expectation, Expected, ExpectedCell, ExpectedRows, Guarded, Label, Line, LockDeed,
     Scenario, Setting, SettingValue, Table, TableRow, Wanted, Who,
 };
+pub use format::format;
 pub use mistake::Mistake;
 pub use only::{Dimension, Only};
 pub use settings::ISOLATION_LEVELS;

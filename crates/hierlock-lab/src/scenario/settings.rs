@@ -1,6 +1,7 @@
 //! What sessions are set to: `isolation read committed, autocommit off`.
 
 use super::file::SettingValue;
+use super::layout::squeezed;
 use super::mistake::{Slip, unknown};
 use super::reader::{DURATION, Reader, duration};
 use super::scan::split;
@@ -50,7 +51,7 @@ fn one(text: &str) -> Result<SettingValue, Slip> {
     if reader.take("set") {
         return match reader.rest().trim() {
             "" => reader.slip("it is `set NAME = VALUE`, in the words of the engine"),
-            _ => Ok(SettingValue::Sql(begin.rest().trim().to_owned())),
+            _ => Ok(SettingValue::Sql(squeezed(begin.rest()))),
         };
     }
     let known = ["isolation", "autocommit", "lock wait timeout", "set"];

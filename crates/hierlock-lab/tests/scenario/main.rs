@@ -1,5 +1,9 @@
 //! Scenario files as text: what they mean, what can be wrong with them, how they are laid out, and what
 //! blessing writes into them. No server is needed.
 
+mod anything;
+mod blessing;
+mod documents;
+mod formatting;
 mod mistakes;
 mod reading;

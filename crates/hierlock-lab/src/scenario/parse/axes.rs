@@ -3,7 +3,7 @@
 
 use crate::scenario::file::Axis;
 use crate::scenario::layout::squeezed;
-use crate::scenario::mistake::Mistakes;
+use crate::scenario::mistake::{Mistakes, counted};
 use crate::scenario::outline::{Kind, Part, SourceLine};
 use crate::scenario::reader::Reader;
 use crate::scenario::scan::split;
@@ -74,9 +74,9 @@ fn turns(names: &[Part<'_>], rest: Part<'_>, mistakes: &mut Mistakes<'_>) -> Vec
         };
         if values.len() != names.len() {
             let message = format!(
-                "here are {} values for {} names; it is one for each, separated by commas",
-                values.len(),
-                names.len()
+                "here are {} for {}; it is one for each, separated by commas",
+                counted(values.len(), "value"),
+                counted(names.len(), "name"),
             );
             mistakes.at(turn.spot, message);
             continue;

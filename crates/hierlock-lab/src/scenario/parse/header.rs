@@ -4,6 +4,7 @@ use super::{Parser, Stage, sql};
 use crate::observation::Name;
 use crate::place::Engine;
 use crate::scenario::file::{Guarded, Setting};
+use crate::scenario::layout::squeezed;
 use crate::scenario::mistake::{Spot, nearest, unknown};
 use crate::scenario::outline::{Kind, Part, SourceLine};
 use crate::scenario::reader::{DURATION, duration};
@@ -124,8 +125,8 @@ impl Parser<'_, '_> {
     fn value(&mut self, name: &str, key: Part<'_>, guard: Option<Part<'_>>, value: Part<'_>) {
         match name {
             "seed" => {
-                let seeds = value.text.split(',').map(str::trim).filter(|seed| !seed.is_empty());
-                self.scenario.seeds.extend(seeds.map(str::to_owned));
+                let seeds = value.text.split(',').map(squeezed).filter(|seed| !seed.is_empty());
+                self.scenario.seeds.extend(seeds);
             }
             "engines" => {
                 let names = Engine::ALL.map(Engine::name);
@@ -147,7 +148,7 @@ impl Parser<'_, '_> {
                     ),
                 ),
             },
-            "anomaly" => self.scenario.anomaly = Some(value.text.to_owned()),
+            "anomaly" => self.scenario.anomaly = Some(squeezed(value.text)),
             "limit" => match duration(value.text) {
                 Some(time) if !time.is_zero() => self.scenario.limit = Some(time),
                 _ => self.mistakes.at(value.spot, format!("`{}` is not {DURATION}", value.text)),

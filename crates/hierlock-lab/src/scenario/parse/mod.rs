@@ -182,7 +182,7 @@ impl Parser<'_, '_> {
                     (Stage::Header, _) => {
                         "this belongs to the header; put it before the first step"
                     }
-                    _ => "`teardown:` comes before the first step or after the last; put it there",
+                    _ => "this step stands behind `teardown:`, which comes before the first or after the last",
                 },
             );
             return;

@@ -2,7 +2,7 @@
 
 use super::{Parser, sql};
 use crate::scenario::file::{Deed, Guarded, Line, Wanted, Who};
-use crate::scenario::lock_step::is_lock_step;
+use crate::scenario::lock_step::{self, is_lock_step};
 use crate::scenario::mistake::nearest;
 use crate::scenario::outline::{Expect, Kind, MARKS, Part, SourceLine};
 use crate::scenario::text::Text;
@@ -33,6 +33,9 @@ impl Parser<'_, '_> {
         let mut expects = Vec::new();
         // `B< = done`
         let first = if head.looks { Expect::of(head.rest) } else { None };
+        if let Some(table) = first.filter(|first| first.mark == '=' && is_table(first.rest.text)) {
+            self.mistakes.at(table.spot, "a table begins on the line below");
+        }
         expects.extend(first);
         for line in below {
             match &line.kind {
@@ -64,6 +67,9 @@ impl Parser<'_, '_> {
             signs: Vec::new(),
         };
         self.expectations(&mut step, &expects);
+        for wanted in step.expects.iter().chain(&step.signs).map(|expect| &expect.what) {
+            self.check_wanted(wanted);
+        }
         if who.is_some() && deed.is_some() {
             self.scenario.lines.push(step);
         }
@@ -133,6 +139,12 @@ impl Parser<'_, '_> {
             return None;
         }
         if is_lock_step(&text.text) {
+            let names = self.scenario.axes.iter().flat_map(|axis| &axis.names);
+            if !names.into_iter().any(|name| text.mentions(name))
+                && let Err(slip) = lock_step::read(&text.text)
+            {
+                self.mistakes.at(text.spot(slip.at), slip.message);
+            }
             return Some(Deed::Lock(text));
         }
         sql::check_quotes(&text, self.mistakes);
@@ -154,23 +166,8 @@ impl Parser<'_, '_> {
                     let table = self.table(expect, &after[..rows]);
                     step.table = step.table.take().or(table);
                 }
+                '=' | '!' if !self.says_something(expect, after) => last = Last::Nothing,
                 '=' | '!' => {
-                    if text.is_empty() {
-                        let message = match (expect.guard, after.first().map(|e| e.mark)) {
-                            (_, Some('|')) => {
-                                "what must be seen is missing; with rows below it is `= done`, or leave the line out"
-                            }
-                            _ => {
-                                "what must be seen is missing; it is `= done`, `= blocked by A`, `= rows 30` …"
-                            }
-                        };
-                        self.mistakes.at(expect.rest.spot, message);
-                    } else if text.starts_with('[') {
-                        self.mistakes.at(
-                            expect.rest.spot,
-                            "this bracket is not closed; it is ` = [mysql mariadb] done`",
-                        );
-                    }
                     let only = self.only(expect.guard);
                     let what = Wanted { text: Text::of(expect.rest), rows: Vec::new() };
                     let guarded = Guarded { line: expect.spot.line, only, what };
@@ -189,6 +186,23 @@ impl Parser<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Whether something readable stands behind the mark.
+    fn says_something(&mut self, expect: &Expect<'_>, after: &[Expect<'_>]) -> bool {
+        let rows_follow = after.first().is_some_and(|next| next.mark == '|');
+        let message = match expect.rest.text {
+            "" if rows_follow => {
+                "what must be seen is missing; with rows below it is `= done`, or leave the line out"
+            }
+            "" => "what must be seen is missing; it is `= done`, `= blocked by A`, `= rows 30` …",
+            text if text.starts_with('[') => {
+                "this bracket is not closed; it is ` = [mysql mariadb] done`"
+            }
+            _ => return true,
+        };
+        self.mistakes.at(expect.rest.spot, message);
+        false
     }
 
     /// A `|` line.
@@ -216,6 +230,15 @@ impl Parser<'_, '_> {
         };
         if let Some(above) = above {
             above.what.rows.push(row);
+        }
+    }
+
+    /// Reads what must be seen for its mistakes, unless it differs from case to case. Cases are looked at
+    /// only once all lines are right, and this tells as much as possible before.
+    pub(super) fn check_wanted(&mut self, wanted: &Wanted) {
+        let names = || self.scenario.axes.iter().flat_map(|axis| &axis.names);
+        if !wanted.texts().any(|text| names().any(|name| text.mentions(name))) {
+            wanted.read(&[], self.mistakes);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Parser;
 use crate::scenario::file::{Label, Table, TableRow, Wanted};
-use crate::scenario::mistake::unknown;
+use crate::scenario::mistake::{counted, unknown};
 use crate::scenario::only::Dimension;
 use crate::scenario::outline::{Expect, Part};
 use crate::scenario::scan::split;
@@ -101,18 +101,25 @@ impl Parser<'_, '_> {
         if cells.len() != columns {
             let spot = cells.get(columns).or(cells.last()).unwrap_or(head).spot;
             let message = format!(
-                "this row has {} cells, the table has {columns} columns; write one for each",
-                cells.len()
+                "this row has {}, the table has {}; write one for each",
+                counted(cells.len(), "cell"),
+                counted(columns, "column"),
             );
             self.mistakes.at(spot, message);
             return None;
         }
-        for cell in cells.iter().filter(|cell| cell.text.is_empty()) {
-            self.mistakes
-                .at(cell.spot, "the cell is empty; write what must be seen, `done` at least");
+        let mut wanted = Vec::new();
+        for cell in cells {
+            let what = Wanted { text: Text::of(*cell), rows: Vec::new() };
+            match cell.text.is_empty() {
+                true => self
+                    .mistakes
+                    .at(cell.spot, "the cell is empty; write what must be seen, `done` at least"),
+                false => self.check_wanted(&what),
+            }
+            wanted.push(what);
         }
-        let wanted = |cell: &Part<'_>| Wanted { text: Text::of(*cell), rows: Vec::new() };
-        Some(TableRow { line: row.spot.line, label, cells: cells.iter().map(wanted).collect() })
+        Some(TableRow { line: row.spot.line, label, cells: wanted })
     }
 
     fn twice<'l>(&mut self, labels: impl Iterator<Item = (usize, &'l Label)>, head: &Expect<'_>) {

@@ -1,0 +1,76 @@
+//! `--bless`: what was observed, written into the file. Only steps that disagree are touched, and of
+//! those only what must be seen; comments, layout and what was not run stay as they are. Pure.
+//!
+//! ```text
+//!   records ──seen──► per case: what must be seen now ──form──► lines or a table ──edit──► text
+//! ```
+
+mod edit;
+mod form;
+mod seen;
+
+use super::case::Case;
+use super::file::{Expectation, Line, Scenario};
+use super::outline::outline;
+use crate::record::{Record, StepRecord};
+use form::Form;
+use std::sync::Arc;
+
+/// What must be seen of a step in one case, after blessing.
+pub(super) struct Wish<'c> {
+    case: &'c Case,
+    /// `None` where the file says nothing.
+    before: Option<Expectation>,
+    /// `None` where it still need not.
+    now: Option<Expectation>,
+}
+
+impl Wish<'_> {
+    fn is_new(&self) -> bool {
+        self.now != self.before
+    }
+}
+
+/// The text of the scenario, with what the records say wherever they disagree with it.
+///
+/// Records of other scenarios are passed over. A step that was stuck or cancelled has nothing to say,
+/// and neither have the cases that were not run: there the file stays as it is.
+pub fn bless(scenario: &Scenario, records: &[Record]) -> String {
+    let own: Vec<&Record> =
+        records.iter().filter(|record| record.scenario == scenario.name).collect();
+    // A scenario that was read has cases; if it has none, there is nothing to write.
+    let cases = Arc::new(scenario.clone()).cases().unwrap_or_default();
+    let lines = outline(&scenario.text);
+    let mut edits = edit::Edits::new(&scenario.text);
+    for line in &scenario.lines {
+        let disagrees = |step: &StepRecord| step.line == line.line && step.difference.is_some();
+        if !own.iter().any(|record| record.steps.iter().any(disagrees)) {
+            continue;
+        }
+        let wishes = wishes(line, &cases, &own);
+        if wishes.iter().any(Wish::is_new) {
+            edits.step(line, &lines, Form::of(line, &wishes));
+        }
+    }
+    edits.apply()
+}
+
+/// What the file says of a step in a case.
+fn before(case: &Case, line: &Line) -> Option<Expectation> {
+    case.steps.iter().find(|step| step.line == line.line).and_then(|step| step.expected.clone())
+}
+
+fn wishes<'c>(line: &Line, cases: &'c [Case], records: &[&Record]) -> Vec<Wish<'c>> {
+    cases
+        .iter()
+        .filter(|case| line.only.fits(&case.place, &case.variant))
+        .map(|case| {
+            let runs = records
+                .iter()
+                .filter(|record| record.place == case.place && record.variant == case.variant);
+            let before = before(case, line);
+            let now = seen::wish(line, before.clone(), runs.copied());
+            Wish { case, before, now }
+        })
+        .collect()
+}

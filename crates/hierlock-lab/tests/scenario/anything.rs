@@ -1,0 +1,140 @@
+//! Whatever a file contains, reading it ends with a scenario or with mistakes, never with a panic; and
+//! laying it out changes nothing but blanks.
+
+use crate::formatting::{meaning, untidy};
+use crate::reading::CYCLE;
+use hierlock_lab::scenario::{Scenario, format};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Reads it, and holds what is promised of every text.
+fn read(text: &str) {
+    match Scenario::parse("a/b", "b.lab", text) {
+        Ok(scenario) => {
+            let scenario = Arc::new(scenario);
+            let tidy = format("b.lab", text).expect("what reads can be laid out");
+            let again = Scenario::parse("a/b", "b.lab", &tidy);
+            let again = Arc::new(again.expect("what was laid out reads"));
+            // The title of a file without one is its name; everything else is in its text.
+            assert_eq!(meaning(&scenario), meaning(&again), "{text:?}");
+            assert_eq!(format("b.lab", &tidy).unwrap(), tidy, "{text:?}");
+        }
+        Err(mistakes) => {
+            assert!(!mistakes.is_empty());
+            for mistake in mistakes {
+                assert!(mistake.line >= 1 && mistake.column >= 1);
+                assert!(mistake.line <= text.lines().count().max(1), "{mistake}");
+                assert!(mistake.to_string().lines().count() >= 3);
+            }
+        }
+    }
+}
+
+/// Pieces of the language, from which almost a file can be made.
+const PIECES: &[&str] = &[
+    "A> ",
+    "B> ",
+    "B< ",
+    "victim> ",
+    "survivor< ",
+    "begin",
+    "select 1",
+    "lock u1",
+    "lock {x} u2/a1",
+    "release",
+    "try shared u1",
+    "\n",
+    "\n ",
+    "\n\n",
+    " = ",
+    " | ",
+    " ! ",
+    " : ",
+    "done",
+    "rows (1, 2) (3, 'x')",
+    "rows 1 2",
+    "no rows",
+    "changed 1",
+    "blocked by A",
+    " on gap of t",
+    "deadlock, A or B",
+    "timed out",
+    " or ",
+    "error 1062 'x'",
+    ", in any order",
+    "[mysql]",
+    "[postgres, x]",
+    "['",
+    "# ",
+    "'",
+    "\"",
+    "`",
+    "$$",
+    "/*",
+    "--",
+    ";",
+    "engines: mysql postgres\n",
+    "for each x: 1 | 2\n",
+    "for each isolation: serializable | read committed\n",
+    "for each x, y: 1, 2 | 3, 4\n",
+    "by isolation | mysql | *",
+    "serializable",
+    "* | ",
+    "setup:\n  ",
+    "setup [mysql]:\n  ",
+    "teardown:\n  ",
+    "advice:\n  ",
+    "anomaly: x\n",
+    "sessions: isolation serializable\n",
+    "session A: autocommit off\n",
+    "seed: 課題1\n",
+    "buckets: 3\n",
+    "strategies: striped\n",
+    "limit: 5s\n",
+    "{x}",
+    "{",
+    "}",
+    "\t",
+    "\u{3000}",
+    "\r\n",
+    "é",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text(text in "\\PC{0,200}") {
+        read(&text);
+    }
+
+    #[test]
+    fn any_pieces(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
+        read(&pieces.concat());
+    }
+
+    #[test]
+    fn a_file_with_something_else_in_it(
+        which in any::<bool>(),
+        from in any::<prop::sample::Index>(),
+        length in 0usize..12,
+        piece in prop::sample::select(PIECES),
+    ) {
+        let text = if which { CYCLE.to_owned() } else { untidy() };
+        let chars: Vec<char> = text.chars().collect();
+        let from = from.index(chars.len());
+        let to = (from + length).min(chars.len());
+        let changed: String =
+            chars[..from].iter().copied().chain(piece.chars()).chain(chars[to..].iter().copied()).collect();
+        read(&changed);
+    }
+
+    #[test]
+    fn a_file_with_lines_in_another_order(
+        lines in Just(untidy().lines().map(str::to_owned).collect::<Vec<_>>()).prop_shuffle(),
+        keep in 1usize..40,
+    ) {
+        let text: Vec<String> = lines.into_iter().take(keep).collect();
+        read(&text.join("\n"));
+    }
+}
