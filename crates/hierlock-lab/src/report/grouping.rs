@@ -1,6 +1,6 @@
 //! Records put together as reports show them: by scenario, and within one by place and case.
 
-use super::Story;
+use super::{Story, words};
 use crate::observation::Name;
 use crate::place::{Engine, Place};
 use crate::record::{Missing, Record, Report, Verdict};
@@ -90,12 +90,13 @@ pub(crate) fn rounds<'a>(records: impl Iterator<Item = (usize, &'a Record)>) -> 
 
 /// The values of a variant: `read committed, u1`; empty where nothing varies.
 pub(crate) fn variant(record: &Record) -> String {
-    record.variant.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", ")
+    let values: Vec<&str> = record.variant.iter().map(|(_, value)| value.as_str()).collect();
+    words::one_line(&values.join(", "))
 }
 
 /// `deadlock/cycle [read committed] on mysql striped, round 2`; the round only where there are several.
 pub(crate) fn run_name(record: &Record) -> String {
-    let mut name = format!("{} on {}", record.case_name(), record.place);
+    let mut name = format!("{} on {}", words::one_line(&record.case_name()), record.place);
     if record.round > 1 {
         name += &format!(", round {}", record.round);
     }

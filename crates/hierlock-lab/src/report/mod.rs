@@ -29,6 +29,8 @@ mod words;
 
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod hostile;
 
 pub use anomalies::{Anomalies, Cell, Column, How, Row};
 pub use html::html;

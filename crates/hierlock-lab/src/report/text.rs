@@ -7,7 +7,6 @@ use super::transcript::{Entry, Seen, Sort, transcript};
 use super::{Story, explain, words};
 use crate::observation::Name;
 use crate::record::{Record, Report, Verdict};
-use std::fmt::Write as _;
 
 /// How the text is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +84,9 @@ impl Page {
     }
 
     fn scenario(&mut self, group: &Group<'_>, column: usize) {
-        let name = self.paint.with(STRONG, group.name);
-        let lead = format!("{name}  ");
-        self.paragraph(&lead, group.name.len() + 2, group.title);
+        let name = words::one_line(group.name);
+        let lead = format!("{}  ", self.paint.with(STRONG, &name));
+        self.paragraph(&lead, words::columns(&name) + 2, group.title);
         for place in group.places() {
             let cases = group.cases_at(place);
             let runs: Vec<&Record> = cases.iter().flatten().map(|(_, record)| *record).collect();
@@ -120,8 +119,8 @@ impl Page {
             Verdict::Agrees => None,
         };
         let place = match at {
-            Some(step) => format!("{}:{}", record.file, step.line),
-            None => record.file.clone(),
+            Some(step) => format!("{}:{}", words::one_line(&record.file), step.line),
+            None => words::one_line(&record.file),
         };
         self.line(format!("  {}", self.paint.with(FAINT, format!("{place}, {server}"))));
         self.line("");

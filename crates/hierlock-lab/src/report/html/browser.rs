@@ -29,11 +29,11 @@ fn browser() -> Option<PathBuf> {
         Some(file) => Some(file),
         None if std::env::var_os("CI").is_none() => {
             eprintln!(
-                "skipped, because Chromium is not installed; try: scripts/install-servers chromium"
+                "skipped, because Chromium is not installed; try: ./scripts/install-servers chromium"
             );
             None
         }
-        None => panic!("Chromium is not installed; try: scripts/install-servers chromium"),
+        None => panic!("Chromium is not installed; try: ./scripts/install-servers chromium"),
     }
 }
 
