@@ -8,8 +8,8 @@ use crate::record::Link;
 /// A deadlock, told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Story {
-    /// Its time and the thread that found it: tells it from another.
-    pub(super) when: String,
+    /// Its time, and the numbers of the statements in it: tells it from another.
+    pub(super) mark: String,
     members: Vec<Member>,
 }
 
@@ -42,7 +42,7 @@ impl Story {
         let section = section.split_once("\nTRANSACTIONS\n").map_or(section, |(story, _)| story);
         let mut members: Vec<Member> = Vec::new();
         let mut part = Part::Head;
-        let mut when = String::new();
+        let mut mark = String::new();
         for line in section.lines() {
             if let Some(title) = line.strip_prefix("*** ") {
                 part = match title {
@@ -56,15 +56,16 @@ impl Story {
                 }
                 continue;
             }
+            if let Some((_, query)) = line.split_once(" query id ") {
+                mark.extend(query.split(' ').take(1));
+            }
             match members.last_mut() {
                 Some(member) => member.read(&part, line),
-                None if line.starts_with(|c: char| c.is_ascii_digit()) => {
-                    line.clone_into(&mut when)
-                }
+                None if line.starts_with(|c: char| c.is_ascii_digit()) => mark.push_str(line),
                 None => {}
             }
         }
-        (members.len() > 1).then_some(Self { when, members })
+        (members.len() > 1).then_some(Self { mark, members })
     }
 
     /// Tables whose keys are to be written out, each with an index.

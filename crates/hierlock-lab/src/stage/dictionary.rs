@@ -47,7 +47,8 @@ impl Dictionary {
         let sql = format!(
             "SELECT i.NAME, i.TYPE, f.NAME, c.MTYPE, c.PRTYPE FROM {} t \
              JOIN {} i ON i.TABLE_ID = t.TABLE_ID JOIN {} f ON f.INDEX_ID = i.INDEX_ID \
-             LEFT JOIN {} c ON c.TABLE_ID = t.TABLE_ID AND c.NAME = f.NAME \
+             LEFT JOIN {} c ON c.TABLE_ID = t.TABLE_ID \
+               AND CAST(c.NAME AS CHAR) = CAST(f.NAME AS CHAR) \
              WHERE t.NAME = '{home}/{}' ORDER BY i.INDEX_ID, f.POS",
             from("TABLES"),
             from("INDEXES"),

@@ -115,11 +115,11 @@ pub(super) async fn circle(
     dictionary: &mut Dictionary,
     last: &mut String,
 ) -> Option<Vec<Link>> {
-    let story = Story::read(&status(wire).await.ok()?).filter(|story| story.when != *last)?;
+    let story = Story::read(&status(wire).await.ok()?).filter(|story| story.mark != *last)?;
     for place in story.places() {
         learn(dictionary, wire, engine, place).await.ok()?;
     }
     let circle = story.circle(who, dictionary)?;
-    *last = story.when;
+    *last = story.mark;
     Some(circle)
 }

@@ -11,6 +11,7 @@ use crate::record::Link;
 use crate::scenario::SettingValue;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
+use std::collections::BTreeSet;
 
 /// Asks for the number of a connection.
 pub(super) const HELLO: &str = "SELECT pg_backend_pid()";
@@ -32,6 +33,9 @@ pub(super) fn cancel(id: i64) -> String {
 pub(super) fn terminate(id: i64) -> String {
     format!("SELECT pg_terminate_backend({id})")
 }
+
+/// Again for as long as it takes.
+pub(super) const PATIENT: &str = "SET lock_timeout = 0";
 
 /// What sets a session up.
 pub(super) fn setting(setting: &SettingValue) -> String {
@@ -205,20 +209,30 @@ pub(super) async fn locks(
     row_locks: Option<&str>,
 ) -> Result<Vec<Lock>, StageError> {
     let mut locks = Vec::new();
-    let mut tables = std::collections::BTreeSet::new();
-    for row in wire.ask(&locks_of(who, "l.locktype <> 'virtualxid'")).await? {
-        let Some(pid) = number(&row, 0) else { continue };
-        if cell(&row, 1) == "relation" {
-            match cell(&row, 10) {
-                "r" | "p" if cell(&row, 4) == who.home => {
-                    tables.insert((cell(&row, 4).to_owned(), cell(&row, 5).to_owned()));
+    let mut tables = BTreeSet::new();
+    let rows = wire.ask(&locks_of(who, "l.locktype <> 'virtualxid'")).await?;
+    for row in &rows {
+        let Some(pid) = number(row, 0) else { continue };
+        // Who waits for a transaction because of a row only has a place in line for the row.
+        let is_place_in_line = |other: &TextRow| {
+            other[0] == row[0] && !cell(other, 12).is_empty() && other[13] == row[6]
+        };
+        if cell(row, 1) == "tuple" && cell(row, 3) == "t" && rows.iter().any(is_place_in_line) {
+            continue;
+        }
+        if cell(row, 1) == "relation" {
+            match cell(row, 10) {
+                "r" | "p" if cell(row, 4) == who.home => {
+                    tables.insert((cell(row, 4).to_owned(), cell(row, 5).to_owned()));
                 }
-                "r" | "p" if !cell(&row, 4).starts_with("pg_") => {}
+                "r" | "p" if !cell(row, 4).starts_with("pg_") => {}
                 // Indexes are locked along with their tables, catalogues by every statement.
                 _ => continue,
             }
         }
-        locks.extend(who.lock(pid, thing(who, &row), cell(&row, 3) == "t"));
+        let mut thing = thing(who, row);
+        name_row(wire, who, row, &mut thing).await?;
+        locks.extend(who.lock(pid, thing, cell(row, 3) == "t"));
     }
     if let Some(schema) = row_locks {
         for (home, table) in tables {

@@ -15,7 +15,7 @@ use super::home::{Home, Made, terminate};
 use super::server::Server;
 use super::session::Session;
 use super::statement::Words;
-use super::who::Who;
+use super::who::{Seen, Who};
 use super::wire::{PATIENCE, Wire};
 use super::{LIMIT, Reply, Stage, StageError, innodb, mariadb, mysql, postgres};
 use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
@@ -40,7 +40,7 @@ struct Side {
     wire: Wire,
     mariadb: mariadb::Memory,
     dictionary: Dictionary,
-    /// When the last deadlock was that has been told.
+    /// The mark of the last deadlock that has been told.
     last_deadlock: String,
 }
 
@@ -56,6 +56,7 @@ pub(crate) struct SqlStage {
     server: Server,
     sessions: BTreeMap<Name, Session>,
     who: StdMutex<Who>,
+    seen: StdMutex<Seen>,
     side: Mutex<Side>,
     teardown: Vec<String>,
     made: Made,
@@ -118,6 +119,7 @@ impl SqlStage {
             server: server.clone(),
             sessions,
             who: StdMutex::new(who),
+            seen: StdMutex::default(),
             side: Mutex::new(Side {
                 wire,
                 mariadb: server.memory(),
@@ -165,6 +167,10 @@ impl SqlStage {
         self.who.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn session(&self, name: &Name) -> Result<&Session, StageError> {
         self.sessions.get(name).ok_or_else(|| StageError(format!("there is no session {name}")))
     }
@@ -199,6 +205,7 @@ impl Stage for SqlStage {
             _ = reply.send(Err(Failure { kind, code, message, detail }));
             answer
         };
+        self.seen().begin(session);
         match (self.session(session), deed) {
             (Ok(session), CaseDeed::Sql(sql)) => session.begin(sql),
             (Err(StageError(why)), _) => refuse(why),
@@ -210,11 +217,13 @@ impl Stage for SqlStage {
         let who = self.who().clone();
         let mut side = self.side.lock().await;
         let Side { wire, mariadb, .. } = &mut *side;
-        match self.server.engine() {
+        let waits = match self.server.engine() {
             Engine::Mysql => mysql::waits(wire, &who).await,
             Engine::Mariadb => mariadb.waits(wire, &who).await,
             _ => postgres::waits(wire, &who).await,
-        }
+        }?;
+        self.seen().remember(&waits);
+        Ok(waits)
     }
 
     async fn locks(&self) -> Result<Vec<Lock>, StageError> {
@@ -237,7 +246,9 @@ impl Stage for SqlStage {
         let mut side = self.side.lock().await;
         let Side { wire, mariadb, dictionary, last_deadlock } = &mut *side;
         let circle = match self.server.engine() {
-            Engine::Postgres => postgres::circle(wire, &who, failure.detail.as_deref()?).await,
+            Engine::Postgres => {
+                postgres::circle(wire, &who, failure.detail.as_deref().unwrap_or_default()).await
+            }
             engine => {
                 let dictionary = match engine {
                     Engine::Mariadb => &mut mariadb.dictionary,
@@ -246,8 +257,9 @@ impl Stage for SqlStage {
                 innodb::circle(wire, engine, &who, dictionary, last_deadlock).await
             }
         };
-        // Without the victim it is another deadlock.
-        circle.filter(|circle| circle.iter().any(|link| link.waiter == *victim))
+        // Without the victim it is another deadlock: the server keeps only the last.
+        let circle = circle.filter(|circle| circle.iter().any(|link| link.waiter == *victim));
+        circle.or_else(|| self.seen().circle(victim))
     }
 
     async fn cancel(&self, session: &Name) -> Result<(), StageError> {
@@ -279,6 +291,10 @@ impl Stage for SqlStage {
         let ended = self.end_sessions().await;
         let Self { server, side, teardown, made, .. } = self;
         let Side { mut wire, .. } = side.into_inner();
+        if server.engine() == Engine::Postgres {
+            // A server that is gone says so below.
+            _ = wire.try_ask(postgres::PATIENT).await;
+        }
         let torn_down = run_all(&mut wire, &teardown, "teardown").await;
         let removed = match &made.home {
             home @ Home::Database(_) => {
