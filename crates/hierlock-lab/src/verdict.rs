@@ -240,7 +240,7 @@ fn decimal(text: &str) -> Option<(bool, String, String)> {
 }
 
 /// `was done`, `is blocked by A (row 1 of t)`, `failed: …`: what follows "but it".
-pub fn predicate(observation: &Observation) -> String {
+pub(crate) fn predicate(observation: &Observation) -> String {
     match observation {
         Observation::Done(answer) if answer.rows.is_some() => format!("gave {}", gave(answer)),
         Observation::Done(_) => "was done".to_owned(),

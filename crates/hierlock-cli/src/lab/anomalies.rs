@@ -1,7 +1,6 @@
 //! `hierlock lab anomalies`.
 
 use super::run::{exit_code, run_all, write};
-use super::show::has_colour;
 use super::{Stop, args, select};
 use crate::generate::print;
 use hierlock_lab::lab::How;

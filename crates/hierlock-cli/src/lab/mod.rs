@@ -8,6 +8,7 @@
 
 mod anomalies;
 pub(crate) mod args;
+mod fmt;
 mod list;
 mod matrix;
 mod new;
@@ -30,6 +31,7 @@ pub(super) const DISAGREES: u8 = 1;
 pub(crate) fn lab(args: &args::Lab) -> ExitCode {
     match &args.command {
         Command::List(args) => list::list(args),
+        Command::Fmt(args) => fmt::fmt(args),
         Command::New(args) => new::new(args),
         Command::Docs => match hierlock_lab::builtin::all() {
             Ok(scenarios) => print(hierlock_lab::book::book(&scenarios).as_bytes()),
@@ -37,7 +39,6 @@ pub(crate) fn lab(args: &args::Lab) -> ExitCode {
         },
         Command::Run(args) => until_interrupted(run::run(args)),
         Command::Matrix(args) => until_interrupted(matrix::matrix(args)),
-        Command::Fmt(_) => ExitCode::SUCCESS,
         Command::Anomalies(args) => until_interrupted(anomalies::anomalies(args)),
     }
 }
@@ -82,7 +83,6 @@ fn until_interrupted(work: impl Future<Output = Result<ExitCode, Stop>>) -> Exit
             signal = signals.next() => Ok(ExitCode::from(exit::of_signal(signal))),
         }
     });
-    // Stages that were dropped remove what they made in tasks of their own.
     runtime.shutdown_background();
     ended.unwrap_or_else(Stop::end)
 }

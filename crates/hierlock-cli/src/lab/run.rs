@@ -8,7 +8,7 @@ use hierlock_lab::lab::How;
 use hierlock_lab::place::Engine;
 use hierlock_lab::record::{Record, Report};
 use hierlock_lab::report::{self, Stability, Story};
-use hierlock_lab::scenario::{Case, Scenario};
+use hierlock_lab::scenario::{Case, Scenario, bless};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -104,7 +104,7 @@ fn write_back(scenarios: &[Arc<Scenario>], records: &[Record]) -> Result<(), Sto
     for scenario in scenarios {
         let own: Vec<Record> =
             records.iter().filter(|record| record.file == scenario.file).cloned().collect();
-        let blessed = scenario.text.clone();
+        let blessed = bless(scenario, &own);
         if blessed == scenario.text {
             continue;
         }

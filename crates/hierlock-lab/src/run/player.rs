@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 /// How a case is played.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub(crate) struct Options {
     /// Record the locks of all sessions after each step.
-    pub locks: bool,
+    pub(crate) locks: bool,
 }
 
 /// What playing a case left behind.
