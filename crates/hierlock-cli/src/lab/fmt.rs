@@ -37,7 +37,8 @@ enum Laid {
 
 fn lay_out(file: &Path, check: bool) -> Result<Laid, String> {
     let is_stdin = file == Path::new("-");
-    let cannot = |what: &str, error: io::Error| format!("{} cannot be {what}: {error}", file.display());
+    let cannot =
+        |what: &str, error: io::Error| format!("{} cannot be {what}: {error}", file.display());
     let text = match is_stdin {
         true => {
             let mut text = String::new();
@@ -47,7 +48,8 @@ fn lay_out(file: &Path, check: bool) -> Result<Laid, String> {
     };
     let text = text.map_err(|error| cannot("read", error))?;
     let name = file.display().to_string();
-    let laid = hierlock_lab::scenario::format(&name, &text).map_err(|mistakes| super::told(&mistakes))?;
+    let laid =
+        hierlock_lab::scenario::format(&name, &text).map_err(|mistakes| super::told(&mistakes))?;
     let same = laid == text;
     if is_stdin && !check {
         print(laid.as_bytes());

@@ -1,0 +1,220 @@
+//! `hierlock lab`, from the outside.
+
+use crate::support::{Place, code, hierlock, stderr, stdout};
+use hierlock_sandbox::{Engine, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const NO_SERVER: [&str; 2] = ["--engine", "memory,file"];
+
+/// Runs it, and what it says with its exit code.
+fn lab(arguments: &[&str]) -> Output {
+    hierlock(&["lab"]).args(arguments).output().unwrap()
+}
+
+/// A scenario in a file of its own.
+fn file(place: &Place, name: &str, text: &str) -> PathBuf {
+    let path = place.directory.path().join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+const WAITS: &str = "\
+# A node twice
+A> lock u1/a1
+B> lock u1/a1/r1
+ = blocked by A on node u1/a1   # the account is in the way
+A> release
+B< = done
+";
+
+#[test]
+fn without_any_server_every_lock_scenario_is_proved() {
+    let output = lab(&["run", "--topic", "hierarchy", NO_SERVER[0], NO_SERVER[1]]);
+    assert_eq!(code(&output), Some(0), "{}", stdout(&output));
+    let said = stdout(&output);
+    assert!(said.contains("✓ memory") && said.contains("✓ file") && !said.contains('✗'), "{said}");
+}
+
+#[test]
+fn built_in_scenarios_are_listed_and_can_be_named() {
+    let listed = stdout(&lab(&["list"]));
+    assert!(listed.contains("deadlock/cycle  "), "{listed}");
+    let one = stdout(&lab(&["list", "--topic", "hierarchy", "--json"]));
+    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    assert!(
+        one.as_array()
+            .unwrap()
+            .iter()
+            .all(|s| s["name"].as_str().unwrap().starts_with("hierarchy/"))
+    );
+    let output = lab(&["list", "--topic", "nothing"]);
+    assert_eq!(code(&output), Some(64));
+    assert!(
+        stderr(&output).contains("`nothing` is not a topic; there are anomalies, "),
+        "{output:?}"
+    );
+
+    let output = lab(&["run", "hierarchy/same-node", "--engine", "memory", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((code(&output), &report["agrees"]), (Some(0), &true.into()));
+    let output = lab(&["run", "no/such"]);
+    assert_eq!(code(&output), Some(64));
+    assert!(stderr(&output).contains("`hierlock lab list` lists them"), "{output:?}");
+}
+
+#[test]
+fn a_difference_is_told_and_can_be_blessed() {
+    let place = Place::new();
+    let text = WAITS.replace("blocked by A on node u1/a1 ", "done");
+    // What was not run is not blessed: it is for these two alone.
+    let path = file(&place, "wrong.lab", &text.replace("twice\n", "twice\nengines: memory file\n"));
+    let wrong = path.to_str().unwrap();
+    let output = lab(&["run", wrong, NO_SERVER[0], NO_SERVER[1]]);
+    assert_eq!(code(&output), Some(1), "{output:?}");
+    let said = stdout(&output);
+    assert!(said.contains("wrong.lab:4") && said.contains("blocked by A"), "{said}");
+
+    let output = lab(&["run", wrong, NO_SERVER[0], NO_SERVER[1], "--bless"]);
+    assert_eq!(code(&output), Some(1), "it differed when it was run: {output:?}");
+    let blessed = fs::read_to_string(&path).unwrap();
+    assert!(blessed.contains("\n = blocked by A"), "{blessed}");
+    assert!(blessed.contains("# the account is in the way"), "{blessed}");
+    let output = lab(&["run", wrong, NO_SERVER[0], NO_SERVER[1]]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+}
+
+#[test]
+fn a_mistake_is_told_with_its_place() {
+    let place = Place::new();
+    let path = file(&place, "bad.lab", "# Title\nA> lock u1\nB> lock u1\n = blokced by A\n");
+    let output = lab(&["run", path.to_str().unwrap(), NO_SERVER[0], NO_SERVER[1]]);
+    assert_eq!(code(&output), Some(64));
+    let said = stderr(&output);
+    assert!(said.contains("bad.lab:4:4: ") && said.contains("blocked"), "{said}");
+    assert!(said.contains("\n = blokced by A\n") || said.contains(" = blokced by A\n"), "{said}");
+}
+
+#[test]
+fn what_is_stuck_ends_with_a_story() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let place = Place::new();
+    let text = "# Stuck\nlimit: 300ms\nengines: postgres\nA> select pg_sleep(600)\n";
+    let path = file(&place, "stuck.lab", text);
+    let output = lab(&["run", path.to_str().unwrap(), "--url", server.url()]);
+    assert_eq!(code(&output), Some(1));
+    let said = stdout(&output);
+    assert!(said.contains("neither ended nor was seen to wait"), "{said}");
+    assert_eq!(count(&server, LEFT), 0);
+}
+
+/// Statements, schemas and databases of the lab that are still there.
+const LEFT: &str = "SELECT (SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' \
+                    AND pid <> pg_backend_pid() AND state = 'active') \
+                    + (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'hierlock_lab%') \
+                    + (SELECT count(*) FROM pg_database WHERE datname LIKE 'hierlock_lab%')";
+
+fn count(server: &Sandbox, sql: &str) -> i64 {
+    let output = Command::new("psql").args([server.url(), "-Atqc", sql]).output().unwrap();
+    stdout(&output).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_on_the_server() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let place = Place::new();
+    let text = "# Long\nlimit: 10m\nengines: postgres\nA> select pg_sleep(600)\n";
+    let path = file(&place, "long.lab", text);
+    let mut command = hierlock(&["lab", "run", path.to_str().unwrap(), "--url", server.url()]);
+    let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while count(&server, LEFT) < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not begin");
+        assert!(process.try_wait().unwrap().is_none(), "it has ended");
+    }
+    kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(130));
+    assert_eq!(count(&server, LEFT), 0);
+}
+
+#[test]
+fn files_are_laid_out() {
+    let place = Place::new();
+    let path =
+        file(&place, "ugly.lab", "# Title\nA>   lock u1\nB> lock u1\n      =   blocked by A\n");
+    let ugly = path.to_str().unwrap();
+    let output = lab(&["fmt", "--check", ugly]);
+    assert_eq!((code(&output), stdout(&output)), (Some(1), format!("{ugly}\n")));
+    assert_eq!(code(&lab(&["fmt", ugly])), Some(0));
+    assert!(fs::read_to_string(&path).unwrap().contains("\n = blocked by A\n"));
+    assert_eq!(code(&lab(&["fmt", "--check", ugly])), Some(0));
+}
+
+#[test]
+fn a_new_one_runs_as_it_is() {
+    let place = Place::new();
+    let path = place.directory.path().join("mine.lab");
+    let mine = path.to_str().unwrap();
+    assert_eq!(code(&lab(&["new", "--tree", mine])), Some(0));
+    assert_eq!(code(&lab(&["new", mine])), Some(64), "it is there already");
+    let output = lab(&["run", mine, NO_SERVER[0], NO_SERVER[1]]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    assert_eq!(code(&lab(&["fmt", "--check", mine])), Some(0));
+
+    let Some(server) = Sandbox::for_tests(Engine::Mariadb) else { return };
+    let sql = place.directory.path().join("sql.lab");
+    let sql = sql.to_str().unwrap();
+    assert_eq!(code(&lab(&["new", sql])), Some(0));
+    assert_eq!(code(&lab(&["fmt", "--check", sql])), Some(0));
+    let output = lab(&["run", sql, "--engine", "mariadb", "--url", server.url()]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+}
+
+#[test]
+fn reports_are_written() {
+    let place = Place::new();
+    let scenario = file(&place, "waits.lab", WAITS);
+    let (html, junit) =
+        (place.directory.path().join("r.html"), place.directory.path().join("r.xml"));
+    let output = lab(&[
+        "run",
+        scenario.to_str().unwrap(),
+        NO_SERVER[0],
+        NO_SERVER[1],
+        "--mermaid",
+        "--html",
+        html.to_str().unwrap(),
+        "--junit",
+        junit.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    assert!(stdout(&output).contains("sequenceDiagram"), "{output:?}");
+    assert!(fs::read_to_string(html).unwrap().contains("A node twice"));
+    assert!(fs::read_to_string(junit).unwrap().contains("<testsuite"));
+}
+
+#[test]
+fn the_matrix_is_drawn() {
+    let place = Place::new();
+    let svg = place.directory.path().join("m.svg");
+    let output = lab(&["matrix", NO_SERVER[0], NO_SERVER[1], "--svg", svg.to_str().unwrap()]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    assert!(stdout(&output).contains("392 pairs: 108 blocked, 284 granted, no disagreement"));
+    assert!(fs::read_to_string(svg).unwrap().starts_with("<svg"));
+    let output = lab(&["matrix", "--size", "2x2"]);
+    assert_eq!(code(&output), Some(64));
+}
+
+#[test]
+fn the_table_of_anomalies_is_observed() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let output = lab(&["anomalies", "--engine", "postgres", "--url", server.url(), "--markdown"]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    let table = stdout(&output);
+    let row = table.lines().find(|line| line.contains("write skew")).unwrap();
+    assert!(row.contains("shows") && row.contains("prevented"), "{table}");
+}
