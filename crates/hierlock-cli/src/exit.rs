@@ -39,7 +39,12 @@ Exit codes of `run`:
 Exit codes of `provision`:
   0    ready, or the check found nothing wrong
   64   the call was wrong          65   the check found rows missing, or too many
-  69   the server cannot be used, or its table is for other clients";
+  69   the server cannot be used, or its table is for other clients
+
+Exit codes of `lab`:
+  0    every verdict agrees        1    one does not
+  64   the call was wrong, or a scenario file
+  69   no server for it (with --strict: for any of it)";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
