@@ -136,11 +136,6 @@ impl<'s> Words<'s> {
         engines.chain(strategies).chain(values)
     }
 
-    /// The values of one dimension.
-    pub(crate) fn values(&self, of: &Dimension) -> Vec<&'s str> {
-        self.all().filter(|(dimension, _)| dimension == of).map(|(_, value)| value).collect()
-    }
-
     /// The dimension of that name.
     pub(crate) fn dimension(&self, name: &str) -> Option<Dimension> {
         match name {

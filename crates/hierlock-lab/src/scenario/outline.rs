@@ -170,6 +170,11 @@ pub(crate) fn outline(text: &str) -> Vec<SourceLine<'_>> {
             };
             let end = match within {
                 Within::Prose if indented => raw.len(),
+                // What is before the statement is not SQL.
+                _ if !indented && style == Style::Sql => {
+                    let head = statement_at(raw);
+                    head + scan(&raw[head..], style, &mut open, |_, _, _| {})
+                }
                 _ => scan(raw, style, &mut open, |_, _, _| {}),
             };
             if style == Style::Words {
@@ -211,6 +216,14 @@ fn step_head(line: &str) -> Option<(&str, bool)> {
     (name_end > 0 && matches!(mark, '>' | '<')).then(|| (&line[..name_end], mark == '<'))
 }
 
+/// Where the statement of a step begins: behind the `>`, and behind brackets.
+fn statement_at(line: &str) -> usize {
+    let mark = line.find('>').map_or(0, |mark| mark + 1);
+    let rest = line[mark..].trim_start();
+    let close = if rest.starts_with('[') { closing(rest) } else { None };
+    close.map_or(mark, |close| line.len() - rest.len() + close + 1)
+}
+
 /// A line at the margin: a step, or a header.
 fn unindented(raw: &str, number: usize, end: usize) -> Kind<'_> {
     let all = Part::of(raw, number, 0, end);
@@ -234,17 +247,22 @@ fn take_guard(part: Part<'_>) -> (Option<Part<'_>>, Part<'_>) {
     if !part.text.starts_with('[') {
         return (None, part);
     }
-    let mut close = None;
-    scan(part.text, Style::Words, &mut Open::Nothing, |at, c, quoted| {
-        if c == ']' && !quoted && close.is_none() {
-            close = Some(at);
-        }
-    });
-    match close {
+    match closing(part.text) {
         Some(close) => {
             let inside = part.part(1, &part.text[1..close]);
             (Some(inside), part.part(close + 1, &part.text[close + 1..]))
         }
         None => (None, part),
     }
+}
+
+/// Where the bracket that opens the text is closed.
+fn closing(text: &str) -> Option<usize> {
+    let mut close = None;
+    scan(text, Style::Words, &mut Open::Nothing, |at, c, quoted| {
+        if c == ']' && !quoted && close.is_none() {
+            close = Some(at);
+        }
+    });
+    close
 }

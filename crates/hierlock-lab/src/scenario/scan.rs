@@ -71,7 +71,7 @@ pub(crate) fn scan(
                 }
             }
             Open::Nothing => match c {
-                '#' if is_comment(rest, last) => return at,
+                '#' if is_comment(rest, last, style) => return at,
                 '\'' | '"' | '`' if opens(style, last, rest, c) => {
                     each(at, c, true);
                     *open = Open::Quote(c);
@@ -95,7 +95,7 @@ pub(crate) fn scan(
                     let ours = rest.char_indices().zip(rest.chars().skip(1)).find_map(
                         |((i, before), c)| {
                             let here = i + before.len_utf8();
-                            (c == '#' && is_comment(&rest[here..], before)).then_some(at + here)
+                            (c == '#' && is_comment(&rest[here..], before, style)).then_some(at + here)
                         },
                     );
                     return ours.unwrap_or(line.len());
@@ -109,9 +109,12 @@ pub(crate) fn scan(
     line.len()
 }
 
-/// A `#` is one after white space (or at the beginning) and before white space (or at the end).
-fn is_comment(rest: &str, last: char) -> bool {
-    last.is_whitespace() && rest[1..].chars().next().is_none_or(char::is_whitespace)
+/// A `#` is one after white space (or at the beginning) and before white space (or at the end). In our
+/// own lines a mark is as good as a blank, since a blank may always follow it.
+fn is_comment(rest: &str, last: char, style: Style) -> bool {
+    let marks = ['=', '|', '!', ':', '<', '[', ']', ','];
+    (last.is_whitespace() || (style == Style::Words && marks.contains(&last)))
+        && rest[1..].chars().next().is_none_or(char::is_whitespace)
 }
 
 fn is_sql_comment(rest: &str) -> bool {
