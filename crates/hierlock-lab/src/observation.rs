@@ -162,7 +162,8 @@ impl fmt::Display for Thing {
 pub struct Wait {
     /// Who waits.
     pub waiter: Name,
-    /// Sessions of the scenario that are in the way, in the order of their names.
+    /// Sessions of the scenario that are in the way, in the order of their names. None, and no
+    /// strangers either: the engine does not tell who.
     pub blockers: Vec<Name>,
     /// Something outside of the scenario is in the way.
     pub strangers: bool,

@@ -159,3 +159,151 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::Name;
+    use proptest::prelude::*;
+
+    /// As MySQL 9 writes it, shortened.
+    const MYSQL: &str = "
+------------------------
+LATEST DETECTED DEADLOCK
+------------------------
+2026-11-16 02:15:31 140426410514112
+*** (1) TRANSACTION:
+TRANSACTION 1576, ACTIVE 0 sec starting index read
+mysql tables in use 2, locked 2
+LOCK WAIT 3 lock struct(s), heap size 1128, 2 row lock(s), undo log entries 1
+MySQL thread id 11, OS thread handle 140426316080832, query id 16 localhost root updating
+update t set v=2 where id=2
+
+*** (1) HOLDS THE LOCK(S):
+RECORD LOCKS space id 2 page no 4 n bits 72 index PRIMARY of table `lab`.`t` trx id 1576 lock_mode X locks rec but not gap
+Record lock, heap no 2 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
+ 0: len 4; hex 80000001; asc     ;;
+
+*** (1) WAITING FOR THIS LOCK TO BE GRANTED:
+RECORD LOCKS space id 2 page no 4 n bits 72 index PRIMARY of table `lab`.`t` trx id 1576 lock_mode X locks rec but not gap waiting
+Record lock, heap no 3 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
+ 0: len 4; hex 80000002; asc     ;;
+
+*** (2) TRANSACTION:
+TRANSACTION 1577, ACTIVE 0 sec starting index read
+MySQL thread id 12, OS thread handle 140426315024064, query id 17 localhost root updating
+update t set v=1 where id=1
+
+*** (2) HOLDS THE LOCK(S):
+RECORD LOCKS space id 2 page no 4 n bits 72 index PRIMARY of table `lab`.`t` trx id 1577 lock_mode X locks rec but not gap
+Record lock, heap no 3 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
+ 0: len 4; hex 80000002; asc     ;;
+
+*** (2) WAITING FOR THIS LOCK TO BE GRANTED:
+RECORD LOCKS space id 2 page no 4 n bits 72 index PRIMARY of table `lab`.`t` trx id 1577 lock_mode X locks rec but not gap waiting
+Record lock, heap no 2 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
+ 0: len 4; hex 80000001; asc     ;;
+
+*** WE ROLL BACK TRANSACTION (2)
+------------
+TRANSACTIONS
+------------
+";
+
+    /// As MariaDB 10.11 writes it, shortened: of two who have changed nothing.
+    const MARIADB: &str = "
+------------------------
+LATEST DETECTED DEADLOCK
+------------------------
+2026-11-16 02:15:30 0x7f38a461a6c0
+*** (1) TRANSACTION:
+TRANSACTION (0x7f4f303e2680), ACTIVE 1 sec starting index read
+MariaDB thread id 12, OS thread handle 139881252759232, query id 74 localhost root Updating
+update t set v=1 where id=1
+*** WAITING FOR THIS LOCK TO BE GRANTED:
+RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 0 lock_mode X locks rec but not gap waiting
+Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
+ 0: len 4; hex 80000001; asc     ;;
+ 5: SQL NULL;
+
+*** CONFLICTING WITH:
+RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 0 lock mode S locks rec but not gap
+Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
+ 0: len 4; hex 80000001; asc     ;;
+
+
+*** (2) TRANSACTION:
+TRANSACTION (0x7f4f303e2681), ACTIVE 1 sec starting index read
+MariaDB thread id 11, OS thread handle 131085077833408, query id 73 localhost root Updating
+update t set v=2 where id=1
+*** WAITING FOR THIS LOCK TO BE GRANTED:
+RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 0 lock_mode X locks rec but not gap waiting
+Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
+ 0: len 4; hex 80000001; asc     ;;
+
+*** CONFLICTING WITH:
+RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 0 lock mode S locks rec but not gap
+Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
+ 0: len 4; hex 80000001; asc     ;;
+
+*** WE ROLL BACK TRANSACTION (1)
+------------
+TRANSACTIONS
+";
+
+    fn who() -> Who {
+        let mut who = Who::new("lab");
+        for (id, text) in [(11, "A"), (12, "B")] {
+            who.add(id, Name::new(text).unwrap());
+        }
+        who
+    }
+
+    fn told(status: &str) -> Vec<String> {
+        let circle = Story::read(status).unwrap().circle(&who(), &Dictionary::default()).unwrap();
+        let tell = |link: &Link| {
+            let holds: Vec<String> = link.holds.iter().map(ToString::to_string).collect();
+            let wants = link.wants.as_ref().unwrap();
+            let (waiter, holder) = (&link.waiter, &link.holder);
+            format!("{waiter} has [{}], wants {wants} of {holder}", holds.join("; "))
+        };
+        circle.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn the_story_is_told_by_both() {
+        insta::assert_snapshot!(told(MYSQL).join("\n"), @r"
+        A has [row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP], wants row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP of B
+        B has [row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP], wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP of A
+        ");
+        insta::assert_snapshot!(told(MARIADB).join("\n"), @r"
+        B has [row 0x80000001 of t (PRIMARY), S,REC_NOT_GAP], wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP of A
+        A has [row 0x80000001 of t (PRIMARY), S,REC_NOT_GAP], wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP of B
+        ");
+    }
+
+    #[test]
+    fn a_story_of_others_is_not_ours() {
+        let story = Story::read(MYSQL).unwrap();
+        assert_eq!(story.mark, "2026-11-16 02:15:31 1404264105141121617");
+        let mut who = who();
+        who.remove(12);
+        assert!(story.circle(&who, &Dictionary::default()).is_none());
+        assert!(Story::read("").is_none());
+    }
+
+    proptest! {
+        /// Cut and glued anywhere, it is a story or it is none.
+        #[test]
+        fn garbage_is_no_story(cuts in proptest::collection::vec((0usize..4000, 0usize..4000), 1..6)) {
+            for text in [MYSQL, MARIADB] {
+                let glued: String =
+                    cuts.iter().filter_map(|(a, b)| text.get(*a.min(b)..*a.max(b))).collect();
+                let status = format!("\nLATEST DETECTED DEADLOCK\n{glued}");
+                if let Some(story) = Story::read(&status) {
+                    story.circle(&who(), &Dictionary::default());
+                }
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@ use super::deadlock::Story;
 use super::dictionary::Dictionary;
 use super::statement::Words;
 use super::who::Who;
-use super::wire::Wire;
+use super::wire::{TextRow, Wire, cell};
 use crate::observation::{Failure, FailureKind, LockKind, Thing};
 use crate::place::Engine;
 use crate::record::Link;
@@ -88,10 +88,17 @@ pub(super) fn table(who: &Who, home: &str, table: &str, mode: &str) -> Thing {
     }
 }
 
-/// What InnoDB says of itself.
+/// Asks what InnoDB says of itself.
+pub(super) const STATUS: &str = "SHOW ENGINE INNODB STATUS";
+
+/// What it says.
 pub(super) async fn status(wire: &mut Wire) -> Result<String, StageError> {
-    let rows = wire.ask("SHOW ENGINE INNODB STATUS").await?;
-    Ok(rows.into_iter().next().and_then(|mut row| row.pop()).flatten().unwrap_or_default())
+    Ok(status_text(&wire.ask(STATUS).await?).to_owned())
+}
+
+/// The same, from the rows of the answer.
+pub(super) fn status_text(rows: &[TextRow]) -> &str {
+    rows.first().map_or("", |row| cell(row, 2))
 }
 
 /// Learns the columns of an index, unless they are known.

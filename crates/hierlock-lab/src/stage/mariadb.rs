@@ -17,7 +17,6 @@ use super::{StageError, innodb};
 use crate::observation::{Lock, LockKind, Thing, Wait};
 use crate::place::Engine;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -32,8 +31,17 @@ pub(super) const LISTS_LOCKS: &str = "SELECT @@innodb_status_output_locks";
 /// How long the tables of waits must be left alone to be renewed, and a little more.
 const QUIET: Duration = Duration::from_millis(110);
 
-/// When the tables of waits were last read, by anyone in this process.
-pub(super) type LastRead = Arc<Mutex<Instant>>;
+/// How often they are read in vain. Others who read them too, with less patience, keep them old.
+const TRIES: u32 = 8;
+
+/// When the tables of waits were last read, by anyone in this process. Everyone has to wait for it.
+static LAST_READ: Mutex<Option<Instant>> = Mutex::const_new(None);
+
+/// The connections of those who wait, and of those who are in the way.
+const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
+     FROM information_schema.INNODB_LOCK_WAITS w \
+     JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
+     JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id";
 
 /// A wait, told from another of the same session: connection, statement, page and record.
 type WaitKey = (i64, u64, (u64, u64), u64);
@@ -44,19 +52,23 @@ pub(super) struct Memory {
     pub(super) dictionary: Dictionary,
     /// Who is in the way of waits for which the tables were asked.
     known: HashMap<WaitKey, Vec<i64>>,
-    last_read: LastRead,
     /// May the listing of locks be switched on?
     can_list: bool,
 }
 
 impl Memory {
-    pub(super) fn new(last_read: LastRead, can_list: bool) -> Self {
-        Self { dictionary: Dictionary::default(), known: HashMap::new(), last_read, can_list }
+    pub(super) fn new(can_list: bool) -> Self {
+        Self { dictionary: Dictionary::default(), known: HashMap::new(), can_list }
     }
 
     /// What InnoDB says, with the indexes it speaks of learnt.
-    async fn status(&mut self, wire: &mut Wire, who: &Who) -> Result<Vec<Transaction>, StageError> {
-        let mut transactions = status::transactions(&innodb::status(wire).await?);
+    async fn transactions(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+        status: &str,
+    ) -> Result<Vec<Transaction>, StageError> {
+        let mut transactions = status::transactions(status);
         let is_unlisted = |it: &Transaction| it.count > 0 && it.locks.is_empty();
         if self.can_list && transactions.iter().any(is_unlisted) {
             // Somebody else has switched it off.
@@ -82,7 +94,8 @@ impl Memory {
         who: &Who,
     ) -> Result<Vec<Wait>, StageError> {
         let mut waits = Waits::default();
-        let transactions = self.status(wire, who).await?;
+        let [status, processes] = wire.ask_both(innodb::STATUS, &processes(who)).await?;
+        let transactions = self.transactions(wire, who, innodb::status_text(&status)).await?;
         for transaction in &transactions {
             let (Some(waiter), Some((wanted, waited))) = (transaction.thread, &transaction.waits)
             else {
@@ -91,103 +104,63 @@ impl Memory {
             if who.name(waiter).is_none() {
                 continue;
             }
-            let thing = wanted.things(who, &self.dictionary).into_iter().next();
-            waits.add(waiter, thing);
             let others = transactions.iter().filter(|other| other.thread != Some(waiter));
-            let blockers: Vec<i64> = others
-                .clone()
-                .filter(|other| {
-                    // Who waits in front is in the way too; the longer, the further in front.
-                    let is_in_front = |lock: &StatusLock| {
-                        !lock.is_waiting || other.waits.as_ref().is_some_and(|(_, at)| at > waited)
-                    };
-                    other.locks.iter().any(|lock| is_in_front(lock) && wanted.waits_for(lock))
-                })
-                .filter_map(|other| other.thread)
-                .collect();
+            let is_in_way = |other: &&Transaction| {
+                // Who waits in front is in the way too; the longer, the further in front.
+                let is_in_front = |lock: &StatusLock| {
+                    !lock.is_waiting || other.waits.as_ref().is_some_and(|(_, at)| at > waited)
+                };
+                other.locks.iter().any(|lock| is_in_front(lock) && wanted.waits_for(lock))
+            };
             let is_partial = |it: &Transaction| it.is_cut || it.count > 0 && it.locks.is_empty();
             let blockers = match others.clone().any(is_partial) {
-                true => self.blockers(wire, waiter, transaction, wanted).await?,
-                false => blockers,
+                true => match self.blockers(wire, wait_key(transaction)).await? {
+                    Some(blockers) => blockers,
+                    // It is over.
+                    None => continue,
+                },
+                false => others.filter(is_in_way).filter_map(|other| other.thread).collect(),
             };
+            let thing = wanted.things(who, &self.dictionary).into_iter().next();
+            waits.add(waiter, thing);
             for blocker in blockers {
                 waits.blocked_by(waiter, blocker);
             }
         }
-        self.metadata_waits(wire, who, &mut waits).await?;
+        metadata_waits(wire, who, &processes, &mut waits).await?;
         Ok(waits.of(who))
     }
 
-    /// Who is in the way, by the tables.
+    /// Who is in the way, by the tables; none if the wait is over by the time they tell.
     async fn blockers(
         &mut self,
         wire: &mut Wire,
-        waiter: i64,
-        transaction: &Transaction,
-        wanted: &StatusLock,
-    ) -> Result<Vec<i64>, StageError> {
-        let heap = wanted.records.first().map_or(0, |record| record.heap);
-        let key = (waiter, transaction.query.unwrap_or(0), wanted.page, heap);
+        key: Option<WaitKey>,
+    ) -> Result<Option<Vec<i64>>, StageError> {
+        let Some(key) = key else { return Ok(None) };
         if let Some(known) = self.known.get(&key) {
-            return Ok(known.clone());
+            return Ok(Some(known.clone()));
         }
-        let last_read = self.last_read.clone();
-        let mut last_read = last_read.lock().await;
-        // Not for something to happen: the server would answer with what was.
-        tokio::time::sleep_until(*last_read + QUIET).await;
-        let rows = wire
-            .ask(
-                "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
-                 FROM information_schema.INNODB_LOCK_WAITS w \
-                 JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
-                 JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id",
-            )
-            .await?;
-        *last_read = Instant::now();
-        let blockers: Vec<i64> = rows
-            .iter()
-            .filter(|row| number(row, 0) == Some(waiter))
-            .filter_map(|row| number(row, 1))
-            .collect();
-        if !blockers.is_empty() {
-            self.known.insert(key, blockers.clone());
-        }
-        Ok(blockers)
-    }
-
-    async fn metadata_waits(
-        &self,
-        wire: &mut Wire,
-        who: &Who,
-        waits: &mut Waits,
-    ) -> Result<(), StageError> {
-        let processes = format!(
-            "SELECT ID, STATE, INFO FROM information_schema.PROCESSLIST WHERE ID IN ({}) \
-             AND (STATE LIKE 'Waiting for %lock' OR STATE = 'User lock') ORDER BY TIME_MS DESC",
-            who.list()
-        );
-        let rows = wire.ask(&processes).await?;
-        if rows.iter().all(|row| number(row, 0).is_none_or(|id| waits.has(id))) {
-            return Ok(());
-        }
-        let mut locks = metadata_locks(wire).await?;
-        for row in rows {
-            let Some(waiter) = number(&row, 0).filter(|id| !waits.has(*id)) else { continue };
-            let (state, statement) = (cell(&row, 1), cell(&row, 2));
-            let wanted = wanted(waiter, state, statement, &locks);
-            let Some(wanted) = wanted else {
-                waits.add(waiter, Some(unnamed(state)));
-                continue;
-            };
-            let blockers: Vec<&MetadataLock> = wanted.blockers(&locks).collect();
-            waits.add(waiter, Some(wanted.thing(who, &blockers)));
-            for blocker in blockers {
-                waits.blocked_by(waiter, blocker.owner);
+        let mut last_read = LAST_READ.lock().await;
+        for patience in 1..=TRIES {
+            if let Some(last_read) = *last_read {
+                // Not for something to happen: the server would answer with what was.
+                tokio::time::sleep_until(last_read + QUIET * patience).await;
             }
-            // The next may be waiting behind it.
-            locks.push(wanted);
+            let rows = wire.ask(LOCK_WAITS).await?;
+            *last_read = Some(Instant::now());
+            let ours = rows.iter().filter(|row| number(row, 0) == Some(key.0));
+            let blockers: Vec<i64> = ours.filter_map(|row| number(row, 1)).collect();
+            let now = status::transactions(&innodb::status(wire).await?);
+            if !now.iter().any(|transaction| wait_key(transaction) == Some(key)) {
+                return Ok(None);
+            }
+            if !blockers.is_empty() {
+                self.known.insert(key, blockers.clone());
+                return Ok(Some(blockers));
+            }
         }
-        Ok(())
+        Ok(Some(Vec::new()))
     }
 
     pub(super) async fn locks(
@@ -195,7 +168,8 @@ impl Memory {
         wire: &mut Wire,
         who: &Who,
     ) -> Result<Vec<Lock>, StageError> {
-        let transactions = self.status(wire, who).await?;
+        let status = innodb::status(wire).await?;
+        let transactions = self.transactions(wire, who, &status).await?;
         let mut locks = Vec::new();
         for transaction in &transactions {
             let Some(thread) = transaction.thread else { continue };
@@ -214,6 +188,50 @@ impl Memory {
         locks.dedup();
         Ok(locks)
     }
+}
+
+/// Which wait of a transaction it is.
+fn wait_key(transaction: &Transaction) -> Option<WaitKey> {
+    let (wanted, _) = transaction.waits.as_ref()?;
+    let heap = wanted.records.first().map_or(0, |record| record.heap);
+    Some((transaction.thread?, transaction.query.unwrap_or(0), wanted.page, heap))
+}
+
+/// Who of ours waits for something that is not InnoDB's, those who wait longest first.
+fn processes(who: &Who) -> String {
+    format!(
+        "SELECT ID, STATE, INFO FROM information_schema.PROCESSLIST WHERE ID IN ({}) \
+         AND (STATE LIKE 'Waiting for %lock' OR STATE = 'User lock') ORDER BY TIME_MS DESC",
+        who.list()
+    )
+}
+
+async fn metadata_waits(
+    wire: &mut Wire,
+    who: &Who,
+    processes: &[TextRow],
+    waits: &mut Waits,
+) -> Result<(), StageError> {
+    if processes.is_empty() {
+        return Ok(());
+    }
+    let mut locks = metadata_locks(wire).await?;
+    for row in processes {
+        let Some(waiter) = number(row, 0).filter(|id| !waits.has(*id)) else { continue };
+        let (state, statement) = (cell(row, 1), cell(row, 2));
+        let Some(wanted) = wanted(waiter, state, statement, &locks) else {
+            waits.add(waiter, Some(unnamed(state)));
+            continue;
+        };
+        let blockers: Vec<&MetadataLock> = wanted.blockers(&locks).collect();
+        waits.add(waiter, Some(wanted.thing(who, &blockers)));
+        for blocker in blockers {
+            waits.blocked_by(waiter, blocker.owner);
+        }
+        // The next may be waiting behind it.
+        locks.push(wanted);
+    }
+    Ok(())
 }
 
 /// The metadata locks that are held; none if the plugin is not there.

@@ -43,14 +43,6 @@ fn metadata_locks(only: &str) -> String {
 }
 
 pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, StageError> {
-    let mut waits = Waits::default();
-    for row in wire.ask(&row_waits(who)).await? {
-        let Some(waiter) = number(&row, 0) else { continue };
-        waits.add(waiter, Some(data_lock(who, &row[2..])));
-        if let Some(blocker) = number(&row, 1) {
-            waits.blocked_by(waiter, blocker);
-        }
-    }
     let pending = format!(
         "EXISTS (SELECT 1 FROM performance_schema.metadata_locks p \
          JOIN performance_schema.threads q ON q.THREAD_ID = p.OWNER_THREAD_ID \
@@ -59,8 +51,16 @@ pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, Stage
          AND p.OBJECT_NAME <=> m.OBJECT_NAME)",
         who.list()
     );
-    let rows = wire.ask(&metadata_locks(&pending)).await?;
-    let locks: Vec<MetadataLock> = rows.iter().filter_map(metadata_lock).collect();
+    let [data, metadata] = wire.ask_both(&row_waits(who), &metadata_locks(&pending)).await?;
+    let mut waits = Waits::default();
+    for row in &data {
+        let Some(waiter) = number(row, 0) else { continue };
+        waits.add(waiter, Some(data_lock(who, &row[2..])));
+        if let Some(blocker) = number(row, 1) {
+            waits.blocked_by(waiter, blocker);
+        }
+    }
+    let locks: Vec<MetadataLock> = metadata.iter().filter_map(metadata_lock).collect();
     for lock in locks.iter().filter(|lock| !lock.granted) {
         let blockers: Vec<&MetadataLock> = lock.blockers(&locks).collect();
         // Granted in the meantime, or given up.

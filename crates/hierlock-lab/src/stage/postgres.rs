@@ -11,7 +11,7 @@ use crate::record::Link;
 use crate::scenario::SettingValue;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// Asks for the number of a connection.
 pub(super) const HELLO: &str = "SELECT pg_backend_pid()";
@@ -104,26 +104,185 @@ fn safe_snapshots(who: &Who) -> String {
     )
 }
 
-pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, StageError> {
-    let mut waits = Waits::default();
-    for row in wire.ask(&locks_of(who, "NOT l.granted")).await? {
-        let Some(waiter) = number(&row, 0) else { continue };
-        // Nobody in the way: it was granted between two looks.
-        if cell(&row, 15).is_empty() {
-            continue;
+/// What is remembered between two questions.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// How to write the primary key of a table, by schema and table; none if it has none.
+    keys: HashMap<[String; 2], Option<String>>,
+    /// The rows that are waited for, by who waits, for which transaction, and where: as long as somebody
+    /// waits for a row, its place is not used for another.
+    rows: HashMap<[String; 5], Option<String>>,
+}
+
+impl Memory {
+    pub(super) async fn waits(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+    ) -> Result<Vec<Wait>, StageError> {
+        let mut waits = Waits::default();
+        let locks = locks_of(who, "NOT l.granted");
+        let [locks, snapshots] = wire.ask_both(&locks, &safe_snapshots(who)).await?;
+        for row in &locks {
+            let Some(waiter) = number(row, 0) else { continue };
+            // Nobody in the way: it was granted between two looks.
+            if cell(row, 15).is_empty() {
+                continue;
+            }
+            let mut thing = thing(who, row);
+            self.name_wanted(wire, who, row, &mut thing).await?;
+            waits.add(waiter, Some(thing));
+            blocked_by(&mut waits, waiter, cell(row, 15));
         }
-        let mut thing = thing(who, &row);
-        name_row(wire, who, &row, &mut thing).await?;
-        waits.add(waiter, Some(thing));
-        blocked_by(&mut waits, waiter, cell(&row, 15));
+        for row in &snapshots {
+            let Some(waiter) = number(row, 0) else { continue };
+            let thing = named(LockKind::Transaction, "safe snapshot".to_owned(), "");
+            waits.add(waiter, Some(thing));
+            blocked_by(&mut waits, waiter, cell(row, 1));
+        }
+        Ok(waits.of(who))
     }
-    for row in wire.ask(&safe_snapshots(who)).await? {
-        let Some(waiter) = number(&row, 0) else { continue };
-        let thing = named(LockKind::Transaction, "safe snapshot".to_owned(), "");
-        waits.add(waiter, Some(thing));
-        blocked_by(&mut waits, waiter, cell(&row, 1));
+
+    /// Names the row of a lock by its primary key instead of its place.
+    async fn name_wanted(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+        row: &TextRow,
+        thing: &mut Thing,
+    ) -> Result<(), StageError> {
+        let (home, table) = match cell(row, 1) {
+            "tuple" => (cell(row, 4), cell(row, 5)),
+            _ => (cell(row, 11), cell(row, 12)),
+        };
+        let Some(place) = thing.record.clone().filter(|_| thing.kind == LockKind::Row) else {
+            return Ok(());
+        };
+        let known = [cell(row, 0), cell(row, 7), home, table, &place].map(str::to_owned);
+        let name = match self.rows.get(&known) {
+            Some(name) => name.clone(),
+            None => {
+                let name = self.row_name(wire, who, [home, table], &place).await?;
+                self.rows.insert(known, name.clone());
+                name
+            }
+        };
+        thing.record = name.or(Some(place));
+        Ok(())
     }
-    Ok(waits.of(who))
+
+    /// The primary key of the row at a place, if it can be read at once.
+    async fn row_name(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+        [home, table]: [&str; 2],
+        place: &str,
+    ) -> Result<Option<String>, StageError> {
+        // Somebody else's tables are not read.
+        if home != who.home {
+            return Ok(None);
+        }
+        let known = [home, table].map(str::to_owned);
+        if !self.keys.contains_key(&known) {
+            let key = wire.ask(&primary_key(home, table)).await?.into_iter().next();
+            self.keys.insert(known.clone(), key.and_then(|mut row| row.remove(0)));
+        }
+        let Some(Some(key)) = self.keys.get(&known) else { return Ok(None) };
+        let relation = relation(home, table);
+        let key = format!("SELECT {key} || '' FROM {relation} WHERE ctid = '{place}'");
+        // The table may be locked as a whole, or gone.
+        let rows = wire.try_ask(&key).await?.unwrap_or_default();
+        Ok(rows.into_iter().next().and_then(|mut row| row.remove(0)))
+    }
+
+    pub(super) async fn locks(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+        row_locks: Option<&str>,
+    ) -> Result<Vec<Lock>, StageError> {
+        let mut locks = Vec::new();
+        let mut tables = BTreeSet::new();
+        let rows = wire.ask(&locks_of(who, "l.locktype <> 'virtualxid'")).await?;
+        for row in &rows {
+            let Some(pid) = number(row, 0) else { continue };
+            // Who waits for a transaction because of a row only has a place in line for the row.
+            let is_place_in_line = |other: &TextRow| {
+                other[0] == row[0] && !cell(other, 12).is_empty() && other[13] == row[6]
+            };
+            if cell(row, 1) == "tuple" && cell(row, 3) == "t" && rows.iter().any(is_place_in_line) {
+                continue;
+            }
+            if cell(row, 1) == "relation" {
+                match (cell(row, 10), cell(row, 4)) {
+                    ("r" | "p", home) if home == who.home => {
+                        tables.insert(cell(row, 5).to_owned());
+                    }
+                    ("r" | "p", home) if !home.starts_with("pg_") => {}
+                    // Indexes are locked along with their tables, catalogues by every statement.
+                    _ => continue,
+                }
+            }
+            let mut thing = thing(who, row);
+            self.name_wanted(wire, who, row, &mut thing).await?;
+            locks.extend(who.lock(pid, thing, cell(row, 3) == "t"));
+        }
+        if let Some(schema) = row_locks {
+            for table in tables {
+                locks.extend(self.row_locks(wire, who, schema, &table).await?);
+            }
+        }
+        locks.sort();
+        locks.dedup();
+        Ok(locks)
+    }
+
+    /// Who has rows of a table, by the extension that tells.
+    async fn row_locks(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+        schema: &str,
+        table: &str,
+    ) -> Result<Vec<Lock>, StageError> {
+        let sql = format!(
+            "SELECT r.locked_row, p.pid, m.mode FROM {schema}.pgrowlocks({}) r, \
+             unnest(r.pids) WITH ORDINALITY p(pid, n), unnest(r.modes) WITH ORDINALITY m(mode, n) \
+             WHERE p.n = m.n",
+            quoted(&relation(&who.home, table), '\'')
+        );
+        let mut locks = Vec::new();
+        // Behind a change of the table it cannot be read.
+        for row in wire.try_ask(&sql).await?.unwrap_or_default() {
+            let Some(pid) = number(&row, 1) else { continue };
+            let place = cell(&row, 0);
+            let name = self.row_name(wire, who, [&who.home, table], place).await?;
+            let thing = Thing {
+                record: name.or_else(|| Some(place.to_owned())),
+                ..named(LockKind::Row, table.to_owned(), cell(&row, 2))
+            };
+            locks.extend(who.lock(pid, thing, true));
+        }
+        Ok(locks)
+    }
+}
+
+/// Asks how to write the primary key of a table.
+fn primary_key(home: &str, table: &str) -> String {
+    format!(
+        "SELECT string_agg(quote_ident(a.attname), ' || '', '' || ' ORDER BY k.n) \
+         FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, n), pg_attribute a \
+         WHERE i.indrelid = (SELECT c.oid FROM pg_class c JOIN pg_namespace s \
+           ON s.oid = c.relnamespace WHERE s.nspname = {} AND c.relname = {}) AND i.indisprimary \
+         AND a.attrelid = i.indrelid AND a.attnum = k.attnum",
+        quoted(home, '\''),
+        quoted(table, '\'')
+    )
+}
+
+fn relation(home: &str, table: &str) -> String {
+    format!("{}.{}", quoted(home, '"'), quoted(table, '"'))
 }
 
 fn blocked_by(waits: &mut Waits, waiter: i64, list: &str) {
@@ -155,111 +314,9 @@ fn named(kind: LockKind, object: String, mode: &str) -> Thing {
     Thing { kind, object, index: None, record: None, mode: mode.to_owned() }
 }
 
-/// Turns a row's place into its primary key, if that can be read at once.
-async fn name_row(
-    wire: &mut Wire,
-    who: &Who,
-    row: &TextRow,
-    thing: &mut Thing,
-) -> Result<(), StageError> {
-    let (home, table) = match cell(row, 1) {
-        "tuple" => (cell(row, 4), cell(row, 5)),
-        _ => (cell(row, 11), cell(row, 12)),
-    };
-    let Some(place) = thing.record.as_ref().filter(|_| thing.kind == LockKind::Row) else {
-        return Ok(());
-    };
-    // Somebody else's tables are not read.
-    if home != who.home {
-        return Ok(());
-    }
-    let relation = format!("{}.{}", quoted(home, '"'), quoted(table, '"'));
-    let key = format!(
-        "SELECT string_agg(quote_ident(a.attname), ' || '', '' || ' ORDER BY k.n) \
-         FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, n), pg_attribute a \
-         WHERE i.indrelid = (SELECT c.oid FROM pg_class c JOIN pg_namespace s \
-           ON s.oid = c.relnamespace WHERE s.nspname = {} AND c.relname = {}) AND i.indisprimary \
-         AND a.attrelid = i.indrelid AND a.attnum = k.attnum",
-        quoted(home, '\''),
-        quoted(table, '\'')
-    );
-    let Some(key) = wire.ask(&key).await?.into_iter().next().and_then(|mut row| row.remove(0))
-    else {
-        return Ok(());
-    };
-    let key = format!("SELECT {key} || '' FROM {relation} WHERE ctid = '{place}'");
-    // The table may be locked as a whole, or gone.
-    if let Ok(rows) = wire.try_ask(&key).await? {
-        if let Some(Some(key)) = rows.into_iter().next().map(|mut row| row.remove(0)) {
-            thing.record = Some(key);
-            thing.index = None;
-        }
-    }
-    Ok(())
-}
-
 fn quoted(text: &str, quote: char) -> String {
     let doubled = text.replace(quote, &format!("{quote}{quote}"));
     format!("{quote}{doubled}{quote}")
-}
-
-pub(super) async fn locks(
-    wire: &mut Wire,
-    who: &Who,
-    row_locks: Option<&str>,
-) -> Result<Vec<Lock>, StageError> {
-    let mut locks = Vec::new();
-    let mut tables = BTreeSet::new();
-    let rows = wire.ask(&locks_of(who, "l.locktype <> 'virtualxid'")).await?;
-    for row in &rows {
-        let Some(pid) = number(row, 0) else { continue };
-        // Who waits for a transaction because of a row only has a place in line for the row.
-        let is_place_in_line = |other: &TextRow| {
-            other[0] == row[0] && !cell(other, 12).is_empty() && other[13] == row[6]
-        };
-        if cell(row, 1) == "tuple" && cell(row, 3) == "t" && rows.iter().any(is_place_in_line) {
-            continue;
-        }
-        if cell(row, 1) == "relation" {
-            match cell(row, 10) {
-                "r" | "p" if cell(row, 4) == who.home => {
-                    tables.insert((cell(row, 4).to_owned(), cell(row, 5).to_owned()));
-                }
-                "r" | "p" if !cell(row, 4).starts_with("pg_") => {}
-                // Indexes are locked along with their tables, catalogues by every statement.
-                _ => continue,
-            }
-        }
-        let mut thing = thing(who, row);
-        name_row(wire, who, row, &mut thing).await?;
-        locks.extend(who.lock(pid, thing, cell(row, 3) == "t"));
-    }
-    if let Some(schema) = row_locks {
-        for (home, table) in tables {
-            let relation = format!("{}.{}", quoted(&home, '"'), quoted(&table, '"'));
-            let rows = format!(
-                "SELECT r.locked_row, p.pid, m.mode FROM {schema}.pgrowlocks({}) r, \
-                 unnest(r.pids) WITH ORDINALITY p(pid, n), unnest(r.modes) WITH ORDINALITY m(mode, n) \
-                 WHERE p.n = m.n",
-                quoted(&relation, '\'')
-            );
-            // Behind a change of the table it cannot be read.
-            let Ok(rows) = wire.try_ask(&rows).await? else { continue };
-            for row in rows {
-                let Some(pid) = number(&row, 1) else { continue };
-                let object = who.table(&home, &table);
-                let mut thing =
-                    Thing { record: row[0].clone(), ..named(LockKind::Row, object, cell(&row, 2)) };
-                let place: TextRow =
-                    ["", "tuple", "", "", &home, &table].map(|text| Some(text.to_owned())).to_vec();
-                name_row(wire, who, &place, &mut thing).await?;
-                locks.extend(who.lock(pid, thing, true));
-            }
-        }
-    }
-    locks.sort();
-    locks.dedup();
-    Ok(locks)
 }
 
 /// The circle of a deadlock, from what its victim was told: `Process 7 waits for ShareLock on
@@ -323,5 +380,47 @@ fn advisory_key(text: &str) -> Option<String> {
         [_, upper, lower, 1] => Some(((upper << 32 | lower) as i64).to_string()),
         [_, first, second, _] => Some(format!("{first}, {second}")),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::Name;
+
+    #[test]
+    fn the_circle_is_read_from_what_the_victim_is_told() {
+        let mut who = Who::new("lab");
+        for (id, text) in [(7, "A"), (8, "B")] {
+            who.add(id, Name::new(text).unwrap());
+        }
+        let told = |line: &str| {
+            let link = link(&who, line)?;
+            Some(format!("{}→{}: {}", link.waiter, link.holder, link.wants?))
+        };
+        for (wants, read) in [
+            ("ShareLock on transaction 740", "transaction 740, ShareLock"),
+            (
+                "ExclusiveLock on tuple (0,2) of relation 16385 of database 5",
+                "row (0,2) of 16385, ExclusiveLock",
+            ),
+            (
+                "AccessExclusiveLock on relation 16385 of database 5",
+                "table 16385, AccessExclusiveLock",
+            ),
+            ("ExclusiveLock on advisory lock [5,0,7,1]", "advisory 7, ExclusiveLock"),
+            (
+                "ExclusiveLock on advisory lock [5,4294967295,4294967295,1]",
+                "advisory -1, ExclusiveLock",
+            ),
+            ("ShareLock on advisory lock [5,1,7,2]", "advisory 1, 7, ShareLock"),
+        ] {
+            let line = format!("Process 7 waits for {wants}; blocked by process 8.");
+            assert_eq!(told(&line).as_deref(), Some(format!("A→B: {read}").as_str()));
+            assert_eq!(told(&line.replace("process 8", "process 9")), None, "a stranger");
+            for cut in 0..line.len() {
+                told(&line[..cut]);
+            }
+        }
     }
 }

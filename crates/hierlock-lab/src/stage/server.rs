@@ -2,10 +2,9 @@
 //! that says whose it is, so that what a process leaves behind can be found and removed.
 
 use super::home::{Home, Made};
-use super::mariadb::{self, LastRead};
 use super::sql::SqlStage;
 use super::wire::{Address, Wire, cell, number};
-use super::{StageError, innodb, mysql};
+use super::{StageError, innodb, mariadb, mysql};
 use crate::place::Engine;
 use crate::scenario::Case;
 use std::fmt;
@@ -13,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use tokio::sync::{Mutex, RwLock};
-use tokio::time::Instant;
 
 /// What the names of all that the lab makes begin with.
 pub(super) const PREFIX: &str = "hierlock_lab_";
@@ -38,7 +36,6 @@ pub(super) struct Inner {
     /// MariaDB: may the listing of locks be switched on, and was it?
     can_list_locks: bool,
     has_switched: bool,
-    pub(super) last_read: LastRead,
     /// PostgreSQL: where the extension is that tells row locks, once it has been asked for.
     row_locks: Mutex<Option<Option<String>>>,
     /// Cases that touch the whole server play alone, others beside each other.
@@ -62,8 +59,7 @@ impl Server {
     /// # Errors
     /// It cannot be reached, is not that engine, or does not let itself be asked for its locks.
     pub async fn connect(engine: Engine, url: &str) -> Result<Self, StageError> {
-        let address = Address::from_url(engine, url)?;
-        let mut keeper = address.connect().await?;
+        let (address, mut keeper) = reach(Address::from_url(engine, url)?, url).await?;
         let (version, id, is_superuser) = introduce(engine, &mut keeper).await?;
         let mark = format!("{PREFIX}{}_{id}", std::process::id());
         // Held until the connection ends, however it does.
@@ -96,7 +92,6 @@ impl Server {
                 made: AtomicU64::new(0),
                 can_list_locks,
                 has_switched,
-                last_read: Arc::new(Mutex::new(Instant::now())),
                 row_locks: Mutex::new(None),
                 crowd: Arc::default(),
                 names: Arc::default(),
@@ -192,8 +187,8 @@ impl Server {
         home.remove(&mut keeper).await
     }
 
-    pub(super) fn memory(&self) -> mariadb::Memory {
-        mariadb::Memory::new(self.inner.last_read.clone(), self.inner.can_list_locks)
+    pub(super) fn mariadb(&self) -> mariadb::Memory {
+        mariadb::Memory::new(self.inner.can_list_locks)
     }
 
     /// PostgreSQL: the schema of the extension that tells row locks, if there is one or can be.
@@ -266,6 +261,18 @@ impl Drop for Inner {
             _ = farewell.join();
         }
     }
+}
+
+/// The first connection, and how it came about.
+async fn reach(address: Address, url: &str) -> Result<(Address, Wire), StageError> {
+    if let Some(plain) = address.unencrypted(url) {
+        // A server may insist, or only then take a password.
+        if let Ok(wire) = plain.connect().await {
+            return Ok((plain, wire));
+        }
+    }
+    let wire = address.connect().await?;
+    Ok((address, wire))
 }
 
 /// Runs something to its end, whatever becomes of the runtime of the caller.

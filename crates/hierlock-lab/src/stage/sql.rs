@@ -39,6 +39,7 @@ const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 struct Side {
     wire: Wire,
     mariadb: mariadb::Memory,
+    postgres: postgres::Memory,
     dictionary: Dictionary,
     /// The mark of the last deadlock that has been told.
     last_deadlock: String,
@@ -122,7 +123,8 @@ impl SqlStage {
             seen: StdMutex::default(),
             side: Mutex::new(Side {
                 wire,
-                mariadb: server.memory(),
+                mariadb: server.mariadb(),
+                postgres: postgres::Memory::default(),
                 dictionary: Dictionary::default(),
                 last_deadlock: String::new(),
             }),
@@ -216,11 +218,11 @@ impl Stage for SqlStage {
     async fn waits(&self) -> Result<Vec<Wait>, StageError> {
         let who = self.who().clone();
         let mut side = self.side.lock().await;
-        let Side { wire, mariadb, .. } = &mut *side;
+        let Side { wire, mariadb, postgres, .. } = &mut *side;
         let waits = match self.server.engine() {
             Engine::Mysql => mysql::waits(wire, &who).await,
             Engine::Mariadb => mariadb.waits(wire, &who).await,
-            _ => postgres::waits(wire, &who).await,
+            _ => postgres.waits(wire, &who).await,
         }?;
         self.seen().remember(&waits);
         Ok(waits)
@@ -233,18 +235,18 @@ impl Stage for SqlStage {
             _ => None,
         };
         let mut side = self.side.lock().await;
-        let Side { wire, mariadb, .. } = &mut *side;
+        let Side { wire, mariadb, postgres, .. } = &mut *side;
         match self.server.engine() {
             Engine::Mysql => mysql::locks(wire, &who).await,
             Engine::Mariadb => mariadb.locks(wire, &who).await,
-            _ => postgres::locks(wire, &who, row_locks.as_deref()).await,
+            _ => postgres.locks(wire, &who, row_locks.as_deref()).await,
         }
     }
 
     async fn circle(&self, victim: &Name, failure: &Failure) -> Option<Vec<Link>> {
         let who = self.who().clone();
         let mut side = self.side.lock().await;
-        let Side { wire, mariadb, dictionary, last_deadlock } = &mut *side;
+        let Side { wire, mariadb, dictionary, last_deadlock, .. } = &mut *side;
         let circle = match self.server.engine() {
             Engine::Postgres => {
                 postgres::circle(wire, &who, failure.detail.as_deref().unwrap_or_default()).await

@@ -6,8 +6,8 @@ use super::statement::Words;
 use crate::observation::Answer;
 use crate::place::Engine;
 use futures_util::TryStreamExt as _;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow, PgSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _, ValueRef as _};
 use std::fmt;
 use std::future::Future;
@@ -57,6 +57,27 @@ impl Address {
             }
         };
         Ok(Self { engine, options })
+    }
+
+    /// The same without encryption, which takes many times as long as all the rest: only on this very
+    /// machine, and only if nothing else was asked for.
+    pub(super) fn unencrypted(&self, url: &str) -> Option<Self> {
+        let url = Url::parse(url).ok()?;
+        let is_here = match url.host_str() {
+            Some(host) => ["localhost", "127.0.0.1", "[::1]"].contains(&host),
+            None => true,
+        };
+        let is_asked_for = url.query_pairs().any(|(name, _)| name.starts_with("ssl"));
+        if !is_here || is_asked_for {
+            return None;
+        }
+        let options = match self.options.clone() {
+            Either::Left(options) => {
+                Either::Left(Box::new(options.ssl_mode(MySqlSslMode::Disabled)))
+            }
+            Either::Right(options) => Either::Right(Box::new(options.ssl_mode(PgSslMode::Disable))),
+        };
+        Some(Self { engine: self.engine, options })
     }
 
     /// The same server, in a database of that name.
@@ -126,18 +147,28 @@ pub(super) struct Wire {
     is_broken: bool,
 }
 
-/// Everything a statement gives, on whichever connection it is.
+/// What one statement gives.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    pub(super) rows: Vec<TextRow>,
+    changed: u64,
+}
+
+/// Everything that statements give, on whichever connection it is.
 macro_rules! collect {
     ($connection:expr, $sql:expr, $cells:path) => {{
-        let (mut rows, mut changed) = (Vec::new(), 0);
+        let (mut all, mut given) = (Vec::new(), Given::default());
         let mut results = sqlx::raw_sql(AssertSqlSafe($sql)).fetch_many(&mut **$connection);
         while let Some(result) = results.try_next().await? {
             match result {
-                Either::Left(done) => changed += done.rows_affected(),
-                Either::Right(row) => rows.push($cells(&row)?),
+                Either::Left(done) => {
+                    given.changed = done.rows_affected();
+                    all.push(std::mem::take(&mut given));
+                }
+                Either::Right(row) => given.rows.push($cells(&row)?),
             }
         }
-        (rows, changed)
+        all
     }};
 }
 
@@ -147,7 +178,9 @@ impl Wire {
     /// # Cancel safety
     /// None: dropped before its end it leaves the statement running on the server.
     pub(super) async fn run(&mut self, sql: &str) -> Result<Answer, sqlx::Error> {
-        let (rows, changed) = self.collect(sql).await?;
+        let all = self.collect(sql).await?;
+        let changed = all.iter().map(|given| given.changed).sum();
+        let rows: Vec<TextRow> = all.into_iter().flat_map(|given| given.rows).collect();
         let words = Words::of(sql);
         Ok(match !rows.is_empty() || words.gives_rows() {
             // What was only read is not changed, though PostgreSQL counts it.
@@ -159,7 +192,7 @@ impl Wire {
         })
     }
 
-    async fn collect(&mut self, sql: &str) -> Result<(Vec<TextRow>, u64), sqlx::Error> {
+    async fn collect(&mut self, sql: &str) -> Result<Vec<Given>, sqlx::Error> {
         let sql = sql.to_owned();
         Ok(match &mut self.connection {
             Connection::Innodb(connection) => collect!(connection, sql, innodb_cells),
@@ -178,7 +211,18 @@ impl Wire {
         sql: &str,
     ) -> Result<Result<Vec<TextRow>, sqlx::Error>, StageError> {
         let answer = self.within(PATIENCE, sql).await?;
-        Ok(answer.map(|(rows, _)| rows))
+        Ok(answer.map(|all| all.into_iter().flat_map(|given| given.rows).collect()))
+    }
+
+    /// Asks two things at once, in one round trip.
+    pub(super) async fn ask_both(
+        &mut self,
+        first: &str,
+        second: &str,
+    ) -> Result<[Vec<TextRow>; 2], StageError> {
+        let answer = self.within(PATIENCE, &format!("{first}; {second}")).await?;
+        let mut all = answer.map_err(|error| self.lost(&error))?.into_iter().map(|it| it.rows);
+        Ok([all.next().unwrap_or_default(), all.next().unwrap_or_default()])
     }
 
     /// Runs what may take its time, as long as it is not too long.
@@ -186,7 +230,7 @@ impl Wire {
         &mut self,
         limit: Duration,
         sql: &str,
-    ) -> Result<Result<(Vec<TextRow>, u64), sqlx::Error>, StageError> {
+    ) -> Result<Result<Vec<Given>, sqlx::Error>, StageError> {
         if self.is_broken {
             return Err(StageError(format!("{} has left a question unanswered", self.at)));
         }

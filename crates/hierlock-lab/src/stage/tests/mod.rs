@@ -153,8 +153,8 @@ impl Play {
             loop {
                 let waits = self.stage.waits().await.unwrap();
                 let wait = waits.into_iter().find(|wait| wait.waiter == name(who));
-                if wait.is_some() && wait == before {
-                    return wait.unwrap();
+                if let Some(wait) = wait.clone().filter(|_| wait == before) {
+                    return wait;
                 }
                 before = wait;
             }

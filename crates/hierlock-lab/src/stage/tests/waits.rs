@@ -13,6 +13,7 @@ on_all!(
     a_key_is_waited_for,
     a_parent_is_waited_for,
     many_locks_are_no_excuse,
+    who_is_no_administrator_sees_enough,
     strangers_are_seen,
     locks_are_listed,
 );
@@ -163,6 +164,59 @@ async fn a_parent_is_waited_for(server: Server) {
     let thing = wait.thing.unwrap();
     assert_eq!((thing.object.as_str(), thing.record.as_deref()), ("numbers", Some("1")));
     play.close().await;
+}
+
+/// Without the rights to list locks, MariaDB's tables are asked, slowly.
+async fn who_is_no_administrator_sees_enough(server: Server) {
+    let mut wire = server.inner.address.connect().await.unwrap();
+    let user = format!("lab_{}", server.inner.mark().rsplit('_').next().unwrap());
+    let (make, drop) = match server.engine() {
+        Engine::Postgres => (
+            vec![
+                format!("create role {user} login"),
+                format!("grant create on database postgres to {user}"),
+            ],
+            vec![format!("drop owned by {user}"), format!("drop role {user}")],
+        ),
+        _ => (
+            vec![
+                format!("create user {user}"),
+                format!("grant process on *.* to {user}"),
+                format!("grant select on performance_schema.* to {user}"),
+                format!("grant all on `hierlock\\_lab\\_%`.* to {user}"),
+                format!("grant usage on hierlock.* to {user}"),
+            ],
+            vec![format!("drop user {user}")],
+        ),
+    };
+    for sql in make {
+        wire.ask(&sql).await.unwrap();
+    }
+    if server.engine() == Engine::Mariadb {
+        // Others who may, and miss it, switch it on again.
+        wire.ask(crate::stage::mariadb::LIST_NO_LOCKS).await.unwrap();
+    }
+    let mut url = url::Url::parse(&server.inner.url).unwrap();
+    url.set_username(&user).unwrap();
+    if server.engine() != Engine::Postgres {
+        url.set_path("");
+    }
+    let plain = Server::connect(server.engine(), url.as_str()).await.unwrap();
+    assert!(!plain.is_superuser());
+    let play = Play::open(plain, &numbers(server.engine())).await;
+    let take = "select * from numbers where id = 1 for update";
+    play.all("A", &["begin", take]).await;
+    for (who, blockers) in [("B", "A"), ("C", if play.is_postgres() { "B" } else { "A B" })] {
+        let _reply = play.begin(who, take);
+        let wait = play.blocked(who).await;
+        assert_eq!((by(&wait).as_str(), kind(&wait)), (blockers, LockKind::Row));
+        assert_eq!(wait.thing.unwrap().record.as_deref(), Some("1"));
+    }
+    play.stage.locks().await.unwrap();
+    play.close().await;
+    for sql in drop {
+        wire.ask(&sql).await.unwrap();
+    }
 }
 
 /// MariaDB lists ten locks of a transaction and no more; who holds more is in the way all the same.
