@@ -4,15 +4,15 @@ use crate::place::{Engine, Place};
 use crate::record::{Record, Verdict};
 use crate::run::{Options, play};
 use crate::scenario::Case;
-use crate::stage::{CaseStage, Server, Stage, StageError};
+use crate::stage::{CaseStage, Groves, Server, Stage, StageError};
 use futures_util::{StreamExt, stream};
 use std::collections::BTreeMap;
 use std::io;
 use tempfile::TempDir;
 
 /// What runs cases: the servers that are there, and a directory for the locks of `file:`.
-#[derive(Debug)]
 pub struct Lab {
+    groves: Groves,
     servers: BTreeMap<Engine, Server>,
     directory: TempDir,
 }
@@ -28,6 +28,12 @@ pub struct How {
     pub locks: bool,
 }
 
+impl std::fmt::Debug for Lab {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lab").field("servers", &self.servers).finish_non_exhaustive()
+    }
+}
+
 impl Default for How {
     fn default() -> Self {
         Self { jobs: 1, rounds: 1, locks: false }
@@ -41,7 +47,7 @@ impl Lab {
     /// A temporary directory cannot be made.
     pub fn new() -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("hierlock-lab-").tempdir()?;
-        Ok(Self { servers: BTreeMap::new(), directory })
+        Ok(Self { groves: Groves::default(), servers: BTreeMap::new(), directory })
     }
 
     /// Adds a server.
@@ -79,6 +85,8 @@ impl Lab {
             tell(&record);
             records.push((index, record));
         }
+        // Whatever cannot be removed now is removed by the next who come there.
+        let _ = self.groves.clear().await;
         records.sort_by_key(|(index, record)| (*index, record.round));
         records.into_iter().map(|(_, record)| record).collect()
     }
@@ -99,7 +107,7 @@ impl Lab {
             anomaly: None,
         };
         let server = self.servers.get(&case.place.engine);
-        let stage = match CaseStage::open(case, server, self.directory.path()).await {
+        let stage = match CaseStage::open(case, server, &self.groves, self.directory.path()).await {
             Ok(stage) => stage,
             Err(StageError(why)) => {
                 record.verdict = Verdict::Failed { why };

@@ -95,7 +95,8 @@ pub(crate) fn scan(
                     let ours = rest.char_indices().zip(rest.chars().skip(1)).find_map(
                         |((i, before), c)| {
                             let here = i + before.len_utf8();
-                            (c == '#' && is_comment(&rest[here..], before, style)).then_some(at + here)
+                            (c == '#' && is_comment(&rest[here..], before, style))
+                                .then_some(at + here)
                         },
                     );
                     return ours.unwrap_or(line.len());

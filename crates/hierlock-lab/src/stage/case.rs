@@ -1,75 +1,76 @@
 //! The stage of one case: SQL sessions, sessions that lock nodes, or both in one place.
 
+use super::grove::{Grove, Groves, client};
 use super::tree::TreeSessions;
 use super::{Reply, Server, SqlStage, Stage, StageError};
 use crate::observation::{Failure, Lock, Name, Wait};
 use crate::place::Engine;
 use crate::record::Link;
-use crate::scenario::{Case, CaseDeed, LockDeed};
-use hierlock::sql::{Provision, Strategy};
-use hierlock::{Hierarchy, Hierlock, Target};
+use crate::scenario::{Case, CaseDeed};
+use hierlock::Hierlock;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
-use url::Url;
 
 /// Where a case is played.
-pub(crate) struct CaseStage {
+pub(crate) struct CaseStage<'a> {
     sql: Option<SqlStage>,
     tree: Option<TreeSessions>,
+    /// Where the tree is, if it is to be handed on.
+    grove: Option<(&'a Groves, Grove)>,
 }
 
-impl CaseStage {
+impl<'a> CaseStage<'a> {
     /// Makes it: on a server a database of its own, elsewhere a tree of its own.
     pub(crate) async fn open(
         case: &Case,
         server: Option<&Server>,
+        groves: &'a Groves,
         directory: &Path,
     ) -> Result<Self, StageError> {
-        let sql = match (case.place.engine.server(), server) {
-            (None, _) => None,
-            (Some(_), Some(server)) => Some(server.open(case).await?),
-            (Some(engine), None) => return Err(StageError(format!("there is no {engine} server"))),
+        let names = || case.sessions.keys();
+        let Some(engine) = case.place.engine.server() else {
+            let locks = Hierlock::connect(&url(case.place.engine, directory)).await;
+            let locks = locks.map_err(|error| StageError(error.to_string()))?;
+            let tree = Some(TreeSessions::new(locks, names()));
+            return Ok(Self { sql: None, tree, grove: None });
         };
-        let mut stage = Self { sql, tree: None };
-        match stage.plant(case, directory).await {
-            Ok(tree) => {
-                stage.tree = tree;
-                Ok(stage)
+        let server = server.ok_or_else(|| StageError(format!("there is no {engine} server")))?;
+        if let Some(grove) = groves.take(case, server).await? {
+            let tree = Some(TreeSessions::new(grove.locks.clone(), names()));
+            return Ok(Self { sql: None, tree, grove: Some((groves, grove)) });
+        }
+        let sql = server.open(case).await?;
+        if !case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..))) {
+            return Ok(Self { sql: Some(sql), tree: None, grove: None });
+        }
+        match client(&sql, case).await {
+            Ok((_, locks)) => {
+                let tree = Some(TreeSessions::new(locks, names()));
+                Ok(Self { sql: Some(sql), tree, grove: None })
             }
             Err(error) => {
                 // What went wrong first is what is told.
-                let _ = stage.close().await;
-                Err(StageError(format!("nodes cannot be locked there: {error}")))
+                let _ = sql.close().await;
+                Err(error)
             }
         }
-    }
-
-    /// A client for the lock steps, if there are any.
-    async fn plant(&self, case: &Case, directory: &Path) -> hierlock::Result<Option<TreeSessions>> {
-        let targets = targets(case);
-        if !case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..))) {
-            return Ok(None);
-        }
-        let url = match (&self.sql, case.place.engine) {
-            (Some(sql), _) => {
-                let url = with_parameters(sql.url(), case);
-                provision(&url, case.place.strategy, &targets).await?;
-                url
-            }
-            (None, Engine::File) => {
-                static FILES: AtomicUsize = AtomicUsize::new(0);
-                let number = FILES.fetch_add(1, Ordering::Relaxed);
-                format!("file:{}", directory.join(format!("{number}.lock")).display())
-            }
-            (None, _) => "memory:".to_owned(),
-        };
-        let locks = Hierlock::connect(&url).await?;
-        Ok(Some(TreeSessions::new(locks, case.sessions.keys())))
     }
 }
 
-impl Stage for CaseStage {
+/// A tree without a server, that nobody else has.
+fn url(engine: Engine, directory: &Path) -> String {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    match engine {
+        Engine::File => {
+            let number = FILES.fetch_add(1, Ordering::Relaxed);
+            format!("file:{}", directory.join(format!("{number}.lock")).display())
+        }
+        _ => "memory:".to_owned(),
+    }
+}
+
+impl Stage for CaseStage<'_> {
     fn begin(&self, session: &Name, deed: &CaseDeed) -> Reply {
         match (deed, &self.tree, &self.sql) {
             (CaseDeed::Lock(deed, _), Some(tree), _) => tree.begin(session, deed),
@@ -121,57 +122,10 @@ impl Stage for CaseStage {
         if let Some(tree) = self.tree {
             tree.close().await;
         }
-        match self.sql {
-            Some(sql) => sql.close().await,
-            None => Ok(()),
+        match (self.sql, self.grove) {
+            (Some(sql), _) => sql.close().await,
+            (None, Some((groves, grove))) => groves.put_back(grove).await,
+            (None, None) => Ok(()),
         }
     }
-}
-
-/// Every node that a case locks.
-fn targets(case: &Case) -> Vec<Target> {
-    let deeds = case.steps.iter().filter_map(|step| match &step.deed {
-        CaseDeed::Lock(
-            LockDeed::Lock { targets, .. }
-            | LockDeed::Try { targets, .. }
-            | LockDeed::Extend { targets, .. },
-            _,
-        ) => Some(targets),
-        _ => None,
-    });
-    deeds.flatten().cloned().collect()
-}
-
-/// A connection for each session, another for each extension, and what the place is.
-fn with_parameters(url: String, case: &Case) -> String {
-    // It was read before.
-    let Ok(mut url) = Url::parse(&url) else { return url };
-    if let Some(strategy) = case.place.strategy {
-        url.query_pairs_mut().append_pair("strategy", strategy.name());
-    }
-    if case.place.strategy == Some(Strategy::Striped) {
-        url.query_pairs_mut().append_pair("buckets", &case.buckets.to_string());
-    }
-    url.into()
-}
-
-/// Makes the rows that the strategy needs.
-async fn provision(
-    url: &str,
-    strategy: Option<Strategy>,
-    targets: &[Target],
-) -> hierlock::Result<()> {
-    match strategy {
-        Some(Strategy::Striped) => {
-            Provision::connect(url, Hierarchy::default()).await?.run(|_| ()).await?;
-        }
-        Some(Strategy::PerId) => {
-            let provision = Provision::connect(url, Hierarchy::default()).await?;
-            provision.run(|_| ()).await?;
-            provision.add(targets).await?;
-        }
-        // Made by whoever comes first, or not at all.
-        _ => {}
-    }
-    Ok(())
 }

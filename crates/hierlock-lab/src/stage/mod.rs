@@ -6,6 +6,7 @@
 mod case;
 mod deadlock;
 mod dictionary;
+mod grove;
 mod home;
 mod innodb;
 mod mariadb;
@@ -24,6 +25,7 @@ mod who;
 mod wire;
 
 pub(crate) use case::CaseStage;
+pub(crate) use grove::Groves;
 pub use server::Server;
 #[cfg_attr(not(test), allow(unused_imports, reason = "the runner is not here yet"))]
 pub(crate) use sql::SqlStage;
