@@ -13,11 +13,13 @@ mod mysql;
 mod postgres;
 mod server;
 mod session;
+mod side;
 mod sql;
 mod statement;
 mod status;
 #[cfg(test)]
 mod tests;
+mod told;
 mod who;
 mod wire;
 
