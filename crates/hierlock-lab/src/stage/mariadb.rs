@@ -49,7 +49,6 @@ type WaitKey = (i64, u64, (u64, u64), u64);
 /// What is remembered between two questions.
 #[derive(Debug)]
 pub(super) struct Memory {
-    pub(super) dictionary: Dictionary,
     /// Who is in the way of waits for which the tables were asked.
     known: HashMap<WaitKey, Vec<i64>>,
     /// May the listing of locks be switched on?
@@ -58,13 +57,14 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(can_list: bool) -> Self {
-        Self { dictionary: Dictionary::default(), known: HashMap::new(), can_list }
+        Self { known: HashMap::new(), can_list }
     }
 
     /// What InnoDB says, with the indexes it speaks of learnt.
     async fn transactions(
         &mut self,
         wire: &mut Wire,
+        dictionary: &mut Dictionary,
         who: &Who,
         status: &str,
     ) -> Result<Vec<Transaction>, StageError> {
@@ -83,7 +83,7 @@ impl Memory {
             }
         }
         for place in places {
-            innodb::learn(&mut self.dictionary, wire, Engine::Mariadb, place).await?;
+            innodb::learn(dictionary, wire, Engine::Mariadb, place).await?;
         }
         Ok(transactions)
     }
@@ -91,11 +91,13 @@ impl Memory {
     pub(super) async fn waits(
         &mut self,
         wire: &mut Wire,
+        dictionary: &mut Dictionary,
         who: &Who,
     ) -> Result<Vec<Wait>, StageError> {
         let mut waits = Waits::default();
-        let [status, processes] = wire.ask_both(innodb::STATUS, &processes(who)).await?;
-        let transactions = self.transactions(wire, who, innodb::status_text(&status)).await?;
+        let [status, processes] = wire.ask_all([innodb::STATUS, &processes(who)]).await?;
+        let transactions =
+            self.transactions(wire, dictionary, who, innodb::status_text(&status)).await?;
         for transaction in &transactions {
             let (Some(waiter), Some((wanted, waited))) = (transaction.thread, &transaction.waits)
             else {
@@ -121,7 +123,7 @@ impl Memory {
                 },
                 false => others.filter(is_in_way).filter_map(|other| other.thread).collect(),
             };
-            let thing = wanted.things(who, &self.dictionary).into_iter().next();
+            let thing = wanted.things(who, dictionary).into_iter().next();
             waits.add(waiter, thing);
             for blocker in blockers {
                 waits.blocked_by(waiter, blocker);
@@ -166,15 +168,16 @@ impl Memory {
     pub(super) async fn locks(
         &mut self,
         wire: &mut Wire,
+        dictionary: &mut Dictionary,
         who: &Who,
     ) -> Result<Vec<Lock>, StageError> {
         let status = innodb::status(wire).await?;
-        let transactions = self.transactions(wire, who, &status).await?;
+        let transactions = self.transactions(wire, dictionary, who, &status).await?;
         let mut locks = Vec::new();
         for transaction in &transactions {
             let Some(thread) = transaction.thread else { continue };
             for lock in &transaction.locks {
-                let things = lock.things(who, &self.dictionary).into_iter();
+                let things = lock.things(who, dictionary).into_iter();
                 locks.extend(things.filter_map(|thing| who.lock(thread, thing, !lock.is_waiting)));
             }
         }

@@ -1,8 +1,6 @@
 //! Where a case is played: a database (or a tree) of its own, with its sessions. Everything that talks
 //! to a server is behind [`Stage`]; the runner knows no engine.
 
-#![cfg_attr(not(test), allow(dead_code, reason = "the runner is not here yet"))]
-
 mod case;
 mod deadlock;
 mod dictionary;
@@ -15,11 +13,13 @@ mod mysql;
 mod postgres;
 mod server;
 mod session;
+mod side;
 mod sql;
 mod statement;
 mod status;
 #[cfg(test)]
 mod tests;
+mod told;
 mod tree;
 mod who;
 mod wire;
@@ -27,7 +27,6 @@ mod wire;
 pub(crate) use case::CaseStage;
 pub(crate) use grove::Groves;
 pub use server::Server;
-#[cfg_attr(not(test), allow(unused_imports, reason = "the runner is not here yet"))]
 pub(crate) use sql::SqlStage;
 
 use crate::observation::{Answer, Failure, Lock, Name, Wait};

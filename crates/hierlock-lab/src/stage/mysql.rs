@@ -42,6 +42,15 @@ fn metadata_locks(only: &str) -> String {
     )
 }
 
+/// Who waits for a table of an engine without rows to lock; for whom, it does not tell.
+fn table_level(who: &Who) -> String {
+    format!(
+        "SELECT PROCESSLIST_ID FROM performance_schema.threads \
+         WHERE PROCESSLIST_ID IN ({}) AND PROCESSLIST_STATE = 'Waiting for table level lock'",
+        who.list()
+    )
+}
+
 pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, StageError> {
     let pending = format!(
         "EXISTS (SELECT 1 FROM performance_schema.metadata_locks p \
@@ -51,7 +60,8 @@ pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, Stage
          AND p.OBJECT_NAME <=> m.OBJECT_NAME)",
         who.list()
     );
-    let [data, metadata] = wire.ask_both(&row_waits(who), &metadata_locks(&pending)).await?;
+    let [data, metadata, states] =
+        wire.ask_all([&row_waits(who), &metadata_locks(&pending), &table_level(who)]).await?;
     let mut waits = Waits::default();
     for row in &data {
         let Some(waiter) = number(row, 0) else { continue };
@@ -71,6 +81,12 @@ pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, Stage
         for blocker in blockers {
             waits.blocked_by(lock.owner, blocker.owner);
         }
+    }
+    for row in &states {
+        let Some(waiter) = number(row, 0).filter(|id| !waits.has(*id)) else { continue };
+        let object = "table level lock".to_owned();
+        let (kind, mode) = (LockKind::Table, String::new());
+        waits.add(waiter, Some(Thing { kind, object, index: None, record: None, mode }));
     }
     Ok(waits.of(who))
 }

@@ -18,6 +18,17 @@ pub(super) const PREFIX: &str = "hierlock_lab_";
 
 /// A server to play cases on. Clones are the same server; with the last of them everything that was
 /// changed on it is as before.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), hierlock_lab::stage::StageError> {
+/// use hierlock_lab::place::Engine;
+/// use hierlock_lab::stage::Server;
+///
+/// let server = Server::connect(Engine::Mysql, "mysql://root@127.0.0.1/test").await?;
+/// assert!(server.version().starts_with("MySQL "));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Server {
     pub(super) inner: Arc<Inner>,

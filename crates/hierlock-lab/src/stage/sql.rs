@@ -10,40 +10,30 @@
 //! ([`SqlStage::url`]), and have the waits of its connections told under the names of sessions
 //! ([`SqlStage::adopt`]).
 
-use super::dictionary::Dictionary;
 use super::home::{Home, Made, terminate};
 use super::server::Server;
 use super::session::Session;
+use super::side::Side;
 use super::statement::Words;
 use super::who::{Seen, Who};
 use super::wire::{PATIENCE, Wire};
-use super::{LIMIT, Reply, Stage, StageError, innodb, mariadb, mysql, postgres};
+use super::{LIMIT, Reply, Stage, StageError, innodb, postgres};
 use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
 use crate::place::Engine;
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed};
 use hierlock::sql::Strategy;
 use std::collections::BTreeMap;
-use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use url::Url;
 
 /// How long a cancelled statement may take before it is cancelled again: one that was sent but had not
 /// begun has not noticed.
 const CANCEL_AGAIN: Duration = Duration::from_millis(20);
-
-/// The connection that asks, and what it remembers.
-struct Side {
-    wire: Wire,
-    mariadb: mariadb::Memory,
-    postgres: postgres::Memory,
-    dictionary: Dictionary,
-    /// The mark of the last deadlock that has been told.
-    last_deadlock: String,
-}
 
 /// Who else may play on the server meanwhile.
 #[expect(dead_code, reason = "held, not read")]
@@ -58,7 +48,7 @@ pub(crate) struct SqlStage {
     sessions: BTreeMap<Name, Session>,
     who: StdMutex<Who>,
     seen: StdMutex<Seen>,
-    side: Mutex<Side>,
+    side: Arc<Mutex<Side>>,
     teardown: Vec<String>,
     made: Made,
     _crowd: Crowd,
@@ -121,13 +111,7 @@ impl SqlStage {
             sessions,
             who: StdMutex::new(who),
             seen: StdMutex::default(),
-            side: Mutex::new(Side {
-                wire,
-                mariadb: server.mariadb(),
-                postgres: postgres::Memory::default(),
-                dictionary: Dictionary::default(),
-                last_deadlock: String::new(),
-            }),
+            side: Arc::new(Mutex::new(Side::new(wire, server))),
             teardown: case.teardown.clone(),
             made,
             _crowd: crowd,
@@ -177,9 +161,15 @@ impl SqlStage {
         self.sessions.get(name).ok_or_else(|| StageError(format!("there is no session {name}")))
     }
 
+    /// What a question needs that is asked in a task of its own: whoever asks may lose interest, but an
+    /// answer that nobody waits for would be taken for that of the next question.
+    fn aside(&self) -> (Arc<Mutex<Side>>, Who) {
+        (self.side.clone(), self.who().clone())
+    }
+
     async fn end_sessions(&mut self) -> Result<(), StageError> {
         let engine = self.server.engine();
-        let side = self.side.get_mut();
+        let mut side = self.side.lock().await;
         let mut ended = Ok(());
         for session in self.sessions.values().filter(|session| session.is_busy()) {
             session.expect_cancel();
@@ -216,52 +206,38 @@ impl Stage for SqlStage {
     }
 
     async fn waits(&self) -> Result<Vec<Wait>, StageError> {
-        let who = self.who().clone();
-        let mut side = self.side.lock().await;
-        let Side { wire, mariadb, postgres, .. } = &mut *side;
-        let waits = match self.server.engine() {
-            Engine::Mysql => mysql::waits(wire, &who).await,
-            Engine::Mariadb => mariadb.waits(wire, &who).await,
-            _ => postgres.waits(wire, &who).await,
-        }?;
+        let (side, who) = self.aside();
+        let waits =
+            answered(tokio::spawn(async move { side.lock().await.waits(&who).await })).await?;
         self.seen().remember(&waits);
         Ok(waits)
     }
 
     async fn locks(&self) -> Result<Vec<Lock>, StageError> {
-        let who = self.who().clone();
-        let row_locks = match (self.server.engine(), &self.made.home) {
-            (Engine::Postgres, Home::Schema(_)) => self.server.row_locks().await?,
-            _ => None,
-        };
-        let mut side = self.side.lock().await;
-        let Side { wire, mariadb, postgres, .. } = &mut *side;
-        match self.server.engine() {
-            Engine::Mysql => mysql::locks(wire, &who).await,
-            Engine::Mariadb => mariadb.locks(wire, &who).await,
-            _ => postgres.locks(wire, &who, row_locks.as_deref()).await,
-        }
+        let (side, who) = self.aside();
+        let (server, home) = (self.server.clone(), self.made.home.clone());
+        answered(tokio::spawn(async move {
+            let row_locks = match &home {
+                Home::Innodb(_) => None,
+                Home::Schema(_) => server.row_locks().await?,
+                // There it is ours to make.
+                Home::Database(_) => {
+                    let made = side.lock().await.wire.try_ask(postgres::ROW_LOCKS).await?;
+                    made.is_ok().then(|| home.of_tables().to_owned())
+                }
+            };
+            side.lock().await.locks(&who, row_locks).await
+        }))
+        .await
     }
 
     async fn circle(&self, victim: &Name, failure: &Failure) -> Option<Vec<Link>> {
-        let who = self.who().clone();
-        let mut side = self.side.lock().await;
-        let Side { wire, mariadb, dictionary, last_deadlock, .. } = &mut *side;
-        let circle = match self.server.engine() {
-            Engine::Postgres => {
-                postgres::circle(wire, &who, failure.detail.as_deref().unwrap_or_default()).await
-            }
-            engine => {
-                let dictionary = match engine {
-                    Engine::Mariadb => &mut mariadb.dictionary,
-                    _ => dictionary,
-                };
-                innodb::circle(wire, engine, &who, dictionary, last_deadlock).await
-            }
-        };
+        let ((side, who), failure) = (self.aside(), failure.clone());
+        let told = tokio::spawn(async move { Ok(side.lock().await.circle(&who, &failure).await) });
         // Without the victim it is another deadlock: the server keeps only the last.
-        let circle = circle.filter(|circle| circle.iter().any(|link| link.waiter == *victim));
-        circle.or_else(|| self.seen().circle(victim))
+        let is_it = |circle: &Vec<Link>| circle.iter().any(|link| link.waiter == *victim);
+        let told = answered(told).await.ok().flatten().filter(is_it);
+        told.or_else(|| self.seen().circle(victim))
     }
 
     async fn cancel(&self, session: &Name) -> Result<(), StageError> {
@@ -277,7 +253,9 @@ impl Stage for SqlStage {
                 (_, false) => innodb::cancel(session.id),
             };
             // Refused, if the connection is gone: then it will soon know.
-            _ = self.side.lock().await.wire.try_ask(&sql).await?;
+            let side = self.side.clone();
+            let told = async move { side.lock().await.wire.try_ask(&sql).await.map(|_| ()) };
+            answered(tokio::spawn(told)).await?;
             _ = tokio::time::timeout(CANCEL_AGAIN, session.idle()).await;
             if begun.elapsed() > 2 * PATIENCE {
                 return Err(StageError(format!(
@@ -292,29 +270,32 @@ impl Stage for SqlStage {
     async fn close(mut self) -> Result<(), StageError> {
         let ended = self.end_sessions().await;
         let Self { server, side, teardown, made, .. } = self;
-        let Side { mut wire, .. } = side.into_inner();
+        let mut guard = side.lock().await;
+        let wire = &mut guard.wire;
         if server.engine() == Engine::Postgres {
             // A server that is gone says so below.
             _ = wire.try_ask(postgres::PATIENT).await;
         }
-        let torn_down = run_all(&mut wire, &teardown, "teardown").await;
+        let torn_down = run_all(wire, &teardown, "teardown").await;
         let removed = match &made.home {
-            home @ Home::Database(_) => {
-                wire.close().await;
-                server.remove(home).await
-            }
-            home => {
-                let removed = home.remove(&mut wire).await;
-                wire.close().await;
-                removed
-            }
+            home @ Home::Database(_) => server.remove(home).await,
+            home => home.remove(wire).await,
         };
+        drop(guard);
+        if let Some(side) = Arc::into_inner(side) {
+            side.into_inner().wire.close().await;
+        }
         // What could not be removed now is tried once more, when it is dropped.
         if removed.is_ok() {
             made.forget();
         }
         ended.and(torn_down).and(removed)
     }
+}
+
+/// What a task of ours has to say.
+async fn answered<T>(task: JoinHandle<Result<T, StageError>>) -> Result<T, StageError> {
+    task.await.map_err(|error| StageError(format!("a question to the server failed: {error}")))?
 }
 
 /// Runs the statements of a part of the file; one that is refused is named.

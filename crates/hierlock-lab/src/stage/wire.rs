@@ -214,15 +214,14 @@ impl Wire {
         Ok(answer.map(|all| all.into_iter().flat_map(|given| given.rows).collect()))
     }
 
-    /// Asks two things at once, in one round trip.
-    pub(super) async fn ask_both(
+    /// Asks several things at once, in one round trip.
+    pub(super) async fn ask_all<const N: usize>(
         &mut self,
-        first: &str,
-        second: &str,
-    ) -> Result<[Vec<TextRow>; 2], StageError> {
-        let answer = self.within(PATIENCE, &format!("{first}; {second}")).await?;
-        let mut all = answer.map_err(|error| self.lost(&error))?.into_iter().map(|it| it.rows);
-        Ok([all.next().unwrap_or_default(), all.next().unwrap_or_default()])
+        questions: [&str; N],
+    ) -> Result<[Vec<TextRow>; N], StageError> {
+        let answer = self.within(PATIENCE, &questions.join("; ")).await?;
+        let mut all = answer.map_err(|error| self.lost(&error))?.into_iter();
+        Ok(std::array::from_fn(|_| all.next().unwrap_or_default().rows))
     }
 
     /// Runs what may take its time, as long as it is not too long.

@@ -15,6 +15,7 @@ on_all!(
     many_locks_are_no_excuse,
     who_is_no_administrator_sees_enough,
     strangers_are_seen,
+    a_question_may_be_dropped,
     locks_are_listed,
 );
 
@@ -240,6 +241,23 @@ async fn many_locks_are_no_excuse(server: Server) {
     play.close().await;
 }
 
+/// The failure this prevents: a runner that looks at whatever comes first, an answer or a wait, drops the
+/// question, and the next one gets its answer.
+async fn a_question_may_be_dropped(server: Server) {
+    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    play.all("A", &["begin", "update numbers set value = 31 where id = 1"]).await;
+    for _ in 0..20 {
+        tokio::select! {
+            biased;
+            waits = play.stage.waits() => assert_eq!(waits.unwrap(), []),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    let _reply = play.begin("B", "update numbers set value = 32 where id = 1");
+    assert_eq!(by(&play.blocked("B").await), "A");
+    play.close().await;
+}
+
 async fn strangers_are_seen(server: Server) {
     let play = Play::open(server.clone(), &numbers(server.engine())).await;
     let lock = "select * from numbers where id = 1 for update";
@@ -260,7 +278,15 @@ async fn strangers_are_seen(server: Server) {
 }
 
 async fn locks_are_listed(server: Server) {
-    let play = Play::open(server.clone(), &numbers(server.engine())).await;
+    let mut advisory = numbers(server.engine());
+    will_run(&mut advisory, "select pg_advisory_lock(1)");
+    for case in [numbers(server.engine()), advisory] {
+        locks_of_a_case_are_listed(&server, &case).await;
+    }
+}
+
+async fn locks_of_a_case_are_listed(server: &Server, case: &Case) {
+    let play = Play::open(server.clone(), case).await;
     play.all("A", &["begin", "select * from numbers where id in (1, 2) for update"]).await;
     let _reply = play.begin("B", "update numbers set value = 0 where id = 2");
     play.blocked("B").await;

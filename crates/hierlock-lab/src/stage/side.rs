@@ -1,0 +1,64 @@
+//! The connection that asks, and what it remembers between two questions. Knows which engine answers
+//! which question; how is in the file of its name.
+
+use super::dictionary::Dictionary;
+use super::server::Server;
+use super::who::Who;
+use super::wire::Wire;
+use super::{StageError, innodb, mariadb, mysql, postgres, told};
+use crate::observation::{Failure, Lock, Wait};
+use crate::place::Engine;
+use crate::record::Link;
+
+/// A connection beside the sessions of a case.
+pub(super) struct Side {
+    pub(super) wire: Wire,
+    engine: Engine,
+    mariadb: mariadb::Memory,
+    postgres: postgres::Memory,
+    dictionary: Dictionary,
+    /// The mark of the last deadlock that has been told.
+    last_deadlock: String,
+}
+
+impl Side {
+    pub(super) fn new(wire: Wire, server: &Server) -> Self {
+        Self {
+            wire,
+            engine: server.engine(),
+            mariadb: server.mariadb(),
+            postgres: postgres::Memory::default(),
+            dictionary: Dictionary::default(),
+            last_deadlock: String::new(),
+        }
+    }
+
+    pub(super) async fn waits(&mut self, who: &Who) -> Result<Vec<Wait>, StageError> {
+        match self.engine {
+            Engine::Mysql => mysql::waits(&mut self.wire, who).await,
+            Engine::Mariadb => self.mariadb.waits(&mut self.wire, &mut self.dictionary, who).await,
+            _ => self.postgres.waits(&mut self.wire, who).await,
+        }
+    }
+
+    /// `row_locks` is where PostgreSQL has the extension that tells them.
+    pub(super) async fn locks(
+        &mut self,
+        who: &Who,
+        row_locks: Option<String>,
+    ) -> Result<Vec<Lock>, StageError> {
+        match self.engine {
+            Engine::Mysql => mysql::locks(&mut self.wire, who).await,
+            Engine::Mariadb => self.mariadb.locks(&mut self.wire, &mut self.dictionary, who).await,
+            _ => self.postgres.locks(&mut self.wire, who, row_locks.as_deref()).await,
+        }
+    }
+
+    pub(super) async fn circle(&mut self, who: &Who, failure: &Failure) -> Option<Vec<Link>> {
+        let Self { wire, engine, dictionary, last_deadlock, .. } = self;
+        match engine {
+            Engine::Postgres => told::circle(wire, who, failure.detail.as_deref()?).await,
+            engine => innodb::circle(wire, *engine, who, dictionary, last_deadlock).await,
+        }
+    }
+}
