@@ -95,7 +95,8 @@ pub(crate) fn scan(
                     let ours = rest.char_indices().zip(rest.chars().skip(1)).find_map(
                         |((i, before), c)| {
                             let here = i + before.len_utf8();
-                            (c == '#' && is_comment(&rest[here..], before, style)).then_some(at + here)
+                            (c == '#' && is_comment(&rest[here..], before, style))
+                                .then_some(at + here)
                         },
                     );
                     return ours.unwrap_or(line.len());
@@ -109,8 +110,8 @@ pub(crate) fn scan(
     line.len()
 }
 
-/// A `#` is one after white space (or at the beginning) and before white space (or at the end). In our
-/// own lines a mark is as good as a blank, since a blank may always follow it.
+/// A `#` is one after white space (or at the beginning) and before white space (or at the end). In
+/// our own lines a mark is as good as a blank, since a blank may always follow it.
 fn is_comment(rest: &str, last: char, style: Style) -> bool {
     let marks = ['=', '|', '!', ':', '<', '[', ']', ','];
     (last.is_whitespace() || (style == Style::Words && marks.contains(&last)))

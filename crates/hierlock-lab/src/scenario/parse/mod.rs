@@ -22,7 +22,7 @@ impl Scenario {
     /// use hierlock_lab::scenario::Scenario;
     ///
     /// let scenario = Scenario::parse("demo/wait", "wait.lab", "\
-    /// # Waiting: an account below a locked user
+    /// ## Waiting: an account below a locked user
     /// A> lock u1
     /// B> lock u1/a1
     ///  = blocked by A
@@ -151,7 +151,11 @@ impl Parser<'_, '_> {
                 }
                 Kind::Continued(part) | Kind::Sql(part) | Kind::Prose(part) | Kind::Stray(part) => {
                     if !excused {
-                        self.mistakes.at(part.spot, "an indented line belongs to a step or to a block (setup:, teardown:, advice:); there is none above, so write it at the margin");
+                        self.mistakes.at(
+                            part.spot,
+                            "an indented line belongs to a step or to a block (setup:, teardown:, \
+                             advice:); there is none above, so write it at the margin",
+                        );
                     }
                 }
                 Kind::Expect(expect) => {
@@ -182,7 +186,10 @@ impl Parser<'_, '_> {
                     (Stage::Header, _) => {
                         "this belongs to the header; put it before the first step"
                     }
-                    _ => "this step stands behind `teardown:`, which comes before the first or after the last",
+                    _ => {
+                        "this step stands behind `teardown:`, which comes before the first or \
+                         after the last"
+                    }
                 },
             );
             return;
