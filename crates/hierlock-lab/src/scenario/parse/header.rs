@@ -8,6 +8,7 @@ use crate::scenario::layout::squeezed;
 use crate::scenario::mistake::{Spot, nearest, unknown};
 use crate::scenario::outline::{Kind, Part, SourceLine};
 use crate::scenario::reader::{DURATION, duration};
+use crate::scenario::settings;
 use crate::scenario::text::Text;
 use hierlock::sql::Strategy;
 
@@ -181,6 +182,11 @@ impl Parser<'_, '_> {
     ) {
         let only = self.only(guard);
         let what = Setting { session, text: Text::of(value) };
+        if !self.varies(&what.text)
+            && let Err(slip) = settings::read(value.text)
+        {
+            self.mistakes.at(value.at(slip.at), slip.message);
+        }
         self.scenario.settings.push(Guarded { line: key.spot.line, only, what });
     }
 

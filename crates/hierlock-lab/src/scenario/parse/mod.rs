@@ -11,6 +11,7 @@ use super::file::Scenario;
 use super::mistake::{Mistake, Mistakes, Spot};
 use super::only::{Only, Words};
 use super::outline::{Kind, Part, SourceLine, outline};
+use super::text::Text;
 use super::{check, expand};
 use std::sync::Arc;
 
@@ -204,6 +205,11 @@ impl Parser<'_, '_> {
             self.mistakes.at(guard.at(slip.at), slip.message);
             Only::default()
         })
+    }
+
+    /// Does an axis change it from case to case?
+    fn varies(&self, text: &Text) -> bool {
+        self.scenario.axes.iter().flat_map(|axis| &axis.names).any(|name| text.mentions(name))
     }
 
     /// A line at the margin that is neither a header nor a step.

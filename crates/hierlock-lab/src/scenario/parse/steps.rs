@@ -146,8 +146,7 @@ impl Parser<'_, '_> {
             return None;
         }
         if is_lock_step(&text.text) {
-            let names = self.scenario.axes.iter().flat_map(|axis| &axis.names);
-            if !names.into_iter().any(|name| text.mentions(name))
+            if !self.varies(&text)
                 && let Err(slip) = lock_step::read(&text.text)
             {
                 self.mistakes.at(text.spot(slip.at), slip.message);
@@ -248,8 +247,7 @@ impl Parser<'_, '_> {
     /// Reads what must be seen for its mistakes, unless it differs from case to case. Cases are looked
     /// at only once all lines are right, and this tells as much as possible before.
     pub(super) fn check_wanted(&mut self, wanted: &Wanted) {
-        let names = || self.scenario.axes.iter().flat_map(|axis| &axis.names);
-        if !wanted.texts().any(|text| names().any(|name| text.mentions(name))) {
+        if !wanted.texts().any(|text| self.varies(text)) {
             wanted.read(&[], self.mistakes);
         }
     }
