@@ -78,7 +78,11 @@ impl Checker<'_, '_> {
         match (&scenario.anomaly, signs.map(|sign| sign.line).next()) {
             (Some(_), None) => {
                 let spot = self.header("anomaly");
-                self.mistakes.at(spot, "nothing says what would show the anomaly; write ` ! …` below the step that would");
+                self.mistakes.at(
+                    spot,
+                    "nothing says what would show the anomaly; write ` ! …` below the step that \
+                     would",
+                );
             }
             (None, Some(line)) => {
                 let spot = self.find(line, "!");
@@ -128,7 +132,9 @@ impl Checker<'_, '_> {
                 && what.text.text.starts_with("isolation")
                 && !what.text.mentions("isolation")
             {
-                self.mistakes.at(what.text.begins(), format!("the isolation level varies (line {}), and this would set it to one; leave it out", axis.line));
+                self.mistakes.at(what.text.begins(), format!(
+                    "the isolation level varies (line {}), and this would set it to one; leave it \
+                     out", axis.line));
             }
         }
     }
@@ -172,7 +178,11 @@ impl Checker<'_, '_> {
             let fits = self.fits(&expect.only, expect.line, &cases);
             if fits && !chosen.contains(&Some(Choice::Line(index))) {
                 let spot = self.find(expect.line, "=");
-                self.mistakes.at(spot, "this never counts, because a line above it fits first; put what has no brackets last");
+                self.mistakes.at(
+                    spot,
+                    "this never counts, because a line above it fits first; put what has no \
+                     brackets last",
+                );
             }
         }
     }

@@ -238,7 +238,8 @@ impl Expander<'_, '_> {
         let engine = self.place.engine;
         if engine.server().is_none() {
             let message = format!(
-                "{engine} has no {what}; take it out of `engines:`, or guard this with the engines that have"
+                "{engine} has no {what}; take it out of `engines:`, or guard this with the \
+                     engines that have"
             );
             self.mistakes.first_at(spot, message);
         }
@@ -314,7 +315,8 @@ impl Expander<'_, '_> {
                     };
                     if !enough {
                         let message = format!(
-                            "there is no deadlock before this{} of which `{who}` could be one; it is expected with ` = deadlock, A or B`",
+                            "there is no deadlock before this{} of which `{who}` could be \
+                                 one; it is expected with ` = deadlock, A or B`",
                             self.here(scenario)
                         );
                         self.mistakes.first_at(spot, message);

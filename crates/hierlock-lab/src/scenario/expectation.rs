@@ -42,14 +42,16 @@ pub(crate) fn read(text: &str) -> Result<Expectation, Slip> {
 fn after(expected: &Expected) -> &'static str {
     match expected {
         Expected::Done { rows: None, changed: None } => {
-            "after `done` comes nothing, `, in any order` or `or …`; rows go on lines below, each behind a `|`"
+            "after `done` comes nothing, `, in any order` or `or …`; rows go on lines below, \
+                 each behind a `|`"
         }
         Expected::Done { rows: Some(_), .. } => {
             "a row of several cells is written `(1, 30)`, and alternatives are separated by `or`"
         }
         Expected::Done { .. } => "alternatives are separated by `or`",
         Expected::Blocked { .. } => {
-            "it is `blocked`, `blocked by A`, `blocked by A and B`, each also with `on gap` or `on gap of TABLE`"
+            "it is `blocked`, `blocked by A`, `blocked by A and B`, each also with `on gap` \
+                 or `on gap of TABLE`"
         }
         Expected::Deadlock { .. } => {
             "it is `deadlock` (of this session), or `deadlock, A or B` where the engine chooses"
@@ -177,7 +179,8 @@ fn inline_rows(reader: &mut Reader<'_>) -> Result<Vec<Vec<ExpectedCell>>, Slip> 
                 }
                 if !reader.take_char(',') {
                     return reader.slip(format!(
-                        "{} cannot stand here; the cells of a row are separated by commas and end with `)`",
+                        "{} cannot stand here; the cells of a row are separated by commas and \
+                             end with `)`",
                         reader.found()
                     ));
                 }
@@ -280,7 +283,8 @@ pub(crate) fn with_rows(
         }
         _ => Err(Slip::new(
             0,
-            "there are rows below this, so one of its alternatives must be `done` (and have no other rows)",
+            "there are rows below this, so one of its alternatives must be `done` (and have \
+                 no other rows)",
         )),
     }
 }
@@ -373,7 +377,8 @@ fn error(reader: &mut Reader<'_>) -> Result<Expected, Slip> {
             && word.contains(|c: char| c.is_ascii_digit());
         if !looks_like_one {
             return reader.slip(format!(
-                "`{word}` is not a code such as 1062 or 23505; part of a message goes in quotes: `error 'duplicate'`"
+                "`{word}` is not a code such as 1062 or 23505; part of a message goes in \
+                     quotes: `error 'duplicate'`"
             ));
         }
         code = Some(reader.word().to_owned());

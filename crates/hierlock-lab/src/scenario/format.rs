@@ -1,5 +1,5 @@
-//! The one layout of scenario files: `hierlock lab fmt`. Changes blanks and nothing else, so what a file
-//! means stays what it was; doing it twice is doing it once.
+//! The one layout of scenario files: `hierlock lab fmt`. Changes blanks and nothing else, so what a
+//! file means stays what it was; doing it twice is doing it once.
 
 use super::file::Scenario;
 use super::layout::{aligned, commented, squeezed};
@@ -10,10 +10,10 @@ use super::scan::split;
 /// Lays a scenario file out as all of them are. `file` is what messages call it.
 ///
 /// ```
-/// let text = "engines:  mysql\nA>   select 1, 2   # why not\n= rows (1,2)\n".replace("\n=", "\n   =");
+/// let untidy = "engines:  mysql\nA>   select 1, 2   # why not\n    =   rows (1, 2)\n";
 /// assert_eq!(
-///     hierlock_lab::scenario::format("x.lab", &text).unwrap(),
-///     "engines: mysql\n\nA> select 1, 2     # why not\n = rows (1,2)\n"
+///     hierlock_lab::scenario::format("x.lab", untidy).unwrap(),
+///     "engines: mysql\n\nA> select 1, 2     # why not\n = rows (1, 2)\n"
 /// );
 /// ```
 ///

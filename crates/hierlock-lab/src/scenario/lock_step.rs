@@ -61,7 +61,8 @@ fn mode(reader: &mut Reader<'_>) -> Result<Mode, Slip> {
     *reader = here;
     match meant {
         Some(near) => here.slip(format!(
-            "`{word}` is not a mode; did you mean `{near}`? (A user of that name is written in quotes.)"
+            "`{word}` is not a mode; did you mean `{near}`? (A user of that name is written \
+                 in quotes.)"
         )),
         None => Ok(Mode::Exclusive),
     }

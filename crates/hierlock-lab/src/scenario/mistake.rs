@@ -8,7 +8,8 @@ use std::fmt;
 /// ```
 /// use hierlock_lab::scenario::Scenario;
 ///
-/// let mistakes = Scenario::parse("demo", "demo.lab", "engines: mysql postgress\nA> select 1\n").unwrap_err();
+/// let text = "engines: mysql postgress\nA> select 1\n";
+/// let mistakes = Scenario::parse("demo", "demo.lab", text).unwrap_err();
 /// assert_eq!(
 ///     mistakes[0].to_string(),
 ///     "demo.lab:1:16: `postgress` is not an engine; did you mean `postgres`? There are mysql, \

@@ -154,7 +154,8 @@ impl<'s> Words<'s> {
         if text.trim().is_empty() {
             return Err(Slip::new(
                 0,
-                "nothing stands in the brackets; name engines, strategies or values of an axis, or leave the brackets out",
+                "nothing stands in the brackets; name engines, strategies or values of an \
+                     axis, or leave the brackets out",
             ));
         }
         for (at, part) in split(text, ',') {

@@ -1,6 +1,6 @@
-//! The lines of a file, told apart: what each of them is and where its parts stand, with every blank
-//! and comment kept. Reading, formatting and blessing all begin here. Knows the shape of the language,
-//! not what any word of it means.
+//! The lines of a file, told apart: what each of them is and where its parts stand, with every
+//! blank and comment kept. Reading, formatting and blessing all begin here. Knows the shape of the
+//! language, not what any word of it means.
 
 use super::mistake::Spot;
 use super::scan::{Open, Style, scan};

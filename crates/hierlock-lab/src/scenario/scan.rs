@@ -110,8 +110,8 @@ pub(crate) fn scan(
     line.len()
 }
 
-/// A `#` is one after white space (or at the beginning) and before white space (or at the end). In our
-/// own lines a mark is as good as a blank, since a blank may always follow it.
+/// A `#` is one after white space (or at the beginning) and before white space (or at the end). In
+/// our own lines a mark is as good as a blank, since a blank may always follow it.
 fn is_comment(rest: &str, last: char, style: Style) -> bool {
     let marks = ['=', '|', '!', ':', '<', '[', ']', ','];
     (last.is_whitespace() || (style == Style::Words && marks.contains(&last)))

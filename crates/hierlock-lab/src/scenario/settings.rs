@@ -56,7 +56,10 @@ fn one(text: &str) -> Result<SettingValue, Slip> {
     }
     let known = ["isolation", "autocommit", "lock wait timeout", "set"];
     match begin.is_over() {
-        true => begin.slip("a setting is missing; it is `isolation LEVEL`, `autocommit off`, `lock wait timeout 1s` or `set NAME = VALUE`"),
+        true => begin.slip(
+            "a setting is missing; it is `isolation LEVEL`, `autocommit off`, `lock wait timeout \
+             1s` or `set NAME = VALUE`",
+        ),
         false => begin.slip(unknown(begin.peek(), "a setting", &known)),
     }
 }

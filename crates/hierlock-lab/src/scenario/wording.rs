@@ -1,5 +1,5 @@
-//! Expectations written back in the language of scenarios, so that reports and `--bless` say them as a
-//! file would. Whatever is written here reads back as the same; a test holds it to that.
+//! Expectations written back in the language of scenarios, so that reports and `--bless` say them as
+//! a file would. Whatever is written here reads back as the same; a test holds it to that.
 
 use super::file::{Expectation, Expected, ExpectedCell, ExpectedRows, Who};
 use crate::observation::LockKind;

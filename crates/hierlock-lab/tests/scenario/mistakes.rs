@@ -26,6 +26,8 @@ limit: 5
 limit: 10s
 anomaly:
 sesions: isolation serializable
+sessions: isolation snapshot
+sessions: autocommit off, lock wait timeout 5
 session a: autocommit off
 setup [mysq]:
 setup: select 1;
@@ -68,28 +70,34 @@ A> select 1
     x.lab:9:1: `sesions` is not a header; did you mean `sessions`? There are seed, engines, strategies, buckets, anomaly, limit, sessions, session A, for each NAME, setup, teardown and advice
       sesions: isolation serializable
       ^
-    x.lab:10:9: `a` is not a session; its name begins with a capital and has letters and digits
+    x.lab:10:21: `snapshot` is not an isolation level; there are read uncommitted, read committed, repeatable read and serializable
+      sessions: isolation snapshot
+                          ^
+    x.lab:11:45: `5` is not a time such as 300ms, 5s or 2m
+      sessions: autocommit off, lock wait timeout 5
+                                                  ^
+    x.lab:12:9: `a` is not a session; its name begins with a capital and has letters and digits
       session a: autocommit off
               ^
-    x.lab:11:1: nothing stands below `setup:`; write its SQL there, indented
+    x.lab:13:1: nothing stands below `setup:`; write its SQL there, indented
       setup [mysq]:
       ^
-    x.lab:12:1: nothing stands below `setup:`; write its SQL there, indented
+    x.lab:14:1: nothing stands below `setup:`; write its SQL there, indented
       setup: select 1;
       ^
-    x.lab:12:8: what belongs to `setup:` stands on the lines below it, indented
+    x.lab:14:8: what belongs to `setup:` stands on the lines below it, indented
       setup: select 1;
              ^
-    x.lab:13:9: the name of an axis begins with a letter and has letters, digits, `_` and `-`, as in `for each isolation: …` or `for each held, wanted: …`
+    x.lab:15:9: the name of an axis begins with a letter and has letters, digits, `_` and `-`, as in `for each isolation: …` or `for each held, wanted: …`
       for each: 1 | 2
               ^
-    x.lab:14:1: an axis is written `for each NAME: VALUE | VALUE`
+    x.lab:16:1: an axis is written `for each NAME: VALUE | VALUE`
       foreach x: 1 | 2
       ^
-    x.lab:15:1: this is neither a step (`A> statement`) nor a header (`engines: mysql`)
+    x.lab:17:1: this is neither a step (`A> statement`) nor a header (`engines: mysql`)
       seed
       ^
-    x.lab:16:1: a step is written `A> statement`
+    x.lab:18:1: a step is written `A> statement`
       A: begin
       ^
     "#);

@@ -192,8 +192,8 @@ impl<'t> Edits<'t> {
     }
 }
 
-/// The lines of everything that must be seen of a step, in the order of [`Line::expects`]; those of its
-/// table as one. Lines with `!`, and their rows, are left out.
+/// The lines of everything that must be seen of a step, in the order of [`Line::expects`]; those of
+/// its table as one. Lines with `!`, and their rows, are left out.
 fn groups(step: &Line, source: &[SourceLine<'_>]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut sign = false;

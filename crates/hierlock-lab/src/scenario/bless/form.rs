@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 /// What is to be written for a step.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// The lines that are there, by their index, with these in their place; and one for all cases that
-    /// none of them fits.
+    /// The lines that are there, by their index, with these in their place; and one for all cases
+    /// that none of them fits.
     Same { changed: Vec<(usize, Expectation)>, rest: Option<Expectation> },
     /// The table that is there, with these cells: row, column.
     Cells(Vec<(usize, usize, Expectation)>),

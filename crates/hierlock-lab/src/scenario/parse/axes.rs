@@ -32,9 +32,20 @@ pub(super) fn read(lines: &[SourceLine<'_>], mistakes: &mut Mistakes<'_>) -> Vec
         for (index, name) in names.iter().enumerate() {
             let before = axis.names[..index].iter().chain(axes.iter().flat_map(|axis| &axis.names));
             if !is_axis_name(name.text) {
-                mistakes.at(name.spot, "the name of an axis begins with a letter and has letters, digits, `_` and `-`, as in `for each isolation: …` or `for each held, wanted: …`");
+                mistakes.at(
+                    name.spot,
+                    "the name of an axis begins with a letter and has letters, digits, `_` and \
+                     `-`, as in `for each isolation: …` or `for each held, wanted: …`",
+                );
             } else if matches!(name.text, "engine" | "strategy") {
-                mistakes.at(name.spot, format!("every case has its {} anyway; choose another name, or say which there are with `engines:` and `strategies:`", name.text));
+                mistakes.at(
+                    name.spot,
+                    format!(
+                        "every case has its {} anyway; choose another name, or say which there \
+                         are with `engines:` and `strategies:`",
+                        name.text
+                    ),
+                );
             } else if before.into_iter().any(|known| known == name.text) {
                 mistakes.at(name.spot, format!("there is already an axis `{}`", name.text));
             }

@@ -8,6 +8,7 @@ use crate::scenario::layout::squeezed;
 use crate::scenario::mistake::{Spot, nearest, unknown};
 use crate::scenario::outline::{Kind, Part, SourceLine};
 use crate::scenario::reader::{DURATION, duration};
+use crate::scenario::settings;
 use crate::scenario::text::Text;
 use hierlock::sql::Strategy;
 
@@ -158,7 +159,13 @@ impl Parser<'_, '_> {
                 let session = key.text["session".len()..].trim();
                 match Name::new(session) {
                     Some(session) => self.setting(Some(session), key, guard, value),
-                    None => self.mistakes.at(key.at("session ".len()), format!("`{session}` is not a session; its name begins with a capital and has letters and digits")),
+                    None => self.mistakes.at(
+                        key.at("session ".len()),
+                        format!(
+                            "`{session}` is not a session; its name begins with a capital and has \
+                         letters and digits"
+                        ),
+                    ),
                 }
             }
             // Axes were read before everything else.
@@ -175,6 +182,11 @@ impl Parser<'_, '_> {
     ) {
         let only = self.only(guard);
         let what = Setting { session, text: Text::of(value) };
+        if !self.varies(&what.text)
+            && let Err(slip) = settings::read(value.text)
+        {
+            self.mistakes.at(value.at(slip.at), slip.message);
+        }
         self.scenario.settings.push(Guarded { line: key.spot.line, only, what });
     }
 
@@ -221,7 +233,8 @@ fn not_known(key: &str, words: &[&str]) -> String {
         return "an axis is written `for each NAME: VALUE | VALUE`".to_owned();
     }
     if first == "session" {
-        return "the settings of one session are written `session A: …`, those of all `sessions: …`".to_owned();
+        let all = "the settings of all are written `sessions: …`";
+        return format!("{all}, those of one `session A: …`");
     }
     if Name::new(first).is_some() && nearest(first, &KEYS).is_none() {
         return format!("a step is written `{first}> statement`");
@@ -233,10 +246,12 @@ fn missing(name: &str) -> &'static str {
     match name {
         "seed" => "the seed is missing; it is `seed: 004 課題1`",
         "engines" => {
-            "the engines are missing; it is `engines: mysql mariadb postgres memory file`, or some of them"
+            "the engines are missing; it is `engines: mysql mariadb postgres memory file`, or \
+                 some of them"
         }
         "strategies" => {
-            "the strategies are missing; it is `strategies: striped per-id on-demand advisory`, or some of them"
+            "the strategies are missing; it is `strategies: striped per-id on-demand \
+                 advisory`, or some of them"
         }
         "buckets" => "the number is missing; it is `buckets: 257`",
         "anomaly" => "the name is missing; it is `anomaly: G1a dirty read`",

@@ -11,6 +11,7 @@ use super::file::Scenario;
 use super::mistake::{Mistake, Mistakes, Spot};
 use super::only::{Only, Words};
 use super::outline::{Kind, Part, SourceLine, outline};
+use super::text::Text;
 use super::{check, expand};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ impl Scenario {
     /// use hierlock_lab::scenario::Scenario;
     ///
     /// let scenario = Scenario::parse("demo/wait", "wait.lab", "\
-    /// # Waiting: an account below a locked user
+    /// ## Waiting: an account below a locked user
     /// A> lock u1
     /// B> lock u1/a1
     ///  = blocked by A
@@ -151,7 +152,11 @@ impl Parser<'_, '_> {
                 }
                 Kind::Continued(part) | Kind::Sql(part) | Kind::Prose(part) | Kind::Stray(part) => {
                     if !excused {
-                        self.mistakes.at(part.spot, "an indented line belongs to a step or to a block (setup:, teardown:, advice:); there is none above, so write it at the margin");
+                        self.mistakes.at(
+                            part.spot,
+                            "an indented line belongs to a step or to a block (setup:, teardown:, \
+                             advice:); there is none above, so write it at the margin",
+                        );
                     }
                 }
                 Kind::Expect(expect) => {
@@ -182,7 +187,10 @@ impl Parser<'_, '_> {
                     (Stage::Header, _) => {
                         "this belongs to the header; put it before the first step"
                     }
-                    _ => "this step stands behind `teardown:`, which comes before the first or after the last",
+                    _ => {
+                        "this step stands behind `teardown:`, which comes before the first or \
+                         after the last"
+                    }
                 },
             );
             return;
@@ -197,6 +205,11 @@ impl Parser<'_, '_> {
             self.mistakes.at(guard.at(slip.at), slip.message);
             Only::default()
         })
+    }
+
+    /// Does an axis change it from case to case?
+    fn varies(&self, text: &Text) -> bool {
+        self.scenario.axes.iter().flat_map(|axis| &axis.names).any(|name| text.mentions(name))
     }
 
     /// A line at the margin that is neither a header nor a step.

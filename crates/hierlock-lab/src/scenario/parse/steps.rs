@@ -42,7 +42,13 @@ impl Parser<'_, '_> {
                 Kind::Continued(part) if expects.is_empty() => more.push(*part),
                 Kind::Continued(part) => {
                     let marks = MARKS.map(|mark| format!("`{mark}`")).join(", ");
-                    self.mistakes.at(part.spot, format!("a statement goes on before what is expected of it; what must be seen begins with one of {marks}"));
+                    self.mistakes.at(
+                        part.spot,
+                        format!(
+                            "a statement goes on before what is expected of it; what must be seen \
+                         begins with one of {marks}"
+                        ),
+                    );
                 }
                 Kind::Expect(expect) => expects.push(*expect),
                 _ => {}
@@ -85,7 +91,8 @@ impl Parser<'_, '_> {
                     format!("the name of a session begins with a capital: `{capital}>`")
                 }
                 None => format!(
-                    "`{}` is not a session; its name begins with a capital and has letters and digits, or it is `victim` or `survivor`",
+                    "`{}` is not a session; its name begins with a capital and has letters \
+                         and digits, or it is `victim` or `survivor`",
                     part.text
                 ),
             };
@@ -139,8 +146,7 @@ impl Parser<'_, '_> {
             return None;
         }
         if is_lock_step(&text.text) {
-            let names = self.scenario.axes.iter().flat_map(|axis| &axis.names);
-            if !names.into_iter().any(|name| text.mentions(name))
+            if !self.varies(&text)
                 && let Err(slip) = lock_step::read(&text.text)
             {
                 self.mistakes.at(text.spot(slip.at), slip.message);
@@ -182,7 +188,11 @@ impl Parser<'_, '_> {
                 }
                 '|' => self.row(step, expect, &mut last),
                 _ => {
-                    self.mistakes.at(expect.spot, "a `:` line is a row of a table; its head goes above it: ` = by isolation | mysql | postgres`");
+                    self.mistakes.at(
+                        expect.spot,
+                        "a `:` line is a row of a table; its head goes above it: ` = by isolation \
+                         | mysql | postgres`",
+                    );
                 }
             }
         }
@@ -193,7 +203,8 @@ impl Parser<'_, '_> {
         let rows_follow = after.first().is_some_and(|next| next.mark == '|');
         let message = match expect.rest.text {
             "" if rows_follow => {
-                "what must be seen is missing; with rows below it is `= done`, or leave the line out"
+                "what must be seen is missing; with rows below it is `= done`, or leave the \
+                     line out"
             }
             "" => "what must be seen is missing; it is `= done`, `= blocked by A`, `= rows 30` …",
             text if text.starts_with('[') => {
@@ -233,11 +244,10 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Reads what must be seen for its mistakes, unless it differs from case to case. Cases are looked at
-    /// only once all lines are right, and this tells as much as possible before.
+    /// Reads what must be seen for its mistakes, unless it differs from case to case. Cases are looked
+    /// at only once all lines are right, and this tells as much as possible before.
     pub(super) fn check_wanted(&mut self, wanted: &Wanted) {
-        let names = || self.scenario.axes.iter().flat_map(|axis| &axis.names);
-        if !wanted.texts().any(|text| names().any(|name| text.mentions(name))) {
+        if !wanted.texts().any(|text| self.varies(text)) {
             wanted.read(&[], self.mistakes);
         }
     }

@@ -64,7 +64,11 @@ impl Parser<'_, '_> {
             return Some((None, vec![Label::Others]));
         };
         if let Some(empty) = columns.iter().find(|column| column.text.is_empty()) {
-            self.mistakes.at(empty.spot, "the head of a column is missing; it is an engine, a value of another axis, or * for all others");
+            self.mistakes.at(
+                empty.spot,
+                "the head of a column is missing; it is an engine, a value of another axis, or * \
+                 for all others",
+            );
             return None;
         }
         let across = match self.words.across(first.text, by) {
