@@ -113,30 +113,6 @@ impl Stability {
     }
 }
 
-/// A run without its times: two runs went the same way if these are equal.
-#[derive(PartialEq, Eq)]
-pub(crate) struct Shape {
-    verdict: &'static str,
-    victims: Vec<(usize, String)>,
-    wake_ups: Vec<String>,
-    outcomes: Vec<String>,
-}
-
-impl Shape {
-    pub(crate) fn of(record: &Record) -> Self {
-        Shape {
-            verdict: verdict(record),
-            victims: record
-                .deadlocks
-                .iter()
-                .map(|deadlock| (deadlock.step, deadlock.victim.to_string()))
-                .collect(),
-            wake_ups: (0..record.steps.len()).map(|index| wake_ups(record, index)).collect(),
-            outcomes: (0..record.steps.len()).map(|index| outcome(record, index)).collect(),
-        }
-    }
-}
-
 fn verdict(record: &Record) -> &'static str {
     match record.verdict {
         Verdict::Agrees => "agrees",

@@ -5,6 +5,7 @@
 //! them. Everything from files and servers goes through the escaping of the templates; the only things that
 //! do not are the style and the script, which are ours.
 
+mod alike;
 mod graph;
 mod run;
 mod timeline;
@@ -13,8 +14,8 @@ mod timeline;
 mod browser;
 
 use super::anomalies::{Anomalies, Column};
-use super::grouping::{Group, Rounds, Tally, by_scenario, engines, rounds, variant};
-use super::stability::{Shape, Stability};
+use super::grouping::{Group, Rounds, Tally, by_scenario, engines, variant};
+use super::stability::Stability;
 use super::{Story, topic, words};
 use crate::place::Engine;
 use crate::record::{Record, Report, Verdict};
@@ -27,20 +28,17 @@ pub fn html(report: &Report, stories: &[Story]) -> String {
     let groups = by_scenario(report, stories);
     let mut ids = Ids::default();
     let names: Vec<String> = groups.iter().map(|group| ids.fresh(&slug(group.name))).collect();
-    // Rounds that went the same way are shown once; all of them lead there.
+    // Runs that went the same way are shown once; all of them lead there.
     let mut anchors: HashMap<usize, String> = HashMap::new();
     let mut runs: Vec<Vec<Run>> = Vec::new();
     for (group, name) in groups.iter().zip(&names) {
         let mut shown = Vec::new();
-        for case in rounds(group.records.iter().copied()) {
-            for same in alike(&case) {
-                let (_, record) = same[0];
-                let id = ids.fresh(&run_slug(name, record));
-                for (index, _) in &same {
-                    anchors.insert(*index, id.clone());
-                }
-                shown.push(Run::of(id, &same, case.len()));
+        for same in alike::alike(&group.records) {
+            let id = ids.fresh(&run_slug(name, same[0].1));
+            for (index, _) in &same {
+                anchors.insert(*index, id.clone());
             }
+            shown.push(Run::of(id, &same, &group.records));
         }
         runs.push(shown);
     }
@@ -240,19 +238,6 @@ fn verdict(record: &Record) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// The rounds of a case, those together that went the same way.
-fn alike<'a>(case: &Rounds<'a>) -> Vec<Rounds<'a>> {
-    let mut groups: Vec<(Shape, Rounds<'a>)> = Vec::new();
-    for (index, record) in case {
-        let shape = Shape::of(record);
-        match groups.iter_mut().find(|(known, _)| *known == shape) {
-            Some((_, same)) => same.push((*index, record)),
-            None => groups.push((shape, vec![(*index, record)])),
-        }
-    }
-    groups.into_iter().map(|(_, same)| same).collect()
-}
-
 fn headline(report: &Report) -> String {
     let tally = Tally::of(&report.records);
     let differ = tally.disagreed + tally.failed;
@@ -347,7 +332,7 @@ mod tests {
         assert_eq!(hidden, ["<form", "<p"], "only the filter, and what it says when nothing fits");
     }
 
-    /// Rounds that went the same way are shown once; the one that did not has a run of its own.
+    /// Rounds that went the same way are shown once; those that did not have a run of their own.
     #[test]
     fn rounds_that_are_alike_are_shown_once() {
         let mut report = fixtures::report();
@@ -355,8 +340,18 @@ mod tests {
             (1..=5).map(|n| fixtures::readers(fixtures::place(Engine::Memory), n)).collect();
         let page = html(&report, &[]);
         assert_eq!(page.matches("<details class=\"run\"").count(), 2);
-        assert!(page.contains("3 rounds of 5: 1, 3, 5"));
+        assert!(page.contains("u1, rounds 1, 3, 5 of 5"));
         assert!(page.contains("id=\"tree-readers--memory--u1-2\""));
+    }
+
+    #[test]
+    fn places_that_are_alike_are_shown_once() {
+        let mut report = fixtures::report();
+        report.records.retain(|record| record.scenario == "anomaly/dirty-read");
+        let page = html(&report, &[]);
+        assert_eq!(report.records.len(), 6);
+        assert_eq!(page.matches("<details class=\"run\"").count(), 3);
+        assert_eq!(page.matches("data-engine=\"mysql mariadb\"").count(), 3);
     }
 
     #[test]
@@ -367,6 +362,7 @@ mod tests {
             for engine in Engine::SERVERS {
                 let mut record = fixtures::cycle(engine, "A");
                 record.scenario = format!("many/cycle-{n}");
+                record.steps[0].text = format!("begin /* {engine}, unlike others */");
                 report.records.push(record);
             }
         }

@@ -1,5 +1,6 @@
 //! A run as the page shows it.
 
+use super::alike::{Where, places};
 use super::graph::Graph;
 use super::timeline::Timeline;
 use super::verdict;
@@ -10,25 +11,28 @@ use crate::report::locks::{Ledger, Stand};
 use crate::report::transcript::{Seen, Sort, transcript};
 use crate::report::{explain, words};
 
-/// One run, or several rounds that went the same way.
+/// One run, or several that went the same way.
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) class: &'static str,
     pub(super) sign: &'static str,
     pub(super) word: &'static str,
-    pub(super) engine: &'static str,
-    pub(super) place: String,
-    pub(super) variant: String,
+    /// The names of all engines where it went this way.
+    pub(super) engines: String,
+    pub(super) places: Vec<Where>,
     pub(super) took: String,
-    pub(super) server: String,
+    pub(super) servers: String,
     pub(super) at: String,
+    /// Whose times are shown, where there are several.
+    pub(super) times_of: Option<String>,
     /// What makes it remarkable: class and words.
     pub(super) tags: Vec<(&'static str, String)>,
     pub(super) differs: Option<Differs>,
     pub(super) timeline: Timeline,
     pub(super) lines: Vec<Line>,
     pub(super) deadlocks: Vec<Knot>,
-    pub(super) locks: Option<Locks>,
+    /// Locks differ between places even where all else is the same: whose, and what.
+    pub(super) locks: Vec<(String, Locks)>,
 }
 
 /// Why it does not agree.
@@ -62,12 +66,14 @@ pub(super) struct Knot {
 }
 
 /// Who had which lock after which step.
+#[derive(PartialEq, Eq)]
 pub(super) struct Locks {
     /// The lines of the steps.
     pub(super) steps: Vec<usize>,
     pub(super) rows: Vec<LockRow>,
 }
 
+#[derive(PartialEq, Eq)]
 pub(super) struct LockRow {
     pub(super) session: String,
     pub(super) nth: usize,
@@ -79,8 +85,8 @@ pub(super) struct LockRow {
 }
 
 impl Run {
-    /// `same` are rounds that went the same way, of `all` that there were; the first is shown.
-    pub(super) fn of(id: String, same: &Rounds<'_>, all: usize) -> Self {
+    /// `same` are runs that went the same way, of `all` that there were; the first is shown.
+    pub(super) fn of(id: String, same: &Rounds<'_>, all: &[(usize, &Record)]) -> Self {
         let record = same[0].1;
         let (class, sign, word) = verdict(record);
         let at = match &record.verdict {
@@ -97,26 +103,56 @@ impl Run {
             class,
             sign,
             word,
-            engine: record.place.engine.name(),
-            place: record.place.to_string(),
-            variant: variant(record),
-            took: words::duration(record.took),
-            server: record.server.clone(),
+            engines: each(same, |record| record.place.engine.to_string()).join(" "),
+            places: places(same, all),
+            took: took(same),
+            servers: each(same, |record| record.server.clone()).join(", "),
             at: match at {
                 Some(step) => format!("{}:{}", record.file, step.line),
                 None => record.file.clone(),
             },
-            tags: tags(record, same, all),
+            times_of: (same.len() > 1).then(|| named(record)),
+            tags: tags(record),
             differs: differs(record),
             timeline: Timeline::of(record),
             lines: lines(record),
             deadlocks: deadlocks.collect(),
-            locks: locks(record),
+            locks: all_locks(same),
         }
     }
 }
 
-fn tags(record: &Record, same: &Rounds<'_>, all: usize) -> Vec<(&'static str, String)> {
+/// What a record says, of each that says something new.
+fn each(same: &Rounds<'_>, says: impl Fn(&Record) -> String) -> Vec<String> {
+    let mut said = Vec::new();
+    for (_, record) in same {
+        let new = says(record);
+        if !said.contains(&new) {
+            said.push(new);
+        }
+    }
+    said
+}
+
+/// `mysql striped, read committed`
+fn named(record: &Record) -> String {
+    match variant(record) {
+        nothing if nothing.is_empty() => record.place.to_string(),
+        variant => format!("{}, {variant}", record.place),
+    }
+}
+
+/// `12 ms`, or from the shortest to the longest.
+fn took(same: &Rounds<'_>) -> String {
+    let times = || same.iter().map(|(_, record)| record.took);
+    let (least, most) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
+    match (words::duration(least), words::duration(most)) {
+        (least, most) if least == most => most,
+        (least, most) => format!("{least} to {most}"),
+    }
+}
+
+fn tags(record: &Record) -> Vec<(&'static str, String)> {
     let mut tags = Vec::new();
     let waits = record
         .steps
@@ -133,18 +169,6 @@ fn tags(record: &Record, same: &Rounds<'_>, all: usize) -> Vec<(&'static str, St
         Some(true) => tags.push(("shows", "anomaly shows".to_owned())),
         Some(false) => tags.push(("kept", "prevented".to_owned())),
         None => {}
-    }
-    if all > 1 {
-        let rounds: Vec<String> = same.iter().map(|(_, record)| record.round.to_string()).collect();
-        tags.push((
-            "round",
-            match same.len() == all {
-                true => format!("{all} rounds alike"),
-                false => {
-                    format!("{} of {all}: {}", words::count(same.len(), "round"), rounds.join(", "))
-                }
-            },
-        ));
     }
     tags
 }
@@ -213,6 +237,25 @@ fn saw(whose: &str, seen: &Seen) -> Vec<Saw> {
         .chain(said)
         .map(|text| Saw { class, text })
         .collect()
+}
+
+/// The locks of all runs but later rounds, those together that are equal.
+fn all_locks(same: &Rounds<'_>) -> Vec<(String, Locks)> {
+    let mut told: Vec<String> = Vec::new();
+    let mut all: Vec<(Vec<String>, Locks)> = Vec::new();
+    for (_, record) in same {
+        let name = named(record);
+        if told.contains(&name) {
+            continue;
+        }
+        told.push(name.clone());
+        let Some(locks) = locks(record) else { continue };
+        match all.iter_mut().find(|(_, known)| *known == locks) {
+            Some((names, _)) => names.push(name),
+            None => all.push((vec![name], locks)),
+        }
+    }
+    all.into_iter().map(|(names, locks)| (names.join("; "), locks)).collect()
 }
 
 fn locks(record: &Record) -> Option<Locks> {

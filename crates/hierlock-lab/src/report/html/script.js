@@ -31,7 +31,7 @@
       }
       let runs = 0;
       for (const run of scenario.runs) {
-        run.hidden = Boolean((engine && run.dataset.engine !== engine) || (verdict && run.dataset.verdict !== verdict));
+        run.hidden = Boolean((engine && !run.dataset.engine.split(' ').includes(engine)) || (verdict && run.dataset.verdict !== verdict));
         runs += !run.hidden;
       }
       fits &&= runs > 0 || !(engine || verdict);
