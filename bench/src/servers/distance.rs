@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// No port is free.
-pub fn away(server: u16, one_way: Duration) -> std::io::Result<u16> {
+pub(super) fn away(server: u16, one_way: Duration) -> std::io::Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
