@@ -1,15 +1,20 @@
 //! hierlock on real servers beside the straightforward way: a pool, BEGIN, SET, a SELECT a row, ROLLBACK;
-//! and beside the floor, two bare round trips.
+//! beside its own statement sent by hand; and beside the floor, two bare round trips. Next door, or at some
+//! distance.
 
+mod distance;
 mod floor;
+mod statement;
 mod straightforward;
 
 pub use floor::Floor;
+pub use statement::Statement;
 pub use straightforward::Straightforward;
 
 use hierlock::sql::{Provision, Strategy};
 use hierlock::{Buckets, Hierarchy, Hierlock, Target};
 use hierlock_sandbox::{Engine, Sandbox};
+use std::time::Duration;
 
 /// Enough that the clients of a line never meet.
 pub const BUCKETS: u32 = 100_000;
@@ -90,6 +95,18 @@ impl Bench {
             Provision::connect(&url, Hierarchy::default()).await?.run(|_| ()).await?;
         }
         Ok(bench)
+    }
+
+    /// Moves it away: what is sent to it arrives so much later, and so do its answers.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn move_away(&mut self, one_way: Duration) -> Result<(), Box<dyn std::error::Error>> {
+        let (before, rest) = self.url.rsplit_once(':').ok_or("no port in the URL")?;
+        let (port, rest) = rest.split_once('/').ok_or("no database in the URL")?;
+        let port = distance::away(port.parse()?, one_way)?;
+        self.url = format!("{before}:{port}/{rest}");
+        Ok(())
     }
 
     /// How a driver connects.

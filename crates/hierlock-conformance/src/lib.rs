@@ -40,10 +40,18 @@ pub enum Intentions {
 /// No test comes near it; a run that hangs is ended by it.
 pub const GENEROUS: Duration = Duration::from_secs(30);
 
-/// Generates a test for each line of the suite.
+/// Generates a test for each line of the suite; without those in which an extension must wait, where the
+/// backend says that its `extensions never wait`.
 #[macro_export]
 macro_rules! conformance {
     ($intentions:expr, $open:expr) => {
+        $crate::conformance!($intentions, $open; extensions never wait);
+        $crate::conformance!(@ $intentions, $open;
+            a_deadlock_of_two_extensions_has_one_victim,
+            a_cancelled_extension_keeps_what_the_guard_had,
+        );
+    };
+    ($intentions:expr, $open:expr; extensions never wait) => {
         $crate::conformance!(@ $intentions, $open;
             every_pair_conflicts_as_the_model_says,
             release_frees_the_waiter,
@@ -60,9 +68,7 @@ macro_rules! conformance {
             holders_are_listed,
             random_acquires_never_deadlock_and_never_overlap,
             random_extensions_are_never_stuck,
-            a_deadlock_of_two_extensions_has_one_victim,
             a_failed_extension_keeps_what_the_guard_had,
-            a_cancelled_extension_keeps_what_the_guard_had,
             an_extension_holds_and_is_released_with_the_guard,
             an_upgrade_excludes_readers,
             two_updaters_cannot_deadlock,

@@ -37,6 +37,8 @@ use tempfile::TempDir;
 
 /// How long a server may take to answer.
 const READY_WITHIN: Duration = Duration::from_secs(90);
+/// How often it is looked at until then.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How often another port is tried, if the first was taken in the meantime.
 const TRIES: usize = 3;
 
@@ -44,6 +46,7 @@ const TRIES: usize = 3;
 #[derive(Debug)]
 pub struct Sandbox {
     engine: Engine,
+    port: u16,
     url: String,
     supervisor: Supervisor,
 }
@@ -55,9 +58,17 @@ impl Sandbox {
     /// The engine is not installed ([`Error::is_missing`], with how to install it), or its server
     /// does not start, with what it said.
     pub fn start(engine: Engine) -> Result<Self> {
+        Self::start_with(engine, &[])
+    }
+
+    /// As [`start`](Self::start), with more on the server's command line.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(engine: Engine, options: &[&str]) -> Result<Self> {
         let mut last = None;
         for _ in 0..TRIES {
-            match Self::try_start(engine) {
+            match Self::try_start(engine, options) {
                 // Somebody else may have taken the port between our choosing and its using it.
                 Err(error) if error.is_worth_another_try() => last = Some(error),
                 other => return other,
@@ -72,10 +83,18 @@ impl Sandbox {
     /// # Panics
     /// There is no server, unless it is only missing and this is not CI.
     pub fn for_tests(engine: Engine) -> Option<Self> {
-        server::or_skip(Self::start(engine))
+        Self::for_tests_with(engine, &[])
     }
 
-    fn try_start(engine: Engine) -> Result<Self> {
+    /// The same, with more on the server's command line.
+    ///
+    /// # Panics
+    /// As [`for_tests`](Self::for_tests).
+    pub fn for_tests_with(engine: Engine, options: &[&str]) -> Option<Self> {
+        server::or_skip(Self::start_with(engine, options))
+    }
+
+    fn try_start(engine: Engine, options: &[&str]) -> Result<Self> {
         let recipe = engine.recipe()?;
         let directory = tempfile::Builder::new()
             .prefix(&format!("hierlock-{engine}-"))
@@ -83,18 +102,48 @@ impl Sandbox {
             .map_err(|source| Error::io("make a directory for the server", source))?;
         let port = free_port()?;
         let url = recipe.url(port, directory.path());
-        let mut supervisor = prepare(&*recipe, directory, port)?;
+        let supervisor = prepare(&*recipe, directory, port, options)?;
+        let mut sandbox = Self { engine, port, url, supervisor };
+        sandbox.until_ready(&*recipe)?;
+        Ok(sandbox)
+    }
+
+    fn until_ready(&mut self, recipe: &dyn Recipe) -> Result<()> {
+        let Self { engine, port, supervisor, .. } = self;
         let begun = Instant::now();
-        while !recipe.is_ready(port, supervisor.directory()) {
+        while !recipe.is_ready(*port, supervisor.directory()) {
             if let Some(said) = supervisor.ended() {
-                return Err(Error::Ended { engine, said });
+                return Err(Error::Ended { engine: *engine, said });
             }
             if begun.elapsed() > READY_WITHIN {
-                return Err(Error::Silent { engine, said: supervisor.log() });
+                return Err(Error::Silent { engine: *engine, said: supervisor.log() });
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(PAUSE);
         }
-        Ok(Self { engine, url, supervisor })
+        Ok(())
+    }
+
+    /// Starts it again on the data that it has left, and at the same place: for whoever has killed it.
+    ///
+    /// # Errors
+    /// It has not ended, or does not start, with what it said.
+    pub fn restart(&mut self) -> Result<()> {
+        let recipe = self.engine.recipe()?;
+        let begun = Instant::now();
+        loop {
+            while self.supervisor.ended().is_none() {
+                if begun.elapsed() > READY_WITHIN {
+                    return Err(Error::Silent { engine: self.engine, said: self.supervisor.log() });
+                }
+                std::thread::sleep(PAUSE);
+            }
+            self.supervisor.start_again()?;
+            match self.until_ready(&*recipe) {
+                // What was left of the last one, such as its other processes, may still be in the way.
+                Err(Error::Ended { .. }) if begun.elapsed() < READY_WITHIN => {}
+                other => return other,
+            }
+        }
     }
 
     /// Which server it is.
@@ -124,13 +173,20 @@ impl Sandbox {
 }
 
 /// Makes the data directory and starts the server in it.
-fn prepare(recipe: &dyn Recipe, directory: TempDir, port: u16) -> Result<Supervisor> {
+fn prepare(
+    recipe: &dyn Recipe,
+    directory: TempDir,
+    port: u16,
+    options: &[&str],
+) -> Result<Supervisor> {
     let user = recipe.user();
     user.own(directory.path())?;
     for mut command in recipe.prepare(directory.path())? {
         supervisor::run(&mut command, user, directory.path())?;
     }
-    Supervisor::start(recipe.serve(directory.path(), port), user, directory)
+    let mut serve = recipe.serve(directory.path(), port);
+    serve.args(options);
+    Supervisor::start(serve, user, directory)
 }
 
 /// A port that nobody listens on, as of now.

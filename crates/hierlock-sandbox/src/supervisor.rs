@@ -1,25 +1,32 @@
 //! Runs a server so that it ends with us, however we end.
 //!
 //! A shell in a process group of its own starts the server and then reads a pipe that only we can write
-//! to. When the pipe comes to its end (we closed it, exited, or were killed) it ends the server and
-//! removes the directory. Not the kernel's parent-death signal: that fires when the *thread* that
+//! to. A byte on it starts the server again, which has ended by then. When the pipe comes to its end (we
+//! closed it, exited, or were killed) it ends the server and removes the directory. Not the kernel's parent-death signal: that fires when the *thread* that
 //! started a child ends, and tests end threads all the time.
 
 use crate::error::{Error, Result};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use tempfile::TempDir;
 
 /// `$1` is the directory, the rest the server. The log goes to a file in the directory.
+///
+/// The byte is read by a program, not by the shell itself: while it waits for that, it notices that the
+/// server has ended, and the watcher can see it.
 const SCRIPT: &str = r#"
 directory=$1; shift
-"$@" >"$directory/log" 2>&1 </dev/null &
-server=$!
-echo $server >"$directory/server.pid"
-( while kill -0 $server 2>/dev/null; do sleep 0.2; done; : >"$directory/ended" ) &
-watcher=$!
-cat >/dev/null
+start() {
+    "$@" >>"$directory/log" 2>&1 </dev/null &
+    server=$!
+    echo $server >"$directory/server.pid"
+    ( while kill -0 $server 2>/dev/null; do sleep 0.2; done; : >"$directory/ended" ) </dev/null &
+    watcher=$!
+}
+start "$@"
+while head -c 1 | grep -q .; do start "$@"; done
 kill -QUIT $server 2>/dev/null
 for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 $server 2>/dev/null || break; sleep 0.05; done
 kill -KILL $server $watcher 2>/dev/null
@@ -59,6 +66,19 @@ impl Supervisor {
 
     pub(crate) fn server_pid(&self) -> Option<u32> {
         std::fs::read_to_string(self.directory.join("server.pid")).ok()?.trim().parse().ok()
+    }
+
+    /// Starts the server again, which has ended, on what it has left.
+    pub(crate) fn start_again(&mut self) -> Result<()> {
+        let failed = |source| Error::io("start the server again", source);
+        // So that nobody takes what the last one has left for a sign of the new one.
+        for name in ["ended", "server.pid"] {
+            std::fs::remove_file(self.directory.join(name)).map_err(failed)?;
+        }
+        match &mut self.pipe {
+            Some(pipe) => pipe.write_all(b"r").map_err(failed),
+            None => Ok(()),
+        }
     }
 
     /// What it said, if it is no longer running.

@@ -57,6 +57,20 @@ fn postgres_lives_and_leaves_nothing() {
 }
 
 #[test]
+fn a_killed_server_is_started_again_where_it_was() {
+    let Some(mut sandbox) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let (url, killed) = (sandbox.url().to_owned(), sandbox.pid().unwrap());
+    let kill = Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap();
+    assert!(kill.success());
+    sandbox.restart().unwrap();
+    let pid = sandbox.pid().unwrap();
+    assert!(pid != killed && is_alive(pid) && !is_alive(killed));
+    assert!(sandbox.url() == url && answers(&url));
+    drop(sandbox);
+    assert!(!answers(&url) && !is_alive(pid), "it ends all the same");
+}
+
+#[test]
 fn several_run_at_once() {
     let Some(first) = Sandbox::for_tests(Engine::Postgres) else { return };
     let second = Sandbox::for_tests(Engine::Postgres).unwrap();

@@ -65,10 +65,13 @@ impl Recipe for Postgres {
         command
     }
 
-    /// The last line of its pid file says so, once it accepts connections.
+    /// The last line of its pid file says so, once it accepts connections. The first says whose file it
+    /// is: one that was killed leaves its own.
     fn is_ready(&self, _: u16, directory: &Path) -> bool {
-        std::fs::read_to_string(directory.join("data/postmaster.pid"))
-            .is_ok_and(|text| text.lines().nth(7).is_some_and(|status| status.trim() == "ready"))
+        let read = |name| std::fs::read_to_string(directory.join(name)).unwrap_or_default();
+        let (pid, text) = (read("server.pid"), read("data/postmaster.pid"));
+        let is_own = !pid.is_empty() && text.lines().next() == Some(pid.trim());
+        is_own && text.lines().nth(7).is_some_and(|status| status.trim() == "ready")
     }
 
     fn url(&self, port: u16, _: &Path) -> String {

@@ -31,6 +31,13 @@ struct Needs {
     stronger: Vec<Step>,
 }
 
+/// Who wants more, what, and whether still.
+struct Wish<'a> {
+    entry: &'a Entry,
+    take: &'a Take,
+    interest: &'a mut Interest,
+}
+
 impl Needs {
     fn new(take: &Take, entry: &Entry) -> Self {
         let (mut out_of_order, mut in_order, mut stronger) = (vec![], vec![], vec![]);
@@ -86,15 +93,14 @@ impl Kept {
             return Ok(());
         }
         let entry = held.entry.clone();
+        let wish = &mut Wish { entry: &entry, take, interest };
         let more = match &mut held.base {
             Base::Own(base) if self.scheme.dialect == Dialect::Postgres => {
-                self.extend_at_savepoint(base, &entry, needs, take, interest).await?;
+                self.extend_at_savepoint(base, needs, wish).await?;
                 None
             }
-            Base::Own(base) => self.extend_beside(base, &entry, needs, take, interest).await?,
-            Base::Shared(keys) => {
-                return self.extend_shared(keys, &entry, needs, take, interest).await;
-            }
+            Base::Own(base) => self.extend_beside(base, needs, wish).await?,
+            Base::Shared(keys) => return self.extend_shared(keys, needs, wish).await,
         };
         if interest.is_lost() {
             match more {
@@ -123,11 +129,10 @@ impl Kept {
     async fn extend_at_savepoint(
         &self,
         base: &mut Session,
-        entry: &Entry,
         needs: Needs,
-        take: &Take,
-        interest: &mut Interest,
+        wish: &mut Wish<'_>,
     ) -> Result<(), NotTaken> {
+        let Wish { entry, take, interest } = wish;
         let steps = needs.in_order_of(take);
         loop {
             let taken = self
@@ -138,7 +143,8 @@ impl Kept {
                 Err(NotTaken::Missing(missing))
                     if self.scheme.strategy == Strategy::OnDemand && !missing.is_empty() =>
                 {
-                    self.insert_apart(&missing, entry, take, interest).await?;
+                    let wish = &mut Wish { entry, take, interest };
+                    self.insert_apart(&missing, wish).await?;
                 }
                 Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
                 other => return other,
@@ -149,10 +155,8 @@ impl Kept {
     async fn extend_beside(
         &self,
         base: &mut Session,
-        entry: &Entry,
         needs: Needs,
-        take: &Take,
-        interest: &mut Interest,
+        wish: &mut Wish<'_>,
     ) -> Result<Option<Session>, NotTaken> {
         let Needs { out_of_order, in_order, stronger } = needs;
         let mut more = None;
@@ -160,8 +164,7 @@ impl Kept {
             let mut session = self.another_session().await?;
             let pid = session.pid;
             let taken = {
-                let taking =
-                    self.take_beside(&mut session, &out_of_order, &in_order, entry, take, interest);
+                let taking = self.take_beside(&mut session, &out_of_order, &in_order, wish);
                 self.while_it_is_held(base, pid, taking).await?
             };
             match taken {
@@ -176,7 +179,7 @@ impl Kept {
                 }
             }
         }
-        if let Err(why) = self.strengthen(base, &stronger, entry, take).await {
+        if let Err(why) = self.strengthen(base, &stronger, wish).await {
             if let Some(mut session) = more
                 && session.end().await.is_ok()
             {
@@ -217,10 +220,9 @@ impl Kept {
         session: &mut Session,
         out_of_order: &[Step],
         in_order: &[Step],
-        entry: &Entry,
-        take: &Take,
-        interest: &mut Interest,
+        wish: &mut Wish<'_>,
     ) -> Result<(), NotTaken> {
+        let Wish { entry, take, interest } = wish;
         let around = Around::acquire(session);
         loop {
             let taken = async {
@@ -263,9 +265,9 @@ impl Kept {
         &self,
         base: &mut Session,
         steps: &[Step],
-        entry: &Entry,
-        take: &Take,
+        wish: &Wish<'_>,
     ) -> Result<(), NotTaken> {
+        let Wish { entry, take, .. } = wish;
         for step in steps {
             let (one, line) = (std::slice::from_ref(step), &mut base.line());
             let tried = self.taker(entry).try_take(line, one, take, Around::NOTHING).await;
@@ -284,11 +286,10 @@ impl Kept {
     async fn extend_shared(
         &self,
         keys: &mut SharedKeys,
-        entry: &Entry,
         needs: Needs,
-        take: &Take,
-        interest: &Interest,
+        wish: &Wish<'_>,
     ) -> Result<(), NotTaken> {
+        let Wish { entry, take, interest } = wish;
         let steps = needs.in_order_of(take);
         match keys.try_add(&steps).await.map_err(NotTaken::Gone)? {
             None if interest.is_lost() => {
@@ -313,13 +314,8 @@ impl Kept {
     }
 
     /// Rows are made in a transaction of their own, so on a connection of its own.
-    async fn insert_apart(
-        &self,
-        missing: &[Step],
-        entry: &Entry,
-        take: &Take,
-        interest: &mut Interest,
-    ) -> Result<(), NotTaken> {
+    async fn insert_apart(&self, missing: &[Step], wish: &mut Wish<'_>) -> Result<(), NotTaken> {
+        let Wish { entry, take, interest } = wish;
         let mut session = self.another_session().await?;
         match self.taker(entry).insert(&mut session, missing, take, interest).await {
             Ok(()) | Err(NotTaken::Again) => {

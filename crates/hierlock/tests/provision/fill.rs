@@ -3,8 +3,8 @@
 use crate::support::{Database, Setup};
 use crate::{on_all, striped};
 use hierlock::sql::{Phase, Provision, RowRange, Strategy};
-use hierlock::{Hierarchy, Target};
-use hierlock_sandbox::Engine;
+use hierlock::{Buckets, Hierarchy, Target};
+use hierlock_sandbox::{Engine, Sandbox};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,7 @@ async fn a_repair_waits_for_no_holder(engine: Engine) {
     database.provisioner("&buckets=1000").await.run(|_| ()).await.unwrap();
     let locks = database.connect().await;
     let guard = locks.acquire(Target::user("u1").unwrap()).await.unwrap();
-    let bucket = Target::user("u1").unwrap().bucket(hierlock::Buckets::new(1000).unwrap());
+    let bucket = Target::user("u1").unwrap().bucket(Buckets::new(1000).unwrap());
     let lose = format!(
         "DELETE FROM hier_lock_buckets WHERE level = 0 AND bucket IN ({}, {})",
         bucket - 1,
@@ -228,4 +228,22 @@ async fn advisory_keys_need_nothing() {
         let error = Provision::connect(url, Hierarchy::default()).await.unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("?strategy=striped"), "{error}");
     }
+}
+
+/// MariaDB can be started without the engine whose numbers are the fastest.
+#[tokio::test]
+async fn mariadb_without_sequences_is_filled_as_mysql_is() {
+    let options = ["--sequence=OFF"];
+    let Some(sandbox) = Sandbox::for_tests_with(Engine::Mariadb, &options) else { return };
+    let setup = Setup { engine: Engine::Mariadb, strategy: Strategy::Striped };
+    let url = format!("{}?strategy=striped", sandbox.url());
+    let database = Database { setup, url };
+    let provision = database.provisioner("&buckets=5000").await.chunk_rows(2_000);
+    assert!(!provision.print_sql().contains("seq_0"), "{}", provision.print_sql());
+    provision.run(|_| ()).await.unwrap();
+    database.assert_rows(5_000).await;
+    // And fewer: the rows that are too many are found by numbers as well.
+    let fewer = Buckets::new(3_000).unwrap();
+    database.provisioner("").await.rebucket(fewer, |_| ()).await.unwrap();
+    database.assert_rows(3_000).await;
 }

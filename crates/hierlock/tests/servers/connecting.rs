@@ -77,6 +77,23 @@ async fn tls_is_used_where_it_is_asked_for() {
         // Nobody vouches for a certificate that the server has made itself.
         assert!(Hierlock::connect(&url("VERIFY_CA")).await.is_err());
     }
+    let files = tempfile::tempdir().unwrap();
+    make_certificate(files.path());
+    let option = |name: &str, file| format!("--{name}={}", files.path().join(file).display());
+    let options = [option("ssl-cert", "server.crt"), option("ssl-key", "server.key")];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    if let Some(sandbox) = Sandbox::for_tests_with(Engine::Mariadb, &options) {
+        let mut outside = Outside::connect(sandbox.url()).await;
+        outside.run("CREATE USER tls@'127.0.0.1' REQUIRE SSL").await;
+        outside.run("GRANT ALL ON *.* TO tls@'127.0.0.1'").await;
+        let (_, port, database) = parts(sandbox.url());
+        let more = "strategy=on-demand";
+        let url =
+            |mode| format!("mariadb://tls@127.0.0.1:{port}/{database}?ssl-mode={mode}&{more}");
+        works(&url("REQUIRED"), &format!("{}?{more}", sandbox.url())).await;
+        assert!(Hierlock::connect(&url("DISABLED")).await.is_err());
+        assert!(Hierlock::connect(&url("VERIFY_CA")).await.is_err());
+    }
     if let Some(sandbox) = Sandbox::for_tests(Engine::Postgres) {
         let mut outside = Outside::connect(sandbox.url()).await;
         let data = outside.rows("SHOW data_directory").await[0][0].clone();

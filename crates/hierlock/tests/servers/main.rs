@@ -20,7 +20,7 @@ mod transactions;
 
 /// The suite that every backend passes.
 macro_rules! conformance_of {
-    ($($name:ident: $engine:ident $strategy:ident),* $(,)?) => {
+    ($($name:ident: $engine:ident $strategy:ident,)*) => {
         mod conformance {
             $(mod $name {
                 use crate::support::{Database, Setup};
@@ -39,15 +39,4 @@ macro_rules! conformance_of {
     };
 }
 
-conformance_of! {
-    mysql_striped: Mysql Striped,
-    mysql_per_id: Mysql PerId,
-    mysql_on_demand: Mysql OnDemand,
-    mariadb_striped: Mariadb Striped,
-    mariadb_per_id: Mariadb PerId,
-    mariadb_on_demand: Mariadb OnDemand,
-    postgres_advisory: Postgres Advisory,
-    postgres_striped: Postgres Striped,
-    postgres_per_id: Postgres PerId,
-    postgres_on_demand: Postgres OnDemand,
-}
+support::every_setup!([conformance_of]);

@@ -1,8 +1,9 @@
-//! What can only be tried on a server of one's own: it becomes read-only, and it is killed with -9.
+//! What can only be tried on a server of one's own: it becomes read-only, it is killed with -9, and it comes
+//! back with what it had.
 
 use crate::support::{GENEROUS, Outside, target};
 use hierlock::Hierlock;
-use hierlock_conformance::until_waiting;
+use hierlock_conformance::{is_free, until_waiting};
 use hierlock_sandbox::{Engine, Sandbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,7 +25,12 @@ async fn postgres() {
 }
 
 async fn a_server_goes_read_only_and_dies(engine: Engine) {
-    let Some(server) = Sandbox::for_tests(engine) else { return };
+    // What is committed is to outlive the server: those of the sandbox write it down once a second.
+    let durable: &[&str] = match engine {
+        Engine::Postgres => &[],
+        _ => &["--innodb-flush-log-at-trx-commit=1"],
+    };
+    let Some(mut server) = Sandbox::for_tests_with(engine, durable) else { return };
     let strategy = if engine == Engine::Postgres { "advisory" } else { "on-demand" };
     let url = format!("{}?strategy={strategy}&keep_alive_ms=100", server.url());
     let locks = Hierlock::connect(&url).await.unwrap();
@@ -59,4 +65,12 @@ async fn a_server_goes_read_only_and_dies(engine: Engine) {
     assert!(!error.is_usage(), "{error}");
     let error = locks.acquire(target("u1")).await.unwrap_err();
     assert!(error.to_string().contains("cannot connect"), "{error}");
+
+    // Back again: nothing is held, new clients lock, and so does the old one, on new connections.
+    server.restart().unwrap();
+    let others = Hierlock::connect(&url).await.unwrap();
+    let guard = others.acquire(target("u1/a1")).await.unwrap();
+    assert!(!is_free(&locks, "u1").await);
+    guard.release().await.unwrap();
+    locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
 }

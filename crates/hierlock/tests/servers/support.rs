@@ -286,10 +286,10 @@ impl Setup {
     }
 }
 
-/// A test for each server and strategy, from a function of a [`Setup`].
-macro_rules! on_every_setup {
-    ($($test:ident),* $(,)?) => {
-        $crate::support::on_every_setup!(@ [$($test)*]
+/// Hands the list of all setups to another macro, behind what that one gets besides.
+macro_rules! every_setup {
+    ([$($then:tt)+] $($before:tt)*) => {
+        $($then)+! { $($before)*
             mysql_striped: Mysql Striped,
             mysql_per_id: Mysql PerId,
             mysql_on_demand: Mysql OnDemand,
@@ -300,7 +300,15 @@ macro_rules! on_every_setup {
             postgres_striped: Postgres Striped,
             postgres_per_id: Postgres PerId,
             postgres_on_demand: Postgres OnDemand,
-        );
+        }
+    };
+}
+pub(crate) use every_setup;
+
+/// A test for each server and strategy, from a function of a [`Setup`].
+macro_rules! on_every_setup {
+    ($($test:ident),* $(,)?) => {
+        $crate::support::every_setup!([$crate::support::on_every_setup] @ [$($test)*]);
     };
     (@ $tests:tt $($name:ident: $engine:ident $strategy:ident,)*) => {
         $(mod $name {

@@ -3,13 +3,14 @@
 //! | server | how | why |
 //! |---|---|---|
 //! | MySQL | `INSERT … SELECT` of a recursive table expression | nothing is sent but the two ends |
-//! | MariaDB | `INSERT … SELECT` of its `seq_A_to_B` | the same, without a table in between |
+//! | MariaDB | `INSERT … SELECT` of its `seq_A_to_B`, where it has that | the same, without a table in between |
 //! | PostgreSQL | `COPY`, into a table whose primary key is made last | an index is built faster than it grows |
 //!
 //! `bench` has them side by side with other ways.
 
 use super::chunk::{Chunks, RowRange, gaps};
 use super::pace::Pace;
+use super::series::Series;
 use super::{Phase, Progress, Provision};
 use crate::error::Result;
 use crate::sql::session::{Meaning, Session, meaning};
@@ -95,7 +96,7 @@ impl Fill<'_> {
         let mut tries = 0;
         let inserted = loop {
             tries += 1;
-            match insert(session, scheme, &missing).await {
+            match insert(session, scheme, self.provision.series, &missing).await {
                 Err(error) if tries < TRIES && is_transient(&error) => {}
                 inserted => break inserted.map_err(failed)?,
             }
@@ -178,6 +179,7 @@ pub(super) async fn keyless(
 async fn insert(
     session: &mut Session,
     scheme: &Scheme,
+    series: Series,
     missing: &[RowRange],
 ) -> Result<u64, sqlx::Error> {
     // First as if none were there, which is faster.
@@ -185,11 +187,11 @@ async fn insert(
         Dialect::Postgres => session.copy_in(&copy(scheme), text(missing)).await,
         _ => {
             let plain = |sql: String| sql.replacen("INSERT IGNORE", "INSERT", 1);
-            run(session, inserts(scheme, missing).into_iter().map(plain)).await
+            run(session, inserts(scheme, series, missing).into_iter().map(plain)).await
         }
     };
     match hopeful {
-        Err(error) if is_duplicate(&error) => run(session, inserts(scheme, missing)).await,
+        Err(error) if is_duplicate(&error) => run(session, inserts(scheme, series, missing)).await,
         inserted => inserted,
     }
 }
@@ -241,12 +243,13 @@ fn text(ranges: &[RowRange]) -> Vec<u8> {
 }
 
 /// What inserts these rows; those that are there stay.
-pub(super) fn inserts(scheme: &Scheme, ranges: &[RowRange]) -> Vec<String> {
+pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> Vec<String> {
     let is_long = |range: &&RowRange| {
         scheme.dialect == Dialect::Postgres || range.rows() >= WORTH_A_STATEMENT
     };
     let (long, short): (Vec<&RowRange>, Vec<&RowRange>) = ranges.iter().partition(is_long);
-    let mut sql: Vec<String> = long.into_iter().map(|range| insert_range(scheme, range)).collect();
+    let mut sql: Vec<String> =
+        long.into_iter().map(|range| insert_range(scheme, series, range)).collect();
     let listed: Vec<String> = short
         .into_iter()
         .flat_map(|range| (range.first..=range.last).map(|b| format!("({}, {b})", range.level)))
@@ -258,21 +261,13 @@ pub(super) fn inserts(scheme: &Scheme, ranges: &[RowRange]) -> Vec<String> {
     sql
 }
 
-fn insert_range(scheme: &Scheme, range: &RowRange) -> String {
-    let RowRange { level, first, last } = range;
+fn insert_range(scheme: &Scheme, series: Series, range: &RowRange) -> String {
+    let RowRange { level, first, last } = *range;
     let into = format!("INTO {} (level, bucket)", scheme.rows_table());
+    let rows = series.select(&format!("{level}, x"), first, last);
     match scheme.dialect {
-        Dialect::Mysql => format!(
-            "INSERT IGNORE {into} WITH RECURSIVE s (x) AS (SELECT {first} UNION ALL \
-             SELECT x + 1 FROM s WHERE x < {last}) SELECT {level}, x FROM s"
-        ),
-        Dialect::Mariadb => {
-            format!("INSERT IGNORE {into} SELECT {level}, seq FROM seq_{first}_to_{last}")
-        }
-        Dialect::Postgres => format!(
-            "INSERT {into} SELECT {level}, x FROM generate_series({first}, {last}) x \
-             ON CONFLICT DO NOTHING"
-        ),
+        Dialect::Postgres => format!("INSERT {into} {rows} ON CONFLICT DO NOTHING"),
+        _ => format!("INSERT IGNORE {into} {rows}"),
     }
 }
 
@@ -286,7 +281,7 @@ mod tests {
         let ranges = [range(0, 1), range(100, 999), range(2000, 2000)];
         let scheme = Scheme::new(Dialect::Mariadb);
         assert_eq!(
-            inserts(&scheme, &ranges),
+            inserts(&scheme, Series::Sequence, &ranges),
             [
                 "INSERT IGNORE INTO hier_lock_buckets (level, bucket) SELECT 2, seq FROM \
                  seq_100_to_999",
@@ -294,7 +289,7 @@ mod tests {
                  (2, 2000)",
             ]
         );
-        assert_eq!(inserts(&Scheme::new(Dialect::Postgres), &ranges).len(), 3);
+        assert_eq!(inserts(&Scheme::new(Dialect::Postgres), Series::Generated, &ranges).len(), 3);
         assert_eq!(text(&[range(9, 10)]), b"2\t9\n2\t10\n");
     }
 }

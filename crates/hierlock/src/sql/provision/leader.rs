@@ -36,8 +36,7 @@ impl Provision {
     pub(super) async fn session(&self) -> Result<Session> {
         let mut session = Session::connect(&self.address, &self.settings, Purpose::Side).await?;
         session.be_patient(PATIENCE);
-        if self.scheme.dialect == Dialect::Mysql {
-            let sql = format!("SET SESSION cte_max_recursion_depth = {}", u32::MAX);
+        if let Some(sql) = self.series.allow(self.scheme.dialect, u32::MAX) {
             session.run(&sql).await.map_err(|error| self.failed(error))?;
         }
         Ok(session)

@@ -17,6 +17,7 @@ mod leader;
 mod pace;
 mod rebucket;
 mod script;
+mod series;
 mod size;
 
 pub use check::Check;
@@ -34,6 +35,7 @@ use crate::key::Buckets;
 use crate::target::Target;
 use chunk::Chunks;
 use fill::{Before, Fill};
+use series::Series;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -71,6 +73,7 @@ pub struct Provision {
     address: Address,
     settings: Settings,
     scheme: Scheme,
+    series: Series,
     /// Was the bucket count taken from the server, or left to us?
     follows: bool,
     connections: usize,
@@ -157,6 +160,7 @@ impl Provision {
         let mut provision = Self {
             address,
             settings,
+            series: Series::of(scheme.dialect),
             scheme,
             follows,
             connections: CONNECTIONS,
@@ -172,6 +176,8 @@ impl Provision {
                 provision.warnings.push(format!("{}: {why}", provision.address));
             }
         }
+        provision.series =
+            Series::ask(&mut session).await.map_err(|error| provision.failed(error))?;
         if follows && let Some(kept) = provision.kept(&mut session).await? {
             provision.scheme.follow(&kept);
         }
@@ -279,6 +285,11 @@ impl Provision {
             let table = self.scheme.rows_table();
             let sql = format!("ALTER TABLE {table} ADD PRIMARY KEY (level, bucket)");
             leader.run(&sql).await.map_err(failed)?;
+        }
+        if let Some(analyse) = script::analyse(&self.scheme)
+            && inserted > 0
+        {
+            leader.run(&analyse).await.map_err(failed)?;
         }
         self.keep_ready(leader).await?;
         Ok(inserted)
@@ -394,7 +405,7 @@ impl Provision {
 
     /// The same as SQL for the server's own client.
     pub fn print_sql(&self) -> String {
-        script::script(&self.scheme, self.chunks(0, self.scheme.buckets.count()))
+        script::script(&self.scheme, self.series, self.chunks(0, self.scheme.buckets.count()))
     }
 
     fn with_buckets(&self, buckets: Buckets) -> Self {

@@ -133,9 +133,9 @@ impl Provision {
                     format!("DELETE FROM {table} WHERE {}", within(chunk))
                 }
                 // A range would also lock what comes after it: the first row of the next level.
-                dialect => format!(
-                    "DELETE t FROM {} STRAIGHT_JOIN {table} t ON t.level = {} AND t.bucket = v.x",
-                    numbers(dialect, chunk.first, chunk.last),
+                _ => format!(
+                    "DELETE t FROM ({}) v STRAIGHT_JOIN {table} t ON t.level = {} AND t.bucket = v.x",
+                    self.series.select("x", chunk.first, chunk.last),
                     chunk.level
                 ),
             };
@@ -144,16 +144,5 @@ impl Provision {
             progress(Progress { phase: Phase::Deleting, done, total });
         }
         Ok(deleted)
-    }
-}
-
-/// All numbers from one to another, as `v` with a column `x`.
-fn numbers(dialect: Dialect, first: u32, last: u32) -> String {
-    match dialect {
-        Dialect::Mariadb => format!("(SELECT seq AS x FROM seq_{first}_to_{last}) v"),
-        _ => format!(
-            "(WITH RECURSIVE s (x) AS (SELECT {first} UNION ALL SELECT x + 1 FROM s WHERE \
-             x < {last}) SELECT x FROM s) v"
-        ),
     }
 }

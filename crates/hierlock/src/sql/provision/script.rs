@@ -3,21 +3,21 @@
 use super::chunk::Chunks;
 use super::fill::inserts;
 use super::leader;
+use super::series::Series;
 use crate::sql::agreement::{State, create_meta};
 use crate::sql::{Dialect, Scheme, Strategy};
 
 /// Everything that provisioning does, to be run by the server's own client. Run twice, it does nothing
 /// the second time.
-pub(super) fn script(scheme: &Scheme, chunks: Chunks) -> String {
+pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
     let state = if is_striped { State::Filling } else { State::Ready };
     let mut sql = vec![create_meta(), scheme.agree(state)];
     sql.extend(scheme.create_rows());
     if is_striped {
-        if scheme.dialect == Dialect::Mysql {
-            sql.push(format!("SET SESSION cte_max_recursion_depth = {}", chunks.size.max(1000)));
-        }
-        sql.extend(chunks.iter().flat_map(|chunk| inserts(scheme, &[chunk])));
+        sql.extend(series.allow(scheme.dialect, chunks.size.max(1000)));
+        sql.extend(chunks.iter().flat_map(|chunk| inserts(scheme, series, &[chunk])));
+        sql.extend(analyse(scheme));
         sql.push(leader::keep_ready(scheme));
     }
     if scheme.dialect != Dialect::Postgres {
@@ -25,6 +25,13 @@ pub(super) fn script(scheme: &Scheme, chunks: Chunks) -> String {
         sql.push("COMMIT".to_owned());
     }
     sql.join(";\n") + ";\n"
+}
+
+/// Lets PostgreSQL know how many rows there are before the first are looked up: until it does, it may
+/// read all of them instead. InnoDB keeps count by itself.
+pub(super) fn analyse(scheme: &Scheme) -> Option<String> {
+    let is_postgres = scheme.dialect == Dialect::Postgres;
+    is_postgres.then(|| format!("ANALYZE {}", scheme.rows_table()))
 }
 
 #[cfg(test)]
@@ -36,11 +43,11 @@ mod tests {
     fn a_script_says_ready_only_after_the_rows() {
         let scheme = Scheme::new(Dialect::Mariadb).buckets(Buckets::new(200).unwrap());
         let chunks = Chunks { levels: 1, buckets: (0, 200), size: 100 };
-        let script = script(&scheme, chunks);
+        let script = script(&scheme, Series::Sequence, chunks);
         let order = ["'filling'", "of_200", "seq_0_to_99", "seq_100_to_199", "'ready'", "COMMIT"];
         let places: Vec<usize> = order.iter().map(|text| script.find(text).unwrap()).collect();
         assert!(places.is_sorted(), "{script}");
         let by_id = scheme.strategy(Strategy::PerId).unwrap();
-        assert!(super::script(&by_id, chunks).contains("lock_key"));
+        assert!(super::script(&by_id, Series::Sequence, chunks).contains("lock_key"));
     }
 }

@@ -1,0 +1,139 @@
+//! The same statement as hierlock's, sent on one connection by hand: what is left is the server's own
+//! work and the driver's. It takes the locks, but it neither cancels, nor watches, nor tells.
+
+use super::{Bench, Nodes};
+use hierlock::sql::Strategy;
+use hierlock_sandbox::Engine;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, MySqlConnection, PgConnection, raw_sql};
+use std::str::FromStr;
+
+/// A connection, in a transaction that has begun.
+pub enum Statement {
+    /// To MySQL or MariaDB.
+    Innodb(Engine, Box<MySqlConnection>),
+    /// To PostgreSQL.
+    Postgres(Strategy, Box<PgConnection>),
+}
+
+impl Statement {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// A server that is gone.
+    pub async fn new(bench: &Bench) -> Result<Self, sqlx::Error> {
+        let url = bench.bare_url();
+        Ok(match bench.setup.engine {
+            Engine::Postgres => {
+                let options = PgConnectOptions::from_str(&url)?.disable_statement_logging();
+                let mut connection = options.connect().await?;
+                let settings = "SET plan_cache_mode = 'force_generic_plan'; BEGIN";
+                raw_sql(settings).execute(&mut connection).await?;
+                Self::Postgres(bench.setup.strategy, Box::new(connection))
+            }
+            engine => {
+                let options = MySqlConnectOptions::from_str(&url)?.disable_statement_logging();
+                let mut connection = options.connect().await?;
+                let settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+                                SET SESSION autocommit = 0";
+                raw_sql(settings).execute(&mut connection).await?;
+                Self::Innodb(engine, Box::new(connection))
+            }
+        })
+    }
+
+    /// Takes and gives back.
+    ///
+    /// # Errors
+    /// A server that is gone.
+    pub async fn cycle(&mut self, nodes: &Nodes) -> Result<(), sqlx::Error> {
+        let rows = nodes.rows();
+        let [user, account, resources @ ..] = &rows[..] else { return Ok(()) };
+        let buckets: Vec<i32> = resources.iter().map(|(_, bucket)| *bucket).collect();
+        match self {
+            Self::Innodb(engine, connection) => {
+                let sql = innodb(*engine, buckets.len());
+                let query = sqlx::query(sql).bind(user.1).bind(account.1);
+                let query = match &buckets[..] {
+                    [bucket] => query.bind(*bucket),
+                    _ => query.bind(format!("{buckets:?}")),
+                };
+                query.fetch_all(&mut **connection).await?;
+                raw_sql("ROLLBACK").execute(&mut **connection).await?;
+            }
+            Self::Postgres(strategy, connection) => {
+                let sql = postgres(*strategy, buckets.len());
+                let query = sqlx::query(sql).bind(user.1).bind(account.1);
+                let query = match &buckets[..] {
+                    [bucket] => query.bind(*bucket),
+                    _ => query.bind(buckets),
+                };
+                query.fetch_all(&mut **connection).await?;
+                raw_sql("ROLLBACK AND CHAIN").execute(&mut **connection).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn innodb(engine: Engine, resources: usize) -> &'static str {
+    match (engine, resources) {
+        (Engine::Mysql, 1) => {
+            "SELECT t0.bucket FROM hier_lock_buckets t0 STRAIGHT_JOIN hier_lock_buckets t1 \
+             STRAIGHT_JOIN hier_lock_buckets t2 WHERE t0.level = 0 AND t0.bucket = ? AND \
+             t1.level = 1 AND t1.bucket = ? AND t2.level = 2 AND t2.bucket = ? \
+             FOR SHARE OF t0 FOR SHARE OF t1 FOR UPDATE OF t2"
+        }
+        (Engine::Mysql, _) => {
+            "(SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND bucket = ? FOR SHARE) \
+             UNION ALL \
+             (SELECT bucket FROM hier_lock_buckets WHERE level = 1 AND bucket = ? FOR SHARE) \
+             UNION ALL \
+             (SELECT c.bucket FROM JSON_TABLE(?, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v \
+             STRAIGHT_JOIN hier_lock_buckets c ON c.level = 2 AND c.bucket = v.x FOR UPDATE OF c)"
+        }
+        (_, 1) => {
+            "(SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND bucket = ? \
+             LOCK IN SHARE MODE) UNION ALL \
+             (SELECT bucket FROM hier_lock_buckets WHERE level = 1 AND bucket = ? \
+             LOCK IN SHARE MODE) UNION ALL \
+             (SELECT bucket FROM hier_lock_buckets WHERE level = 2 AND bucket = ? FOR UPDATE)"
+        }
+        (_, _) => {
+            "(SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND bucket = ? \
+             LOCK IN SHARE MODE) UNION ALL \
+             (SELECT bucket FROM hier_lock_buckets WHERE level = 1 AND bucket = ? \
+             LOCK IN SHARE MODE) UNION ALL \
+             (SELECT c.bucket FROM JSON_TABLE(?, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v \
+             STRAIGHT_JOIN hier_lock_buckets c ON c.level = 2 AND c.bucket = v.x FOR UPDATE)"
+        }
+    }
+}
+
+fn postgres(strategy: Strategy, resources: usize) -> &'static str {
+    match (strategy, resources) {
+        (Strategy::Advisory, 1) => {
+            "SELECT pg_advisory_xact_lock_shared($1::int), \
+             pg_advisory_xact_lock_shared($2::int), pg_advisory_xact_lock($3::int)"
+        }
+        (Strategy::Advisory, _) => {
+            "SELECT count(*) FROM (SELECT CASE WHEN n <= 2 THEN pg_advisory_xact_lock_shared(k) \
+             ELSE pg_advisory_xact_lock(k) END \
+             FROM unnest(ARRAY[$1::int, $2::int] || $3::int[]) WITH ORDINALITY v(k, n)) q"
+        }
+        (_, 1) => {
+            "SELECT t0.bucket FROM hier_lock_buckets t0, hier_lock_buckets t1, \
+             hier_lock_buckets t2 WHERE t0.level = 0 AND t0.bucket = $1 AND t1.level = 1 AND \
+             t1.bucket = $2 AND t2.level = 2 AND t2.bucket = $3 \
+             FOR KEY SHARE OF t0 FOR KEY SHARE OF t1 FOR UPDATE OF t2"
+        }
+        (_, _) => {
+            "SELECT count(*) FROM (SELECT t2.bucket FROM (SELECT t0.bucket FROM \
+             hier_lock_buckets t0, hier_lock_buckets t1 WHERE t0.level = 0 AND t0.bucket = $1 AND \
+             t1.level = 1 AND t1.bucket = $2 FOR KEY SHARE OF t0 FOR KEY SHARE OF t1) s, \
+             hier_lock_buckets t2 WHERE t2.level = 2 AND t2.bucket = ANY($3::int[]) \
+             ORDER BY t2.bucket FOR UPDATE OF t2) q"
+        }
+    }
+}
