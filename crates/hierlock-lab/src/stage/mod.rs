@@ -1,5 +1,15 @@
 //! Where a case is played: a database (or a tree) of its own, with its sessions. Everything that talks
 //! to a server is behind [`Stage`]; the runner knows no engine.
+//!
+//! ```text
+//!   server ─► home (a database of its own) ─► sql: the stage on a server
+//!     session: a task and a wire each           │
+//!     side: one more wire, which asks ──────────┘
+//!        mysql     tables of locks and waits ─┐
+//!        mariadb   status (text), dictionary ─┼─► who: numbers of connections become names
+//!        postgres  pg_locks, told (a story) ──┘
+//!        innodb, metadata, deadlock: what MySQL and MariaDB share
+//! ```
 
 mod case;
 mod deadlock;
@@ -55,6 +65,10 @@ pub(crate) trait Stage: Send + Sync {
     fn begin(&self, session: &Name, deed: &CaseDeed) -> Reply;
 
     /// Who waits for whom, as the server says now: live, never from a cache that lags.
+    ///
+    /// # Cancel safety
+    /// It may be dropped, as may [`locks`](Self::locks) and [`circle`](Self::circle): the question is
+    /// asked to its end all the same.
     fn waits(&self) -> impl Future<Output = Result<Vec<Wait>, StageError>> + Send;
 
     /// The locks of all sessions, as far as the engine tells.

@@ -39,20 +39,19 @@ pub(super) const PATIENT: &str = "SET lock_timeout = 0";
 /// Makes the extension that tells who has which rows, in the database of a case.
 pub(super) const ROW_LOCKS: &str = "CREATE EXTENSION IF NOT EXISTS pgrowlocks SCHEMA public";
 
-/// What sets a session up.
-pub(super) fn setting(setting: &SettingValue) -> String {
-    match setting {
+/// What sets a session up; nothing for autocommit, which the session sees to itself.
+pub(super) fn setting(setting: &SettingValue) -> Option<String> {
+    Some(match setting {
         SettingValue::Isolation(level) => {
             format!("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
         }
-        // The session sees to it; here it is only not forgotten.
-        SettingValue::Autocommit(_) => "SELECT 1".to_owned(),
+        SettingValue::Autocommit(_) => return None,
         SettingValue::LockWaitTimeout(limit) => {
             // None at all would be no limit.
             format!("SET lock_timeout = '{}ms'", limit.as_millis().max(1))
         }
         SettingValue::Sql(sql) => super::as_set(sql),
-    }
+    })
 }
 
 /// What a failure means.

@@ -52,14 +52,14 @@ impl Session {
         }
         let mut begins_by_itself = false;
         for setting in settings {
-            let sql = match (engine, setting) {
-                (Engine::Postgres, SettingValue::Autocommit(on)) => {
-                    begins_by_itself = !on;
-                    continue;
-                }
-                (Engine::Postgres, setting) => postgres::setting(setting),
-                (_, setting) => innodb::setting(setting),
+            if let SettingValue::Autocommit(on) = setting {
+                begins_by_itself = engine == Engine::Postgres && !on;
+            }
+            let sql = match engine {
+                Engine::Postgres => postgres::setting(setting),
+                _ => Some(innodb::setting(setting)),
             };
+            let Some(sql) = sql else { continue };
             wire.try_ask(&sql).await?.map_err(|error| {
                 StageError(format!("a session cannot be set up with `{sql}`: {error}"))
             })?;
