@@ -10,24 +10,31 @@ use crate::observation::{Lock, LockKind, Thing, Wait};
 /// Whoever asks must be allowed to.
 pub(super) const TRIAL: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
 
-/// Who waits for a row or a table of InnoDB, blocker by blocker.
+/// The connection of a transaction, in SQL.
 ///
-/// The thread of a lock is the one that *made* it. That of a row just inserted is made, in the name of
-/// its owner, by whoever first wants it; so the owner is the one who made the lock on the table that
-/// every transaction takes before its rows.
+/// The thread of a lock is the one that *made* it, and that need not be its owner: the lock of a row just
+/// inserted is made by whoever first wants it, and an update that moves a record makes all requests for it
+/// anew, those of others too. But the lock on the table, which every transaction takes before its rows,
+/// is made by itself and never moved.
+fn owner(transaction: &str) -> String {
+    format!(
+        "(SELECT MAX(o.PROCESSLIST_ID) FROM performance_schema.data_locks h \
+         JOIN performance_schema.threads o ON o.THREAD_ID = h.THREAD_ID \
+         WHERE h.ENGINE_TRANSACTION_ID = {transaction} AND h.LOCK_TYPE = 'TABLE')"
+    )
+}
+
+/// Who waits for a row or a table of InnoDB, blocker by blocker.
 fn row_waits(who: &Who) -> String {
     format!(
-        "SELECT t.PROCESSLIST_ID, (SELECT MAX(o.PROCESSLIST_ID) \
-           FROM performance_schema.data_locks h \
-           JOIN performance_schema.threads o ON o.THREAD_ID = h.THREAD_ID \
-           WHERE h.ENGINE_TRANSACTION_ID = w.BLOCKING_ENGINE_TRANSACTION_ID \
-           AND h.LOCK_TYPE = 'TABLE'), \
+        "SELECT {} AS waiter, {} AS blocker, \
          l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_DATA \
          FROM performance_schema.data_lock_waits w \
          JOIN performance_schema.data_locks l \
            ON l.ENGINE_LOCK_ID = w.REQUESTING_ENGINE_LOCK_ID \
-         JOIN performance_schema.threads t ON t.THREAD_ID = w.REQUESTING_THREAD_ID \
-         WHERE t.PROCESSLIST_ID IN ({})",
+         HAVING waiter IN ({})",
+        owner("w.REQUESTING_ENGINE_TRANSACTION_ID"),
+        owner("w.BLOCKING_ENGINE_TRANSACTION_ID"),
         who.list()
     )
 }
@@ -92,16 +99,12 @@ pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, Stage
 }
 
 pub(super) async fn locks(wire: &mut Wire, who: &Who) -> Result<Vec<Lock>, StageError> {
-    let rows = wire
-        .ask(
-            "SELECT (SELECT MAX(o.PROCESSLIST_ID) FROM performance_schema.data_locks h \
-               JOIN performance_schema.threads o ON o.THREAD_ID = h.THREAD_ID \
-               WHERE h.ENGINE_TRANSACTION_ID = l.ENGINE_TRANSACTION_ID \
-               AND h.LOCK_TYPE = 'TABLE'), \
-             l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_DATA, \
-             l.LOCK_STATUS FROM performance_schema.data_locks l",
-        )
-        .await?;
+    let sql = format!(
+        "SELECT {}, l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, \
+         l.LOCK_DATA, l.LOCK_STATUS FROM performance_schema.data_locks l",
+        owner("l.ENGINE_TRANSACTION_ID")
+    );
+    let rows = wire.ask(&sql).await?;
     let mut locks: Vec<Lock> = rows
         .iter()
         .filter_map(|row| {

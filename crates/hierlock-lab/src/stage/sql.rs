@@ -6,9 +6,8 @@
 //!   waits, locks, circle, cancel ─► side ─►┘
 //! ```
 //!
-//! Lock steps are not played here: a stage for the tree can stand beside this one, in the same place
-//! ([`SqlStage::url`]), and have the waits of its connections told under the names of sessions
-//! ([`SqlStage::adopt`]).
+//! Lock steps are not played here: a client for the tree stands beside this, in the same place
+//! ([`SqlStage::url`]).
 
 use super::home::{Home, Made, terminate};
 use super::server::Server;
@@ -120,7 +119,6 @@ impl SqlStage {
     }
 
     /// The place of the case, as a URL for others who work there.
-    #[allow(dead_code, reason = "for a stage of the tree")]
     pub(crate) fn url(&self) -> String {
         let Ok(mut url) = Url::parse(&self.server.inner.url) else { return String::new() };
         match &self.made.home {
@@ -132,21 +130,16 @@ impl SqlStage {
         url.into()
     }
 
-    /// Tells the waits and locks of a connection that is not this stage's under the name of a session.
-    #[allow(dead_code, reason = "for a stage of the tree")]
-    pub(crate) fn adopt(&self, session: &Name, connection: i64) {
-        self.who().add(connection, session.clone());
-    }
-
-    /// No more: the connection is closed, or somebody else's.
-    #[allow(dead_code, reason = "for a stage of the tree")]
-    pub(crate) fn disown(&self, connection: i64) {
-        self.who().remove(connection);
-    }
-
+    /// The numbers of all connections.
     #[cfg(test)]
     pub(super) fn connections(&self) -> Vec<i64> {
         self.sessions.values().map(|session| session.id).collect()
+    }
+
+    /// A connection that is a stranger from now on.
+    #[cfg(test)]
+    pub(super) fn disown(&self, connection: i64) {
+        self.who().remove(connection);
     }
 
     fn who(&self) -> MutexGuard<'_, Who> {

@@ -21,6 +21,7 @@ impl Who {
         self.names.insert(id, name);
     }
 
+    #[cfg(test)]
     pub(super) fn remove(&mut self, id: i64) {
         self.names.remove(&id);
     }
