@@ -38,7 +38,7 @@ fn contents(scenarios: &[Arc<Scenario>]) -> String {
 
 fn chapter(scenario: &Scenario) -> String {
     let Scenario { name, title, why, advice, .. } = scenario;
-    let mut chapter = format!("\n### {name}\n\n**{title}.** {}\n", why.trim());
+    let mut chapter = format!("\n### {name}\n\n**{title}.**\n\n{}\n", why.trim());
     let _ = write!(chapter, "\n```lab\n{}\n```\n", transcript(scenario).trim_matches('\n'));
     if !advice.trim().is_empty() {
         let _ = write!(chapter, "\n{}\n", advice.trim());

@@ -1,5 +1,5 @@
 //! Where a case is played: a database (or a tree) of its own, with its sessions. Everything that talks
-//! to a server is behind [`Stage`]; the runner knows no engine.
+//! to a server is behind `Stage`; the runner knows no engine.
 //!
 //! ```text
 //!   server ─► home (a database of its own) ─► sql: the stage on a server
