@@ -65,6 +65,11 @@ impl Lab {
         engine.server().is_none() || self.servers.contains_key(&engine)
     }
 
+    /// The server of an engine, if there is one.
+    pub(crate) fn server(&self, engine: Engine) -> Option<&Server> {
+        self.servers.get(&engine)
+    }
+
     /// Runs cases, those of places that are not there excepted. `tell` hears of each when it is over.
     /// The records come in the order of the cases, then of the rounds.
     ///
@@ -106,7 +111,7 @@ impl Lab {
             verdict: Verdict::Agrees,
             anomaly: None,
         };
-        let server = self.servers.get(&case.place.engine);
+        let server = self.server(case.place.engine);
         let stage = match CaseStage::open(case, server, &self.groves, self.directory.path()).await {
             Ok(stage) => stage,
             Err(StageError(why)) => {

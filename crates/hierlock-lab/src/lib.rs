@@ -15,6 +15,7 @@
 
 pub mod book;
 pub mod builtin;
+mod columns;
 pub mod lab;
 pub mod matrix;
 pub mod observation;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::sql::Strategy;
+use hierlock_lab::Lab;
 use hierlock_lab::matrix::{self, MatrixOptions, MatrixReport, Modes, Seen, Tree};
 use hierlock_lab::place::{Engine, Place};
 use hierlock_sandbox::Server;
@@ -22,13 +23,13 @@ fn server(engine: Engine) -> Option<&'static Server> {
 
 /// None where the server is not installed and this is not CI.
 async fn run(options: MatrixOptions) -> Option<MatrixReport> {
-    let mut servers = Vec::new();
+    let mut lab = Lab::new().unwrap();
     for place in &options.places {
-        if place.engine.server().is_some() {
-            servers.push((place.engine, server(place.engine)?.url().to_owned()));
+        if place.engine.server().is_some() && !lab.has(place.engine) {
+            lab.connect(place.engine, server(place.engine)?.url()).await.unwrap();
         }
     }
-    Some(matrix::run(&options, &servers, |_| ()).await.unwrap())
+    Some(matrix::run(&lab, &options, |_| ()).await.unwrap())
 }
 
 async fn every_pair_is_what_the_rules_say(engine: Engine) {
@@ -68,7 +69,7 @@ async fn until_nothing_is_left(engine: Engine) {
 /// Databases of ours that are still there and that nobody is connected to.
 async fn leftovers(engine: Engine) -> Vec<String> {
     let Some(server) = server(engine) else { return Vec::new() };
-    let named = "LIKE 'hierlock~_matrix~_%' ESCAPE '~'";
+    let named = "LIKE 'hierlock~_lab~_%' ESCAPE '~'";
     if engine == Engine::Postgres {
         let sql = format!(
             "SELECT datname FROM pg_database WHERE datname {named} AND NOT EXISTS \
@@ -137,9 +138,7 @@ async fn false_contention_is_seen_and_disagrees() {
 async fn a_server_that_is_not_there_is_told_and_the_others_are_run() {
     let engines = [Engine::Mysql, Engine::Memory];
     let options = MatrixOptions { places: matrix::places(engines), ..MatrixOptions::default() };
-    // Nobody listens there.
-    let servers = [(Engine::Mysql, "mysql://nobody@127.0.0.1:1/".to_owned())];
-    let report = matrix::run(&options, &servers, |_| ()).await.unwrap();
+    let report = matrix::run(&Lab::new().unwrap(), &options, |_| ()).await.unwrap();
     assert_eq!((report.boards.len(), report.unusable.len()), (1, 3));
     assert!(report.boards[0].cells.iter().all(|cell| cell.agrees()));
     assert!(!report.agrees());
@@ -151,7 +150,8 @@ async fn a_server_that_is_not_there_is_told_and_the_others_are_run() {
 async fn progress_comes_to_its_end() {
     let options = MatrixOptions { modes: Modes::all(), ..MatrixOptions::default() };
     let calls = AtomicUsize::new(0);
-    let report = matrix::run(&options, &[], |progress| {
+    let lab = Lab::new().unwrap();
+    let report = matrix::run(&lab, &options, |progress| {
         assert!(progress.done <= progress.total && progress.total == 9 * 196);
         calls.fetch_add(1, Ordering::Relaxed);
     });
@@ -169,9 +169,10 @@ async fn a_dropped_run_leaves_no_database() {
         let Some(server) = server(engine) else { continue };
         let places = vec![Place { engine, strategy: engine.strategies().first().copied() }];
         let options = MatrixOptions { places, ..MatrixOptions::default() };
-        let servers = [(engine, server.url().to_owned())];
+        let mut lab = Lab::new().unwrap();
+        lab.connect(engine, server.url()).await.unwrap();
         let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
-        let running = matrix::run(&options, &servers, |_| {
+        let running = matrix::run(&lab, &options, |_| {
             let _ = begun.send(());
         });
         tokio::select! {
@@ -185,8 +186,9 @@ async fn a_dropped_run_leaves_no_database() {
 #[tokio::test]
 async fn nothing_to_run_is_an_error() {
     let nowhere = MatrixOptions { places: Vec::new(), ..MatrixOptions::default() };
-    assert!(matrix::run(&nowhere, &[], |_| ()).await.is_err());
+    let lab = Lab::new().unwrap();
+    assert!(matrix::run(&lab, &nowhere, |_| ()).await.is_err());
     let tree = Tree { users: 9, accounts: 9, resources: 9 };
     let too_large = MatrixOptions { tree, ..MatrixOptions::default() };
-    assert!(matrix::run(&too_large, &[], |_| ()).await.unwrap_err().to_string().contains("819"));
+    assert!(matrix::run(&lab, &too_large, |_| ()).await.unwrap_err().to_string().contains("819"));
 }

@@ -28,8 +28,7 @@ pub(super) async fn matrix(args: &args::Matrix) -> Result<ExitCode, Stop> {
     };
     let shown = Shown::new(0, args.json);
     let pairs = Pairs::default();
-    let urls = equipped.urls();
-    let report = matrix::run(&options, &urls, |progress| {
+    let report = matrix::run(&equipped.lab, &options, |progress| {
         let (done, total) = pairs.add(progress);
         shown.count(done, total * options.places.len());
     });

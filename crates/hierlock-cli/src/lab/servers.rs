@@ -19,16 +19,6 @@ pub(super) struct Equipped {
     pub(super) servers: Vec<Server>,
 }
 
-impl Equipped {
-    /// Where the servers are.
-    pub(super) fn urls(&self) -> Vec<(Engine, String)> {
-        let engine = |server: &Server| {
-            Engine::SERVERS.into_iter().find(|engine| engine.server() == Some(server.engine()))
-        };
-        self.servers.iter().filter_map(|s| Some((engine(s)?, s.url().to_owned()))).collect()
-    }
-}
-
 /// Why no server can be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unequipped {

@@ -24,6 +24,7 @@ pub use svg::svg;
 pub use text::text;
 pub use tree::{Node, Tree, TreeError};
 
+use crate::lab::Lab;
 use crate::place::{Engine, Place};
 use futures_util::StreamExt;
 use std::time::{Duration, Instant};
@@ -81,28 +82,28 @@ pub enum MatrixError {
     Nothing,
 }
 
-/// Runs every pair at every place. `servers` are used for the places of their engines: each gets a
-/// database of its own there, which is removed afterwards. A place that cannot be used is told in the
+/// Runs every pair at every place, on the servers of a lab. A place that cannot be used is told in the
 /// report, and the others are run all the same.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use hierlock_lab::Lab;
 /// use hierlock_lab::matrix::{self, MatrixOptions};
 ///
-/// let report = matrix::run(&MatrixOptions::default(), &[], |_| ()).await.unwrap();
+/// let report = matrix::run(&Lab::new()?, &MatrixOptions::default(), |_| ()).await?;
 /// assert!(report.agrees());
 /// println!("{}", matrix::text(&report, false));
-/// # }
+/// # Ok(()) }
 /// ```
 ///
 /// # Errors
 /// A tree of no size or too large, or nothing to run.
 ///
 /// # Cancel safety
-/// Dropped before its end, it ends its requests and drops its databases, if the runtime lives on.
+/// Dropped before its end, it ends its requests and removes what it made on the servers.
 pub async fn run(
+    lab: &Lab,
     options: &MatrixOptions,
-    servers: &[(Engine, String)],
     progress: impl Fn(Progress) + Send + Sync,
 ) -> Result<MatrixReport, MatrixError> {
     options.tree.check()?;
@@ -113,9 +114,7 @@ pub async fn run(
     let progress: &(dyn Fn(Progress) + Send + Sync) = &progress;
     let mut runs = Vec::new();
     for &place in &options.places {
-        let server = servers.iter().find(|(engine, _)| *engine == place.engine);
-        let url = server.map(|(_, url)| url.as_str());
-        runs.push(async move { (place, run::place(place, options, url, progress).await) });
+        runs.push(async move { (place, run::place(lab, place, options, progress).await) });
     }
     let jobs = options.jobs.max(1);
     let all: Vec<_> = futures_util::stream::iter(runs).buffered(jobs).collect().await;

@@ -10,9 +10,10 @@
 
 use super::MatrixOptions;
 use super::expected::expected;
-use super::ground::{Ground, GroundError, targets};
+use super::ground::{Ground, GroundError};
 use super::report::{Board, Cell, Modes, Seen};
 use super::tree::Node;
+use crate::lab::Lab;
 use crate::place::Place;
 use hierlock::{Guard, Hierlock, Mode, Target};
 use std::pin::pin;
@@ -47,29 +48,33 @@ pub(super) enum PlaceError {
 
 /// All boards of one place, which is made before and removed afterwards, whatever happens.
 pub(super) async fn place(
+    lab: &Lab,
     place: Place,
     options: &MatrixOptions,
-    server: Option<&str>,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<Vec<Board>, PlaceError> {
     let nodes = options.tree.nodes();
-    let ground = Ground::make(place, &nodes, server, options.buckets).await?;
-    let boards = boards(place, options, &nodes, &ground.url, progress).await;
+    let targets = targets(&nodes)?;
+    let ground = Ground::make(lab, place, &targets, options.buckets).await?;
+    let boards = boards(place, options, (&nodes, &targets), &ground.locks, progress).await;
     let cleared = ground.clear().await;
     let boards = boards?;
     cleared?;
     Ok(boards)
 }
 
+/// The nodes, in the library's words.
+pub(super) fn targets(nodes: &[Node]) -> hierlock::Result<Vec<Target>> {
+    nodes.iter().map(|node| node.to_string().parse()).collect()
+}
+
 async fn boards(
     place: Place,
     options: &MatrixOptions,
-    nodes: &[Node],
-    url: &str,
+    (nodes, targets): (&[Node], &[Target]),
+    locks: &Hierlock,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<Vec<Board>, PlaceError> {
-    let locks = Hierlock::connect(url).await?;
-    let targets = targets(nodes)?;
     if options.buckets.is_none() {
         // A slot that two nodes share is one step of a plan.
         let slots = locks.plan(targets.iter().cloned(), Mode::Exclusive)?.steps().len();
@@ -83,9 +88,9 @@ async fn boards(
     for &modes in &options.modes {
         let begun = Instant::now();
         let mut cells = Vec::with_capacity(nodes.len() * nodes.len());
-        for (held, hold) in nodes.iter().zip(&targets) {
-            for (requested, request) in nodes.iter().zip(&targets) {
-                let pair = Pair { locks: &locks, hold, request, modes, limit: options.limit };
+        for (held, hold) in nodes.iter().zip(targets) {
+            for (requested, request) in nodes.iter().zip(targets) {
+                let pair = Pair { locks, hold, request, modes, limit: options.limit };
                 cells.push(Cell {
                     held: held.clone(),
                     requested: requested.clone(),

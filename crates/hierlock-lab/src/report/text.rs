@@ -5,6 +5,7 @@ use super::grouping::{Group, Rounds, Tally, by_scenario, run_name, sessions, var
 use super::paint::{BAD, FAINT, GOOD, Paint, STRONG, WAITING};
 use super::transcript::{Entry, Seen, Sort, transcript};
 use super::{Story, explain, words};
+use crate::columns::columns;
 use crate::observation::Name;
 use crate::record::{Record, Report, Verdict};
 
@@ -86,7 +87,7 @@ impl Page {
     fn scenario(&mut self, group: &Group<'_>, column: usize) {
         let name = words::one_line(group.name);
         let lead = format!("{}  ", self.paint.with(STRONG, &name));
-        self.paragraph(&lead, words::columns(&name) + 2, group.title);
+        self.paragraph(&lead, columns(&name) + 2, group.title);
         for place in group.places() {
             let cases = group.cases_at(place);
             let runs: Vec<&Record> = cases.iter().flatten().map(|(_, record)| *record).collect();

@@ -1,6 +1,7 @@
 //! The words that all reports share: an observation, a cell, a duration as a person reads them. They are
 //! those of the scenario files, so that what is read in a report can be written into a file.
 
+use crate::columns::{columns, columns_of};
 use crate::observation::{Answer, Failure, FailureKind, Name, Observation, Wait};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -66,30 +67,6 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
             format!("{}…", kept.trim_end())
         }
     }
-}
-
-/// How many columns a character takes in a terminal or a monospaced font; near enough for layout.
-pub(crate) fn columns_of(c: char) -> usize {
-    match u32::from(c) {
-        // Combining marks, joiners and variation selectors sit on what is before them.
-        0x0300..=0x036f | 0x200b..=0x200f | 0xfe00..=0xfe0f => 0,
-        // Hangul, CJK, kana, full-width forms, and pictures.
-        0x1100..=0x115f
-        | 0x2e80..=0xa4cf
-        | 0xac00..=0xd7a3
-        | 0xf900..=0xfaff
-        | 0xfe30..=0xfe6f
-        | 0xff00..=0xff60
-        | 0xffe0..=0xffe6
-        | 0x1f300..=0x1faff
-        | 0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
-}
-
-/// The same of a text.
-pub(crate) fn columns(text: &str) -> usize {
-    text.chars().map(columns_of).sum()
 }
 
 /// Lines of at most `width` columns, broken between words, or within one that is too long for a line.

@@ -3,9 +3,10 @@
 
 use super::file::Scenario;
 use super::layout::{aligned, commented, squeezed};
-use super::mistake::{Mistake, width_of};
+use super::mistake::Mistake;
 use super::outline::{Expect, Kind, Part, SourceLine, outline};
 use super::scan::split;
+use crate::columns::columns;
 
 /// Lays a scenario file out as all of them are. `file` is what messages call it.
 ///
@@ -201,7 +202,7 @@ fn spaced(lines: &[SourceLine<'_>], bodies: &[String]) -> String {
                 prose = matches!(kind, Kind::Prose(_));
                 let comment = line.comment.map(|comment| {
                     let before: String = line.raw.chars().take(comment.spot.column - 1).collect();
-                    (comment.text, width_of(&before) + 1)
+                    (comment.text, columns(&before) + 1)
                 });
                 out.push(commented(body.clone(), comment));
                 after_content = out.len();

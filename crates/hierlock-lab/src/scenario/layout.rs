@@ -1,13 +1,13 @@
 //! Columns below each other, and comments behind lines. Pure text.
 
-use super::mistake::width_of;
 use super::scan::{Open, Style, scan};
+use crate::columns::columns;
 
 /// Rows of cells as lines: ` | ` between the cells, which stand below each other.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|c| width_of(c)).max())
+    let most = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..most)
+        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|c| columns(c)).max())
         .map(Option::unwrap_or_default)
         .collect();
     rows.iter()
@@ -20,14 +20,14 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
 }
 
 fn padded(cell: &str, width: usize) -> String {
-    let blanks = width.saturating_sub(width_of(cell));
+    let blanks = width.saturating_sub(columns(cell));
     format!("{cell}{}", " ".repeat(blanks))
 }
 
 /// A line and its comment: where the comment stood, or two blanks behind the line if that is longer.
 pub(crate) fn commented(line: String, comment: Option<(&str, usize)>) -> String {
     let Some((comment, column)) = comment else { return line };
-    let width = width_of(&line);
+    let width = columns(&line);
     let blanks = (column - 1).max(width + 2) - width;
     format!("{line}{}{comment}", " ".repeat(blanks))
 }

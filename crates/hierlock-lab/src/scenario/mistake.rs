@@ -1,6 +1,7 @@
 //! What is wrong with a scenario file, said so that one can mend it: where, what, and what would be
 //! right. Knows lines and columns, not the language.
 
+use crate::columns::columns_of;
 use std::fmt;
 
 /// Something in a scenario file that cannot be right.
@@ -39,7 +40,7 @@ impl fmt::Display for Mistake {
             // The caret must stand below its character: a tab stays one, a wide character is two.
             f.write_str(match c {
                 '\t' => "\t",
-                c if width(c) == 2 => "  ",
+                c if columns_of(c) == 2 => "  ",
                 _ => " ",
             })?;
         }
@@ -184,27 +185,6 @@ fn distance(a: &[char], b: &[char]) -> usize {
         before = std::mem::replace(&mut last, row);
     }
     last[b.len()]
-}
-
-/// How many columns of a terminal a character takes: two for those of East Asia, else one.
-pub(crate) fn width(c: char) -> usize {
-    match u32::from(c) {
-        0x1100..=0x115F
-        | 0x2E80..=0xA4CF
-        | 0xAC00..=0xD7A3
-        | 0xF900..=0xFAFF
-        | 0xFE30..=0xFE6F
-        | 0xFF00..=0xFF60
-        | 0xFFE0..=0xFFE6
-        | 0x1F300..=0x1FAFF
-        | 0x20000..=0x3FFFD => 2,
-        _ => 1,
-    }
-}
-
-/// How many columns of a terminal a text takes.
-pub(crate) fn width_of(text: &str) -> usize {
-    text.chars().map(width).sum()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The stage of one case: SQL sessions, sessions that lock nodes, or both in one place.
 
-use super::grove::{Grove, Groves, client};
+use super::grove::{Grove, Groves, Plot};
+use super::sql::Beside;
 use super::tree::TreeSessions;
 use super::{Reply, Server, SqlStage, Stage, StageError};
 use crate::observation::{Failure, Lock, Name, Wait};
@@ -18,6 +19,8 @@ pub(crate) struct CaseStage<'a> {
     tree: Option<TreeSessions>,
     /// Where the tree is, if it is to be handed on.
     grove: Option<(&'a Groves, Grove)>,
+    /// While it is used, nobody has the server to itself.
+    _beside: Option<Beside>,
 }
 
 impl<'a> CaseStage<'a> {
@@ -33,21 +36,22 @@ impl<'a> CaseStage<'a> {
             let locks = Hierlock::connect(&url(case.place.engine, directory)).await;
             let locks = locks.map_err(|error| StageError(error.to_string()))?;
             let tree = Some(TreeSessions::new(locks, names()));
-            return Ok(Self { sql: None, tree, grove: None });
+            return Ok(Self { sql: None, tree, grove: None, _beside: None });
         };
         let server = server.ok_or_else(|| StageError(format!("there is no {engine} server")))?;
         if let Some(grove) = groves.take(case, server).await? {
             let tree = Some(TreeSessions::new(grove.locks.clone(), names()));
-            return Ok(Self { sql: None, tree, grove: Some((groves, grove)) });
+            let _beside = Some(server.beside().await);
+            return Ok(Self { sql: None, tree, grove: Some((groves, grove)), _beside });
         }
         let sql = server.open(case).await?;
         if !case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..))) {
-            return Ok(Self { sql: Some(sql), tree: None, grove: None });
+            return Ok(Self { sql: Some(sql), tree: None, grove: None, _beside: None });
         }
-        match client(&sql, case).await {
+        match Plot::of(case).client(&sql).await {
             Ok((_, locks)) => {
                 let tree = Some(TreeSessions::new(locks, names()));
-                Ok(Self { sql: Some(sql), tree, grove: None })
+                Ok(Self { sql: Some(sql), tree, grove: None, _beside: None })
             }
             Err(error) => {
                 // What went wrong first is what is told.

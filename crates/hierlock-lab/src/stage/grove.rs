@@ -1,6 +1,7 @@
 //! Trees on servers, with the rows that their strategy needs. Making one takes far longer than a case
 //! does, so cases that only lock nodes hand theirs on, once everything in it is free again.
 
+use super::sql::Needs;
 use super::{Server, SqlStage, Stage, StageError};
 use crate::place::Place;
 use crate::scenario::{Case, CaseDeed, LockDeed};
@@ -18,6 +19,16 @@ const KEPT: usize = 2;
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What is to be planted.
+pub(crate) struct Plot {
+    /// On which engine, and how.
+    pub(crate) place: Place,
+    /// Striped over how many buckets.
+    pub(crate) buckets: u32,
+    /// The nodes that will be locked.
+    pub(crate) targets: Vec<Target>,
+}
 
 /// A database of its own, and a client for the tree in it.
 pub(crate) struct Grove {
@@ -44,15 +55,11 @@ impl Groves {
         if !only_locks(case) {
             return Ok(None);
         }
-        let kind = (case.place, case.buckets);
-        let free = self.free().get_mut(&kind).and_then(Vec::pop);
-        let grove = match free {
-            Some(grove) => grove,
-            None => Grove::plant(case, server, kind).await?,
-        };
-        if case.place.strategy == Some(Strategy::PerId) {
-            let added = add(&grove.url, &targets(case)).await;
-            added.map_err(|error| StageError(error.to_string()))?;
+        let plot = Plot::of(case);
+        let free = self.free().get_mut(&(plot.place, plot.buckets)).and_then(Vec::pop);
+        let Some(grove) = free else { return Grove::plant(server, &plot).await.map(Some) };
+        if plot.place.strategy == Some(Strategy::PerId) {
+            provision(&grove.url, &plot).await?;
         }
         Ok(Some(grove))
     }
@@ -78,10 +85,7 @@ impl Groves {
             }
         };
         match left {
-            Some(Grove { home, locks, .. }) => {
-                drop(locks);
-                home.close().await
-            }
+            Some(grove) => grove.remove().await,
             None => Ok(()),
         }
     }
@@ -90,9 +94,8 @@ impl Groves {
     pub(crate) async fn clear(&self) -> Result<(), StageError> {
         let groves: Vec<Grove> = self.free().drain().flat_map(|(_, groves)| groves).collect();
         let mut cleared = Ok(());
-        for Grove { home, locks, .. } in groves {
-            drop(locks);
-            cleared = cleared.and(home.close().await);
+        for grove in groves {
+            cleared = cleared.and(grove.remove().await);
         }
         cleared
     }
@@ -103,12 +106,16 @@ impl Groves {
 }
 
 impl Grove {
-    async fn plant(case: &Case, server: &Server, kind: Kind) -> Result<Self, StageError> {
-        // Its sessions are guards of the client: they need no connections of their own here.
-        let bare = Case { sessions: Default::default(), ..case.clone() };
-        let home = server.open(&bare).await?;
-        match client(&home, case).await {
-            Ok((url, locks)) => Ok(Self { home, url, locks, kind }),
+    /// Makes it.
+    pub(crate) async fn plant(server: &Server, plot: &Plot) -> Result<Self, StageError> {
+        // Sessions are guards of the client: they need no connections of their own here.
+        let mut home = SqlStage::make(server, Needs::of_tree(plot.place)).await?;
+        match plot.client(&home).await {
+            Ok((url, locks)) => {
+                // While nobody uses it, it is in nobody's way.
+                home.leave_crowd();
+                Ok(Self { home, url, locks, kind: (plot.place, plot.buckets) })
+            }
             Err(error) => {
                 // What went wrong first is what is told.
                 let _ = home.close().await;
@@ -116,62 +123,78 @@ impl Grove {
             }
         }
     }
+
+    /// Nothing is left of it.
+    pub(crate) async fn remove(self) -> Result<(), StageError> {
+        let Self { home, locks, .. } = self;
+        // Its connections would be in the way.
+        drop(locks);
+        home.close().await
+    }
 }
 
-/// Makes the rows that the nodes of a case need in a place, and a client for them.
-pub(super) async fn client(home: &SqlStage, case: &Case) -> Result<(String, Hierlock), StageError> {
-    let url = with_parameters(home.url(), case);
-    let made = async {
-        match case.place.strategy {
-            Some(Strategy::Striped) => {
-                Provision::connect(&url, Hierarchy::default()).await?.run(|_| ()).await?;
-            }
-            Some(Strategy::PerId) => add(&url, &targets(case)).await?,
-            // Made by whoever comes first, or not at all.
-            _ => {}
+impl Plot {
+    /// What a case locks.
+    pub(crate) fn of(case: &Case) -> Self {
+        let deeds = case.steps.iter().filter_map(|step| match &step.deed {
+            CaseDeed::Lock(
+                LockDeed::Lock { targets, .. }
+                | LockDeed::Try { targets, .. }
+                | LockDeed::Extend { targets, .. },
+                _,
+            ) => Some(targets),
+            _ => None,
+        });
+        let targets = deeds.flatten().cloned().collect();
+        Self { place: case.place, buckets: case.buckets, targets }
+    }
+
+    /// Makes the rows that its nodes need in a place, and a client for them.
+    pub(super) async fn client(&self, home: &SqlStage) -> Result<(String, Hierlock), StageError> {
+        let url = self.url(home);
+        provision(&url, self).await?;
+        let locks = Hierlock::connect(&url).await.map_err(|error| cannot(&error))?;
+        Ok((url, locks))
+    }
+
+    fn url(&self, home: &SqlStage) -> String {
+        let bare = home.url();
+        // It was read before.
+        let Ok(mut url) = Url::parse(&bare) else { return bare };
+        if let Some(strategy) = self.place.strategy {
+            url.query_pairs_mut().append_pair("strategy", strategy.name());
         }
-        Hierlock::connect(&url).await
+        if self.place.strategy == Some(Strategy::Striped) {
+            url.query_pairs_mut().append_pair("buckets", &self.buckets.to_string());
+        }
+        url.into()
+    }
+}
+
+/// Makes the rows that the strategy needs; those that are there already stay.
+async fn provision(url: &str, plot: &Plot) -> Result<(), StageError> {
+    let (Some(Strategy::Striped | Strategy::PerId), by_id) =
+        (plot.place.strategy, plot.place.strategy == Some(Strategy::PerId))
+    else {
+        // Made by whoever comes first, or not at all.
+        return Ok(());
     };
-    match made.await {
-        Ok(locks) => Ok((url, locks)),
-        Err(error) => Err(StageError(format!("nodes cannot be locked there: {error}"))),
-    }
+    let made = async {
+        let provision = Provision::connect(url, Hierarchy::default()).await?;
+        provision.run(|_| ()).await?;
+        if by_id {
+            provision.add(&plot.targets).await?;
+        }
+        Ok(())
+    };
+    made.await.map_err(|error: hierlock::Error| cannot(&error))
 }
 
-/// Rows by ID, for these nodes and all above them.
-async fn add(url: &str, targets: &[Target]) -> hierlock::Result<()> {
-    let provision = Provision::connect(url, Hierarchy::default()).await?;
-    provision.run(|_| ()).await?;
-    provision.add(targets).await.map(|_| ())
-}
-
-fn with_parameters(url: String, case: &Case) -> String {
-    // It was read before.
-    let Ok(mut url) = Url::parse(&url) else { return url };
-    if let Some(strategy) = case.place.strategy {
-        url.query_pairs_mut().append_pair("strategy", strategy.name());
-    }
-    if case.place.strategy == Some(Strategy::Striped) {
-        url.query_pairs_mut().append_pair("buckets", &case.buckets.to_string());
-    }
-    url.into()
+fn cannot(error: &hierlock::Error) -> StageError {
+    StageError(format!("nodes cannot be locked there: {error}"))
 }
 
 fn only_locks(case: &Case) -> bool {
     let has_sql = case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Sql(_)));
     !has_sql && case.setup.is_empty() && case.teardown.is_empty()
-}
-
-/// Every node that a case locks.
-fn targets(case: &Case) -> Vec<Target> {
-    let deeds = case.steps.iter().filter_map(|step| match &step.deed {
-        CaseDeed::Lock(
-            LockDeed::Lock { targets, .. }
-            | LockDeed::Try { targets, .. }
-            | LockDeed::Extend { targets, .. },
-            _,
-        ) => Some(targets),
-        _ => None,
-    });
-    deeds.flatten().cloned().collect()
 }

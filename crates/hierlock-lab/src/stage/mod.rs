@@ -35,7 +35,7 @@ mod who;
 mod wire;
 
 pub(crate) use case::CaseStage;
-pub(crate) use grove::Groves;
+pub(crate) use grove::{Grove, Groves, Plot};
 pub use server::Server;
 pub(crate) use sql::SqlStage;
 

@@ -2,7 +2,7 @@
 //! that says whose it is, so that what a process leaves behind can be found and removed.
 
 use super::home::{Home, Made};
-use super::sql::SqlStage;
+use super::sql::{Beside, SqlStage};
 use super::wire::{Address, Wire, cell, number};
 use super::{StageError, innodb, mariadb, mysql};
 use crate::place::Engine;
@@ -134,6 +134,11 @@ impl Server {
     /// The server is gone, or refuses a statement of the setup.
     pub(crate) async fn open(&self, case: &Case) -> Result<SqlStage, StageError> {
         SqlStage::open(self, case).await
+    }
+
+    /// Nobody has the server to itself while this is held.
+    pub(super) async fn beside(&self) -> Beside {
+        self.inner.crowd.clone().read_owned().await
     }
 
     /// Removes databases and schemas of processes that are no more; their names.

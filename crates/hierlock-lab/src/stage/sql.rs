@@ -15,12 +15,12 @@ use super::session::Session;
 use super::side::Side;
 use super::statement::Words;
 use super::who::{Seen, Who};
-use super::wire::{PATIENCE, Wire};
+use super::wire::{Address, PATIENCE, Wire};
 use super::{LIMIT, Reply, Stage, StageError, innodb, postgres};
 use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
-use crate::place::Engine;
+use crate::place::{Engine, Place};
 use crate::record::Link;
-use crate::scenario::{Case, CaseDeed};
+use crate::scenario::{Case, CaseDeed, SettingValue};
 use hierlock::sql::Strategy;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
@@ -37,9 +37,12 @@ const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 /// Who else may play on the server meanwhile.
 #[expect(dead_code, reason = "held, not read")]
 enum Crowd {
-    Beside(OwnedRwLockReadGuard<()>),
+    Beside(Beside),
     Alone(OwnedRwLockWriteGuard<()>),
 }
+
+/// Held by who plays beside others.
+pub(super) type Beside = OwnedRwLockReadGuard<()>;
 
 /// A stage on a server.
 pub(crate) struct SqlStage {
@@ -50,51 +53,74 @@ pub(crate) struct SqlStage {
     side: Arc<Mutex<Side>>,
     teardown: Vec<String>,
     made: Made,
-    _crowd: Crowd,
+    crowd: Option<Crowd>,
     _names: Option<OwnedMutexGuard<()>>,
 }
 
 impl SqlStage {
+    /// A place of its own, set up for a case, with its sessions.
     pub(super) async fn open(server: &Server, case: &Case) -> Result<Self, StageError> {
-        let engine = server.engine();
-        let needs = Needs::of(engine, case);
+        let mut stage = Self::make(server, Needs::of(server.engine(), case)).await?;
+        stage.teardown = case.teardown.clone();
+        {
+            let mut side = stage.side.lock().await;
+            run_all(&mut side.wire, &case.setup, "setup").await?;
+            if server.engine() == Engine::Postgres {
+                side.wire.ask(postgres::BRIEF).await?;
+            }
+        }
+        stage.open_sessions(&case.sessions).await?;
+        Ok(stage)
+    }
+
+    /// A place of its own, with nothing in it.
+    pub(super) async fn make(server: &Server, needs: Needs) -> Result<Self, StageError> {
         let crowd = match needs.server {
             true => Crowd::Alone(server.inner.crowd.clone().write_owned().await),
-            false => Crowd::Beside(server.inner.crowd.clone().read_owned().await),
+            false => Crowd::Beside(server.beside().await),
         };
         let names = match needs.names {
             true => Some(server.inner.names.clone().lock_owned().await),
             false => None,
         };
-        let address = &server.inner.address;
-        let mut wire = address.connect().await?;
-        let mut made = server.make(needs.database, &mut wire).await?;
-        let address = match &made.home {
-            Home::Schema(name) => address.schema(name),
-            home => address.database(home.name()),
-        };
+        let mut wire = server.inner.address.connect().await?;
+        let made = server.make(needs.database, &mut wire).await?;
         if let Home::Database(_) = made.home {
+            // It was made from outside.
             wire.close().await;
-            wire = address.connect().await?;
+            wire = address(server, &made).connect().await?;
         }
-        run_all(&mut wire, &case.setup, "setup").await?;
-        if engine == Engine::Postgres {
-            wire.ask(postgres::BRIEF).await?;
-        }
+        let who = Who::new(made.home.of_tables());
+        Ok(Self {
+            server: server.clone(),
+            sessions: BTreeMap::new(),
+            who: StdMutex::new(who),
+            seen: StdMutex::default(),
+            side: Arc::new(Mutex::new(Side::new(wire, server))),
+            teardown: Vec::new(),
+            made,
+            crowd: Some(crowd),
+            _names: names,
+        })
+    }
+
+    async fn open_sessions(
+        &mut self,
+        wanted: &BTreeMap<Name, Vec<SettingValue>>,
+    ) -> Result<(), StageError> {
+        let address = address(&self.server, &self.made);
         let mut opening = JoinSet::new();
-        for (name, settings) in &case.sessions {
+        for (name, settings) in wanted {
             let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
             opening.spawn(async move { (name, Session::open(&address, &settings).await) });
         }
-        let mut who = Who::new(made.home.of_tables());
-        let mut sessions = BTreeMap::new();
         let mut failed = None;
         while let Some(opened) = opening.join_next().await {
             match opened {
                 Ok((name, Ok(session))) => {
-                    who.add(session.id, name.clone());
-                    made.connections.push(session.id);
-                    sessions.insert(name, session);
+                    self.who().add(session.id, name.clone());
+                    self.made.connections.push(session.id);
+                    self.sessions.insert(name, session);
                 }
                 Ok((name, Err(StageError(why)))) => {
                     failed = Some(StageError(format!("session {name}: {why}")));
@@ -102,20 +128,12 @@ impl SqlStage {
                 Err(error) => failed = Some(StageError(format!("a session failed: {error}"))),
             }
         }
-        if let Some(failed) = failed {
-            return Err(failed);
-        }
-        Ok(Self {
-            server: server.clone(),
-            sessions,
-            who: StdMutex::new(who),
-            seen: StdMutex::default(),
-            side: Arc::new(Mutex::new(Side::new(wire, server))),
-            teardown: case.teardown.clone(),
-            made,
-            _crowd: crowd,
-            _names: names,
-        })
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Others may have the server to themselves from now on.
+    pub(super) fn leave_crowd(&mut self) {
+        self.crowd = None;
     }
 
     /// The place of the case, as a URL for others who work there.
@@ -291,6 +309,15 @@ async fn answered<T>(task: JoinHandle<Result<T, StageError>>) -> Result<T, Stage
     task.await.map_err(|error| StageError(format!("a question to the server failed: {error}")))?
 }
 
+/// Where those connect who work in a place.
+fn address(server: &Server, made: &Made) -> Address {
+    let address = &server.inner.address;
+    match &made.home {
+        Home::Schema(name) => address.schema(name),
+        home => address.database(home.name()),
+    }
+}
+
 /// Runs the statements of a part of the file; one that is refused is named.
 async fn run_all(wire: &mut Wire, statements: &[String], part: &str) -> Result<(), StageError> {
     for sql in statements {
@@ -307,7 +334,7 @@ async fn run_all(wire: &mut Wire, statements: &[String], part: &str) -> Result<(
 
 /// What a case needs beyond tables of its own.
 #[derive(Debug, PartialEq, Eq)]
-struct Needs {
+pub(super) struct Needs {
     /// PostgreSQL: a database, since advisory keys, and waits for all who may still look at something,
     /// belong to the database and not to a schema.
     database: bool,
@@ -318,6 +345,12 @@ struct Needs {
 }
 
 impl Needs {
+    /// Of a tree alone.
+    pub(super) fn of_tree(place: Place) -> Self {
+        let database = place.strategy == Some(Strategy::Advisory);
+        Self { database, names: false, server: false }
+    }
+
     fn of(engine: Engine, case: &Case) -> Self {
         let steps = case.steps.iter().filter_map(|step| match &step.deed {
             CaseDeed::Sql(sql) => Some(sql),
@@ -338,7 +371,7 @@ impl Needs {
         let is_postgres = engine == Engine::Postgres;
         Self {
             database: is_postgres
-                && (case.place.strategy == Some(Strategy::Advisory)
+                && (Self::of_tree(case.place).database
                     || any(&is_advisory)
                     || any(&is_database_wide)),
             names: !is_postgres && any(&|words| words.has("get_lock")),

@@ -1,9 +1,9 @@
 //! Lines of a file, some of them replaced.
 
 use super::form::{Form, label};
+use crate::columns::columns;
 use crate::scenario::file::{Expectation, Expected, Line};
 use crate::scenario::layout::{aligned, commented};
-use crate::scenario::mistake::width_of;
 use crate::scenario::only::{Only, word};
 use crate::scenario::outline::{Kind, SourceLine};
 use std::collections::BTreeMap;
@@ -264,7 +264,7 @@ fn marked(rows: &[Vec<String>]) -> Vec<String> {
 fn with_comment(of: &SourceLine<'_>, body: String) -> String {
     let comment = of.comment.map(|comment| {
         let before: String = of.raw.chars().take(comment.spot.column - 1).collect();
-        (comment.text, width_of(&before) + 1)
+        (comment.text, columns(&before) + 1)
     });
     commented(body, comment)
 }
