@@ -38,6 +38,8 @@ pub async fn a_deadline_ends_the_wait_and_nothing_is_held(locks: Hierlock, _: In
 }
 
 pub async fn a_deadline_names_what_was_in_the_way(locks: Hierlock, _: Intentions) {
+    // Where rows are made on demand, making one is not to take what time there is.
+    locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let _held = locks.acquire(target("u1/a1")).await.unwrap();
     let late = locks.request(target("u1/a1/r1")).within(SOON).acquire().await;
     let message = late.unwrap_err().to_string();

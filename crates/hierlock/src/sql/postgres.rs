@@ -33,10 +33,9 @@ pub(super) fn judge(version: i64, is_standby: bool) -> Judgement {
 /// What a session is told once. A server that waits for a lock on behalf of a client that is gone would
 /// otherwise not notice, and take the lock in the end.
 pub(super) fn settings(version: i64) -> String {
-    // A plan that fits all values is as good as one for these: every row is found by its key. Of a table
-    // whose statistics are not there yet, the server would rather read all rows than look up a hundred.
+    // A plan that fits all values is as good as one for these: every row is found by its key.
     let settings = "SET default_transaction_isolation = 'read committed'; \
-                    SET plan_cache_mode = 'force_generic_plan'; SET enable_seqscan = off";
+                    SET plan_cache_mode = 'force_generic_plan'";
     match version >= 140_000 {
         true => format!("{settings}; SET client_connection_check_interval = '1s'"),
         false => settings.to_owned(),

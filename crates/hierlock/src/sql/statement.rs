@@ -253,21 +253,30 @@ impl Join {
             self.tables.push(before);
         }
         let name = self.add(scheme, first.mode, wait);
-        if scheme.strategy.is_by_id() {
-            let keys = run.iter().map(|step| step.target.key().into_bytes()).collect();
-            let list = writer.value(Value::Keys(keys));
-            self.tables.push(format!("unnest({list}) WITH ORDINALITY v(x, n)"));
-            self.conditions.push(format!("{name}.lock_key = v.x"));
-            self.order = "ORDER BY v.n ";
-        } else {
-            // On one level the order of the slots is that of the buckets, so the list needs no join.
-            let buckets = run.iter().map(|step| step.slot as i32).collect();
-            let (level, list) = (first.level, writer.value(Value::Buckets(buckets)));
-            let condition =
-                format!("{name}.level = {level} AND {name}.bucket = ANY({list}::int[])");
-            self.conditions.push(condition);
-            self.order = "ORDER BY bucket ";
-        }
+        let (level, binds) = (first.level, writer.binds);
+        let list = match scheme.strategy.is_by_id() {
+            true => {
+                let keys = run.iter().map(|step| step.target.key().into_bytes()).collect();
+                self.conditions.push(format!("{name}.lock_key = v.x"));
+                writer.value(Value::Keys(keys))
+            }
+            false => {
+                let buckets = run.iter().map(|step| step.slot as i32).collect();
+                let list = format!("{}::int[]", writer.value(Value::Buckets(buckets)));
+                self.conditions.push(format!("{name}.level = {level}"));
+                if binds {
+                    // On one level the order of the slots is that of the buckets: no join is needed.
+                    self.conditions.push(format!("{name}.bucket = ANY({list})"));
+                    self.order = "ORDER BY bucket ";
+                    return self;
+                }
+                // A server that sees the values, but has no statistics yet, would read all rows for them.
+                self.conditions.push(format!("{name}.bucket = v.x"));
+                list
+            }
+        };
+        self.tables.push(format!("unnest({list}) WITH ORDINALITY v(x, n)"));
+        self.order = "ORDER BY v.n ";
         self
     }
 
