@@ -80,6 +80,19 @@ fn several_run_at_once() {
     assert!(answers(second.url()));
 }
 
+/// MariaDB removes temporary tables that it finds when it starts. In a directory that servers share these
+/// were those of another one, which crashed when it next used them.
+#[test]
+fn one_that_starts_leaves_the_temporary_tables_of_others_alone() {
+    let shared = std::env::temp_dir();
+    let others = shared.join(format!("#sql-temptable-{}-1.MAI", std::process::id()));
+    std::fs::write(&others, "").unwrap();
+    let sandbox = Sandbox::for_tests(Engine::Mariadb);
+    let is_there = others.exists();
+    let _ = std::fs::remove_file(&others);
+    assert!(is_there || sandbox.is_none());
+}
+
 /// Does nothing unless another test has started it.
 #[test]
 fn a_part_in_another_test() {

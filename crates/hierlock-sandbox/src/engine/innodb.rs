@@ -1,16 +1,32 @@
 //! What MySQL and MariaDB have in common.
 
+use crate::error::{Error, Result};
 use std::io::Read;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+/// Where it keeps its temporary tables. A server that starts removes those that it finds in its directory
+/// for them, so one that is shared would cost another server its own, and its life.
+pub(super) fn tmpdir(directory: &Path) -> String {
+    format!("--tmpdir={}", directory.join("tmp").display())
+}
+
+/// What a server needs before it is started for the first time.
+pub(super) fn prepare(directory: &Path) -> Result<()> {
+    std::fs::write(directory.join("init.sql"), INIT_SQL)
+        .map_err(|source| Error::io("write the server's first statements", source))?;
+    std::fs::create_dir(directory.join("tmp"))
+        .map_err(|source| Error::io("make a directory for temporary tables", source))
+}
+
 /// Options for a server that is small, quick to start, and need not survive a power cut.
 pub(super) fn serve(mut command: Command, directory: &Path, port: u16) -> Command {
     let at = |option: &str, name: &str| format!("--{option}={}", directory.join(name).display());
     command
         .arg(at("datadir", "data"))
+        .arg(tmpdir(directory))
         .arg(at("socket", "socket"))
         .arg(at("pid-file", "pid"))
         .arg(at("init-file", "init.sql"))
@@ -22,7 +38,7 @@ pub(super) fn serve(mut command: Command, directory: &Path, port: u16) -> Comman
 }
 
 /// Run by the server each time it starts. Without names to resolve, `localhost` is only the socket.
-pub(super) const INIT_SQL: &str = "\
+const INIT_SQL: &str = "\
 CREATE DATABASE IF NOT EXISTS hierlock;
 CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';
 GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;

@@ -1,7 +1,7 @@
 //! MariaDB, from its package.
 
 use super::{Recipe, find_program, innodb};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,12 +20,12 @@ pub(super) fn find() -> Option<Mariadb> {
 
 impl Recipe for Mariadb {
     fn prepare(&self, directory: &Path) -> Result<Vec<Command>> {
-        std::fs::write(directory.join("init.sql"), innodb::INIT_SQL)
-            .map_err(|source| Error::io("write the server's first statements", source))?;
+        innodb::prepare(directory)?;
         let mut install = Command::new(&self.install);
         install
             .arg("--no-defaults")
             .arg(format!("--datadir={}", directory.join("data").display()))
+            .arg(innodb::tmpdir(directory))
             .args([
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",

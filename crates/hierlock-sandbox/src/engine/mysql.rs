@@ -1,7 +1,7 @@
 //! MySQL: the one on the PATH, or one that was unpacked beside the system.
 
 use super::{Recipe, find_program, innodb};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -75,12 +75,12 @@ impl Mysql {
 
 impl Recipe for Mysql {
     fn prepare(&self, directory: &Path) -> Result<Vec<Command>> {
-        std::fs::write(directory.join("init.sql"), innodb::INIT_SQL)
-            .map_err(|source| Error::io("write the server's first statements", source))?;
+        innodb::prepare(directory)?;
         let mut initialize = self.command();
         initialize
             .arg("--initialize-insecure")
-            .arg(format!("--datadir={}", directory.join("data").display()));
+            .arg(format!("--datadir={}", directory.join("data").display()))
+            .arg(innodb::tmpdir(directory));
         Ok(vec![initialize])
     }
 
