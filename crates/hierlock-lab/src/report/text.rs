@@ -40,8 +40,16 @@ pub fn text(report: &Report, stories: &[Story], look: Look) -> String {
     let groups = by_scenario(report, stories);
     let places = groups.iter().flat_map(|group| group.places()).map(|p| p.to_string().len());
     let column = places.max().unwrap_or(0).max(8);
+    let names = groups.iter().map(|group| columns(group.name)).max().unwrap_or(0);
+    let is_short = |group: &&Group<'_>| {
+        let agrees = group.records.iter().all(|(_, record)| record.agrees());
+        !look.verbose && agrees && groups.len() > TOLD_IN_FULL
+    };
     for group in &groups {
-        page.scenario(group, column);
+        match is_short(&group) {
+            true => page.scenario_in_short(group, names),
+            false => page.scenario(group, column),
+        }
     }
     for group in &groups {
         for (_, record) in &group.records {
@@ -60,6 +68,9 @@ pub(super) fn story(record: &Record, look: Look) -> String {
     page.run(record);
     page.text.trim_start_matches('\n').to_owned()
 }
+
+/// Of more scenarios than this, one that agrees is a line.
+const TOLD_IN_FULL: usize = 5;
 
 struct Page {
     look: Look,
@@ -103,6 +114,22 @@ impl Page {
             let mark = self.paint.with(FAINT, "–");
             self.line(format!("  {mark} {:column$}  is missing", missing.engine.name()));
         }
+    }
+
+    /// That it agrees, and where; nothing, if it was run nowhere.
+    fn scenario_in_short(&mut self, group: &Group<'_>, column: usize) {
+        let mut engines: Vec<&str> = group.places().iter().map(|place| place.engine.name()).collect();
+        engines.dedup();
+        if engines.is_empty() {
+            return;
+        }
+        let name = words::one_line(group.name);
+        let blanks = column.saturating_sub(columns(&name));
+        let mark = self.paint.with(GOOD, "✓");
+        let cases = words::count(group.records.len(), "case");
+        let lead = format!("{mark} {}{:blanks$}  ", self.paint.with(STRONG, &name), "");
+        let seen = format!("{cases} on {}", engines.join(", "));
+        self.line(format!("{lead}{}", self.paint.with(FAINT, seen)));
     }
 
     fn run(&mut self, record: &Record) {
@@ -247,6 +274,11 @@ impl Page {
             said(self.paint, BAD, tally.failed, format!("{} failed", tally.failed)),
             words::duration(report.took),
         ));
+        let nowhere = groups.iter().filter(|group| group.records.is_empty()).count();
+        if nowhere > 0 {
+            let those = words::count(nowhere, "scenario");
+            self.line(format!("{those} not run: nothing that is there can run them"));
+        }
         for missing in &report.missing {
             let lead = format!("missing: {}: ", missing.engine);
             self.paragraph(&lead, lead.len(), &missing.why);
