@@ -154,3 +154,39 @@ pub async fn holders_are_listed(locks: Hierlock, _: Intentions) {
     drop(waiter.await.unwrap());
     until(|| locks.holders().is_empty()).await;
 }
+
+/// A wants two nodes, has the first and waits for the second: it is in the way of whoever wants the first.
+pub async fn who_waits_behind_a_waiter_is_told(locks: Hierlock, _: Intentions) {
+    for path in ["u1", "u2/a1/r1"] {
+        // Rows that are made on demand are there from here on.
+        assert!(is_free(&locks, path).await);
+    }
+    let first = locks.acquire(target("u2/a1/r1")).await.unwrap();
+    let both = [target("u1"), target("u2/a1/r1")];
+    let (asked, second) = (locks.clone(), both.clone());
+    let waiter =
+        tokio::spawn(async move { asked.request_all(second).named("both").acquire().await });
+    until_waiting(&locks, 1).await;
+    let behind = asks(&locks, "u1/a1");
+    let blockers = || {
+        let holders = locks.holders();
+        let id_of = |name: &str| {
+            holders
+                .iter()
+                .find(|holder| holder.name.as_deref() == Some(name))
+                .map(|holder| holder.id)
+        };
+        let waits = holders
+            .iter()
+            .filter(|holder| holder.name.is_none())
+            .find_map(|holder| holder.waits.clone());
+        waits.is_some_and(|wait| {
+            wait.target == target("u1") && Some(wait.blocked_by) == id_of("both").map(|id| vec![id])
+        })
+    };
+    until(blockers).await;
+    drop(first);
+    drop(waiter.await.unwrap().unwrap());
+    drop(behind.await.unwrap().unwrap());
+    until_idle(&locks).await;
+}

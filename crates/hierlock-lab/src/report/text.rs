@@ -118,7 +118,8 @@ impl Page {
 
     /// That it agrees, and where; nothing, if it was run nowhere.
     fn scenario_in_short(&mut self, group: &Group<'_>, column: usize) {
-        let mut engines: Vec<&str> = group.places().iter().map(|place| place.engine.name()).collect();
+        let mut engines: Vec<&str> =
+            group.places().iter().map(|place| place.engine.name()).collect();
         engines.dedup();
         if engines.is_empty() {
             return;
