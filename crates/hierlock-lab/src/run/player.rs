@@ -255,7 +255,7 @@ impl<S: Stage> Player<'_, S> {
                 Err(error) => format!("it could not be ended: {error}"),
             };
             told.push(format!(
-                "{name} (line {})  neither ended nor was seen to wait for a lock; {ended}",
+                "{name} (line {}) neither ended nor was seen to wait for a lock; {ended}",
                 since.unwrap_or(step.line)
             ));
         }
