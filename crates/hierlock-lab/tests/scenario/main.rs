@@ -7,4 +7,5 @@ mod blessing;
 mod documents;
 mod formatting;
 mod mistakes;
+mod mistakes_expected;
 mod reading;
