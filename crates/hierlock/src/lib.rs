@@ -20,7 +20,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Start at [`Hierlock`]. [`blocking`] is the same for programs without async.
+//! Start at [`Hierlock`]. [`blocking`] is the same for programs without async, [`retry`](mod@retry) runs a
+//! transaction again that lost a race.
 //!
 //! ```text
 //!   Hierlock ──request──► Plan ──► backend (memory, file, sql) ──► Guard
@@ -41,6 +42,7 @@ mod mode;
 mod plan;
 mod registry;
 mod request;
+pub mod retry;
 mod snapshot;
 pub mod sql;
 mod sync;
@@ -58,11 +60,13 @@ pub use request::Request;
 pub use snapshot::{Holder, Statistics, Wait};
 pub use target::Target;
 
-/// The examples of the README files compile and run.
+/// The examples of the README files and of pages compile and run.
 #[cfg(doctest)]
 mod readme {
     #[doc = include_str!("../../../README.md")]
     struct English;
     #[doc = include_str!("../../../README.ja.md")]
     struct Japanese;
+    #[doc = include_str!("../../../docs/retry.md")]
+    struct Retry;
 }

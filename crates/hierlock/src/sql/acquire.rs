@@ -10,9 +10,10 @@ use super::{Scheme, Strategy};
 use crate::error::{Error, LockError};
 use crate::plan::Step;
 use crate::registry::Entry;
+use crate::retry::random;
 use crate::snapshot::Statistics;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::sleep;
 
 /// The longest pause before a deadlocked acquire is tried again.
@@ -121,7 +122,7 @@ impl Applicant {
                 Err(NotTaken::Deadlock(_)) => {
                     statistics.deadlocks += 1;
                     idle = Some(session);
-                    sleep(jitter()).await;
+                    sleep(RETRY_WITHIN.mul_f64(random())).await;
                 }
                 Err(NotTaken::Again) => {
                     statistics.timeouts += 1;
@@ -164,11 +165,4 @@ impl Applicant {
             taken => taken,
         }
     }
-}
-
-/// Different for each who retries; nothing depends on how random it is.
-fn jitter() -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(Instant::now());
-    RETRY_WITHIN.mul_f64(f64::from(random as u32) / f64::from(u32::MAX))
 }

@@ -10,6 +10,7 @@ mod parts;
 mod processes;
 mod proxy;
 mod refusals;
+mod retry;
 mod round_trips;
 mod shared;
 mod soak;

@@ -1,0 +1,173 @@
+//! Which failures go away when a transaction is run again. Pure: a table of the engines' codes.
+
+use sqlx::mysql::MySqlDatabaseError;
+use std::error::Error as StdError;
+
+/// Why a transaction may succeed if it is run again, from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// It was chosen to end a deadlock: 1213, 40P01.
+    Deadlock,
+    /// Somebody else's change came first: 40001 of PostgreSQL, 1020 of MariaDB.
+    Conflict,
+    /// Somebody else writes to the database file: `SQLITE_BUSY`.
+    Busy,
+    /// It did not get a lock in time, or without waiting: 1205, 3572, 55P03, and of hierlock itself
+    /// [`is_timeout`](crate::Error::is_timeout) and [`is_would_block`](crate::Error::is_would_block).
+    /// Tried again [only when asked](super::RetryPolicy::also_if_not_granted).
+    NotGranted,
+}
+
+/// An error that can be asked whether another try is worth it.
+///
+/// ```
+/// use hierlock::retry::{Cause, Retryable};
+///
+/// #[derive(Debug)]
+/// enum MyError {
+///     Database(sqlx::Error),
+///     NotEnoughMoney,
+/// }
+///
+/// impl Retryable for MyError {
+///     fn retry_cause(&self) -> Option<Cause> {
+///         match self {
+///             MyError::Database(error) => error.retry_cause(),
+///             MyError::NotEnoughMoney => None,
+///         }
+///     }
+/// }
+/// # let _ = MyError::NotEnoughMoney.retry_cause();
+/// ```
+pub trait Retryable {
+    /// Why, or `None` if it would fail again.
+    fn retry_cause(&self) -> Option<Cause>;
+}
+
+impl Retryable for sqlx::Error {
+    fn retry_cause(&self) -> Option<Cause> {
+        let sqlx::Error::Database(error) = self else { return None };
+        match error.try_downcast_ref::<MySqlDatabaseError>() {
+            Some(error) => of_number(error.number()),
+            None => of_code(error.code().as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+impl Retryable for crate::Error {
+    fn retry_cause(&self) -> Option<Cause> {
+        match self {
+            error if error.is_deadlock() => Some(Cause::Deadlock),
+            error if error.is_timeout() || error.is_would_block() => Some(Cause::NotGranted),
+            error => error.sql_source().and_then(Retryable::retry_cause),
+        }
+    }
+}
+
+/// The first error in its chain that can be read.
+impl Retryable for Box<dyn StdError + Send + Sync> {
+    fn retry_cause(&self) -> Option<Cause> {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&**self);
+        while let Some(error) = next {
+            let ours = error.downcast_ref::<crate::Error>().and_then(Retryable::retry_cause);
+            let driver = error.downcast_ref::<sqlx::Error>().and_then(Retryable::retry_cause);
+            if let Some(cause) = ours.or(driver) {
+                return Some(cause);
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+/// MySQL and MariaDB.
+fn of_number(number: u16) -> Option<Cause> {
+    match number {
+        1213 => Some(Cause::Deadlock),
+        1020 => Some(Cause::Conflict),
+        1205 | 3572 => Some(Cause::NotGranted),
+        _ => None,
+    }
+}
+
+/// PostgreSQL, whose codes have five characters, and SQLite, whose have fewer: the lowest byte of the
+/// number says what it is, the rest what sort of it.
+fn of_code(code: &str) -> Option<Cause> {
+    const SQLITE_BUSY: u32 = 5;
+    match code {
+        "40P01" => Some(Cause::Deadlock),
+        "40001" => Some(Cause::Conflict),
+        "55P03" => Some(Cause::NotGranted),
+        code if code.len() < 5 => {
+            let number: u32 = code.parse().ok()?;
+            (number & 0xff == SQLITE_BUSY).then_some(Cause::Busy)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes() {
+        for (code, cause) in [
+            ("40P01", Some(Cause::Deadlock)),
+            ("40001", Some(Cause::Conflict)),
+            ("55P03", Some(Cause::NotGranted)),
+            ("5", Some(Cause::Busy)),
+            // With what sort of busy it is: recovering, an old snapshot, a time limit.
+            ("261", Some(Cause::Busy)),
+            ("517", Some(Cause::Busy)),
+            ("773", Some(Cause::Busy)),
+            ("6", None),
+            ("19", None),
+            ("", None),
+            ("23505", None),
+            ("25P02", None),
+            // Its lowest byte would be that of SQLITE_BUSY.
+            ("42501", None),
+        ] {
+            assert_eq!(of_code(code), cause, "{code}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        for (number, cause) in [
+            (1213, Some(Cause::Deadlock)),
+            (1020, Some(Cause::Conflict)),
+            (1205, Some(Cause::NotGranted)),
+            (3572, Some(Cause::NotGranted)),
+            (1062, None),
+            (1317, None),
+            (5, None),
+        ] {
+            assert_eq!(of_number(number), cause, "{number}");
+        }
+    }
+
+    #[test]
+    fn what_the_driver_says_of_itself_is_no_cause() {
+        assert_eq!(sqlx::Error::RowNotFound.retry_cause(), None);
+        assert_eq!(sqlx::Error::PoolTimedOut.retry_cause(), None);
+    }
+
+    #[test]
+    fn a_chain_is_looked_through() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the report failed")]
+        struct Outer(#[source] crate::Error);
+
+        let lock = crate::error::LockError::Deadlock {
+            blocked_on: "u1".parse().unwrap(),
+            wanted: Vec::new(),
+        };
+        let boxed: Box<dyn StdError + Send + Sync> = Box::new(Outer(lock.into()));
+        assert_eq!(boxed.retry_cause(), Some(Cause::Deadlock));
+        let boxed: Box<dyn StdError + Send + Sync> = "something else".into();
+        assert_eq!(boxed.retry_cause(), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! Running a transaction again when it lost a race: a deadlock, a serialization failure, a busy file.
+//!
+//! A deadlock is nobody's mistake; whoever was chosen to end it begins again. Only the whole transaction
+//! can be tried again, never the statement that failed: on InnoDB what came before is gone without a word.
+//!
+//! ```no_run
+//! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+//! use hierlock::retry::{RetryPolicy, retry};
+//!
+//! retry(RetryPolicy::default(), |_attempt| async {
+//!     let mut tx = pool.begin().await?;
+//!     sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 1").execute(&mut *tx).await?;
+//!     sqlx::query("UPDATE accounts SET balance = balance + 10 WHERE id = 2").execute(&mut *tx).await?;
+//!     tx.commit().await // dropped on the way here, it is rolled back
+//! })
+//! .await?;
+//! # Ok(()) }
+//! ```
+
+mod cause;
+
+pub use cause::{Cause, Retryable};
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often, for how long, and on what.
+///
+/// ```
+/// use hierlock::retry::RetryPolicy;
+/// use std::time::Duration;
+///
+/// let patient = RetryPolicy::default()
+///     .attempts(20)
+///     .within(Duration::from_secs(10))
+///     .pauses(Duration::from_millis(5), Duration::from_millis(500))
+///     .also_if_not_granted();
+/// # let _ = patient;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    attempts: u32,
+    within: Option<Duration>,
+    first_pause: Duration,
+    longest_pause: Duration,
+    if_not_granted: bool,
+}
+
+impl Default for RetryPolicy {
+    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted.
+    fn default() -> Self {
+        Self {
+            attempts: 5,
+            within: None,
+            first_pause: Duration::from_millis(10),
+            longest_pause: Duration::from_secs(1),
+            if_not_granted: false,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// How often it is tried in all; at least once.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts.max(1);
+        self
+    }
+
+    /// No attempt begins later than this after the first. One that has begun is not interrupted: nobody
+    /// could say whether it was committed.
+    #[must_use]
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.within = Some(limit);
+        self
+    }
+
+    /// Before the second attempt it waits for a random time up to `first`, before each further one up to
+    /// twice as long as before, but never longer than `longest`. Random from zero on (full jitter), so
+    /// that those who met do not meet again.
+    #[must_use]
+    pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
+        (self.first_pause, self.longest_pause) = (first, longest);
+        self
+    }
+
+    /// Also when a lock was not granted in time or at once. Whoever says NOWAIT or sets a limit mostly
+    /// wants to be told instead.
+    #[must_use]
+    pub fn also_if_not_granted(mut self) -> Self {
+        self.if_not_granted = true;
+        self
+    }
+
+    /// Is it worth another try?
+    fn retries(&self, cause: Option<Cause>) -> bool {
+        match cause {
+            None => false,
+            Some(Cause::NotGranted) => self.if_not_granted,
+            Some(Cause::Deadlock | Cause::Conflict | Cause::Busy) => true,
+        }
+    }
+
+    /// The longest pause after so many attempts.
+    fn pause_after(&self, attempts: u32) -> Duration {
+        let doubled = 2u32.saturating_pow(attempts.saturating_sub(1));
+        self.first_pause.saturating_mul(doubled).min(self.longest_pause)
+    }
+}
+
+/// Runs `work` until it succeeds, fails for good, or has been tried often or long enough. It is given the
+/// number of the attempt, from 1.
+///
+/// # Errors
+/// The last one, with how often it was tried and for how long it paused.
+///
+/// # Cancel safety
+/// Dropped, it drops the attempt that is under way; whether that leaves anything behind is up to `work`.
+/// (A transaction of sqlx rolls back when it is dropped.)
+pub async fn retry<T, E, W>(
+    policy: RetryPolicy,
+    mut work: impl FnMut(u32) -> W,
+) -> Result<T, RetryError<E>>
+where
+    W: Future<Output = Result<T, E>>,
+    E: Retryable,
+{
+    let begun = Instant::now();
+    let mut paused = Duration::ZERO;
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let error = match work(attempts).await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let pause = policy.pause_after(attempts).mul_f64(random());
+        let is_late = policy.within.is_some_and(|limit| begun.elapsed() + pause > limit);
+        let gave_up = match () {
+            () if !policy.retries(error.retry_cause()) => GaveUp::NotWorthIt,
+            () if attempts >= policy.attempts => GaveUp::TooOften,
+            () if is_late => GaveUp::TooLate,
+            () => {
+                tracing::debug!(attempts, ?pause, cause = ?error.retry_cause(), "trying again");
+                sleep(pause).await;
+                paused += pause;
+                continue;
+            }
+        };
+        return Err(RetryError { attempts, paused, gave_up, last: error });
+    }
+}
+
+/// From 0 to 1, different for each who asks; nothing depends on how random it is.
+pub(crate) fn random() -> f64 {
+    let random = RandomState::new().hash_one(Instant::now());
+    f64::from(random as u32) / f64::from(u32::MAX)
+}
+
+/// Why it was not tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GaveUp {
+    /// It would fail again.
+    NotWorthIt,
+    /// As often as the policy allows.
+    TooOften,
+    /// As long as the policy allows.
+    TooLate,
+}
+
+/// What an attempt failed with at last.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RetryError<E> {
+    /// How often it was tried.
+    pub attempts: u32,
+    /// For how long it paused in between, in all.
+    pub paused: Duration,
+    /// Why it was not tried again.
+    pub gave_up: GaveUp,
+    /// The last error.
+    pub last: E,
+}
+
+impl<E: fmt::Display> fmt::Display for RetryError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { attempts, paused, gave_up, last } = self;
+        match (gave_up, attempts) {
+            // Nothing was tried again: there is nothing to say but the error itself.
+            (GaveUp::NotWorthIt, 1) => write!(f, "{last}"),
+            (_, 1) => write!(f, "given up after 1 attempt: {last}"),
+            _ => write!(f, "given up after {attempts} attempts and {paused:.1?} of pauses: {last}"),
+        }
+    }
+}
+
+impl<E: StdError + 'static> StdError for RetryError<E> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests;

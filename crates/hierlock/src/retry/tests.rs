@@ -1,0 +1,85 @@
+//! The policy, on a clock of its own; that servers are understood is shown on servers.
+
+use super::*;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed: {0:?}")]
+struct Fails(Option<Cause>);
+
+impl Retryable for Fails {
+    fn retry_cause(&self) -> Option<Cause> {
+        self.0
+    }
+}
+
+/// Fails so often, then succeeds; how often it was called comes back with the result.
+async fn run(
+    policy: RetryPolicy,
+    failures: u32,
+    cause: Option<Cause>,
+) -> Result<u32, RetryError<Fails>> {
+    retry(policy, |attempt| async move {
+        if attempt > failures { Ok(attempt) } else { Err(Fails(cause)) }
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lost_a_race_is_tried_again() {
+    for cause in [Cause::Deadlock, Cause::Conflict, Cause::Busy] {
+        assert_eq!(run(RetryPolicy::default(), 4, Some(cause)).await.unwrap(), 5);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_fail_again_is_not() {
+    let error = run(RetryPolicy::default(), 9, None).await.unwrap_err();
+    assert_eq!(
+        (error.attempts, error.gave_up, error.paused),
+        (1, GaveUp::NotWorthIt, Duration::ZERO)
+    );
+    assert_eq!(error.to_string(), "failed: None");
+
+    let not_granted = Some(Cause::NotGranted);
+    let error = run(RetryPolicy::default(), 9, not_granted).await.unwrap_err();
+    assert_eq!((error.attempts, error.gave_up), (1, GaveUp::NotWorthIt));
+    let asked = RetryPolicy::default().also_if_not_granted();
+    assert_eq!(run(asked, 2, not_granted).await.unwrap(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_error_tells_how_it_went() {
+    let policy = RetryPolicy::default().attempts(3);
+    let error = run(policy, 9, Some(Cause::Deadlock)).await.unwrap_err();
+    assert_eq!((error.attempts, error.gave_up), (3, GaveUp::TooOften));
+    let said = error.to_string();
+    assert!(said.starts_with("given up after 3 attempts and "), "{said}");
+    assert!(said.ends_with("failed: Some(Deadlock)"), "{said}");
+    assert_eq!(error.source().unwrap().to_string(), "failed: Some(Deadlock)");
+
+    let once = RetryPolicy::default().attempts(0);
+    let error = run(once, 9, Some(Cause::Deadlock)).await.unwrap_err();
+    assert_eq!(error.to_string(), "given up after 1 attempt: failed: Some(Deadlock)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_attempt_begins_after_the_limit() {
+    let limit = Duration::from_millis(200);
+    let policy = RetryPolicy::default().attempts(u32::MAX).within(limit);
+    let begun = Instant::now();
+    let error = run(policy, u32::MAX, Some(Cause::Busy)).await.unwrap_err();
+    assert_eq!(error.gave_up, GaveUp::TooLate);
+    assert!(begun.elapsed() <= limit && error.paused <= limit, "{error}");
+}
+
+#[test]
+fn pauses_grow_up_to_the_longest() {
+    let policy =
+        RetryPolicy::default().pauses(Duration::from_millis(10), Duration::from_millis(70));
+    let longest: Vec<u128> = (1..=5).map(|n| policy.pause_after(n).as_millis()).collect();
+    assert_eq!(longest, [10, 20, 40, 70, 70]);
+    assert_eq!(policy.pause_after(u32::MAX).as_millis(), 70);
+    for _ in 0..1000 {
+        assert!((0.0..=1.0).contains(&random()));
+    }
+}

@@ -1,0 +1,164 @@
+//! Real races: who loses one begins again, and nothing is lost or done twice.
+
+use crate::support::{Database, Outside, Setup, on_every_setup};
+use hierlock::retry::{Cause, GaveUp, RetryPolicy, Retryable, retry};
+use hierlock_sandbox::Engine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::sync::{Barrier, Mutex};
+
+on_every_setup!(@ [
+        the_victim_of_a_deadlock_begins_again
+        a_refusal_is_tried_again_only_when_asked
+        what_would_fail_again_is_not_tried_again
+    ]
+    mysql: Mysql Striped,
+    mariadb: Mariadb Striped,
+    postgres: Postgres Advisory,
+);
+
+/// MySQL has no such failure: an update sees the newest row.
+mod conflicts {
+    crate::support::on_every_setup!(@ [a_conflict_is_tried_again]
+        mariadb: Mariadb Striped,
+        postgres: Postgres Advisory,
+    );
+    use super::a_conflict_is_tried_again;
+}
+
+const SETUP: &str = "CREATE TABLE accounts (id INT PRIMARY KEY, balance INT NOT NULL);
+                     INSERT INTO accounts VALUES (1, 100), (2, 100)";
+
+async fn accounts(setup: Setup) -> Option<(Database, Outside)> {
+    let database = Database::empty(setup).await?;
+    let mut outside = Outside::connect(&database.url).await;
+    outside.run(SETUP).await;
+    Some((database, outside))
+}
+
+async fn balances(outside: &mut Outside) -> Vec<i64> {
+    let rows = outside.rows("SELECT balance FROM accounts ORDER BY id").await;
+    rows.iter().map(|row| row[0].parse().unwrap()).collect()
+}
+
+/// Moves 10, in a transaction of its own. It is rolled back if anything fails.
+async fn transfer(
+    session: &Mutex<Outside>,
+    [from, to]: [u32; 2],
+    between: impl Future<Output = ()>,
+) -> Result<(), sqlx::Error> {
+    let mut session = session.lock().await;
+    session.run("BEGIN").await;
+    let step =
+        |id: u32, by: i32| format!("UPDATE accounts SET balance = balance + {by} WHERE id = {id}");
+    let moved = async {
+        session.try_run(&step(from, -10)).await?;
+        between.await;
+        session.try_run(&step(to, 10)).await
+    };
+    match moved.await {
+        Ok(()) => session.try_run("COMMIT").await,
+        Err(error) => {
+            session.run("ROLLBACK").await;
+            Err(error)
+        }
+    }
+}
+
+async fn the_victim_of_a_deadlock_begins_again(setup: Setup) {
+    let Some((database, mut outside)) = accounts(setup).await else { return };
+    // In their first attempt each has its first row before either wants its second.
+    let both = Arc::new(Barrier::new(2));
+    let tried = Arc::new(AtomicU32::new(0));
+    let mut running = Vec::new();
+    for way in [[1, 2], [2, 1]] {
+        let session = Mutex::new(Outside::connect(&database.url).await);
+        let (both, tried) = (both.clone(), tried.clone());
+        running.push(tokio::spawn(async move {
+            let policy = RetryPolicy::default();
+            let moved = retry(policy, |attempt| {
+                tried.fetch_add(1, Ordering::Relaxed);
+                let (session, both) = (&session, &both);
+                async move {
+                    let meet = async {
+                        if attempt == 1 {
+                            both.wait().await;
+                        }
+                    };
+                    transfer(session, way, meet).await
+                }
+            });
+            moved.await.unwrap();
+        }));
+    }
+    for task in running {
+        task.await.unwrap();
+    }
+    assert_eq!(tried.load(Ordering::Relaxed), 3, "one of them, once more");
+    assert_eq!(balances(&mut outside).await, [100, 100], "each way once");
+}
+
+/// What came first is seen in the second attempt, so nothing is overwritten.
+async fn a_conflict_is_tried_again(setup: Setup) {
+    let Some((database, mut outside)) = accounts(setup).await else { return };
+    let session = Mutex::new(Outside::connect(&database.url).await);
+    let begin = match setup.engine {
+        Engine::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+        _ => "SET SESSION innodb_snapshot_isolation = ON; BEGIN",
+    };
+    let other = Mutex::new(Outside::connect(&database.url).await);
+    let policy = RetryPolicy::default();
+    let added = retry(policy, |attempt| {
+        let (session, other) = (&session, &other);
+        async move {
+            let mut session = session.lock().await;
+            session.run(begin).await;
+            let read = session.number("SELECT balance FROM accounts WHERE id = 1").await;
+            if attempt == 1 {
+                let mut other = other.lock().await;
+                other.run("UPDATE accounts SET balance = 500 WHERE id = 1").await;
+            }
+            let written = format!("UPDATE accounts SET balance = {} WHERE id = 1", read + 1);
+            if let Err(error) = session.try_run(&written).await {
+                session.run("ROLLBACK").await;
+                assert_eq!(error.retry_cause(), Some(Cause::Conflict), "{error}");
+                return Err(error);
+            }
+            session.try_run("COMMIT").await.map(|()| attempt)
+        }
+    });
+    assert_eq!(added.await.unwrap(), 2);
+    assert_eq!(balances(&mut outside).await[0], 501);
+}
+
+async fn a_refusal_is_tried_again_only_when_asked(setup: Setup) {
+    let Some((database, mut outside)) = accounts(setup).await else { return };
+    let session = Mutex::new(Outside::connect(&database.url).await);
+    outside.run("BEGIN").await;
+    outside.run("SELECT * FROM accounts WHERE id = 1 FOR UPDATE").await;
+    let holder = Mutex::new(outside);
+    let claim = |attempt: u32| {
+        let (session, holder) = (&session, &holder);
+        async move {
+            if attempt == 3 {
+                holder.lock().await.run("ROLLBACK").await;
+            }
+            let mut session = session.lock().await;
+            session.try_run("SELECT * FROM accounts WHERE id = 1 FOR UPDATE NOWAIT").await
+        }
+    };
+    let error = retry(RetryPolicy::default(), claim).await.unwrap_err();
+    assert_eq!((error.attempts, error.gave_up), (1, GaveUp::NotWorthIt), "{error}");
+    assert_eq!(error.last.retry_cause(), Some(Cause::NotGranted));
+    retry(RetryPolicy::default().also_if_not_granted(), claim).await.unwrap();
+}
+
+async fn what_would_fail_again_is_not_tried_again(setup: Setup) {
+    let Some((_, outside)) = accounts(setup).await else { return };
+    let session = Mutex::new(outside);
+    let error = retry(RetryPolicy::default(), |_| async {
+        session.lock().await.try_run("INSERT INTO accounts VALUES (1, 0)").await
+    });
+    let error = error.await.unwrap_err();
+    assert_eq!((error.attempts, error.gave_up), (1, GaveUp::NotWorthIt), "{error}");
+}
