@@ -44,8 +44,11 @@ impl Place {
     }
 }
 
+/// What this process was told to ignore (a shell does that to what it runs in the background) its
+/// children would ignore too.
 pub(crate) fn hierlock(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hierlock"));
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_hierlock")]);
     command.args(arguments).env_remove("HIERLOCK_URL").env_remove("HIERLOCK_TARGETS");
     command
 }

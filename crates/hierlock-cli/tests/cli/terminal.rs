@@ -13,7 +13,8 @@ struct Shell {
 
 impl Shell {
     fn start() -> Self {
-        let mut process = Command::new("script")
+        let mut process = Command::new("/usr/bin/env")
+            .args(["--default-signal", "script"])
             .args(["-qfec", "bash --norc --noprofile -i", "/dev/null"])
             .env("TERM", "dumb")
             .stdin(Stdio::piped())
