@@ -180,8 +180,7 @@ pub(crate) struct Servers {
     #[arg(long = "engine", value_name = "ENGINE", value_delimiter = ',')]
     pub(crate) engines: Vec<Engine>,
     /// A server to use: mysql://…, mariadb://…, postgres://…; the lab makes databases of its own there
-    // It may hold a password.
-    #[arg(long = "url", value_name = "URL", hide_env_values = true)]
+    #[arg(long = "url", value_name = "URL")]
     pub(crate) urls: Vec<String>,
     /// Fail if an engine that is wanted is not there
     #[arg(long)]

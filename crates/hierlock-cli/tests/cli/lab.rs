@@ -1,6 +1,6 @@
 //! `hierlock lab`, from the outside.
 
-use crate::support::{Place, code, hierlock, stderr, stdout};
+use crate::support::{Place, code, hierlock, stderr, stdout, until};
 use hierlock_sandbox::{Engine, Sandbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -123,22 +123,40 @@ fn count(server: &Sandbox, sql: &str) -> i64 {
     stdout(&output).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
 }
 
-#[test]
-fn ctrl_c_leaves_nothing_on_the_server() {
-    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+/// Interrupts a scenario that would take for ever, once something of it is on the server.
+fn interrupted(server: &Sandbox, text: &str, begun: &str) {
     let place = Place::new();
-    let text = "# Long\nlimit: 10m\nengines: postgres\nA> select pg_sleep(600)\n";
     let path = file(&place, "long.lab", text);
     let mut command = hierlock(&["lab", "run", path.to_str().unwrap(), "--url", server.url()]);
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let begun = Instant::now();
-    while count(&server, LEFT) < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it does not begin");
+    let since = Instant::now();
+    while count(server, begun) == 0 {
+        assert!(since.elapsed() < Duration::from_secs(60), "it does not begin");
         assert!(process.try_wait().unwrap().is_none(), "it has ended");
     }
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
     assert_eq!(process.wait().unwrap().code(), Some(130));
-    assert_eq!(count(&server, LEFT), 0);
+    assert_eq!(count(server, LEFT), 0);
+    // A server takes a moment to see that a connection is closed.
+    until("nothing is done any more", || count(server, begun) == 0);
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_on_the_server() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let runs = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' \
+                AND pid <> pg_backend_pid() AND state = 'active'";
+    let sql = "# Long\nlimit: 10m\nengines: postgres\nA> select pg_sleep(600)\n";
+    interrupted(&server, sql, runs);
+
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    for strategy in ["striped", "advisory"] {
+        let tree = format!(
+            "# Long\nlimit: 10m\nengines: postgres\nstrategies: {strategy}\n\
+             A> lock u1\nB> lock within 10m u1/a1\n = timed out\n"
+        );
+        interrupted(&server, &tree, waits);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use hierlock::{Mode, Target};
 use std::time::Duration;
 
 /// A file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scenario {
     /// Its path below `scenarios/`, without the extension; the first part is its topic.
     pub name: String,

@@ -71,19 +71,7 @@ impl Scenario {
             file: file.to_owned(),
             text: text.to_owned(),
             title: name.to_owned(),
-            why: String::new(),
-            seeds: Vec::new(),
-            engines: None,
-            strategies: None,
-            buckets: None,
-            anomaly: None,
-            limit: None,
-            axes: Vec::new(),
-            settings: Vec::new(),
-            setup: Vec::new(),
-            lines: Vec::new(),
-            teardown: Vec::new(),
-            advice: String::new(),
+            ..Scenario::default()
         }
     }
 }

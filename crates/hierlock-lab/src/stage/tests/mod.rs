@@ -61,25 +61,7 @@ fn name(text: &str) -> Name {
 
 /// A case with sessions A to D.
 fn case(engine: Engine, setup: &[&str]) -> Case {
-    let scenario = Scenario {
-        name: "test/stage".to_owned(),
-        file: String::new(),
-        text: String::new(),
-        title: String::new(),
-        why: String::new(),
-        seeds: Vec::new(),
-        engines: None,
-        strategies: None,
-        buckets: None,
-        anomaly: None,
-        limit: None,
-        axes: Vec::new(),
-        settings: Vec::new(),
-        setup: Vec::new(),
-        lines: Vec::new(),
-        teardown: Vec::new(),
-        advice: String::new(),
-    };
+    let scenario = Scenario { name: "test/stage".to_owned(), ..Scenario::default() };
     Case {
         scenario: Arc::new(scenario),
         variant: Vec::new(),
