@@ -41,6 +41,8 @@ enum Kind {
     File(FileError),
     #[error(transparent)]
     Sql(SqlError),
+    #[error(transparent)]
+    Table(TableError),
 }
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
@@ -81,6 +83,11 @@ pub(crate) enum UrlError {
          mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE", url.split("://").next().unwrap_or_default()
     )]
     Scheme { url: String },
+    #[error(
+        "`{scheme}:` is no database; write mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE, \
+         or sqlite:PATH"
+    )]
+    Database { scheme: String },
     #[error("the server's URL cannot be read: {why}")]
     Server { why: String },
     #[error("`{name}` in the URL is {right}, not `{value}`")]
@@ -200,6 +207,20 @@ pub(crate) enum SqlError {
     CommitUnknown { server: String, source: sqlx::Error },
 }
 
+/// Mirrors `database`, and what the toolbox does in it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TableError {
+    #[error("cannot {doing}: {source}")]
+    Failed { doing: &'static str, source: sqlx::Error },
+    #[error("its tables are not in the database; run `hierlock {part} provision`")]
+    NotProvisioned { part: &'static str },
+    #[error(
+        "`{name}` is no name of a table or column; it has 1 to 64 bytes, and a dot only between a schema \
+         and a table"
+    )]
+    Name { name: String },
+}
+
 /// What has become of a caller's transaction when locks could not be taken in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -278,13 +299,15 @@ impl Error {
             Kind::Sql(SqlError::Connect { source, .. } | SqlError::Failed { source, .. }) => {
                 Some(source)
             }
+            Kind::Table(TableError::Failed { source, .. }) => Some(source),
             _ => None,
         }
     }
 
-    /// A row that should be there is not.
+    /// A row or a table that should be there is not.
     pub fn is_not_provisioned(&self) -> bool {
         matches!(self.lock(), Some(LockError::NotProvisioned { .. }))
+            || matches!(&*self.0, Kind::Table(TableError::NotProvisioned { .. }))
     }
 
     /// It was held, and is no more.
@@ -299,7 +322,7 @@ impl Error {
 
     /// Was the request itself wrong: an ID, a path, a mode, a URL?
     pub fn is_usage(&self) -> bool {
-        matches!(&*self.0, Kind::Target(_) | Kind::Url(_))
+        matches!(&*self.0, Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }))
     }
 }
 
@@ -330,7 +353,14 @@ macro_rules! kinds {
         })*
     };
 }
-kinds!(Target(TargetError), Url(UrlError), Lock(LockError), File(FileError), Sql(SqlError));
+kinds!(
+    Target(TargetError),
+    Url(UrlError),
+    Lock(LockError),
+    File(FileError),
+    Sql(SqlError),
+    Table(TableError)
+);
 
 /// `, for `u1/a1/r1`, …`, unless that is what was just named.
 fn wanted_by(blocked_on: &Target, wanted: &[Target]) -> String {

@@ -32,14 +32,18 @@
 mod backend;
 pub mod blocking;
 mod client;
+pub mod database;
 mod error;
 mod file;
 mod guard;
 mod hierarchy;
 mod key;
+pub mod lease;
 mod memory;
 mod mode;
+pub mod optimistic;
 mod plan;
+pub mod queue;
 mod registry;
 mod request;
 pub mod retry;

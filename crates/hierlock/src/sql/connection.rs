@@ -1,5 +1,6 @@
 //! The connections and transactions of sqlx that a caller may bring, or be lent.
 
+use crate::database::AnyTransaction;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{
@@ -15,7 +16,7 @@ impl Connection for PgConnection {}
 
 /// A transaction of the caller's, in which [`Hierlock::acquire_in`](crate::Hierlock::acquire_in) can lock:
 /// sqlx's, on MySQL, MariaDB or PostgreSQL.
-pub trait InTransaction: sealed::Known + Send {}
+pub trait InTransaction: AnyTransaction {}
 
 impl InTransaction for Transaction<'_, MySql> {}
 impl InTransaction for Transaction<'_, Postgres> {}
@@ -29,7 +30,7 @@ impl ProgramPool for PgPool {}
 
 /// What nobody else can implement.
 mod sealed {
-    use super::{Either, MySqlConnectOptions, MySqlConnection, PgConnectOptions, PgConnection};
+    use super::{Either, MySqlConnectOptions, PgConnectOptions};
 
     pub trait Named {
         const NAME: &'static str;
@@ -37,10 +38,6 @@ mod sealed {
 
     pub trait Configured {
         fn options(&self) -> Either<MySqlConnectOptions, PgConnectOptions>;
-    }
-
-    pub trait Known {
-        fn connection(&mut self) -> Either<&mut MySqlConnection, &mut PgConnection>;
     }
 }
 
@@ -50,18 +47,6 @@ impl sealed::Named for MySqlConnection {
 
 impl sealed::Named for PgConnection {
     const NAME: &'static str = "PgConnection";
-}
-
-impl sealed::Known for Transaction<'_, MySql> {
-    fn connection(&mut self) -> Either<&mut MySqlConnection, &mut PgConnection> {
-        Either::Left(self)
-    }
-}
-
-impl sealed::Known for Transaction<'_, Postgres> {
-    fn connection(&mut self) -> Either<&mut MySqlConnection, &mut PgConnection> {
-        Either::Right(self)
-    }
 }
 
 impl sealed::Configured for MySqlPool {

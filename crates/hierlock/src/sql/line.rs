@@ -2,16 +2,10 @@
 
 use super::Dialect;
 use super::statement::{Statement, Value};
+use crate::database::{Wire, on_wire};
 use futures_util::TryStreamExt as _;
-use sqlx::mysql::MySqlConnection;
-use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Either, Row as _};
 use std::time::Duration;
-
-pub(super) enum Wire<'a> {
-    Innodb(&'a mut MySqlConnection),
-    Postgres(&'a mut PgConnection),
-}
 
 /// A connection, lent for some statements.
 pub(super) struct Line<'a> {
@@ -31,22 +25,6 @@ pub(super) type TextRow = Vec<String>;
 /// How a run of statements ended.
 pub(super) type Ran = Result<(), sqlx::Error>;
 
-/// Runs the same text on whichever connection it is.
-macro_rules! on {
-    ($connection:expr, $c:ident => $run:expr) => {
-        match $connection {
-            Wire::Innodb($c) => {
-                let $c = &mut **$c;
-                $run
-            }
-            Wire::Postgres($c) => {
-                let $c = &mut **$c;
-                $run
-            }
-        }
-    };
-}
-
 impl Line<'_> {
     pub(super) fn is_postgres(&self) -> bool {
         matches!(self.wire, Wire::Postgres(_))
@@ -61,7 +39,7 @@ impl Line<'_> {
         let Statement { sql, values, is_count, .. } = statement;
         let sql = AssertSqlSafe(sql);
         if values.is_empty() {
-            return on!(&mut self.wire, c => Ok(sqlx::raw_sql(sql).fetch_all(c).await?.len()));
+            return on_wire!(&mut self.wire, c => Ok(sqlx::raw_sql(sql).fetch_all(c).await?.len()));
         }
         match &mut self.wire {
             Wire::Innodb(connection) => {
@@ -96,6 +74,8 @@ impl Line<'_> {
                     _ => Ok(rows.len()),
                 }
             }
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(_) => Err(sqlx::Error::Protocol("SQLite has no row locks".to_owned())),
         }
     }
 
@@ -111,7 +91,7 @@ impl Line<'_> {
         let mut done = 0;
         let silence = self.silence;
         let run = async {
-            on!(&mut self.wire, c => {
+            on_wire!(&mut self.wire, c => {
                 let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(c);
                 while let Some(result) = results.try_next().await? {
                     if let Either::Left(_) = result {
@@ -136,7 +116,7 @@ impl Line<'_> {
         let silence = self.silence;
         let sql = AssertSqlSafe(sql.to_owned());
         let run = async {
-            on!(&mut self.wire, c => {
+            on_wire!(&mut self.wire, c => {
                 sqlx::raw_sql(sql).execute(c).await.map(|done| done.rows_affected())
             })
         };
@@ -146,7 +126,7 @@ impl Line<'_> {
     /// Is the server still there?
     pub(super) async fn ping(&mut self) -> Ran {
         let silence = self.silence;
-        let ping = async { on!(&mut self.wire, c => c.ping().await) };
+        let ping = async { on_wire!(&mut self.wire, c => c.ping().await) };
         tokio::time::timeout(silence, ping).await.map_err(|_| timed_out(silence))?
     }
 
@@ -155,7 +135,7 @@ impl Line<'_> {
         let silence = self.silence;
         let sql = AssertSqlSafe(sql.to_owned());
         let ask = async {
-            on!(&mut self.wire, c => {
+            on_wire!(&mut self.wire, c => {
                 let rows = sqlx::raw_sql(sql).fetch_all(c).await?;
                 rows.iter()
                     .map(|row| {

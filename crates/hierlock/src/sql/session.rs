@@ -1,8 +1,9 @@
 //! One connection to a server, and what can be asked of it. Knows nothing of holds and guards.
 
-use super::line::{Line, Ran, TextRow, Wire, timed_out};
+use super::line::{Line, Ran, TextRow, timed_out};
 use super::place::Settings;
 use super::{Dialect, innodb, mariadb, mysql, postgres};
+use crate::database::Wire;
 use crate::error::{Result, SqlError, UrlError};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};

@@ -5,7 +5,7 @@
 //! when the caller drops the future.
 
 use super::handover::Interest;
-use super::line::{Line, Wire};
+use super::line::Line;
 use super::pool::Pool;
 use super::session::{Meaning, meaning};
 use super::statement::Wait;
@@ -14,7 +14,6 @@ use super::{Dialect, InTransaction, Scheme, Strategy};
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
 use crate::plan::Step;
 use crate::registry::Entry;
-use sqlx::Either;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -54,11 +53,7 @@ impl Within {
         let steps: Vec<Step> = take.plan.steps().collect();
         let dialect = self.scheme.dialect;
         let silence = self.pool.settings.silence;
-        let wire = match tx.connection() {
-            Either::Left(connection) => Wire::Innodb(connection),
-            Either::Right(connection) => Wire::Postgres(connection),
-        };
-        let mut line = Line { wire, silence, pid: 0, dialect, is_ours: false };
+        let mut line = Line { wire: tx.wire(), silence, pid: 0, dialect, is_ours: false };
         if line.is_postgres() != (dialect == Dialect::Postgres) {
             let server = self.pool.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());

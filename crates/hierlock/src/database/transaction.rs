@@ -1,0 +1,129 @@
+//! A transaction on a connection of a pool. Dropped before its end, at any await point, it takes its
+//! connection with it: sqlx would give one back on which a BEGIN is still under way.
+
+use super::{Kind, Row, Value, Wire, failed};
+use crate::error::Result;
+use sqlx::pool::PoolConnection;
+use sqlx::{MySql, Postgres};
+
+pub(super) enum Pooled {
+    Innodb(PoolConnection<MySql>),
+    Postgres(PoolConnection<Postgres>),
+    #[cfg(feature = "sqlite")]
+    Sqlite(PoolConnection<sqlx::Sqlite>),
+}
+
+impl Pooled {
+    fn wire(&mut self) -> Wire<'_> {
+        match self {
+            Pooled::Innodb(c) => Wire::Innodb(c),
+            Pooled::Postgres(c) => Wire::Postgres(c),
+            #[cfg(feature = "sqlite")]
+            Pooled::Sqlite(c) => Wire::Sqlite(c),
+        }
+    }
+
+    /// It is not to be used again.
+    fn close_on_drop(&mut self) {
+        match self {
+            Pooled::Innodb(c) => c.close_on_drop(),
+            Pooled::Postgres(c) => c.close_on_drop(),
+            #[cfg(feature = "sqlite")]
+            Pooled::Sqlite(c) => c.close_on_drop(),
+        }
+    }
+}
+
+/// A transaction of a [`Database`](super::Database): at READ COMMITTED on a server, the only writer on
+/// SQLite. What is not committed is undone.
+pub struct Transaction {
+    connection: Pooled,
+    /// Has it not ended yet, as far as we know?
+    is_open: bool,
+}
+
+impl Transaction {
+    pub(super) async fn begin(connection: Pooled, kind: Kind) -> Result<Self> {
+        let mut tx = Self { connection, is_open: true };
+        let begun = tx.wire().run(kind.begin()).await;
+        begun.map_err(failed("begin a transaction"))?;
+        Ok(tx)
+    }
+
+    pub(crate) fn wire(&mut self) -> Wire<'_> {
+        self.connection.wire()
+    }
+
+    /// Runs a statement; how many rows it changed. Each `?` is a place for a value, on every engine.
+    ///
+    /// # Errors
+    /// What the database says. On MySQL and MariaDB a deadlock has undone everything, and on PostgreSQL
+    /// nothing runs any more after any error: begin again.
+    pub async fn execute(
+        &mut self,
+        sql: &str,
+        values: impl IntoIterator<Item = Value>,
+    ) -> Result<u64> {
+        let done = self.wire().execute(sql, values).await.map_err(failed("run a statement"))?;
+        Ok(done.rows)
+    }
+
+    /// The same for a statement that returns rows.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub async fn fetch(
+        &mut self,
+        sql: &str,
+        values: impl IntoIterator<Item = Value>,
+    ) -> Result<Vec<Row>> {
+        self.wire().fetch(sql, values).await.map_err(failed("run a query"))
+    }
+
+    /// Runs statements without values, separated by semicolons.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub async fn run(&mut self, sql: &str) -> Result<()> {
+        self.wire().run(sql).await.map_err(failed("run statements"))
+    }
+
+    /// Makes its changes last.
+    ///
+    /// # Errors
+    /// If the connection ended on the way, nobody knows whether they do.
+    ///
+    /// # Cancel safety
+    /// As after that error.
+    pub async fn commit(mut self) -> Result<()> {
+        self.end("COMMIT", "commit").await
+    }
+
+    /// Undoes everything.
+    ///
+    /// # Errors
+    /// If the connection is gone, and with it everything.
+    pub async fn rollback(mut self) -> Result<()> {
+        self.end("ROLLBACK", "roll back").await
+    }
+
+    async fn end(&mut self, sql: &str, doing: &'static str) -> Result<()> {
+        let ended = self.wire().run(sql).await;
+        self.is_open = ended.is_err();
+        ended.map_err(failed(doing))
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.connection.close_on_drop();
+        }
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction").field("is_open", &self.is_open).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! A connection of one of the drivers, lent for some statements. Knows nothing of what they are for.
+
+use super::Kind;
+use super::row::{self, Row};
+use super::value::{Inner, Value};
+use sqlx::mysql::MySqlConnection;
+use sqlx::postgres::PgConnection;
+#[cfg(feature = "sqlite")]
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, SqlSafeStr as _};
+
+/// A connection, whoever owns it.
+pub enum Wire<'a> {
+    /// MySQL or MariaDB.
+    Innodb(&'a mut MySqlConnection),
+    /// PostgreSQL.
+    Postgres(&'a mut PgConnection),
+    /// SQLite.
+    #[cfg(feature = "sqlite")]
+    Sqlite(&'a mut SqliteConnection),
+}
+
+/// Runs the same on whichever connection it is.
+macro_rules! on_wire {
+    ($wire:expr, $c:ident => $run:expr) => {
+        match $wire {
+            $crate::database::Wire::Innodb($c) => {
+                let $c = &mut **$c;
+                $run
+            }
+            $crate::database::Wire::Postgres($c) => {
+                let $c = &mut **$c;
+                $run
+            }
+            #[cfg(feature = "sqlite")]
+            $crate::database::Wire::Sqlite($c) => {
+                let $c = &mut **$c;
+                $run
+            }
+        }
+    };
+}
+pub(crate) use on_wire;
+
+/// A statement with its values bound.
+macro_rules! bound {
+    ($sql:expr, $values:expr) => {
+        $values.into_iter().fold(sqlx::query($sql), |query, value| match value.0 {
+            Inner::Bool(value) => query.bind(value),
+            Inner::Int(value) => query.bind(value),
+            Inner::Float(value) => query.bind(value),
+            Inner::Text(value) => query.bind(value),
+            Inner::Bytes(value) => query.bind(value),
+        })
+    };
+}
+
+/// What a statement has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// How many rows; on MySQL and MariaDB also those that it found as they were to be.
+    pub(crate) rows: u64,
+    /// The number that the first inserted row was given, on engines that tell without being asked.
+    pub(crate) last_id: i64,
+}
+
+impl Wire<'_> {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Wire::Innodb(_) => Kind::Innodb,
+            Wire::Postgres(_) => Kind::Postgres,
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(_) => Kind::Sqlite,
+        }
+    }
+
+    /// The same, lent on.
+    pub(crate) fn again(&mut self) -> Wire<'_> {
+        match self {
+            Wire::Innodb(c) => Wire::Innodb(c),
+            Wire::Postgres(c) => Wire::Postgres(c),
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(c) => Wire::Sqlite(c),
+        }
+    }
+
+    /// Runs statements without values, separated by semicolons, in one round trip.
+    pub(crate) async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        on_wire!(self, c => sqlx::raw_sql(sql).execute(c).await.map(|_| ()))
+    }
+
+    /// Runs a statement, prepared. Each `?` outside of quotes is a place for a value.
+    pub(crate) async fn execute(
+        &mut self,
+        sql: &str,
+        values: impl IntoIterator<Item = Value>,
+    ) -> Result<Done, sqlx::Error> {
+        let sql = AssertSqlSafe(self.kind().places(sql)).into_sql_str();
+        match self {
+            Wire::Innodb(c) => bound!(sql, values).execute(&mut **c).await.map(|done| Done {
+                rows: done.rows_affected(),
+                last_id: done.last_insert_id() as i64,
+            }),
+            Wire::Postgres(c) => bound!(sql, values)
+                .execute(&mut **c)
+                .await
+                .map(|done| Done { rows: done.rows_affected(), last_id: 0 }),
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(c) => bound!(sql, values)
+                .execute(&mut **c)
+                .await
+                .map(|done| Done { rows: done.rows_affected(), last_id: done.last_insert_rowid() }),
+        }
+    }
+
+    /// The same for one that returns rows.
+    pub(crate) async fn fetch(
+        &mut self,
+        sql: &str,
+        values: impl IntoIterator<Item = Value>,
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        let sql = AssertSqlSafe(self.kind().places(sql)).into_sql_str();
+        match self {
+            Wire::Innodb(c) => {
+                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
+                Ok(rows.into_iter().map(|row| Row(row::Inner::Innodb(row))).collect())
+            }
+            Wire::Postgres(c) => {
+                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
+                Ok(rows.into_iter().map(|row| Row(row::Inner::Postgres(row))).collect())
+            }
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(c) => {
+                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
+                Ok(rows.into_iter().map(|row| Row(row::Inner::Sqlite(row))).collect())
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Edit locks that outlive a transaction: leases on nodes of the tree.

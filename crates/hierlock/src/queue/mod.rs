@@ -1,0 +1,1 @@
+//! A queue of jobs in a table: workers that never take the same row.

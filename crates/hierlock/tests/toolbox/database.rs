@@ -1,0 +1,105 @@
+//! What every part of the toolbox stands on.
+
+use crate::support::{Place, Store, number_in, on_every_engine};
+use hierlock::database::Database;
+use hierlock::retry::{Cause, Retryable};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+on_every_engine! {
+    what_is_not_committed_is_undone,
+    a_begin_dropped_at_any_point_leaves_nothing_open,
+    values_come_back_as_they_were,
+    an_error_can_be_read_by_retry,
+}
+
+#[tokio::test]
+async fn other_urls_are_refused_with_what_would_be_right() {
+    for url in ["memory:", "file:/tmp/x", "oracle://x", "", "nothing"] {
+        let error = Database::connect(url).await.unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("sqlite:PATH"), "{url}: {error}");
+    }
+}
+
+const TABLE: &str = "CREATE TABLE t (id BIGINT PRIMARY KEY, word VARCHAR(20))";
+
+async fn what_is_not_committed_is_undone(store: Store) {
+    store.run(TABLE).await;
+    for end in ["commit", "roll back", "drop"] {
+        let mut tx = store.database.begin().await.unwrap();
+        tx.execute("INSERT INTO t VALUES (?, ?)", [1.into(), end.into()]).await.unwrap();
+        match end {
+            "commit" => tx.commit().await.unwrap(),
+            "roll back" => tx.rollback().await.unwrap(),
+            _ => drop(tx),
+        }
+        // Waits for one that is being closed.
+        let mut tx = store.database.begin().await.unwrap();
+        let removed = tx.execute("DELETE FROM t", []).await.unwrap();
+        assert_eq!(removed, u64::from(end == "commit"), "{end}");
+        tx.commit().await.unwrap();
+    }
+}
+
+async fn a_begin_dropped_at_any_point_leaves_nothing_open(store: Store) {
+    store.run(TABLE).await;
+    for polls in 0..60 {
+        let mut left = polls;
+        let mut begin = pin!(store.database.begin());
+        poll_fn(|context| {
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            left -= 1;
+            begin.as_mut().poll(context).map(drop)
+        })
+        .await;
+    }
+    // Somebody in an open transaction would be in the way of this.
+    let other = store.other().await;
+    let mut tx = other.begin().await.unwrap();
+    tx.execute("INSERT INTO t VALUES (1, 'a')", []).await.unwrap();
+    tx.commit().await.unwrap();
+    if let Place::Server(_) = store.place {
+        let mut outside = crate::servers::Outside::connect(&store.url).await;
+        outside.until_busy(0).await;
+    }
+}
+
+async fn values_come_back_as_they_were(store: Store) {
+    store.run(TABLE).await;
+    let mut tx = store.database.begin().await.unwrap();
+    let words = [Some("it's ?"), Some("ユーザー"), Some(""), None];
+    for (id, word) in (0..).zip(words) {
+        let values = [i64::from(id).into(), word.into()];
+        tx.execute("INSERT INTO t VALUES (?, ?)", values).await.unwrap();
+    }
+    let rows = tx.fetch("SELECT id, word FROM t ORDER BY id", []).await.unwrap();
+    for (id, word) in (0..).zip(words) {
+        let row = &rows[id as usize];
+        assert_eq!((row.int(0).unwrap(), row.text_or_null(1).unwrap().as_deref()), (id, word));
+    }
+    assert_eq!(number_in(&mut tx, "SELECT COUNT(*) FROM t").await, 4);
+}
+
+async fn an_error_can_be_read_by_retry(store: Store) {
+    store.run(TABLE).await;
+    let mut holder = store.database.begin().await.unwrap();
+    holder.execute("INSERT INTO t VALUES (1, 'a')", []).await.unwrap();
+    let error = match store.place {
+        Place::Server(_) => {
+            let mut tx = store.database.begin().await.unwrap();
+            holder.commit().await.unwrap();
+            let mut other = store.database.begin().await.unwrap();
+            other.execute("UPDATE t SET word = 'b' WHERE id = 1", []).await.unwrap();
+            tx.fetch("SELECT id FROM t WHERE id = 1 FOR UPDATE NOWAIT", []).await.unwrap_err()
+        }
+        Place::Sqlite => {
+            let impatient = Database::connect(&format!("{}?mode=rw", store.url)).await.unwrap();
+            impatient.begin().await.unwrap_err()
+        }
+    };
+    let cause = error.retry_cause();
+    assert!(matches!(cause, Some(Cause::NotGranted | Cause::Busy)), "{error}");
+}

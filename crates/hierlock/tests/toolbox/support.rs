@@ -1,0 +1,104 @@
+//! A database of its own for each test, on each of the four engines.
+
+use crate::servers;
+use hierlock::database::{Database, Transaction};
+use hierlock::sql::Strategy;
+use hierlock_sandbox::Engine;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Where a test runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Server(Engine),
+    Sqlite,
+}
+
+/// A database with nothing in it.
+pub(crate) struct Store {
+    pub(crate) place: Place,
+    /// For clients of their own pools, also of other processes.
+    pub(crate) url: String,
+    pub(crate) database: Database,
+    _directory: Option<TempDir>,
+}
+
+impl Store {
+    /// None where the server is not installed and this is not CI.
+    pub(crate) async fn new(place: Place) -> Option<Self> {
+        let (url, directory) = match place {
+            Place::Server(engine) => {
+                let setup = servers::Setup { engine, strategy: Strategy::Striped };
+                let server = servers::Database::empty(setup).await?;
+                (server.bare_url().to_owned(), None)
+            }
+            Place::Sqlite => {
+                let directory = tempfile::tempdir().unwrap();
+                let file = directory.path().join("test.db");
+                (format!("sqlite:{}", file.display()), Some(directory))
+            }
+        };
+        let database = Database::connect(&url).await.unwrap();
+        Some(Self { place, url, database, _directory: directory })
+    }
+
+    /// Another client, with connections of its own.
+    pub(crate) async fn other(&self) -> Database {
+        Database::connect(&self.url).await.unwrap()
+    }
+
+    /// Runs statements, each in a transaction of its own.
+    pub(crate) async fn run(&self, sql: &str) {
+        let mut tx = self.database.begin().await.unwrap();
+        tx.run(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        tx.commit().await.unwrap();
+    }
+
+    /// The number that a query returns.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let mut tx = self.database.begin().await.unwrap();
+        let number = number_in(&mut tx, sql).await;
+        tx.commit().await.unwrap();
+        number
+    }
+}
+
+/// The same, as a transaction sees it.
+pub(crate) async fn number_in(tx: &mut Transaction, sql: &str) -> i64 {
+    tx.fetch(sql, []).await.unwrap()[0].int(0).unwrap()
+}
+
+/// Polls until it is so.
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < servers::GENEROUS, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A test for each engine, from a function of a [`Store`].
+macro_rules! on_every_engine {
+    ($($test:ident),* $(,)?) => {
+        $crate::support::on_every_engine!(@ [$($test)*]
+            mysql: Server(hierlock_sandbox::Engine::Mysql);
+            mariadb: Server(hierlock_sandbox::Engine::Mariadb);
+            postgres: Server(hierlock_sandbox::Engine::Postgres);
+            sqlite: Sqlite;
+        );
+    };
+    (@ $tests:tt $($name:ident: $place:ident $(($engine:expr))?;)*) => {
+        $(mod $name {
+            $crate::support::on_every_engine!(! $tests $crate::support::Place::$place $(($engine))?);
+        })*
+    };
+    (! [$($test:ident)*] $place:expr) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            if let Some(store) = $crate::support::Store::new($place).await {
+                super::$test(store).await;
+            }
+        })*
+    };
+}
+pub(crate) use on_every_engine;
