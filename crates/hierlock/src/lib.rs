@@ -36,6 +36,7 @@ pub mod database;
 mod error;
 mod file;
 mod guard;
+mod handover;
 mod hierarchy;
 mod key;
 pub mod lease;

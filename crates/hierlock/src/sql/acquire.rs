@@ -1,6 +1,5 @@
 //! From a demand to a hold: a connection, all steps in one transaction, and again if the server says so.
 
-use super::handover::Interest;
 use super::kept::{Base, Held};
 use super::pool::{Permit, Pool};
 use super::session::Session;
@@ -8,6 +7,7 @@ use super::shared::{SharedKeys, Tried};
 use super::take::{Around, NotTaken, Take, Taker};
 use super::{Scheme, Strategy};
 use crate::error::{Error, LockError};
+use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
 use crate::retry::random;

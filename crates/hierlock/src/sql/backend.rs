@@ -2,7 +2,6 @@
 
 use super::acquire::{Applicant, Refusal};
 use super::agreement::{self, State};
-use super::handover::{Handover, Interest};
 use super::kept::{Kept, Trouble};
 use super::place::Place;
 use super::pool::Pool;
@@ -13,6 +12,7 @@ use super::within::Within;
 use super::{Connection, Dialect, InTransaction, ProgramPool, Scheme, Strategy, Work};
 use crate::backend::{Backend, Demand, Hold};
 use crate::error::{LockError, Result, SqlError};
+use crate::handover::{Handover, Interest};
 use crate::hierarchy::Hierarchy;
 use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};

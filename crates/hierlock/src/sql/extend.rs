@@ -10,7 +10,6 @@
 //! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
 //!    free, so that the server never chooses a victim.
 
-use super::handover::Interest;
 use super::kept::{Base, Held, Kept, Trouble};
 use super::session::Session;
 use super::shared::SharedKeys;
@@ -18,6 +17,7 @@ use super::take::{Around, NotTaken, Take};
 use super::{Dialect, Strategy};
 use crate::backend::Patience;
 use crate::error::LockError;
+use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
 

@@ -18,7 +18,6 @@ mod agreement;
 mod backend;
 mod connection;
 mod extend;
-mod handover;
 mod innodb;
 mod kept;
 mod lend;

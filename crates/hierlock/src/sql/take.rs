@@ -1,6 +1,5 @@
 //! Taking the steps of a plan on one session: trying, waiting, giving up, and giving back.
 
-use super::handover::Interest;
 use super::line::Line;
 use super::pool::Pool;
 use super::session::{Meaning, Session, meaning};
@@ -9,6 +8,7 @@ use super::waiting::{Ended, Watched};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::Patience;
 use crate::error::{Error, LockError, Result, SqlError};
+use crate::handover::Interest;
 use crate::plan::{Plan, Step};
 use crate::registry::Entry;
 use crate::target::Target;

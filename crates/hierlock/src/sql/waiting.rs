@@ -1,12 +1,12 @@
 //! While a statement waits: asking the server on the side for what, and ending it there.
 
 use super::Dialect;
-use super::handover::Interest;
 use super::line::{Line, timed_out};
 use super::session::{Meaning, meaning};
 use super::statement::Statement;
 use super::take::{Take, Taker};
 use crate::error::{Result, SqlError};
+use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Shown;
 use std::pin::{Pin, pin};

@@ -4,7 +4,6 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
-use super::handover::Interest;
 use super::line::Line;
 use super::pool::Pool;
 use super::session::{Meaning, meaning};
@@ -12,6 +11,7 @@ use super::statement::Wait;
 use super::take::{Around, NotTaken, Take, Taker};
 use super::{Dialect, InTransaction, Scheme, Strategy};
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
+use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
 use std::sync::Arc;

@@ -17,36 +17,36 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// The worker's end: is somebody still waiting for the result?
-pub(super) struct Interest(Option<oneshot::Sender<()>>);
+pub(crate) struct Interest(Option<oneshot::Sender<()>>);
 
 impl Interest {
     /// In work that its caller drops as a whole, if at all.
-    pub(super) fn assumed() -> Self {
+    pub(crate) fn assumed() -> Self {
         Self(None)
     }
 
     /// Comes back when nobody is interested any more.
-    pub(super) async fn lost(&mut self) {
+    pub(crate) async fn lost(&mut self) {
         match &mut self.0 {
             Some(caller) => caller.closed().await,
             None => std::future::pending().await,
         }
     }
 
-    pub(super) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.0.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 }
 
 /// Work that its caller runs, and a task finishes if the caller is dropped.
-pub(super) struct Handover<T: 'static> {
+pub(crate) struct Handover<T: 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     interest: Option<oneshot::Receiver<()>>,
     runtime: Handle,
 }
 
 impl<T: Send + 'static> Handover<T> {
-    pub(super) fn new<W>(runtime: Handle, work: impl FnOnce(Interest) -> W) -> Self
+    pub(crate) fn new<W>(runtime: Handle, work: impl FnOnce(Interest) -> W) -> Self
     where
         W: Future<Output = T> + Send + 'static,
     {
