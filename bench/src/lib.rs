@@ -6,6 +6,7 @@
 //!   work.rs      what is timed: the lines of the table            ├─ entrants.rs ─► bin/ratios.rs
 //!   bytes.rs     what is weighed, with the count of allocator.rs ─┘                 benches/
 //!   filling.rs   ways to fill a lock table on a server           ─── bin/provision.rs
+//!   toolbox/     jobs and leases in plain SQL                    ─── bin/toolbox.rs, bin/killed.rs
 //! ```
 
 pub mod allocator;
@@ -14,4 +15,5 @@ pub mod contenders;
 pub mod entrants;
 pub mod filling;
 pub mod servers;
+pub mod toolbox;
 pub mod work;
