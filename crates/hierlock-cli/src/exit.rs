@@ -68,3 +68,33 @@ pub(crate) fn fail(error: &hierlock::Error) -> ExitCode {
     eprintln!("hierlock: {error}");
     Exit::from(error).into()
 }
+
+/// Why a command of ours ends before it has done what it was asked.
+pub(crate) struct Stop {
+    code: Exit,
+    why: String,
+}
+
+impl Stop {
+    /// The call was wrong, or a file.
+    pub(crate) fn usage(why: impl Into<String>) -> Self {
+        Self { code: USAGE, why: why.into() }
+    }
+
+    /// Something is not there.
+    pub(crate) fn unavailable(why: impl ToString) -> Self {
+        Self { code: UNAVAILABLE, why: why.to_string() }
+    }
+
+    /// Says why.
+    pub(crate) fn end(self) -> ExitCode {
+        eprintln!("hierlock: {}", self.why);
+        self.code.into()
+    }
+}
+
+impl From<hierlock::Error> for Stop {
+    fn from(error: hierlock::Error) -> Self {
+        Self { code: Exit::from(&error), why: error.to_string() }
+    }
+}

@@ -1,12 +1,14 @@
 //! The `hierlock` command.
 
 mod args;
+mod child;
 mod exit;
 mod generate;
 mod lab;
 mod plan;
 mod provision;
 mod run;
+mod runtime;
 mod sandbox;
 mod signals;
 
