@@ -39,16 +39,18 @@ pub use transaction::Transaction;
 pub use value::Value;
 pub(crate) use wire::{Wire, on_wire};
 
-use crate::error::{Result, TableError, UrlError};
+use crate::error::{Error, Result, SqlError, UrlError};
 use crate::retry::{RetryPolicy, retry};
 use futures_util::future::BoxFuture;
-use sqlx::mysql::MySqlPoolOptions;
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{MySqlPool, PgPool};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, MySqlPool, PgPool};
 use std::fmt;
-#[cfg(feature = "sqlite")]
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use transaction::Pooled;
+
+/// How long a server may take to answer at all.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
 /// tried again.
@@ -77,20 +79,24 @@ impl Database {
     /// If the URL is none of these ([`is_usage`](crate::Error::is_usage)), or nobody answers.
     pub async fn connect(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
-        let connected = match scheme {
+        match scheme {
             "mysql" | "mariadb" => {
                 let url = format!("mysql:{rest}");
-                MySqlPoolOptions::new().connect(&url).await.map(Self::from)
+                let options: MySqlConnectOptions = url.parse().map_err(unread)?;
+                let server = format!("{}:{}", options.get_host(), options.get_port());
+                reach(server, options.connect()).await?;
+                Ok(MySqlPoolOptions::new().connect_lazy_with(options).into())
             }
-            "postgres" | "postgresql" => PgPoolOptions::new().connect(url).await.map(Self::from),
+            "postgres" | "postgresql" => {
+                let options: PgConnectOptions = url.parse().map_err(unread)?;
+                let server = format!("{}:{}", options.get_host(), options.get_port());
+                reach(server, options.connect()).await?;
+                Ok(PgPoolOptions::new().connect_lazy_with(options).into())
+            }
             #[cfg(feature = "sqlite")]
             "sqlite" => open(url).await.map(Self::from),
-            _ => return Err(UrlError::Database { scheme: scheme.to_owned() }.into()),
-        };
-        connected.map_err(|source| match source {
-            sqlx::Error::Configuration(why) => UrlError::Server { why: why.to_string() }.into(),
-            source => TableError::Failed { doing: "connect to the database", source }.into(),
-        })
+            _ => Err(UrlError::Database { scheme: scheme.to_owned() }.into()),
+        }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -118,6 +124,18 @@ impl Database {
         };
         let connection = connection.map_err(failed("connect to the database"))?;
         Transaction::begin(connection, self.kind()).await
+    }
+
+    /// What time it is by the database's clock, which all times of the toolbox are of.
+    ///
+    /// # Errors
+    /// If there is no connection to be had.
+    pub async fn now(&self) -> Result<SystemTime> {
+        let mut tx = self.begin().await?;
+        let rows = tx.fetch(&format!("SELECT {}", self.kind().now_ms()), []).await?;
+        tx.commit().await?;
+        let millis = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or_default();
+        Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
     }
 
     /// Runs a whole transaction of ours, and again if it loses a race. `work` must be happy to begin
@@ -167,17 +185,45 @@ impl Database {
     }
 }
 
+/// Is somebody there? A pool would ask one that refuses again and again, and then not say what was wrong.
+async fn reach<C: Connection>(
+    server: String,
+    connect: impl Future<Output = Result<C, sqlx::Error>>,
+) -> Result<()> {
+    let silent = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+    let connected = tokio::time::timeout(SILENCE, connect).await;
+    match connected.unwrap_or_else(|_| Err(silent())) {
+        Ok(connection) => {
+            // It has answered; how it says goodbye does not matter.
+            let _ = connection.close().await;
+            Ok(())
+        }
+        Err(source) => Err(SqlError::Connect { server, source }.into()),
+    }
+}
+
+/// It may hold a password: why it cannot be read is all that is said of it.
+fn unread(error: sqlx::Error) -> Error {
+    let why = match error {
+        sqlx::Error::Configuration(why) => why.to_string(),
+        other => other.to_string(),
+    };
+    UrlError::Server { why }.into()
+}
+
 /// A file of SQLite, in which readers do not wait for the writer.
 #[cfg(feature = "sqlite")]
-async fn open(url: &str) -> Result<sqlx::SqlitePool, sqlx::Error> {
+async fn open(url: &str) -> Result<sqlx::SqlitePool> {
     use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
-    let options: SqliteConnectOptions = url.parse()?;
+    let options: SqliteConnectOptions = url.parse().map_err(unread)?;
+    let server = options.get_filename().display().to_string();
     let options = options
         .create_if_missing(true)
         .busy_timeout(BUSY)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(sqlx::sqlite::SqliteSynchronous::Normal);
-    SqlitePoolOptions::new().connect_with(options).await
+    let opened = SqlitePoolOptions::new().connect_with(options).await;
+    opened.map_err(|source| SqlError::Connect { server, source }.into())
 }
 
 impl From<MySqlPool> for Database {
