@@ -86,6 +86,17 @@ impl Stop {
         Self { code: UNAVAILABLE, why: why.to_string() }
     }
 
+    /// It was there, and is no more.
+    pub(crate) fn lost(why: impl Into<String>) -> Self {
+        Self { code: LOST, why: why.into() }
+    }
+
+    /// With more to say.
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.why = format!("{} ({more})", self.why);
+        self
+    }
+
     /// Says why.
     pub(crate) fn end(self) -> ExitCode {
         eprintln!("hierlock: {}", self.why);

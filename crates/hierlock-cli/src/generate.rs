@@ -38,10 +38,15 @@ pub(crate) fn man(name: Option<&str>) -> ExitCode {
 
 /// To standard output; a reader that has seen enough is no mistake.
 pub(crate) fn print(text: &[u8]) -> ExitCode {
-    match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
+    match write(text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => failed(&error),
         _ => ExitCode::SUCCESS,
     }
+}
+
+/// To standard output, for those whom it concerns that nobody could read it.
+pub(crate) fn write(text: &[u8]) -> io::Result<()> {
+    io::stdout().write_all(text).and_then(|()| io::stdout().flush())
 }
 
 fn failed(error: &io::Error) -> ExitCode {

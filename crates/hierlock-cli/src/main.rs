@@ -5,12 +5,16 @@ mod child;
 mod exit;
 mod generate;
 mod lab;
+mod lease;
 mod plan;
 mod provision;
 mod run;
 mod runtime;
 mod sandbox;
+mod show;
 mod signals;
+mod store;
+mod time;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -32,6 +36,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Plan(args) => plan::plan(&args),
         Command::Provision(args) => provision::provision(&args),
+        Command::Lease(args) => lease::lease(&args),
         Command::Lab(args) => lab::lab(&args),
         Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => generate::completions(shell),
