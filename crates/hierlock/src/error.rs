@@ -2,6 +2,7 @@
 
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
+use crate::queue::QueueError;
 use crate::target::Target;
 use std::fmt;
 use std::path::PathBuf;
@@ -43,6 +44,8 @@ enum Kind {
     Sql(SqlError),
     #[error(transparent)]
     Table(TableError),
+    #[error(transparent)]
+    Queue(QueueError),
 }
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
@@ -313,6 +316,7 @@ impl Error {
     /// It was held, and is no more.
     pub fn is_lost(&self) -> bool {
         matches!(self.lock(), Some(LockError::Lost { .. }))
+            || matches!(&*self.0, Kind::Queue(QueueError::Lost { .. }))
     }
 
     /// May the same call succeed when tried again? After a deadlock: with everything released.
@@ -322,7 +326,11 @@ impl Error {
 
     /// Was the request itself wrong: an ID, a path, a mode, a URL?
     pub fn is_usage(&self) -> bool {
-        matches!(&*self.0, Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }))
+        match &*self.0 {
+            Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }) => true,
+            Kind::Queue(error) => !matches!(error, QueueError::Lost { .. }),
+            _ => false,
+        }
     }
 }
 
@@ -359,7 +367,8 @@ kinds!(
     Lock(LockError),
     File(FileError),
     Sql(SqlError),
-    Table(TableError)
+    Table(TableError),
+    Queue(QueueError)
 );
 
 /// `, for `u1/a1/r1`, …`, unless that is what was just named.
