@@ -3,6 +3,7 @@
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
 use crate::lease::{LeaseError, LeaseInfo, LostLease};
+use crate::queue::QueueError;
 use crate::target::Target;
 use std::fmt;
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ enum Kind {
     Table(TableError),
     #[error(transparent)]
     Lease(LeaseError),
+    #[error(transparent)]
+    Queue(QueueError),
 }
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
@@ -313,9 +316,11 @@ impl Error {
             || matches!(&*self.0, Kind::Table(TableError::NotProvisioned { .. }))
     }
 
-    /// It was held, and is no more: a lock, or a lease.
+    /// It was held, and is no more: a lock, a lease, or the run of a job.
     pub fn is_lost(&self) -> bool {
-        matches!(self.lock(), Some(LockError::Lost { .. })) || self.lost_lease().is_some()
+        matches!(self.lock(), Some(LockError::Lost { .. }))
+            || self.lost_lease().is_some()
+            || matches!(&*self.0, Kind::Queue(QueueError::Lost { .. }))
     }
 
     /// Somebody else has a lease there.
@@ -347,11 +352,10 @@ impl Error {
     /// Was the request itself wrong: an ID, a path, a mode, a URL?
     pub fn is_usage(&self) -> bool {
         match &*self.0 {
+            Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }) => true,
             Kind::Lease(error) => error.is_usage(),
-            kind => matches!(
-                kind,
-                Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. })
-            ),
+            Kind::Queue(error) => !matches!(error, QueueError::Lost { .. }),
+            _ => false,
         }
     }
 }
@@ -390,7 +394,8 @@ kinds!(
     File(FileError),
     Sql(SqlError),
     Table(TableError),
-    Lease(LeaseError)
+    Lease(LeaseError),
+    Queue(QueueError)
 );
 
 /// `, for `u1/a1/r1`, …`, unless that is what was just named.

@@ -57,6 +57,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 #[cfg(feature = "sqlite")]
 const BUSY: Duration = Duration::from_secs(5);
 
+/// How often a transaction of our own is tried.
+const ATTEMPTS: u32 = 20;
+
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
 pub struct Database(Pool);
@@ -116,14 +119,17 @@ impl Database {
     /// # Cancel safety
     /// Dropped, it leaves nothing open.
     pub async fn begin(&self) -> Result<Transaction> {
+        Transaction::begin(self.connection().await?, self.kind()).await
+    }
+
+    async fn connection(&self) -> Result<Pooled> {
         let connection = match &self.0 {
             Pool::Innodb(pool) => pool.acquire().await.map(Pooled::Innodb),
             Pool::Postgres(pool) => pool.acquire().await.map(Pooled::Postgres),
             #[cfg(feature = "sqlite")]
             Pool::Sqlite(pool) => pool.acquire().await.map(Pooled::Sqlite),
         };
-        let connection = connection.map_err(failed("connect to the database"))?;
-        Transaction::begin(connection, self.kind()).await
+        connection.map_err(failed("connect to the database"))
     }
 
     /// What time it is by the database's clock, which all times of the toolbox are of.
@@ -147,8 +153,7 @@ impl Database {
         &self,
         work: impl for<'tx> Fn(&'tx mut Transaction) -> BoxFuture<'tx, Result<T>>,
     ) -> Result<T> {
-        let policy = RetryPolicy::default().attempts(20);
-        let done = retry(policy, |_| {
+        let done = retry(RetryPolicy::default().attempts(ATTEMPTS), |_| {
             let work = &work;
             async move {
                 let mut tx = self.begin().await?;
@@ -163,6 +168,32 @@ impl Database {
             }
         });
         done.await.map_err(|given_up| given_up.last)
+    }
+
+    /// The same for work that begins its transaction with [`Kind::begin`] in its first packet and ends it
+    /// in its last, which saves two round trips. If it fails, its connection is closed.
+    pub(crate) async fn send<T>(
+        &self,
+        work: impl for<'c> Fn(Wire<'c>) -> BoxFuture<'c, Result<T>>,
+    ) -> Result<T> {
+        let done = retry(RetryPolicy::default().attempts(ATTEMPTS), |_| {
+            let work = &work;
+            async move {
+                let mut tx = Transaction::unbegun(self.connection().await?);
+                let done = work(tx.wire()).await?;
+                tx.ended();
+                Ok(done)
+            }
+        });
+        done.await.map_err(|given_up| given_up.last)
+    }
+
+    /// A pool of one connection to the same database, beside those that are shared; None unless it is
+    /// PostgreSQL.
+    pub(crate) fn listener(&self) -> Option<PgPool> {
+        let Pool::Postgres(pool) = &self.0 else { return None };
+        let options = pool.connect_options().as_ref().clone();
+        Some(PgPoolOptions::new().max_connections(1).connect_lazy_with(options))
     }
 
     /// What stands behind a SELECT that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a

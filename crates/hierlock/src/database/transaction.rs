@@ -50,6 +50,16 @@ impl Transaction {
         Ok(tx)
     }
 
+    /// One that begins with a packet of ours, and ends with one: then it is to be told so.
+    pub(super) fn unbegun(connection: Pooled) -> Self {
+        Self { connection, is_open: true }
+    }
+
+    /// What was sent has ended it.
+    pub(super) fn ended(mut self) {
+        self.is_open = false;
+    }
+
     pub(crate) fn wire(&mut self) -> Wire<'_> {
         self.connection.wire()
     }
