@@ -24,6 +24,7 @@ pub(crate) enum Command {
     Plan(Plan),
     Provision(Provision),
     Lease(crate::lease::args::Lease),
+    Queue(crate::queue::args::Queue),
     Lab(crate::lab::args::Lab),
     Sandbox(Sandbox),
     /// Write shell completions to standard output

@@ -76,19 +76,23 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
+    pub(crate) fn new(code: Exit, why: impl Into<String>) -> Self {
+        Self { code, why: why.into() }
+    }
+
     /// The call was wrong, or a file.
     pub(crate) fn usage(why: impl Into<String>) -> Self {
-        Self { code: USAGE, why: why.into() }
+        Self::new(USAGE, why)
     }
 
     /// Something is not there.
     pub(crate) fn unavailable(why: impl ToString) -> Self {
-        Self { code: UNAVAILABLE, why: why.to_string() }
+        Self::new(UNAVAILABLE, why.to_string())
     }
 
     /// It was there, and is no more.
     pub(crate) fn lost(why: impl Into<String>) -> Self {
-        Self { code: LOST, why: why.into() }
+        Self::new(LOST, why)
     }
 
     /// With more to say.
@@ -106,6 +110,6 @@ impl Stop {
 
 impl From<hierlock::Error> for Stop {
     fn from(error: hierlock::Error) -> Self {
-        Self { code: Exit::from(&error), why: error.to_string() }
+        Self::new(Exit::from(&error), error.to_string())
     }
 }

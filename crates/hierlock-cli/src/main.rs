@@ -8,6 +8,8 @@ mod lab;
 mod lease;
 mod plan;
 mod provision;
+mod queue;
+mod report;
 mod run;
 mod runtime;
 mod sandbox;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::plan(&args),
         Command::Provision(args) => provision::provision(&args),
         Command::Lease(args) => lease::lease(&args),
+        Command::Queue(args) => queue::queue(args),
         Command::Lab(args) => lab::lab(&args),
         Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => generate::completions(shell),

@@ -9,8 +9,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
 
-/// How long it may take to end connections when the work is done.
+/// How long it may take to finish what is under way, and to end connections.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Which database. Not `HIERLOCK_URL`: that is a place of locks, which may be no database.
@@ -43,18 +45,32 @@ impl Store {
         &self,
         work: impl AsyncFnOnce(Database) -> Result<ExitCode, Stop>,
     ) -> ExitCode {
+        self.run_with(async |database, signals| {
+            let tasks = alive_tasks();
+            tokio::select! {
+                ended = work(database) => ended,
+                signal = signals.next() => {
+                    finished(tasks).await;
+                    Ok(ExitCode::from(exit::of_signal(signal)))
+                }
+            }
+        })
+    }
+
+    /// The same for work that listens to signals itself.
+    pub(crate) fn run_with(
+        &self,
+        work: impl AsyncFnOnce(Database, &mut Signals) -> Result<ExitCode, Stop>,
+    ) -> ExitCode {
         let ran = async {
             let mut signals = Signals::listen().map_err(Stop::unavailable)?;
             let database = tokio::select! {
                 database = self.connect() => database?,
                 signal = signals.next() => return Ok(ExitCode::from(exit::of_signal(signal))),
             };
-            let ended = tokio::select! {
-                ended = work(database.clone()) => ended,
-                signal = signals.next() => Ok(ExitCode::from(exit::of_signal(signal))),
-            };
-            // What was dropped is finished by a task.
-            let _ = tokio::time::timeout(GRACE, database.close()).await;
+            let ended = work(database.clone(), &mut signals).await;
+            // Who does not want to end keeps nobody here.
+            let _ = timeout(GRACE, database.close()).await;
             ended
         };
         on_one_thread(async { ran.await.unwrap_or_else(Stop::end) })
@@ -64,6 +80,21 @@ impl Store {
     pub(crate) fn is_file(&self) -> bool {
         self.url.as_ref().is_none_or(|url| is_sqlite(url))
     }
+}
+
+fn alive_tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// What is dropped halfway is finished by a task, which gives back what nobody was told of: waits until
+/// there are no more tasks than before.
+async fn finished(before: usize) {
+    let finished = async {
+        while alive_tasks() > before {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let _ = timeout(GRACE, finished).await;
 }
 
 fn is_sqlite(url: &str) -> bool {

@@ -110,7 +110,9 @@ pub(crate) struct Dead {
 
 /// Let dead jobs be tried again, as if they had never failed
 #[derive(Debug, Parser)]
-#[command(after_help = "Examples:\n  hierlock queue retry-dead mail 17 18\n  hierlock queue retry-dead mail --all")]
+#[command(
+    after_help = "Examples:\n  hierlock queue retry-dead mail 17 18\n  hierlock queue retry-dead mail --all"
+)]
 pub(crate) struct RetryDead {
     /// The name of the queue
     pub(crate) queue: String,

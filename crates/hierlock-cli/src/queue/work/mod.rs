@@ -1,0 +1,89 @@
+//! `hierlock queue work`: runs a command for each job.
+//!
+//! ```text
+//!   Worker ──job──► Runner: start the command, feed it, wait ──► exit code 0: done
+//!      ▲                       │  │                              anything else: failed
+//!      │ first signal: stop    │  └ lost: its group is ended
+//!      └ second signal ────────┘ its group is ended, the job given back
+//! ```
+
+mod report;
+mod runner;
+mod tail;
+
+use crate::exit::{self, Stop};
+use crate::queue::args;
+use crate::report::Reporter;
+use crate::signals::Signals;
+use crate::store::Store;
+use hierlock::database::Database;
+use hierlock::queue::Queue;
+use report::Event;
+use runner::Runner;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub(super) fn work(store: &Store, args: args::Work) -> ExitCode {
+    let is_file = store.is_file();
+    store.run_with(async |database, signals| go(database, is_file, args, signals).await)
+}
+
+async fn go(
+    database: Database,
+    is_file: bool,
+    args: args::Work,
+    signals: &mut Signals,
+) -> Result<ExitCode, Stop> {
+    let queue = Queue::new(database, &args.queue)?;
+    if is_file {
+        queue.provision().await?;
+    }
+    let batch = args.batch.map_or(args.concurrency, |batch| batch as usize);
+    let mut worker = queue
+        .worker(&worker_name())
+        .concurrency(args.concurrency)
+        .batch(batch)
+        .lease(args.lease)
+        .poll_every(args.poll);
+    if args.until_empty {
+        worker = worker.until_empty();
+    }
+    let (stop, reporter) = (worker.handle(), Reporter::new(args.json, false));
+    let runner = Arc::new(Runner::new(queue, args.command, args.lease, reporter, stop.clone()));
+    let handler = runner.clone();
+    let working = worker.run(move |job| {
+        let runner = handler.clone();
+        async move { runner.run(&job).await }
+    });
+    tokio::pin!(working);
+    let mut stopped_by = Vec::new();
+    let worked = loop {
+        tokio::select! {
+            worked = &mut working => break worked?,
+            signal = signals.next() => {
+                stopped_by.push(signal);
+                match stopped_by.len() {
+                    1 => stop.stop(),
+                    _ => runner.end(),
+                }
+                runner.tell(&Event::Stopping { at_once: stopped_by.len() > 1 });
+            }
+        }
+    };
+    runner.tell(&Event::from(worked));
+    if let Some(stop) = runner.unstartable() {
+        return Err(stop);
+    }
+    Ok(match stopped_by.get(1) {
+        Some(signal) => ExitCode::from(exit::of_signal(*signal)),
+        None => ExitCode::SUCCESS,
+    })
+}
+
+/// Whose jobs they are, for a person who looks at the table: host and process.
+fn worker_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let host: String = host.chars().filter(is_plain).take(40).collect();
+    format!("{host}:{}", std::process::id())
+}
