@@ -5,7 +5,7 @@ use super::job::{millis, plain};
 use super::schema::{SCHEMA, State};
 use super::take::{Rows, Take, pairs, take};
 use super::{BATCH, Queue};
-use crate::database::Kind;
+use crate::database::{Busy, Kind};
 use crate::error::Result;
 use crate::handover::Handover;
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ impl Queue {
         for jobs in jobs.chunks(BATCH) {
             let list: Vec<_> = jobs.iter().map(Claimed::pair).collect();
             let extend = Take {
-                rows: Rows::Listed(list.clone()),
+                rows: Rows::Listed { pairs: list.clone(), busy: Busy::Skip },
                 counts: ("claim", 0),
                 set: format!("due_ms = {{now}} + {lease}"),
                 returns: "",
@@ -151,7 +151,11 @@ impl Queue {
         let mut given = 0;
         for jobs in jobs.chunks(BATCH) {
             let back = Take {
-                rows: Rows::Listed(jobs.iter().map(Claimed::pair).collect()),
+                // Nobody else who waits has some of them: this is no deadlock.
+                rows: Rows::Listed {
+                    pairs: jobs.iter().map(Claimed::pair).collect(),
+                    busy: Busy::Wait,
+                },
                 counts: ("claim", 0),
                 set: "state = 0, due_ms = {now}, worker = NULL".to_owned(),
                 returns: "",

@@ -7,8 +7,7 @@ use super::take::{pairs, whole};
 use crate::database::{AnyTransaction, Kind, Row};
 use crate::error::Result;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A job that a worker has claimed. Its ID and [`claim`](Self::claim_number) together are the fencing token of this run:
@@ -29,7 +28,16 @@ struct Run {
     priority: i64,
     unique_key: Option<String>,
     created_ms: i64,
-    is_settled: AtomicBool,
+    settled: OnceLock<Settled>,
+}
+
+/// How a run was ended by its own worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// In a transaction of the caller's: if that is committed.
+    Completed,
+    Failed,
+    GivenBack,
 }
 
 /// What became of a job that failed.
@@ -57,7 +65,7 @@ impl Claimed {
             priority: row.int(5)?,
             unique_key: row.text_or_null(6)?,
             created_ms: row.int(7)?,
-            is_settled: AtomicBool::new(false),
+            settled: OnceLock::new(),
         })))
     }
 
@@ -110,13 +118,14 @@ impl Claimed {
         (self.0.id, self.0.claim)
     }
 
-    /// Has this run been ended here?
-    pub(super) fn is_settled(&self) -> bool {
-        self.0.is_settled.load(Ordering::Acquire)
+    /// How this run was ended here, if it was.
+    pub(super) fn settled(&self) -> Option<Settled> {
+        self.0.settled.get().copied()
     }
 
-    pub(super) fn settle(&self) {
-        self.0.is_settled.store(true, Ordering::Release);
+    fn settle(&self, settled: Settled) {
+        // What came first stays: a completion that was rolled back is followed by a failure.
+        let _ = self.0.settled.set(settled);
     }
 
     fn lost(&self) -> QueueError {
@@ -154,7 +163,7 @@ impl Claimed {
         if done.rows == 0 {
             return Err(self.lost().into());
         }
-        self.settle();
+        self.settle(Settled::Completed);
         Ok(())
     }
 
@@ -206,15 +215,14 @@ impl Claimed {
         if counted.await?.rows == 0 {
             return Err(self.lost().into());
         }
-        self.settle();
+        self.settle(Settled::Failed);
         Ok(failed)
     }
 
     /// It was not begun: it is ready again at once, and nothing is counted.
     ///
     /// # Errors
-    /// If it is no longer this run's ([`is_lost`](crate::Error::is_lost)), or somebody works on its row
-    /// at this moment, or the database fails.
+    /// If it is no longer this run's ([`is_lost`](crate::Error::is_lost)), or the database fails.
     ///
     /// # Cancel safety
     /// Dropped, it is given back or not.
@@ -222,7 +230,7 @@ impl Claimed {
         match self.0.queue.give_back_all(std::slice::from_ref(self)).await? {
             0 => Err(self.lost().into()),
             _ => {
-                self.settle();
+                self.settle(Settled::GivenBack);
                 Ok(())
             }
         }
@@ -247,7 +255,7 @@ impl Queue {
             };
             for job in jobs {
                 match done.contains(&job.id()) {
-                    true => job.settle(),
+                    true => job.settle(Settled::Completed),
                     false => lost.push(job.id()),
                 }
             }

@@ -27,7 +27,7 @@ pub(super) enum Rows {
     /// By an index, in its order. The condition may name `{now}`.
     Ordered { index: &'static str, which: String, order: &'static str, most: usize },
     /// By ID, if they have this claim and are claimed.
-    Listed(Vec<(i64, i64)>),
+    Listed { pairs: Vec<(i64, i64)>, busy: Busy },
 }
 
 /// Takes them; the rows as wanted, in no order.
@@ -39,12 +39,24 @@ pub(super) async fn take(database: &Database, doing: &'static str, take: Take) -
             if kind == Kind::Innodb {
                 return take.in_two(&mut wire, doing).await;
             }
-            let sql = whole(kind, &take.at_once(kind));
+            let sql = whole(kind, &format!("{}{}", guide(kind), take.at_once(kind)));
             let brought = wire.packet(&sql).await.map_err(SCHEMA.failed(doing))?;
             Ok(brought.rows)
         })
     });
     taken.await
+}
+
+/// What PostgreSQL believes of a table that is filled and emptied all day is old: with a few rows in mind
+/// it would sort all of them.
+fn guide(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Postgres => {
+            "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = \
+             off; "
+        }
+        Kind::Innodb | Kind::Sqlite => "",
+    }
 }
 
 /// A transaction of a statement, in one packet.
@@ -71,7 +83,7 @@ pub(super) fn pairs(kind: Kind, pairs: &[(i64, i64)]) -> String {
 impl Rows {
     /// What stands from FROM on, and what must come before everything.
     fn found(&self, kind: Kind) -> (String, String) {
-        let lock = kind.lock(RowLock::Exclusive, Busy::Skip);
+        let lock = |busy| kind.lock(RowLock::Exclusive, busy);
         match self {
             Rows::Ordered { index, which, order, most } => {
                 let index = match kind {
@@ -79,14 +91,14 @@ impl Rows {
                     Kind::Sqlite => format!(" INDEXED BY {index}"),
                     Kind::Postgres => String::new(),
                 };
-                let which = which.replace("{now}", kind.now_ms());
+                let (which, lock) = (which.replace("{now}", kind.now_ms()), lock(Busy::Skip));
                 let found = format!(
                     "FROM hier_jobs AS j{index} WHERE {which} ORDER BY {order} LIMIT {most}{lock}"
                 );
                 (String::new(), found)
             }
-            Rows::Listed(list) => {
-                let v = pairs(kind, list);
+            Rows::Listed { pairs: list, busy } => {
+                let (v, lock) = (pairs(kind, list), lock(*busy));
                 let (with, from) = match kind {
                     Kind::Innodb => (String::new(), format!("{v} STRAIGHT_JOIN")),
                     Kind::Postgres | Kind::Sqlite => (format!("{v}, "), "v CROSS JOIN".to_owned()),
@@ -113,17 +125,8 @@ impl Take {
         let ((counted, by), returns) = (self.counts, self.returns);
         let (with, found) = self.rows.found(kind);
         let set = self.set(kind, &format!("{counted} + {by}"));
-        // Its guesses about a table that is filled and emptied all day are old: with a few rows in mind it
-        // would sort all of them.
-        let guide = match kind {
-            Kind::Postgres => {
-                "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
-                 SET LOCAL enable_sort = off; "
-            }
-            Kind::Innodb | Kind::Sqlite => "",
-        };
         format!(
-            "{guide}WITH {with}c AS MATERIALIZED (SELECT j.id {found}) UPDATE hier_jobs SET {set} WHERE \
+            "WITH {with}c AS MATERIALIZED (SELECT j.id {found}) UPDATE hier_jobs SET {set} WHERE \
              id IN (SELECT id FROM c) RETURNING id, {counted}{returns}"
         )
     }

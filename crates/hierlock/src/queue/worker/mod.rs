@@ -1,5 +1,7 @@
 //! A worker: claims jobs, runs them, and says what became of them.
 
+mod attempt;
+mod beside;
 mod run;
 
 use super::Queue;
