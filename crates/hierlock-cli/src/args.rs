@@ -34,10 +34,12 @@ pub(crate) enum Command {
         shell: Shell,
     },
     /// Write a man page to standard output
-    #[command(after_help = "Example:\n  hierlock man run | man -l -")]
+    #[command(
+        after_help = "Examples:\n  hierlock man run | man -l -\n  hierlock man lease acquire | man -l -"
+    )]
     Man {
         /// The page of one command; without it, that of all of them
-        command: Option<String>,
+        command: Vec<String>,
     },
 }
 

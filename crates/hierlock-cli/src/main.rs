@@ -43,6 +43,6 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::lab(&args),
         Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => generate::completions(shell),
-        Command::Man { command } => generate::man(command.as_deref()),
+        Command::Man { command } => generate::man(&command),
     }
 }
