@@ -37,7 +37,7 @@ pub use row::Row;
 pub(crate) use schema::{Schema, failed};
 pub use transaction::Transaction;
 pub use value::Value;
-pub(crate) use wire::{Wire, on_wire};
+pub(crate) use wire::{Done, Wire, on_wire};
 
 use crate::error::{Result, TableError, UrlError};
 use crate::retry::{RetryPolicy, retry};
@@ -54,6 +54,9 @@ use transaction::Pooled;
 /// tried again.
 #[cfg(feature = "sqlite")]
 const BUSY: Duration = Duration::from_secs(5);
+
+/// How often what is ours is tried again.
+const OFTEN: RetryPolicy = RetryPolicy::often(20);
 
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
@@ -110,14 +113,21 @@ impl Database {
     /// # Cancel safety
     /// Dropped, it leaves nothing open.
     pub async fn begin(&self) -> Result<Transaction> {
-        let connection = match &self.0 {
+        Ok(self.begin_with("").await?.0)
+    }
+
+    async fn begin_with(&self, first: &str) -> Result<(Transaction, Vec<Row>)> {
+        let connection = self.connection().await.map_err(failed("connect to the database"))?;
+        Transaction::begin(connection, self.kind(), first).await
+    }
+
+    async fn connection(&self) -> Result<Pooled, sqlx::Error> {
+        match &self.0 {
             Pool::Innodb(pool) => pool.acquire().await.map(Pooled::Innodb),
             Pool::Postgres(pool) => pool.acquire().await.map(Pooled::Postgres),
             #[cfg(feature = "sqlite")]
             Pool::Sqlite(pool) => pool.acquire().await.map(Pooled::Sqlite),
-        };
-        let connection = connection.map_err(failed("connect to the database"))?;
-        Transaction::begin(connection, self.kind()).await
+        }
     }
 
     /// Runs a whole transaction of ours, and again if it loses a race. `work` must be happy to begin
@@ -129,12 +139,21 @@ impl Database {
         &self,
         work: impl for<'tx> Fn(&'tx mut Transaction) -> BoxFuture<'tx, Result<T>>,
     ) -> Result<T> {
-        let policy = RetryPolicy::default().attempts(20);
-        let done = retry(policy, |_| {
+        self.run_with("", |tx, _| work(tx)).await
+    }
+
+    /// The same. Statements without values that come `first` are sent along with BEGIN, in one round trip;
+    /// `work` is given their rows.
+    pub(crate) async fn run_with<T>(
+        &self,
+        first: &str,
+        work: impl for<'tx> Fn(&'tx mut Transaction, Vec<Row>) -> BoxFuture<'tx, Result<T>>,
+    ) -> Result<T> {
+        let done = retry(OFTEN, |_| {
             let work = &work;
             async move {
-                let mut tx = self.begin().await?;
-                match work(&mut tx).await {
+                let (mut tx, rows) = self.begin_with(first).await?;
+                match work(&mut tx, rows).await {
                     Ok(done) => tx.commit().await.map(|()| done),
                     Err(error) => {
                         // If it cannot be rolled back its connection is closed, which does the same.
@@ -145,6 +164,22 @@ impl Database {
             }
         });
         done.await.map_err(|given_up| given_up.last)
+    }
+
+    /// Runs one statement that is a transaction by itself, and again if it loses a race.
+    pub(crate) async fn execute(&self, sql: &str, values: &[Value]) -> Result<Done, sqlx::Error> {
+        let done = retry(OFTEN, |_| async {
+            self.connection().await?.wire().execute(sql, values.iter().cloned()).await
+        });
+        done.await.map_err(|given_up| given_up.last)
+    }
+
+    /// The same for one that returns rows.
+    pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
+        let rows = retry(OFTEN, |_| async {
+            self.connection().await?.wire().fetch(sql, values.iter().cloned()).await
+        });
+        rows.await.map_err(|given_up| given_up.last)
     }
 
     /// What stands behind a SELECT that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a

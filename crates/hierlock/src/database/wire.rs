@@ -90,6 +90,17 @@ impl Wire<'_> {
         on_wire!(self, c => sqlx::raw_sql(sql).execute(c).await.map(|_| ()))
     }
 
+    /// The same, with all rows that they return.
+    pub(crate) async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, sqlx::Error> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+        match self {
+            Wire::Innodb(c) => Ok(row::innodb(sql.fetch_all(&mut **c).await?)),
+            Wire::Postgres(c) => Ok(row::postgres(sql.fetch_all(&mut **c).await?)),
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(c) => Ok(row::sqlite(sql.fetch_all(&mut **c).await?)),
+        }
+    }
+
     /// Runs a statement, prepared. Each `?` outside of quotes is a place for a value.
     pub(crate) async fn execute(
         &mut self,
@@ -122,19 +133,10 @@ impl Wire<'_> {
     ) -> Result<Vec<Row>, sqlx::Error> {
         let sql = AssertSqlSafe(self.kind().places(sql)).into_sql_str();
         match self {
-            Wire::Innodb(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Innodb(row))).collect())
-            }
-            Wire::Postgres(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Postgres(row))).collect())
-            }
+            Wire::Innodb(c) => Ok(row::innodb(bound!(sql, values).fetch_all(&mut **c).await?)),
+            Wire::Postgres(c) => Ok(row::postgres(bound!(sql, values).fetch_all(&mut **c).await?)),
             #[cfg(feature = "sqlite")]
-            Wire::Sqlite(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Sqlite(row))).collect())
-            }
+            Wire::Sqlite(c) => Ok(row::sqlite(bound!(sql, values).fetch_all(&mut **c).await?)),
         }
     }
 }
