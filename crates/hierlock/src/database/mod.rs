@@ -37,7 +37,7 @@ pub use row::Row;
 pub(crate) use schema::{Schema, failed};
 pub use transaction::Transaction;
 pub use value::Value;
-pub(crate) use wire::{Wire, on_wire};
+pub(crate) use wire::{Done, Wire, on_wire};
 
 use crate::error::{Error, Result, SqlError, UrlError};
 use crate::retry::{RetryPolicy, retry};
@@ -57,8 +57,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 #[cfg(feature = "sqlite")]
 const BUSY: Duration = Duration::from_secs(5);
 
-/// How often a transaction of our own is tried.
-const ATTEMPTS: u32 = 20;
+/// How often what is ours is tried again.
+const OFTEN: RetryPolicy = RetryPolicy::often(20);
 
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
@@ -119,17 +119,21 @@ impl Database {
     /// # Cancel safety
     /// Dropped, it leaves nothing open.
     pub async fn begin(&self) -> Result<Transaction> {
-        Transaction::begin(self.connection().await?, self.kind()).await
+        Ok(self.begin_with("").await?.0)
     }
 
-    async fn connection(&self) -> Result<Pooled> {
-        let connection = match &self.0 {
+    async fn begin_with(&self, first: &str) -> Result<(Transaction, Vec<Row>)> {
+        let connection = self.connection().await.map_err(failed("connect to the database"))?;
+        Transaction::begin(connection, self.kind(), first).await
+    }
+
+    async fn connection(&self) -> Result<Pooled, sqlx::Error> {
+        match &self.0 {
             Pool::Innodb(pool) => pool.acquire().await.map(Pooled::Innodb),
             Pool::Postgres(pool) => pool.acquire().await.map(Pooled::Postgres),
             #[cfg(feature = "sqlite")]
             Pool::Sqlite(pool) => pool.acquire().await.map(Pooled::Sqlite),
-        };
-        connection.map_err(failed("connect to the database"))
+        }
     }
 
     /// What time it is by the database's clock, which all times of the toolbox are of.
@@ -137,9 +141,8 @@ impl Database {
     /// # Errors
     /// If there is no connection to be had.
     pub async fn now(&self) -> Result<SystemTime> {
-        let mut tx = self.begin().await?;
-        let rows = tx.fetch(&format!("SELECT {}", self.kind().now_ms()), []).await?;
-        tx.commit().await?;
+        let sql = format!("SELECT {}", self.kind().now_ms());
+        let rows = self.fetch(&sql, &[]).await.map_err(failed("ask for the time"))?;
         let millis = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or_default();
         Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
     }
@@ -153,11 +156,21 @@ impl Database {
         &self,
         work: impl for<'tx> Fn(&'tx mut Transaction) -> BoxFuture<'tx, Result<T>>,
     ) -> Result<T> {
-        let done = retry(RetryPolicy::default().attempts(ATTEMPTS), |_| {
+        self.run_with("", |tx, _| work(tx)).await
+    }
+
+    /// The same. Statements without values that come `first` are sent along with BEGIN, in one round trip;
+    /// `work` is given their rows.
+    pub(crate) async fn run_with<T>(
+        &self,
+        first: &str,
+        work: impl for<'tx> Fn(&'tx mut Transaction, Vec<Row>) -> BoxFuture<'tx, Result<T>>,
+    ) -> Result<T> {
+        let done = retry(OFTEN, |_| {
             let work = &work;
             async move {
-                let mut tx = self.begin().await?;
-                match work(&mut tx).await {
+                let (mut tx, rows) = self.begin_with(first).await?;
+                match work(&mut tx, rows).await {
                     Ok(done) => tx.commit().await.map(|()| done),
                     Err(error) => {
                         // If it cannot be rolled back its connection is closed, which does the same.
@@ -176,14 +189,24 @@ impl Database {
         &self,
         work: impl for<'c> Fn(Wire<'c>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
-        let done = retry(RetryPolicy::default().attempts(ATTEMPTS), |_| {
+        let done = retry(OFTEN, |_| {
             let work = &work;
             async move {
-                let mut tx = Transaction::unbegun(self.connection().await?);
+                let connection =
+                    self.connection().await.map_err(failed("connect to the database"))?;
+                let mut tx = Transaction::unbegun(connection);
                 let done = work(tx.wire()).await?;
                 tx.ended();
                 Ok(done)
             }
+        });
+        done.await.map_err(|given_up| given_up.last)
+    }
+
+    /// Runs one statement that is a transaction by itself, and again if it loses a race.
+    pub(crate) async fn execute(&self, sql: &str, values: &[Value]) -> Result<Done, sqlx::Error> {
+        let done = retry(OFTEN, |_| async {
+            self.connection().await?.wire().execute(sql, values.iter().cloned()).await
         });
         done.await.map_err(|given_up| given_up.last)
     }
@@ -194,6 +217,14 @@ impl Database {
         let Pool::Postgres(pool) = &self.0 else { return None };
         let options = pool.connect_options().as_ref().clone();
         Some(PgPoolOptions::new().max_connections(1).connect_lazy_with(options))
+    }
+
+    /// The same for one that returns rows.
+    pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
+        let rows = retry(OFTEN, |_| async {
+            self.connection().await?.wire().fetch(sql, values.iter().cloned()).await
+        });
+        rows.await.map_err(|given_up| given_up.last)
     }
 
     /// What stands behind a SELECT that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a

@@ -123,6 +123,11 @@ impl Wire<'_> {
         Ok(brought)
     }
 
+    /// The same, with nothing but the rows.
+    pub(crate) async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, sqlx::Error> {
+        Ok(self.packet(sql).await?.rows)
+    }
+
     /// Runs a statement, prepared. Each `?` outside of quotes is a place for a value.
     pub(crate) async fn execute(
         &mut self,
@@ -155,19 +160,10 @@ impl Wire<'_> {
     ) -> Result<Vec<Row>, sqlx::Error> {
         let sql = AssertSqlSafe(self.kind().places(sql)).into_sql_str();
         match self {
-            Wire::Innodb(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Innodb(row))).collect())
-            }
-            Wire::Postgres(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Postgres(row))).collect())
-            }
+            Wire::Innodb(c) => Ok(row::innodb(bound!(sql, values).fetch_all(&mut **c).await?)),
+            Wire::Postgres(c) => Ok(row::postgres(bound!(sql, values).fetch_all(&mut **c).await?)),
             #[cfg(feature = "sqlite")]
-            Wire::Sqlite(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Sqlite(row))).collect())
-            }
+            Wire::Sqlite(c) => Ok(row::sqlite(bound!(sql, values).fetch_all(&mut **c).await?)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 /// Mirrors `lease`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaseError {
-    #[error("`{wanted}` is not free: leased is {holder}")]
+    #[error("`{wanted}` is not free: leased is {holder}{}", still(holder))]
     Held { wanted: Target, holder: Box<LeaseInfo> },
     #[error("lease {token}{} is lost: {cause}", of(target))]
     Lost { token: i64, target: Option<Target>, cause: LostLease },
@@ -25,6 +25,14 @@ impl LeaseError {
     /// Was the request itself wrong?
     pub(crate) fn is_usage(&self) -> bool {
         matches!(self, LeaseError::Text { .. } | LeaseError::Ttl { .. } | LeaseError::Nul { .. })
+    }
+}
+
+/// Why a lease whose time is over is still in the way.
+fn still(holder: &LeaseInfo) -> &'static str {
+    match holder.is_expired {
+        true => " (its time is over, but a transaction that has checked it has not ended)",
+        false => "",
     }
 }
 

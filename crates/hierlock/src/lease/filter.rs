@@ -1,5 +1,7 @@
 //! Which leases are listed.
 
+use super::node::{IS_WITHIN, within};
+use crate::database::Value;
 use crate::target::Target;
 
 /// All live leases, unless told which.
@@ -44,5 +46,24 @@ impl LeaseFilter {
     pub fn also_expired(mut self) -> Self {
         self.also_expired = true;
         self
+    }
+
+    /// As a condition, with the values for its places.
+    pub(super) fn condition(&self, now: &str) -> (String, Vec<Value>) {
+        let (mut conditions, mut values) = (vec!["1 = 1".to_owned()], Vec::new());
+        if let Some(target) = &self.within {
+            conditions.push(IS_WITHIN.to_owned());
+            values.extend(within(target));
+        }
+        for (column, name) in [("owner", &self.owner), ("session", &self.session)] {
+            if let Some(name) = name {
+                conditions.push(format!("{column} = ?"));
+                values.push(name.into());
+            }
+        }
+        if !self.also_expired {
+            conditions.push(format!("expires_ms > {now}"));
+        }
+        (conditions.join(" AND "), values)
     }
 }

@@ -1,7 +1,7 @@
 //! What is known of a lease, and how it is read from its row.
 
 use super::time;
-use crate::database::Row;
+use crate::database::{Kind, Row};
 use crate::error::Result;
 use crate::target::Target;
 use std::fmt;
@@ -43,13 +43,20 @@ pub struct ForcedRelease {
     pub released: SystemTime,
 }
 
-/// Columns of both tables, in the order in which [`LeaseInfo::read`] reads them. The last says whether it
-/// has expired.
+/// Columns of both tables, in the order in which they are read.
 pub(super) const COLUMNS: &str = "token, path, owner, session, reason, acquired_ms, expires_ms";
+/// Where further columns begin, behind those of [`columns`].
+pub(super) const FURTHER: usize = 8;
+
+/// The same, and whether it was over at a moment.
+pub(super) fn columns(kind: Kind, moment: &str) -> String {
+    let is_expired = kind.as_int(&format!("CASE WHEN expires_ms <= {moment} THEN 1 ELSE 0 END"));
+    format!("{COLUMNS}, {is_expired}")
+}
 
 impl LeaseInfo {
-    /// Of a row of [`COLUMNS`].
-    pub(super) fn read(row: &Row, is_expired: bool) -> Result<Self> {
+    /// Of a row of [`columns`].
+    pub(super) fn read(row: &Row) -> Result<Self> {
         Ok(Self {
             token: row.int(0)?,
             target: row.text(1)?.parse()?,
@@ -58,7 +65,7 @@ impl LeaseInfo {
             reason: row.text_or_null(4)?,
             acquired: time::of_ms(row.int(5)?),
             expires: time::of_ms(row.int(6)?),
-            is_expired,
+            is_expired: row.int(7)? != 0,
         })
     }
 }

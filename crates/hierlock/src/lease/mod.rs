@@ -41,12 +41,18 @@
 //! # Ok(()) }
 //! ```
 
+mod acquire;
+mod admin;
 mod error;
 mod filter;
 mod held;
 mod info;
 mod kept;
+mod lost;
+mod node;
 mod request;
+mod schema;
+mod slots;
 mod time;
 
 pub(crate) use error::LeaseError;
@@ -59,75 +65,120 @@ pub use request::LeaseRequest;
 pub use time::utc;
 
 use crate::database::{AnyTransaction, Database};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::handover::Handover;
 use crate::hierarchy::Hierarchy;
+use crate::sql::Scheme;
+use lost::Known;
+use schema::SCHEMA;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// The leases of a database. Clones share its connections.
 #[derive(Clone, Debug)]
-pub struct Leases {
+pub struct Leases(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     database: Database,
     hierarchy: Hierarchy,
+    /// How an acquire locks; nothing where a writer is alone.
+    scheme: Option<Scheme>,
 }
 
 impl Leases {
     /// Leases in this database, or in that of a pool, on the default tree.
     pub fn new(database: impl Into<Database>) -> Self {
-        Self { database: database.into(), hierarchy: Hierarchy::default() }
+        Self::on(database.into(), Hierarchy::default())
     }
 
-    /// On another tree.
+    /// On another tree. Everyone who shares the tables shares it.
     #[must_use]
-    pub fn with_hierarchy(mut self, hierarchy: Hierarchy) -> Self {
-        self.hierarchy = hierarchy;
-        self
+    pub fn with_hierarchy(self, hierarchy: Hierarchy) -> Self {
+        Self::on(self.0.database.clone(), hierarchy)
     }
 
-    /// Makes the tables, if they are not there yet.
+    fn on(database: Database, hierarchy: Hierarchy) -> Self {
+        let scheme =
+            slots::scheme(database.kind()).map(|scheme| scheme.hierarchy(hierarchy.clone()));
+        Self(Arc::new(Inner { database, hierarchy, scheme }))
+    }
+
+    fn database(&self) -> &Database {
+        &self.0.database
+    }
+
+    fn scheme(&self) -> Option<&Scheme> {
+        self.0.scheme.as_ref()
+    }
+
+    /// Makes the tables, if they are not there yet. Several may do so at once.
     ///
     /// # Errors
     /// What the database says.
     pub async fn provision(&self) -> Result<()> {
-        unimplemented!()
+        SCHEMA.provision(self.database()).await
     }
 
     /// What [`provision`](Self::provision) does, for a person to run.
     pub fn script(&self) -> String {
-        unimplemented!()
+        SCHEMA.script(self.database().kind())
     }
 
     /// Acquires a lease, if nobody else has one on the node, above it or below it. Leases of the same
     /// owner do not exclude each other.
     ///
     /// # Errors
-    /// [`is_held`](crate::Error::is_held): somebody else has one, and
-    /// [`lease_holder`](crate::Error::lease_holder) tells who. [`is_usage`](crate::Error::is_usage): the request is wrong.
-    /// [`is_not_provisioned`](crate::Error::is_not_provisioned): the tables are missing.
+    /// [`is_held`](Error::is_held): somebody else has one, and [`lease_holder`](Error::lease_holder) tells
+    /// who. [`is_usage`](Error::is_usage): the request is wrong.
+    /// [`is_not_provisioned`](Error::is_not_provisioned): the tables are missing.
     ///
     /// # Cancel safety
     /// Dropped at any point, it leaves no lease behind: a task finishes what is under way and gives back
     /// what was gained.
     pub async fn acquire(&self, request: LeaseRequest) -> Result<Lease> {
-        let _ = request;
-        unimplemented!()
+        request.check(&self.0.hierarchy)?;
+        let leases = self.clone();
+        Handover::new(Handle::current(), |interest| leases.acquire_for(request, interest)).await
     }
 
-    /// What is known of a lease that is live.
+    /// What is known of a lease that is held.
     ///
     /// # Errors
     /// What the database says; that there is none is no error.
     pub async fn find(&self, token: i64) -> Result<Option<LeaseInfo>> {
-        let _ = token;
-        unimplemented!()
+        Ok(self.look_up(token).await?.map(|lease| lease.info))
     }
 
-    /// A lease by its token, to go on with: in another request, or another process. Tokens are no
-    /// secrets: compare its [owner](Lease::owner) with whoever asks.
+    /// A lease by its token, to go on with: in another request, or another process. **Tokens are no
+    /// secrets**: compare its [owner](Lease::owner) with whoever asks.
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost): it is no longer held.
+    /// [`is_lost`](Error::is_lost): it is no longer held, and [`lost_lease`](Error::lost_lease) tells why.
     pub async fn resume(&self, token: i64) -> Result<Lease> {
-        let _ = token;
-        unimplemented!()
+        match self.look_up(token).await? {
+            Some(lease) => Ok(lease),
+            None => Err(self.lost(Known::Token(token)).await),
+        }
+    }
+
+    async fn look_up(&self, token: i64) -> Result<Option<Lease>> {
+        let kind = self.database().kind();
+        let now = kind.now_ms();
+        let sql = format!(
+            "SELECT {}, ttl_ms, {} FROM hier_leases WHERE token = ? AND expires_ms > {now}",
+            info::columns(kind, now),
+            kind.as_int(&format!("expires_ms - {now}"))
+        );
+        let asked = Instant::now();
+        let rows = self.database().fetch(&sql, &[token.into()]).await;
+        let rows = rows.map_err(SCHEMA.failed("look for a lease"))?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let ms = |column| row.int(column).map(|ms| Duration::from_millis(ms.max(0) as u64));
+        let (ttl, left) = (ms(info::FURTHER)?, ms(info::FURTHER + 1)?);
+        Ok(Some(Lease::new(self.clone(), LeaseInfo::read(row)?, ttl, asked + left)))
     }
 
     /// [`Lease::check_in`] for whoever has only the token.
@@ -135,77 +186,43 @@ impl Leases {
     /// # Errors
     /// The same.
     pub async fn check_token_in(&self, tx: &mut impl AnyTransaction, token: i64) -> Result<()> {
-        let _ = (tx, token);
-        unimplemented!()
+        lost::check(&mut tx.wire(), &Known::Token(token)).await
     }
 
-    /// Releases a lease by its token: `false` if it was not there any more.
+    /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that
+    /// has checked it.
     ///
     /// # Errors
     /// What the database says.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is released all the same.
     pub async fn release(&self, token: i64) -> Result<bool> {
-        let _ = token;
-        unimplemented!()
+        let leases = self.clone();
+        self.to_its_end(async move { leases.release_whole(token).await }).await
     }
 
-    /// The leases that a filter lets through, by token.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn list(&self, filter: LeaseFilter) -> Result<Vec<LeaseInfo>> {
-        let _ = filter;
-        unimplemented!()
+    async fn release_whole(&self, token: i64) -> Result<bool> {
+        let now = self.database().kind().now_ms();
+        let sql = format!("DELETE FROM hier_leases WHERE token = ? AND expires_ms > {now}");
+        let done = self.database().execute(&sql, &[token.into()]).await;
+        Ok(done.map_err(SCHEMA.failed("release a lease"))?.rows > 0)
     }
 
-    /// Releases all leases of a session, at its logout; how many there were.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn release_session(&self, session: &str) -> Result<u64> {
-        let _ = session;
-        unimplemented!()
+    /// What to tell whoever thought to hold a lease.
+    async fn lost(&self, known: Known) -> Error {
+        let cause = self.database().run(|tx| {
+            let known = known.clone();
+            Box::pin(async move { lost::cause(&mut tx.wire(), &known, "").await })
+        });
+        cause.await.map_or_else(|error| error, |cause| known.lost(cause))
     }
 
-    /// Releases all leases of an owner, such as those that an earlier login has left; how many there were.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn release_owner(&self, owner: &str) -> Result<u64> {
-        let _ = owner;
-        unimplemented!()
-    }
-
-    /// Ends somebody else's lease. Who did it and why is kept in the audit table, and told to the owner at
-    /// the next [`renew`](Lease::renew) or [`check_in`](Lease::check_in). Waits for a transaction that has checked the lease.
-    /// `None` if there was no such live lease.
-    ///
-    /// # Errors
-    /// [`is_usage`](crate::Error::is_usage): an actor or a reason is needed. What the database says.
-    pub async fn force_release(
+    /// Work that a task finishes if the caller goes away: no statement is left half done on a connection.
+    async fn to_its_end<T: Send + 'static>(
         &self,
-        token: i64,
-        actor: &str,
-        why: &str,
-    ) -> Result<Option<LeaseInfo>> {
-        let _ = (token, actor, why);
-        unimplemented!()
-    }
-
-    /// The last forced releases, the latest first.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn audit(&self, limit: u32) -> Result<Vec<ForcedRelease>> {
-        let _ = limit;
-        unimplemented!()
-    }
-
-    /// Removes leases whose time is over, except those that a transaction has checked and not ended; how
-    /// many. Nothing depends on it but the size of the table.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn sweep(&self) -> Result<u64> {
-        unimplemented!()
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        Handover::new(Handle::current(), |_| work).await
     }
 }
