@@ -168,7 +168,7 @@ impl Queue {
 /// The columns of a claim, behind its ID and number.
 const CLAIMED: &str = ", payload, attempts, max_attempts, priority, unique_key, created_ms";
 
-fn claims(queue: &str, worker: &str, most: usize, lease: i64) -> Take {
+pub(super) fn claims(queue: &str, worker: &str, most: usize, lease: i64) -> Take {
     Take {
         rows: Rows::Ordered {
             index: "hier_jobs_claim",

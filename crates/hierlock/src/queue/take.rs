@@ -49,7 +49,7 @@ pub(super) async fn take(database: &Database, doing: &'static str, take: Take) -
 
 /// What PostgreSQL believes of a table that is filled and emptied all day is old: with a few rows in mind
 /// it would sort all of them.
-fn guide(kind: Kind) -> &'static str {
+pub(super) fn guide(kind: Kind) -> &'static str {
     match kind {
         Kind::Postgres => {
             "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = \
