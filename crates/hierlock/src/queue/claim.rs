@@ -3,9 +3,9 @@
 use super::claimed::Claimed;
 use super::job::{millis, plain};
 use super::schema::{SCHEMA, State};
-use super::take::{Rows, Take, pairs, take};
+use super::take::{Rows, Take, listed, take};
 use super::{BATCH, Queue};
-use crate::database::{Busy, Kind};
+use crate::database::Busy;
 use crate::error::Result;
 use crate::handover::Handover;
 use std::collections::BTreeSet;
@@ -94,17 +94,13 @@ impl Queue {
 
     async fn still_claimed(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
         let found = self.database().run(|tx| {
-            let v = pairs(self.database().kind(), &list);
+            let (with, from) = listed(self.database().kind(), &list);
             Box::pin(async move {
                 let mut wire = tx.wire();
-                let (with, from) = match wire.kind() {
-                    Kind::Innodb => (String::new(), v),
-                    Kind::Postgres | Kind::Sqlite => (format!("WITH {v} "), "v".to_owned()),
-                };
+                let with = if with.is_empty() { with } else { format!("WITH {with} ") };
                 let claimed = State::Claimed.code();
                 let sql = format!(
-                    "{with}SELECT j.id FROM {from} JOIN hier_jobs j ON j.id = v.id WHERE j.claim = v.n \
-                     AND j.state = {claimed}"
+                    "{with}SELECT j.id FROM {from} WHERE j.claim = v.n AND j.state = {claimed}"
                 );
                 let found = wire.packet(&sql).await.map_err(SCHEMA.failed("look for jobs"))?;
                 found.rows.iter().map(|row| row.int(0)).collect()
@@ -172,7 +168,7 @@ impl Queue {
 /// The columns of a claim, behind its ID and number.
 const CLAIMED: &str = ", payload, attempts, max_attempts, priority, unique_key, created_ms";
 
-fn claims(queue: &str, worker: &str, most: usize, lease: i64) -> Take {
+pub(super) fn claims(queue: &str, worker: &str, most: usize, lease: i64) -> Take {
     Take {
         rows: Rows::Ordered {
             index: "hier_jobs_claim",

@@ -3,7 +3,7 @@
 use super::Queue;
 use super::error::QueueError;
 use super::schema::{SCHEMA, State};
-use super::take::{pairs, whole};
+use super::take::{listed, whole};
 use crate::database::{AnyTransaction, Kind, Row};
 use crate::error::Result;
 use std::fmt;
@@ -266,7 +266,7 @@ impl Queue {
     async fn complete_returning(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
         let done = self.database().send(|mut wire| {
             let kind = wire.kind();
-            let v = pairs(kind, &list);
+            let (v, _) = listed(kind, &list);
             // The claim is compared in the row that is deleted: PostgreSQL looks at it again after a wait.
             let which = match kind {
                 Kind::Sqlite => {
@@ -305,13 +305,17 @@ impl Queue {
         let done = self.database().send(|mut wire| {
             let kind = wire.kind();
             let sql = match list {
-                [(id, claim)] => whole(kind, &format!("DELETE FROM hier_jobs WHERE id = {id} AND claim = {claim} AND state = 2")),
-                list => format!(
-                    "{}; DELETE j FROM {} STRAIGHT_JOIN hier_jobs j ON j.id = v.id WHERE j.claim = v.n \
-                     AND j.state = 2",
-                    kind.begin(),
-                    pairs(kind, list)
+                [(id, claim)] => whole(
+                    kind,
+                    &format!(
+                        "DELETE FROM hier_jobs WHERE id = {id} AND claim = {claim} AND state = 2"
+                    ),
                 ),
+                list => {
+                    let (_, from) = listed(kind, list);
+                    let begin = kind.begin();
+                    format!("{begin}; DELETE j FROM {from} WHERE j.claim = v.n AND j.state = 2")
+                }
             };
             Box::pin(async move {
                 let failed = || SCHEMA.failed("complete jobs");

@@ -44,6 +44,8 @@ mod inspect;
 mod job;
 mod schema;
 mod take;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub use claim::Promoted;

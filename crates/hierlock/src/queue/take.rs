@@ -49,7 +49,7 @@ pub(super) async fn take(database: &Database, doing: &'static str, take: Take) -
 
 /// What PostgreSQL believes of a table that is filled and emptied all day is old: with a few rows in mind
 /// it would sort all of them.
-fn guide(kind: Kind) -> &'static str {
+pub(super) fn guide(kind: Kind) -> &'static str {
     match kind {
         Kind::Postgres => {
             "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = \
@@ -64,19 +64,28 @@ pub(super) fn whole(kind: Kind, sql: &str) -> String {
     format!("{}; {sql}; COMMIT", kind.begin())
 }
 
-/// IDs and numbers as a table `v (id, n)`: of JSON on MySQL and MariaDB, where a bare IN may scan the table
-/// instead, and of a WITH elsewhere.
-pub(super) fn pairs(kind: Kind, pairs: &[(i64, i64)]) -> String {
+/// Jobs by ID beside a table `v (id, n)` of IDs and numbers: what comes behind WITH, and behind FROM.
+///
+/// MySQL and MariaDB get the numbers as JSON (which MySQL lets nobody lock, unless it is in a SELECT of its own),
+/// for with a bare IN they may scan the table instead; and if it is small they do so here too, unless they
+/// are told not to. Then they would wait for rows that are not in the list.
+pub(super) fn listed(kind: Kind, pairs: &[(i64, i64)]) -> (String, String) {
     let list = |open: char, close: char| {
         let pairs = pairs.iter().map(|(id, n)| format!("{open}{id},{n}{close}"));
         pairs.collect::<Vec<_>>().join(",")
     };
     match kind {
-        Kind::Innodb => format!(
-            "JSON_TABLE('[{}]', '$[*]' COLUMNS (id BIGINT PATH '$[0]', n BIGINT PATH '$[1]')) v",
-            list('[', ']')
-        ),
-        Kind::Postgres | Kind::Sqlite => format!("v (id, n) AS (VALUES {})", list('(', ')')),
+        Kind::Innodb => {
+            let columns = "COLUMNS (id BIGINT PATH '$[0]', n BIGINT PATH '$[1]')";
+            let v =
+                format!("SELECT id, n FROM JSON_TABLE('[{}]', '$[*]' {columns}) w", list('[', ']'));
+            let by_id = "STRAIGHT_JOIN hier_jobs j FORCE INDEX (PRIMARY) ON j.id = v.id";
+            (String::new(), format!("({v}) v {by_id}"))
+        }
+        Kind::Postgres | Kind::Sqlite => {
+            let v = format!("v (id, n) AS (VALUES {})", list('(', ')'));
+            (v, "v JOIN hier_jobs j ON j.id = v.id".to_owned())
+        }
     }
 }
 
@@ -97,17 +106,10 @@ impl Rows {
                 );
                 (String::new(), found)
             }
-            Rows::Listed { pairs: list, busy } => {
-                let (v, lock) = (pairs(kind, list), lock(*busy));
-                let (with, from) = match kind {
-                    Kind::Innodb => (String::new(), format!("{v} STRAIGHT_JOIN")),
-                    Kind::Postgres | Kind::Sqlite => (format!("{v}, "), "v CROSS JOIN".to_owned()),
-                };
-                let found = format!(
-                    "FROM {from} hier_jobs AS j WHERE j.id = v.id AND j.claim = v.n AND j.state = \
-                     2{lock}"
-                );
-                (with, found)
+            Rows::Listed { pairs, busy } => {
+                let ((with, from), lock) = (listed(kind, pairs), lock(*busy));
+                let found = format!("FROM {from} WHERE j.claim = v.n AND j.state = 2{lock}");
+                (with + ", ", found)
             }
         }
     }
@@ -147,8 +149,8 @@ impl Take {
         let change = match taken.is_empty() {
             true => "ROLLBACK".to_owned(),
             false => {
-                let (v, set) = (pairs(kind, &taken), self.set(kind, "v.n"));
-                format!("UPDATE {v} STRAIGHT_JOIN hier_jobs j ON j.id = v.id SET {set}; COMMIT")
+                let ((_, from), set) = (listed(kind, &taken), self.set(kind, "v.n"));
+                format!("UPDATE {from} SET {set}; COMMIT")
             }
         };
         wire.run(&change).await.map_err(SCHEMA.failed(doing))?;

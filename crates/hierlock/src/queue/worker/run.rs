@@ -17,6 +17,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -75,11 +76,16 @@ where
         tokio::select! {
             Some(ended) = work.running.join_next(), if is_running => work.ended(ended),
             () = sleep_until(work.complete_at), if has_done => {}
-            _ = stop.wait_for(|stop| *stop), if !work.is_stopping => work.is_stopping = true,
+            () = stopped(&mut stop), if !work.is_stopping => work.is_stopping = true,
             Ok(()) = wakes.changed() => work.may_claim = true,
             _ = poll.tick(), if !work.is_stopping => work.promote().await?,
         }
     }
+}
+
+/// The worker has the other end, so that one is never gone.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
 }
 
 impl Loop {
