@@ -81,7 +81,7 @@ pub(crate) struct Add {
 const ADD_EXAMPLES: &str = "\
 Examples:
   hierlock queue add mail '{\"to\":\"ada\"}'
-  hierlock queue add mail --run-in 5m --max-attempts 3 -- - < letter.txt
+  hierlock queue add mail --run-in 5m --max-attempts 3 - < letter.txt
   hierlock queue add thumbnails --unique a1.jpg a1.jpg        # not a second time while it waits
   find . -name '*.jpg' | hierlock queue add thumbnails --lines";
 

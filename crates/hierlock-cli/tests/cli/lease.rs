@@ -150,10 +150,33 @@ fn a_signal_while_waiting_leaves_nothing() {
         let mut waiter = store.command(&waits).stderr(Stdio::null()).spawn().unwrap();
         let threads = format!("/proc/{}/task", waiter.id());
         until("it talks to the file", || fs::read_dir(&threads).is_ok_and(|t| t.count() > 1));
-        kill(Pid::from_raw(waiter.id() as i32), signal).unwrap();
+        signal_to(&waiter, signal);
         assert_eq!(waiter.wait().unwrap().code(), Some(128 + signal as i32));
     }
     assert_eq!(tokens(&store, &["--expired"]), [1]);
+}
+
+/// The same at any time: its token was told, or there is none.
+#[test]
+fn a_signal_at_any_time_leaves_what_was_told_or_nothing() {
+    let store = Store::file();
+    store.ok(&["lease", "provision"]);
+    let mut told = Vec::new();
+    for millis in 0..40 {
+        let mut command = store.command(&acquire(&format!("u{millis}"), "ada"));
+        let process = command.arg("--print-token").stdout(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(millis));
+        signal_to(&process, Signal::SIGTERM);
+        let output = process.wait_with_output().unwrap();
+        told.extend(stdout(&output).lines().map(|token| token.parse::<i64>().unwrap()));
+        // Before it listens, the signal ends it; after it has printed, it is too late.
+        assert!([Some(0), Some(143), None].contains(&code(&output)), "{output:?}");
+    }
+    assert_eq!(tokens(&store, &["--expired"]), told);
+}
+
+fn signal_to(process: &std::process::Child, signal: Signal) {
+    kill(Pid::from_raw(process.id() as i32), signal).unwrap();
 }
 
 /// A token that could not be told is of no use to anybody, and its lease would be in the way.

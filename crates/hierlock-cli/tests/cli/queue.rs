@@ -73,6 +73,17 @@ pub(crate) fn added_worked_dead_and_retried(store: &Store) {
     assert_eq!(store.ok(&["queue", "retry-dead", "mail", "--all"]), "0 jobs to be tried again\n");
 }
 
+/// Nobody could say any more whose job it is: another worker may reach the database, and have it.
+pub(crate) fn a_database_that_goes_away_is_told_and_ends_what_runs(store: &mut Store) {
+    store.ok(&["queue", "add", "mail", ""]);
+    let mut holder = busy(store, &["--lease", "1s", "--poll", "100ms"]);
+    store.shut_down();
+    until("the command is ended", || is_gone(holder.command));
+    signal(holder.pid(), Signal::SIGTERM);
+    let (_, said) = holder.wait();
+    assert!(said.contains("hierlock: warning: ") && said.contains("job 5 is no longer"), "{said}");
+}
+
 #[test]
 fn the_story_on_a_file() {
     added_worked_dead_and_retried(&Store::file());
@@ -311,7 +322,7 @@ fn a_wrong_call_is_64_and_changes_nothing() {
         (&["retry-dead", "mail", "--all", "3"], "cannot be used with"),
         (&["work", "mail"], "<COMMAND>"),
         (&["work", "mail", "--concurrency", "0", "--", "true"], "1 to 100"),
-        (&["work", "mail", "--lease", "0s", "--", "true"], "lease"),
+        (&["work", "mail", "--lease", "99ms", "--", "true"], "at least 100ms"),
         (&["work", "mail", "--poll", "0s", "--", "true"], "poll"),
         (&["work", "two words", "--", "true"], "cannot name a queue"),
         (&["stats", "--url", "file:/tmp/x"], "is no database"),

@@ -12,7 +12,7 @@ pub(crate) struct Store {
     pub(crate) url: String,
     /// Also for other files of a test.
     pub(crate) directory: TempDir,
-    _server: Option<Sandbox>,
+    server: Option<Sandbox>,
 }
 
 impl Store {
@@ -20,14 +20,19 @@ impl Store {
     pub(crate) fn file() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("toolbox.db").display());
-        Self { url, directory, _server: None }
+        Self { url, directory, server: None }
     }
 
     /// A server without our tables; none where it is not installed and this is not CI.
     pub(crate) fn server(engine: Engine) -> Option<Self> {
         let server = Sandbox::for_tests(engine)?;
         let directory = tempfile::tempdir().unwrap();
-        Some(Self { url: server.url().to_owned(), directory, _server: Some(server) })
+        Some(Self { url: server.url().to_owned(), directory, server: Some(server) })
+    }
+
+    /// The server is gone, if it is one.
+    pub(crate) fn shut_down(&mut self) {
+        self.server = None;
     }
 
     pub(crate) fn path(&self, name: &str) -> String {

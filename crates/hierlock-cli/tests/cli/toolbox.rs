@@ -21,11 +21,12 @@ fn postgres() {
 }
 
 fn a_round(engine: Engine) {
-    let Some(store) = Store::server(engine) else { return };
+    let Some(mut store) = Store::server(engine) else { return };
     without_tables_it_says_how_to_make_them(&store);
     provisioned(&store, engine);
     lease::acquired_held_forced_and_lost(&store);
     queue::added_worked_dead_and_retried(&store);
+    queue::a_database_that_goes_away_is_told_and_ends_what_runs(&mut store);
 }
 
 fn without_tables_it_says_how_to_make_them(store: &Store) {

@@ -10,6 +10,7 @@
 mod report;
 mod runner;
 mod tail;
+mod warnings;
 
 use crate::exit::{self, Stop};
 use crate::queue::args;
@@ -22,8 +23,17 @@ use report::Event;
 use runner::Runner;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+use warnings::Warnings;
+
+/// Extending a lease three times in less than that would be all that is done.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 pub(super) fn work(store: &Store, args: args::Work) -> ExitCode {
+    if args.lease < SHORTEST_LEASE {
+        return Stop::usage("a lease of a job is at least 100ms").end();
+    }
+    Warnings::tell(args.json);
     let is_file = store.is_file();
     store.run_with(async |database, signals| go(database, is_file, args, signals).await)
 }

@@ -8,6 +8,10 @@ use std::time::Duration;
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(super) enum Event<'a> {
+    /// It goes on.
+    Warning {
+        message: &'a str,
+    },
     Started(Run),
     Done {
         #[serde(flatten)]
@@ -70,6 +74,7 @@ impl From<Worked> for Event<'_> {
 impl crate::report::Event for Event<'_> {
     fn text(&self) -> Option<String> {
         Some(match self {
+            Event::Warning { message } => format!("warning: {message}"),
             Event::Started(_) | Event::Done { .. } => return None,
             Event::Failed {
                 run: Run { job, attempt, max_attempts }, error, again_in_ms, ..
@@ -120,6 +125,7 @@ mod tests {
     fn every_event_as_json_and_as_text() {
         let run = Run { job: 17, attempt: 2, max_attempts: 3 };
         let events = [
+            Event::Warning { message: "a worker tries again: cannot claim jobs" },
             Event::Started(run),
             Event::Done { run, elapsed_ms: 120 },
             Event::failed(run, "exit code 1\nno such user", Failed::Again(Duration::from_secs(90))),
