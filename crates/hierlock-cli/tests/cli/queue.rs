@@ -31,6 +31,21 @@ fn busy(store: &Store, options: &[&str]) -> Holder {
     Holder::start(work(store, options, "echo $$; exec sleep 1000"))
 }
 
+/// Tells it twice, and gives what it said.
+fn end(holder: &mut Holder) -> String {
+    let mut lines = BufReader::new(holder.process.stderr.take().unwrap()).lines();
+    let mut said = String::new();
+    signal(holder.pid(), Signal::SIGTERM);
+    // The second one may otherwise be heard first.
+    while !said.contains("stopping") {
+        said += &lines.next().unwrap().unwrap();
+    }
+    signal(holder.pid(), Signal::SIGINT);
+    said.extend(lines.map_while(Result::ok));
+    assert_eq!(holder.process.wait().unwrap().code(), Some(130), "{said}");
+    said
+}
+
 fn counts(store: &Store) -> [u64; 4] {
     let stats = store.json(&["queue", "stats", "mail"]);
     ["ready", "scheduled", "claimed", "dead"].map(|state| stats[0][state].as_u64().unwrap())
@@ -79,8 +94,7 @@ pub(crate) fn a_database_that_goes_away_is_told_and_ends_what_runs(store: &mut S
     let mut holder = busy(store, &["--lease", "1s", "--poll", "100ms"]);
     store.shut_down();
     until("the command is ended", || is_gone(holder.command));
-    signal(holder.pid(), Signal::SIGTERM);
-    let (_, said) = holder.wait();
+    let said = end(&mut holder);
     assert!(said.contains("hierlock: warning: ") && said.contains("job 5 is no longer"), "{said}");
 }
 
@@ -236,14 +250,8 @@ fn a_second_signal_ends_what_runs_and_gives_it_back() {
     let script = "sleep 1000 & echo $$; echo $!; wait";
     let mut holder = Holder::start(work(&store, &["--json"], script));
     let grandchild: i32 = holder.line().parse().unwrap();
-    let mut said = BufReader::new(holder.process.stderr.take().unwrap()).lines();
-    signal(holder.pid(), Signal::SIGTERM);
-    // The second one may otherwise be heard first.
-    assert!(said.any(|line| line.unwrap().contains("stopping")));
-    signal(holder.pid(), Signal::SIGINT);
-    let said: Vec<String> = said.map_while(Result::ok).collect();
-    assert_eq!(holder.process.wait().unwrap().code(), Some(130), "{said:?}");
-    assert!(said.concat().contains(r#""event":"given-back","job":1"#), "{said:?}");
+    let said = end(&mut holder);
+    assert!(said.contains(r#""event":"given-back","job":1"#), "{said}");
     assert!(is_gone(holder.command));
     until("the grandchild is ended", || is_gone(grandchild));
     assert_eq!(counts(&store), [1, 0, 0, 0], "not an attempt");

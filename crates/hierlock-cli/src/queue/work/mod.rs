@@ -21,10 +21,16 @@ use hierlock::database::Database;
 use hierlock::queue::Queue;
 use report::Event;
 use runner::Runner;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 use warnings::Warnings;
+
+/// After a second signal nobody waits longer for a database that does not answer. Commands have ended by
+/// then.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Extending a lease three times in less than that would be all that is done.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -67,20 +73,31 @@ async fn go(
     });
     tokio::pin!(working);
     let mut stopped_by = Vec::new();
-    let worked = loop {
+    let mut leave = pin!(sleep(Duration::MAX));
+    loop {
         tokio::select! {
-            worked = &mut working => break worked?,
+            worked = &mut working => {
+                runner.tell(&Event::from(worked?));
+                break;
+            }
             signal = signals.next() => {
                 stopped_by.push(signal);
                 match stopped_by.len() {
                     1 => stop.stop(),
-                    _ => runner.end(),
+                    2 => {
+                        runner.end();
+                        leave.as_mut().reset(Instant::now() + PATIENCE);
+                    }
+                    _ => leave.as_mut().reset(Instant::now()),
                 }
                 runner.tell(&Event::Stopping { at_once: stopped_by.len() > 1 });
             }
+            () = &mut leave => {
+                runner.tell(&Event::Warning { message: "what was not given back comes back when its lease ends" });
+                break;
+            }
         }
-    };
-    runner.tell(&Event::from(worked));
+    }
     if let Some(stop) = runner.unstartable() {
         return Err(stop);
     }
