@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Run(Run),
     Plan(Plan),
     Provision(Provision),
+    Lease(crate::lease::args::Lease),
+    Queue(crate::queue::args::Queue),
     Lab(crate::lab::args::Lab),
     Sandbox(Sandbox),
     /// Write shell completions to standard output
@@ -32,10 +34,12 @@ pub(crate) enum Command {
         shell: Shell,
     },
     /// Write a man page to standard output
-    #[command(after_help = "Example:\n  hierlock man run | man -l -")]
+    #[command(
+        after_help = "Examples:\n  hierlock man run | man -l -\n  hierlock man lease acquire | man -l -"
+    )]
     Man {
         /// The page of one command; without it, that of all of them
-        command: Option<String>,
+        command: Vec<String>,
     },
 }
 
@@ -199,11 +203,11 @@ impl What {
     }
 }
 
-fn target(text: &str) -> Result<Target, hierlock::Error> {
+pub(crate) fn target(text: &str) -> Result<Target, hierlock::Error> {
     text.parse()
 }
 
-fn levels(text: &str) -> Result<Hierarchy, hierlock::Error> {
+pub(crate) fn levels(text: &str) -> Result<Hierarchy, hierlock::Error> {
     Hierarchy::new(text.split(','))
 }
 
@@ -212,13 +216,13 @@ fn buckets(text: &str) -> Result<Buckets, String> {
     Buckets::new(count).map_err(|error| error.to_string())
 }
 
-fn several(text: &str) -> Result<usize, String> {
+pub(crate) fn several(text: &str) -> Result<usize, String> {
     let wrong = || format!("`{text}` is not a number from 1 to 100");
     text.parse().ok().filter(|number| (1..=100).contains(number)).ok_or_else(wrong)
 }
 
 /// `300ms`, `5s`, `1.5m`, `1h`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is not a time; write it as 300ms, 5s, 2m or 1h");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
     let (number, unit) = text.split_at(digits);

@@ -12,9 +12,9 @@ pub(crate) const USAGE: Exit = Exit(64);
 pub(crate) const INCOMPLETE: Exit = Exit(65);
 /// The backend could not be used: a file that cannot be opened or locked, a server that is not there.
 pub(crate) const UNAVAILABLE: Exit = Exit(69);
-/// The lock was not free (in time).
+/// The lock was not free (in time), or somebody else has a lease.
 pub(crate) const NOT_ACQUIRED: Exit = Exit(75);
-/// The lock was lost while the command ran; the command was ended.
+/// The lock was lost while the command ran, which was ended; or a lease is no longer there.
 pub(crate) const LOST: Exit = Exit(76);
 /// The command was found but could not be started.
 pub(crate) const CANNOT_START: Exit = Exit(126);
@@ -40,6 +40,18 @@ Exit codes of `provision`:
   0    ready, or the check found nothing wrong
   64   the call was wrong          65   the check found rows missing, or too many
   69   the server cannot be used, or its table is for other clients
+
+Exit codes of `lease`:
+  0    done                        64   the call was wrong
+  69   the database cannot be used, or has no tables yet
+  75   somebody else has it        76   it is no longer there: why is said
+
+Exit codes of `queue`:
+  0    done; `work`: stopped, or the queue is empty
+  64   the call was wrong          69   the database cannot be used, or has no table yet
+  126  the command could not be started
+  127  the command was not found
+  128+n  a second signal, n, ended the commands of `work`
 
 Exit codes of `lab`:
   0    every verdict agrees        1    one does not
@@ -67,4 +79,49 @@ impl From<&hierlock::Error> for Exit {
 pub(crate) fn fail(error: &hierlock::Error) -> ExitCode {
     eprintln!("hierlock: {error}");
     Exit::from(error).into()
+}
+
+/// Why a command of ours ends before it has done what it was asked.
+pub(crate) struct Stop {
+    code: Exit,
+    why: String,
+}
+
+impl Stop {
+    pub(crate) fn new(code: Exit, why: impl Into<String>) -> Self {
+        Self { code, why: why.into() }
+    }
+
+    /// The call was wrong, or a file.
+    pub(crate) fn usage(why: impl Into<String>) -> Self {
+        Self::new(USAGE, why)
+    }
+
+    /// Something is not there.
+    pub(crate) fn unavailable(why: impl ToString) -> Self {
+        Self::new(UNAVAILABLE, why.to_string())
+    }
+
+    /// It was there, and is no more.
+    pub(crate) fn lost(why: impl Into<String>) -> Self {
+        Self::new(LOST, why)
+    }
+
+    /// With more to say.
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.why = format!("{} ({more})", self.why);
+        self
+    }
+
+    /// Says why.
+    pub(crate) fn end(self) -> ExitCode {
+        eprintln!("hierlock: {}", self.why);
+        self.code.into()
+    }
+}
+
+impl From<hierlock::Error> for Stop {
+    fn from(error: hierlock::Error) -> Self {
+        Self::new(Exit::from(&error), error.to_string())
+    }
 }

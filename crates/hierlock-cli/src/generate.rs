@@ -13,22 +13,19 @@ pub(crate) fn completions(shell: Shell) -> ExitCode {
     print(&text)
 }
 
-pub(crate) fn man(name: Option<&str>) -> ExitCode {
+pub(crate) fn man(names: &[String]) -> ExitCode {
     let mut command = Args::command();
     command.build();
-    let command = match name {
-        None => command,
-        Some(name) => match command.find_subcommand(name) {
-            // The page of `run` is called hierlock-run, as with git.
-            Some(found) => found.clone().name(format!("hierlock-{name}").leak() as &str),
-            None => {
-                let known: Vec<_> =
-                    command.get_subcommands().map(clap::Command::get_name).collect();
-                eprintln!("hierlock: there is no command `{name}`; there are {}", known.join(", "));
-                return exit::USAGE.into();
-            }
-        },
-    };
+    for name in names {
+        let Some(found) = command.find_subcommand(name) else {
+            let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+            eprintln!("hierlock: there is no command `{name}`; there are {}", known.join(", "));
+            return exit::USAGE.into();
+        };
+        // The page of `run` is called hierlock-run, as with git.
+        let page = format!("{}-{name}", command.get_name());
+        command = found.clone().name(page.leak() as &str);
+    }
     let mut page = Vec::new();
     match clap_mangen::Man::new(command).render(&mut page) {
         Ok(()) => print(&page),
@@ -38,10 +35,15 @@ pub(crate) fn man(name: Option<&str>) -> ExitCode {
 
 /// To standard output; a reader that has seen enough is no mistake.
 pub(crate) fn print(text: &[u8]) -> ExitCode {
-    match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
+    match write(text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => failed(&error),
         _ => ExitCode::SUCCESS,
     }
+}
+
+/// To standard output, for those whom it concerns that nobody could read it.
+pub(crate) fn write(text: &[u8]) -> io::Result<()> {
+    io::stdout().write_all(text).and_then(|()| io::stdout().flush())
 }
 
 fn failed(error: &io::Error) -> ExitCode {

@@ -1,14 +1,22 @@
 //! The `hierlock` command.
 
 mod args;
+mod child;
 mod exit;
 mod generate;
 mod lab;
+mod lease;
 mod plan;
 mod provision;
+mod queue;
+mod report;
 mod run;
+mod runtime;
 mod sandbox;
+mod show;
 mod signals;
+mod store;
+mod time;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -30,9 +38,11 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Plan(args) => plan::plan(&args),
         Command::Provision(args) => provision::provision(&args),
+        Command::Lease(args) => lease::lease(&args),
+        Command::Queue(args) => queue::queue(args),
         Command::Lab(args) => lab::lab(&args),
         Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => generate::completions(shell),
-        Command::Man { command } => generate::man(command.as_deref()),
+        Command::Man { command } => generate::man(&command),
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
+use crate::lease::{LeaseError, LeaseInfo, LostLease};
+use crate::queue::QueueError;
 use crate::target::Target;
 use std::fmt;
 use std::path::PathBuf;
@@ -43,6 +45,10 @@ enum Kind {
     Sql(SqlError),
     #[error(transparent)]
     Table(TableError),
+    #[error(transparent)]
+    Lease(LeaseError),
+    #[error(transparent)]
+    Queue(QueueError),
 }
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
@@ -310,19 +316,47 @@ impl Error {
             || matches!(&*self.0, Kind::Table(TableError::NotProvisioned { .. }))
     }
 
-    /// It was held, and is no more.
+    /// It was held, and is no more: a lock, a lease, or the run of a job.
     pub fn is_lost(&self) -> bool {
         matches!(self.lock(), Some(LockError::Lost { .. }))
+            || self.lost_lease().is_some()
+            || matches!(&*self.0, Kind::Queue(QueueError::Lost { .. }))
+    }
+
+    /// Somebody else has a lease there.
+    pub fn is_held(&self) -> bool {
+        self.lease_holder().is_some()
+    }
+
+    /// Who has a lease there; of several the one that lasts longest.
+    pub fn lease_holder(&self) -> Option<&LeaseInfo> {
+        match &*self.0 {
+            Kind::Lease(LeaseError::Held { holder, .. }) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// Why a lease is lost.
+    pub fn lost_lease(&self) -> Option<&LostLease> {
+        match &*self.0 {
+            Kind::Lease(LeaseError::Lost { cause, .. }) => Some(cause),
+            _ => None,
+        }
     }
 
     /// May the same call succeed when tried again? After a deadlock: with everything released.
     pub fn is_retryable(&self) -> bool {
-        self.is_timeout() || self.is_deadlock() || self.is_would_block()
+        self.is_timeout() || self.is_deadlock() || self.is_would_block() || self.is_held()
     }
 
     /// Was the request itself wrong: an ID, a path, a mode, a URL?
     pub fn is_usage(&self) -> bool {
-        matches!(&*self.0, Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }))
+        match &*self.0 {
+            Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }) => true,
+            Kind::Lease(error) => error.is_usage(),
+            Kind::Queue(error) => !matches!(error, QueueError::Lost { .. }),
+            _ => false,
+        }
     }
 }
 
@@ -359,7 +393,9 @@ kinds!(
     Lock(LockError),
     File(FileError),
     Sql(SqlError),
-    Table(TableError)
+    Table(TableError),
+    Lease(LeaseError),
+    Queue(QueueError)
 );
 
 /// `, for `u1/a1/r1`, …`, unless that is what was just named.

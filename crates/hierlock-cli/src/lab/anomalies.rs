@@ -1,7 +1,8 @@
 //! `hierlock lab anomalies`.
 
 use super::run::{exit_code, run_all, write};
-use super::{Stop, args, select};
+use super::{args, select};
+use crate::exit::Stop;
 use crate::generate::print;
 use hierlock_lab::lab::How;
 use hierlock_lab::report::{self, Anomalies};

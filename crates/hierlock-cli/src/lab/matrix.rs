@@ -3,7 +3,8 @@
 use super::run::{stop, write};
 use super::servers::equip;
 use super::show::{Shown, has_colour};
-use super::{DISAGREES, Stop, args};
+use super::{DISAGREES, args};
+use crate::exit::Stop;
 use crate::generate::print;
 use hierlock_lab::matrix::{self, MatrixOptions, Modes, Progress};
 use hierlock_lab::place::{Engine, Place};

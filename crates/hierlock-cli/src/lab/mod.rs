@@ -17,8 +17,9 @@ mod select;
 mod servers;
 mod show;
 
-use crate::exit;
+use crate::exit::{self, Stop};
 use crate::generate::print;
+use crate::runtime;
 use crate::signals::Signals;
 use args::Command;
 use hierlock_lab::scenario::Mistake;
@@ -43,38 +44,11 @@ pub(crate) fn lab(args: &args::Lab) -> ExitCode {
     }
 }
 
-/// Why nothing was run.
-pub(super) struct Stop {
-    code: exit::Exit,
-    why: String,
-}
-
-impl Stop {
-    /// The call was wrong, or a file.
-    fn usage(why: impl Into<String>) -> Self {
-        Self { code: exit::USAGE, why: why.into() }
-    }
-
-    /// Something is not there.
-    fn unavailable(why: impl ToString) -> Self {
-        Self { code: exit::UNAVAILABLE, why: why.to_string() }
-    }
-
-    /// Says why.
-    fn end(self) -> ExitCode {
-        eprintln!("hierlock: {}", self.why);
-        self.code.into()
-    }
-}
-
 /// Runs it, unless a signal comes first; then what was begun is undone before this returns.
 fn until_interrupted(work: impl Future<Output = Result<ExitCode, Stop>>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match runtime::of_threads() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("hierlock: cannot start: {error}");
-            return exit::UNAVAILABLE.into();
-        }
+        Err(stop) => return stop.end(),
     };
     let ended = runtime.block_on(async {
         let mut signals = Signals::listen().map_err(Stop::unavailable)?;

@@ -2,7 +2,8 @@
 
 use super::servers::{Equipped, Unequipped, equip};
 use super::show::{Shown, look};
-use super::{DISAGREES, Stop, args, select};
+use super::{DISAGREES, args, select};
+use crate::exit::Stop;
 use crate::generate::print;
 use hierlock_lab::lab::How;
 use hierlock_lab::place::Engine;

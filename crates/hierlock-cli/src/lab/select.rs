@@ -1,6 +1,7 @@
 //! Which scenarios, and which cases of them.
 
-use super::{Stop, told};
+use super::told;
+use crate::exit::Stop;
 use hierlock_lab::builtin;
 use hierlock_lab::place::Engine;
 use hierlock_lab::scenario::{Case, Scenario};

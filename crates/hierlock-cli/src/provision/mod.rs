@@ -12,23 +12,13 @@ mod show;
 use crate::args;
 use crate::exit;
 use crate::generate::print;
+use crate::runtime::on_one_thread;
 use hierlock::sql::{Check, Provision, Report};
 use show::{Shown, check_text, done_text, prediction_text};
 use std::process::ExitCode;
 
 pub(crate) fn provision(args: &args::Provision) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ran = match runtime {
-        Ok(runtime) => runtime.block_on(go(args)),
-        Err(error) => {
-            eprintln!("hierlock: cannot start: {error}");
-            return exit::UNAVAILABLE.into();
-        }
-    };
-    match ran {
-        Ok(code) => code,
-        Err(error) => exit::fail(&error),
-    }
+    on_one_thread(async { go(args).await.unwrap_or_else(|error| exit::fail(&error)) })
 }
 
 async fn go(args: &args::Provision) -> hierlock::Result<ExitCode> {

@@ -6,34 +6,25 @@
 //!                 │ not free (in time): 75         │ lock lost: its group is ended, 76
 //! ```
 
-mod child;
 mod report;
 
 use crate::args;
+use crate::child::{Child, Ended};
 use crate::exit::{self, Exit};
+use crate::report::Reporter;
+use crate::runtime::on_one_thread;
 use crate::signals::Signals;
-use child::{Child, Ended};
 use hierlock::{Guard, Hierlock, Target};
-use report::{Event, Reporter};
+use report::Event;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// A wait longer than this is worth a word.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
-/// How long a command may take to end after its lock was lost.
-const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: args::Run) -> ExitCode {
-    // One thread: the command must be the child of a thread that lives as long as we do, for the
-    // kernel ends the command when that thread is gone.
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(Run::new(args).go()),
-        Err(error) => {
-            eprintln!("hierlock: cannot start: {error}");
-            exit::UNAVAILABLE.into()
-        }
-    }
+    on_one_thread(Run::new(args).go())
 }
 
 struct Run {
@@ -175,7 +166,7 @@ impl Run {
                 ended = child.ended() => return Ok(ended),
                 signal = signals.next() => child.signal(signal),
                 error = &mut lost => {
-                    child.end(GRACE).await;
+                    child.end().await;
                     return Err(Failure::Lock(error));
                 }
             }

@@ -1,7 +1,6 @@
-//! Events in, text or JSON out. Everything goes to standard error: standard output is the command's.
+//! What happens around a command that runs under a lock.
 
 use serde::Serialize;
-use std::io::{self, Write};
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
@@ -42,39 +41,13 @@ pub(super) enum Event {
     },
 }
 
-pub(super) struct Reporter {
-    style: Style,
-}
-
-enum Style {
-    Text,
-    Json,
-    Quiet,
-}
-
-impl Reporter {
-    pub(super) fn new(json: bool, quiet: bool) -> Self {
-        let style = match (json, quiet) {
-            (true, _) => Style::Json,
-            (_, true) => Style::Quiet,
-            _ => Style::Text,
-        };
-        Self { style }
+impl crate::report::Event for Event {
+    fn text(&self) -> Option<String> {
+        text(self)
     }
 
-    pub(super) fn tell(&self, event: &Event) {
-        let line = match self.style {
-            Style::Json => serde_json::to_string(event).ok(),
-            Style::Text => text(event).map(|text| format!("hierlock: {text}")),
-            Style::Quiet if matches!(event, Event::Lost { .. } | Event::Failed { .. }) => {
-                text(event).map(|text| format!("hierlock: {text}"))
-            }
-            Style::Quiet => None,
-        };
-        if let Some(line) = line {
-            // If nobody can read it, the exit code still tells.
-            let _ = writeln!(io::stderr().lock(), "{line}");
-        }
+    fn is_grave(&self) -> bool {
+        matches!(self, Event::Lost { .. } | Event::Failed { .. })
     }
 }
 

@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod lab;
+mod lease;
 mod plan;
 mod provision;
+mod queue;
 mod run;
 mod sandbox;
 mod server;
+mod store;
 mod support;
 mod terminal;
+mod toolbox;

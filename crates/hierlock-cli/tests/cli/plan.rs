@@ -46,17 +46,24 @@ fn completions_and_man_pages_are_made() {
     for shell in ["bash", "zsh", "fish"] {
         let output = hierlock(&["completions", shell]).output().unwrap();
         assert!(code(&output) == Some(0) && stdout(&output).contains("within"), "{shell}");
+        assert!(stdout(&output).contains("force-release"), "{shell}");
     }
     let page = stdout(&hierlock(&["man"]).output().unwrap());
     assert!(page.contains(".TH hierlock 1"), "{page}");
     let page = stdout(&hierlock(&["man", "run"]).output().unwrap());
     assert!(page.contains("hierlock\\-run") && page.contains("\\-\\-within"), "{page}");
+    let page = stdout(&hierlock(&["man", "queue", "work"]).output().unwrap());
+    assert!(page.contains("hierlock\\-queue\\-work") && page.contains("until\\-empty"), "{page}");
 }
 
 #[test]
 fn help_has_examples_and_exit_codes() {
     let help = stdout(&hierlock(&["run", "--help"]).output().unwrap());
     assert!(help.contains("Examples:") && help.contains("hierlock run --try"), "{help}");
+    for (part, example) in [("lease", "lease acquire u1/a1"), ("queue", "queue work mail")] {
+        let help = stdout(&hierlock(&[part, "--help"]).output().unwrap());
+        assert!(help.contains("Examples:") && help.contains(example), "{help}");
+    }
     let help = stdout(&hierlock(&["--help"]).output().unwrap());
     assert!(help.contains("75") && help.contains("76"), "{help}");
 }

@@ -1,6 +1,6 @@
 //! `hierlock run`, from the outside.
 
-use crate::support::{Holder, Place, code, hierlock, stderr, stdout, until};
+use crate::support::{Holder, Place, code, hierlock, is_gone, stderr, stdout, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 use std::fs;
@@ -10,14 +10,6 @@ use std::process::Stdio;
 
 fn pid(number: i32) -> Pid {
     Pid::from_raw(number)
-}
-
-/// Not there, or dead and not yet collected by whoever adopted it.
-fn is_gone(process: i32) -> bool {
-    match fs::read_to_string(format!("/proc/{process}/stat")) {
-        Ok(stat) => stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'),
-        Err(_) => true,
-    }
 }
 
 #[test]

@@ -49,7 +49,10 @@ impl Place {
 pub(crate) fn hierlock(arguments: &[&str]) -> Command {
     let mut command = Command::new("/usr/bin/env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_hierlock")]);
-    command.args(arguments).env_remove("HIERLOCK_URL").env_remove("HIERLOCK_TARGETS");
+    command.args(arguments);
+    for variable in ["HIERLOCK_URL", "HIERLOCK_TARGETS", "HIERLOCK_DATABASE_URL"] {
+        command.env_remove(variable);
+    }
     command
 }
 
@@ -129,5 +132,13 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(begun.elapsed() < Duration::from_secs(30), "never came true: {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Not there, or dead and not yet collected by whoever adopted it.
+pub(crate) fn is_gone(process: i32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{process}/stat")) {
+        Ok(stat) => stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'),
+        Err(_) => true,
     }
 }

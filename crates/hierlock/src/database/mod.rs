@@ -37,23 +37,28 @@ pub use row::Row;
 pub(crate) use schema::{Schema, failed};
 pub use transaction::Transaction;
 pub use value::Value;
-pub(crate) use wire::{Wire, on_wire};
+pub(crate) use wire::{Done, Wire, on_wire};
 
-use crate::error::{Result, TableError, UrlError};
+use crate::error::{Error, Result, SqlError, UrlError};
 use crate::retry::{RetryPolicy, retry};
 use futures_util::future::BoxFuture;
-use sqlx::mysql::MySqlPoolOptions;
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{MySqlPool, PgPool};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, MySqlPool, PgPool};
 use std::fmt;
-#[cfg(feature = "sqlite")]
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use transaction::Pooled;
+
+/// How long a server may take to answer at all.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
 /// tried again.
 #[cfg(feature = "sqlite")]
 const BUSY: Duration = Duration::from_secs(5);
+
+/// How often what is ours is tried again.
+const OFTEN: RetryPolicy = RetryPolicy::often(20);
 
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
@@ -77,20 +82,24 @@ impl Database {
     /// If the URL is none of these ([`is_usage`](crate::Error::is_usage)), or nobody answers.
     pub async fn connect(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
-        let connected = match scheme {
+        match scheme {
             "mysql" | "mariadb" => {
                 let url = format!("mysql:{rest}");
-                MySqlPoolOptions::new().connect(&url).await.map(Self::from)
+                let options: MySqlConnectOptions = url.parse().map_err(unread)?;
+                let server = format!("{}:{}", options.get_host(), options.get_port());
+                reach(server, options.connect()).await?;
+                Ok(MySqlPoolOptions::new().connect_lazy_with(options).into())
             }
-            "postgres" | "postgresql" => PgPoolOptions::new().connect(url).await.map(Self::from),
+            "postgres" | "postgresql" => {
+                let options: PgConnectOptions = url.parse().map_err(unread)?;
+                let server = format!("{}:{}", options.get_host(), options.get_port());
+                reach(server, options.connect()).await?;
+                Ok(PgPoolOptions::new().connect_lazy_with(options).into())
+            }
             #[cfg(feature = "sqlite")]
             "sqlite" => open(url).await.map(Self::from),
-            _ => return Err(UrlError::Database { scheme: scheme.to_owned() }.into()),
-        };
-        connected.map_err(|source| match source {
-            sqlx::Error::Configuration(why) => UrlError::Server { why: why.to_string() }.into(),
-            source => TableError::Failed { doing: "connect to the database", source }.into(),
-        })
+            _ => Err(UrlError::Database { scheme: scheme.to_owned() }.into()),
+        }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -110,14 +119,32 @@ impl Database {
     /// # Cancel safety
     /// Dropped, it leaves nothing open.
     pub async fn begin(&self) -> Result<Transaction> {
-        let connection = match &self.0 {
+        Ok(self.begin_with("").await?.0)
+    }
+
+    async fn begin_with(&self, first: &str) -> Result<(Transaction, Vec<Row>)> {
+        let connection = self.connection().await.map_err(failed("connect to the database"))?;
+        Transaction::begin(connection, self.kind(), first).await
+    }
+
+    async fn connection(&self) -> Result<Pooled, sqlx::Error> {
+        match &self.0 {
             Pool::Innodb(pool) => pool.acquire().await.map(Pooled::Innodb),
             Pool::Postgres(pool) => pool.acquire().await.map(Pooled::Postgres),
             #[cfg(feature = "sqlite")]
             Pool::Sqlite(pool) => pool.acquire().await.map(Pooled::Sqlite),
-        };
-        let connection = connection.map_err(failed("connect to the database"))?;
-        Transaction::begin(connection, self.kind()).await
+        }
+    }
+
+    /// What time it is by the database's clock, which all times of the toolbox are of.
+    ///
+    /// # Errors
+    /// If there is no connection to be had.
+    pub async fn now(&self) -> Result<SystemTime> {
+        let sql = format!("SELECT {}", self.kind().now_ms());
+        let rows = self.fetch(&sql, &[]).await.map_err(failed("ask for the time"))?;
+        let millis = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or_default();
+        Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
     }
 
     /// Runs a whole transaction of ours, and again if it loses a race. `work` must be happy to begin
@@ -129,12 +156,21 @@ impl Database {
         &self,
         work: impl for<'tx> Fn(&'tx mut Transaction) -> BoxFuture<'tx, Result<T>>,
     ) -> Result<T> {
-        let policy = RetryPolicy::default().attempts(20);
-        let done = retry(policy, |_| {
+        self.run_with("", |tx, _| work(tx)).await
+    }
+
+    /// The same. Statements without values that come `first` are sent along with BEGIN, in one round trip;
+    /// `work` is given their rows.
+    pub(crate) async fn run_with<T>(
+        &self,
+        first: &str,
+        work: impl for<'tx> Fn(&'tx mut Transaction, Vec<Row>) -> BoxFuture<'tx, Result<T>>,
+    ) -> Result<T> {
+        let done = retry(OFTEN, |_| {
             let work = &work;
             async move {
-                let mut tx = self.begin().await?;
-                match work(&mut tx).await {
+                let (mut tx, rows) = self.begin_with(first).await?;
+                match work(&mut tx, rows).await {
                     Ok(done) => tx.commit().await.map(|()| done),
                     Err(error) => {
                         // If it cannot be rolled back its connection is closed, which does the same.
@@ -145,6 +181,50 @@ impl Database {
             }
         });
         done.await.map_err(|given_up| given_up.last)
+    }
+
+    /// The same for work that begins its transaction with [`Kind::begin`] in its first packet and ends it
+    /// in its last, which saves two round trips. If it fails, its connection is closed.
+    pub(crate) async fn send<T>(
+        &self,
+        work: impl for<'c> Fn(Wire<'c>) -> BoxFuture<'c, Result<T>>,
+    ) -> Result<T> {
+        let done = retry(OFTEN, |_| {
+            let work = &work;
+            async move {
+                let connection =
+                    self.connection().await.map_err(failed("connect to the database"))?;
+                let mut tx = Transaction::unbegun(connection);
+                let done = work(tx.wire()).await?;
+                tx.ended();
+                Ok(done)
+            }
+        });
+        done.await.map_err(|given_up| given_up.last)
+    }
+
+    /// Runs one statement that is a transaction by itself, and again if it loses a race.
+    pub(crate) async fn execute(&self, sql: &str, values: &[Value]) -> Result<Done, sqlx::Error> {
+        let done = retry(OFTEN, |_| async {
+            self.connection().await?.wire().execute(sql, values.iter().cloned()).await
+        });
+        done.await.map_err(|given_up| given_up.last)
+    }
+
+    /// A pool of one connection to the same database, beside those that are shared; None unless it is
+    /// PostgreSQL.
+    pub(crate) fn listener(&self) -> Option<PgPool> {
+        let Pool::Postgres(pool) = &self.0 else { return None };
+        let options = pool.connect_options().as_ref().clone();
+        Some(PgPoolOptions::new().max_connections(1).connect_lazy_with(options))
+    }
+
+    /// The same for one that returns rows.
+    pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
+        let rows = retry(OFTEN, |_| async {
+            self.connection().await?.wire().fetch(sql, values.iter().cloned()).await
+        });
+        rows.await.map_err(|given_up| given_up.last)
     }
 
     /// What stands behind a SELECT that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a
@@ -167,17 +247,45 @@ impl Database {
     }
 }
 
+/// Is somebody there? A pool would ask one that refuses again and again, and then not say what was wrong.
+async fn reach<C: Connection>(
+    server: String,
+    connect: impl Future<Output = Result<C, sqlx::Error>>,
+) -> Result<()> {
+    let silent = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+    let connected = tokio::time::timeout(SILENCE, connect).await;
+    match connected.unwrap_or_else(|_| Err(silent())) {
+        Ok(connection) => {
+            // It has answered; how it says goodbye does not matter.
+            let _ = connection.close().await;
+            Ok(())
+        }
+        Err(source) => Err(SqlError::Connect { server, source }.into()),
+    }
+}
+
+/// It may hold a password: why it cannot be read is all that is said of it.
+fn unread(error: sqlx::Error) -> Error {
+    let why = match error {
+        sqlx::Error::Configuration(why) => why.to_string(),
+        other => other.to_string(),
+    };
+    UrlError::Server { why }.into()
+}
+
 /// A file of SQLite, in which readers do not wait for the writer.
 #[cfg(feature = "sqlite")]
-async fn open(url: &str) -> Result<sqlx::SqlitePool, sqlx::Error> {
+async fn open(url: &str) -> Result<sqlx::SqlitePool> {
     use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
-    let options: SqliteConnectOptions = url.parse()?;
+    let options: SqliteConnectOptions = url.parse().map_err(unread)?;
+    let server = options.get_filename().display().to_string();
     let options = options
         .create_if_missing(true)
         .busy_timeout(BUSY)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(sqlx::sqlite::SqliteSynchronous::Normal);
-    SqlitePoolOptions::new().connect_with(options).await
+    let opened = SqlitePoolOptions::new().connect_with(options).await;
+    opened.map_err(|source| SqlError::Connect { server, source }.into())
 }
 
 impl From<MySqlPool> for Database {

@@ -18,6 +18,21 @@ pub(super) enum Inner {
     Sqlite(SqliteRow),
 }
 
+macro_rules! rows {
+    ($($(#[$only:meta])? $name:ident: $inner:ident($row:ty);)*) => {
+        $($(#[$only])?
+        pub(super) fn $name(rows: Vec<$row>) -> Vec<Row> {
+            rows.into_iter().map(|row| Row(Inner::$inner(row))).collect()
+        })*
+    };
+}
+rows! {
+    innodb: Innodb(MySqlRow);
+    postgres: Postgres(PgRow);
+    #[cfg(feature = "sqlite")]
+    sqlite: Sqlite(SqliteRow);
+}
+
 macro_rules! column {
     ($row:expr, $column:expr) => {
         match &$row.0 {

@@ -35,12 +35,17 @@ impl Schema {
         (self.statements)(kind).iter().map(|statement| format!("{statement};\n")).collect()
     }
 
+    /// Says so if it was the tables that were missing.
+    pub(crate) fn explain(self, error: Error) -> Error {
+        match error.sql_source().is_some_and(is_missing_table) {
+            true => TableError::NotProvisioned { part: self.part }.into(),
+            false => error,
+        }
+    }
+
     /// Says so if the tables are missing.
     pub(crate) fn failed(self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
-        move |source| match is_missing_table(&source) {
-            true => TableError::NotProvisioned { part: self.part }.into(),
-            false => failed(doing)(source),
-        }
+        move |source| self.explain(failed(doing)(source))
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) enum Pooled {
 }
 
 impl Pooled {
-    fn wire(&mut self) -> Wire<'_> {
+    pub(super) fn wire(&mut self) -> Wire<'_> {
         match self {
             Pooled::Innodb(c) => Wire::Innodb(c),
             Pooled::Postgres(c) => Wire::Postgres(c),
@@ -43,11 +43,29 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    pub(super) async fn begin(connection: Pooled, kind: Kind) -> Result<Self> {
+    /// What is to be asked `first` goes along with it; its rows come back.
+    pub(super) async fn begin(
+        connection: Pooled,
+        kind: Kind,
+        first: &str,
+    ) -> Result<(Self, Vec<Row>)> {
         let mut tx = Self { connection, is_open: true };
-        let begun = tx.wire().run(kind.begin()).await;
-        begun.map_err(failed("begin a transaction"))?;
-        Ok(tx)
+        let rows = match first {
+            "" => tx.wire().run(kind.begin()).await.map(|()| Vec::new()),
+            first => tx.wire().ask(&format!("{}; {first}", kind.begin())).await,
+        };
+        let rows = rows.map_err(failed("begin a transaction"))?;
+        Ok((tx, rows))
+    }
+
+    /// One that begins with a packet of ours, and ends with one: then it is to be told so.
+    pub(super) fn unbegun(connection: Pooled) -> Self {
+        Self { connection, is_open: true }
+    }
+
+    /// What was sent has ended it.
+    pub(super) fn ended(mut self) {
+        self.is_open = false;
     }
 
     pub(crate) fn wire(&mut self) -> Wire<'_> {

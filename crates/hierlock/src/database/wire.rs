@@ -3,11 +3,12 @@
 use super::Kind;
 use super::row::{self, Row};
 use super::value::{Inner, Value};
+use futures_util::TryStreamExt as _;
 use sqlx::mysql::MySqlConnection;
 use sqlx::postgres::PgConnection;
 #[cfg(feature = "sqlite")]
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{AssertSqlSafe, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, Either, SqlSafeStr as _};
 
 /// A connection, whoever owns it.
 pub enum Wire<'a> {
@@ -64,6 +65,14 @@ pub(crate) struct Done {
     pub(crate) last_id: i64,
 }
 
+/// What the statements of a packet brought, all together.
+pub(crate) struct Brought {
+    pub(crate) rows: Vec<Row>,
+    /// How many rows were changed. Of use on MySQL and MariaDB, which return no changed rows: PostgreSQL
+    /// counts those that were read too, SQLite those of the statement before.
+    pub(crate) changed: u64,
+}
+
 impl Wire<'_> {
     pub(crate) fn kind(&self) -> Kind {
         match self {
@@ -88,6 +97,35 @@ impl Wire<'_> {
     pub(crate) async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
         on_wire!(self, c => sqlx::raw_sql(sql).execute(c).await.map(|_| ()))
+    }
+
+    /// The same for statements that also return rows.
+    pub(crate) async fn packet(&mut self, sql: &str) -> Result<Brought, sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        let mut brought = Brought { rows: Vec::new(), changed: 0 };
+        macro_rules! read {
+            ($c:expr, $inner:ident) => {{
+                let mut answers = sqlx::raw_sql(sql).fetch_many(&mut **$c);
+                while let Some(answer) = answers.try_next().await? {
+                    match answer {
+                        Either::Left(done) => brought.changed += done.rows_affected(),
+                        Either::Right(row) => brought.rows.push(Row(row::Inner::$inner(row))),
+                    }
+                }
+            }};
+        }
+        match self {
+            Wire::Innodb(c) => read!(c, Innodb),
+            Wire::Postgres(c) => read!(c, Postgres),
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(c) => read!(c, Sqlite),
+        }
+        Ok(brought)
+    }
+
+    /// The same, with nothing but the rows.
+    pub(crate) async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, sqlx::Error> {
+        Ok(self.packet(sql).await?.rows)
     }
 
     /// Runs a statement, prepared. Each `?` outside of quotes is a place for a value.
@@ -122,19 +160,10 @@ impl Wire<'_> {
     ) -> Result<Vec<Row>, sqlx::Error> {
         let sql = AssertSqlSafe(self.kind().places(sql)).into_sql_str();
         match self {
-            Wire::Innodb(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Innodb(row))).collect())
-            }
-            Wire::Postgres(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Postgres(row))).collect())
-            }
+            Wire::Innodb(c) => Ok(row::innodb(bound!(sql, values).fetch_all(&mut **c).await?)),
+            Wire::Postgres(c) => Ok(row::postgres(bound!(sql, values).fetch_all(&mut **c).await?)),
             #[cfg(feature = "sqlite")]
-            Wire::Sqlite(c) => {
-                let rows = bound!(sql, values).fetch_all(&mut **c).await?;
-                Ok(rows.into_iter().map(|row| Row(row::Inner::Sqlite(row))).collect())
-            }
+            Wire::Sqlite(c) => Ok(row::sqlite(bound!(sql, values).fetch_all(&mut **c).await?)),
         }
     }
 }

@@ -1,1 +1,166 @@
 //! A queue of jobs in a table: workers that never take the same row.
+//!
+//! ```text
+//!   caller's transaction ──enqueue_in──► hier_jobs: ready ◄──promote── scheduled ◄──┐
+//!                                           │ claim, SKIP LOCKED     lease ended    │
+//!                                           ▼                                       │
+//!                                        claimed ──fail──► after a pause ───────────┤
+//!                                           │                                       │
+//!          complete, complete_in: gone ◄────┘              too often: dead ──retry_dead
+//! ```
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+//! use hierlock::database::Database;
+//! use hierlock::queue::{Job, Queue};
+//! use std::time::Duration;
+//!
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let file = directory.path().join("app.db");
+//! let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
+//! let mail = Queue::new(database, "mail")?;
+//! mail.provision().await?;
+//! mail.enqueue(Job::new("to ada")).await?;
+//!
+//! for job in mail.claim("w1", 10, Duration::from_secs(30)).await? {
+//!     println!("sends {}", job.payload());
+//!     job.complete().await?;
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Rules that every statement here keeps:
+//!
+//! 1. Nobody waits for a row in order to claim, extend or bring back: locked ones are skipped.
+//! 2. A run is ended only by who has its claim number, and a claim gives a new one.
+//! 3. What is found by an index is changed by its primary key.
+//! 4. Times are the database's.
+
+mod claim;
+mod claimed;
+mod enqueue;
+mod error;
+mod inspect;
+mod job;
+mod schema;
+mod take;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use claim::Promoted;
+pub use claimed::{Claimed, Failed};
+pub(crate) use error::QueueError;
+pub use inspect::{Dead, DeadJob, Stats};
+pub use job::{Enqueued, Job};
+pub use worker::{Worked, Worker, WorkerHandle};
+
+use crate::database::{AnyTransaction, Database, Wire};
+use crate::error::Result;
+use crate::retry::random;
+use schema::SCHEMA;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How many rows a statement of ours changes at most, unless told.
+const BATCH: usize = 500;
+
+/// A queue by its name, in a database that may have many. Clones are the same queue.
+#[derive(Clone)]
+pub struct Queue {
+    shared: Arc<Shared>,
+    first_pause: Duration,
+    longest_pause: Duration,
+}
+
+struct Shared {
+    database: Database,
+    name: String,
+    /// Counts what workers of this process are woken for.
+    wakes: watch::Sender<u64>,
+}
+
+impl Queue {
+    /// A queue of this name: 1 to 64 letters, digits and characters of `-_.:@/`.
+    ///
+    /// # Errors
+    /// If the name is another ([`is_usage`](crate::Error::is_usage)).
+    pub fn new(database: impl Into<Database>, name: &str) -> Result<Self> {
+        job::plain("queue", name)?;
+        let (database, name) = (database.into(), name.to_owned());
+        Ok(Self {
+            shared: Arc::new(Shared { database, name, wakes: watch::Sender::new(0) }),
+            first_pause: Duration::from_secs(1),
+            longest_pause: Duration::from_secs(60 * 60),
+        })
+    }
+
+    /// After its first failure a job waits for a random time up to `first`, after each further one up to
+    /// twice as long as before, but never longer than `longest`. A second and an hour, unless told.
+    #[must_use]
+    pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
+        (self.first_pause, self.longest_pause) = (first, longest);
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Where it is.
+    pub fn database(&self) -> &Database {
+        &self.shared.database
+    }
+
+    /// Makes the table of all queues, `hier_jobs`, unless it is there.
+    ///
+    /// # Errors
+    /// If the database does not allow it.
+    pub async fn provision(&self) -> Result<()> {
+        SCHEMA.provision(self.database()).await
+    }
+
+    /// What [`provision`](Self::provision) does, for a person to run.
+    pub fn script(&self) -> String {
+        SCHEMA.script(self.database().kind())
+    }
+
+    /// A worker that runs jobs of this queue.
+    pub fn worker(&self, name: &str) -> Worker {
+        Worker::new(self.clone(), name)
+    }
+
+    /// Wakes the workers of this queue and its clones, in this process: there is something to do.
+    /// [`enqueue`](Self::enqueue) does this by itself.
+    pub fn wake(&self) {
+        self.shared.wakes.send_modify(|wakes| *wakes = wakes.wrapping_add(1));
+    }
+
+    fn wakes(&self) -> watch::Receiver<u64> {
+        self.shared.wakes.subscribe()
+    }
+
+    /// How long a job waits after its failure of this number, at random.
+    fn pause_after(&self, attempt: u32) -> Duration {
+        let doubled = 2u32.saturating_pow(attempt.saturating_sub(1));
+        self.first_pause.saturating_mul(doubled).min(self.longest_pause).mul_f64(random())
+    }
+
+    /// The caller's transaction, if it is of the engine that the queue is in.
+    fn wire_of<'tx>(&self, tx: &'tx mut impl AnyTransaction) -> Result<Wire<'tx>> {
+        let (wire, queue) = (tx.wire(), self.database().kind());
+        match wire.kind() == queue {
+            true => Ok(wire),
+            false => Err(QueueError::OtherTransaction { given: wire.kind(), queue }.into()),
+        }
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

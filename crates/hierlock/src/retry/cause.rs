@@ -14,7 +14,8 @@ pub enum Cause {
     /// Somebody else writes to the database file: `SQLITE_BUSY`.
     Busy,
     /// It did not get a lock in time, or without waiting: 1205, 3572, 55P03, and of hierlock itself
-    /// [`is_timeout`](crate::Error::is_timeout) and [`is_would_block`](crate::Error::is_would_block).
+    /// [`is_timeout`](crate::Error::is_timeout), [`is_would_block`](crate::Error::is_would_block) and
+    /// [`is_held`](crate::Error::is_held).
     /// Tried again [only when asked](super::RetryPolicy::also_if_not_granted).
     NotGranted,
 }
@@ -59,7 +60,9 @@ impl Retryable for crate::Error {
     fn retry_cause(&self) -> Option<Cause> {
         match self {
             error if error.is_deadlock() => Some(Cause::Deadlock),
-            error if error.is_timeout() || error.is_would_block() => Some(Cause::NotGranted),
+            error if error.is_timeout() || error.is_would_block() || error.is_held() => {
+                Some(Cause::NotGranted)
+            }
             error => error.sql_source().and_then(Retryable::retry_cause),
         }
     }

@@ -53,17 +53,21 @@ pub struct RetryPolicy {
 impl Default for RetryPolicy {
     /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted.
     fn default() -> Self {
+        Self::often(5)
+    }
+}
+
+impl RetryPolicy {
+    pub(crate) const fn often(attempts: u32) -> Self {
         Self {
-            attempts: 5,
+            attempts,
             within: None,
             first_pause: Duration::from_millis(10),
             longest_pause: Duration::from_secs(1),
             if_not_granted: false,
         }
     }
-}
 
-impl RetryPolicy {
     /// How often it is tried in all; at least once.
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {

@@ -47,7 +47,7 @@ pub(super) fn create_meta() -> String {
 
 impl Scheme {
     /// What makes the table of its rows; advisory keys have none.
-    pub(super) fn create_rows(&self) -> Option<String> {
+    pub(crate) fn create_rows(&self) -> Option<String> {
         let (table, fence) = (self.rows_table(), self.fence());
         let columns = match (self.dialect, self.strategy) {
             (_, Strategy::Advisory) => return None,

@@ -1,4 +1,5 @@
-//! The command: a process group of its own, with the terminal if we have one.
+//! A command that we run: a process group of its own, which does not outlive us. It has the terminal, if we
+//! have one, or pipes to us.
 
 #![expect(unsafe_code, reason = "what happens between fork and exec has no safe interface")]
 
@@ -10,18 +11,21 @@ use nix::unistd::{Pid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{ChildStderr, ChildStdin, Command, Stdio};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// How long a command may take to end when it is told to.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
-    pub(super) code: u8,
-    pub(super) signal: Option<i32>,
+pub(crate) struct Ended {
+    pub(crate) code: u8,
+    pub(crate) signal: Option<i32>,
 }
 
-pub(super) struct Child {
+pub(crate) struct Child {
     /// Also the number of its process group.
     pid: Pid,
     changes: tokio::signal::unix::Signal,
@@ -29,25 +33,54 @@ pub(super) struct Child {
     ended: Option<Ended>,
 }
 
+/// Our ends of the pipes of a command.
+pub(crate) struct Pipes {
+    pub(crate) input: Option<ChildStdin>,
+    pub(crate) errors: Option<ChildStderr>,
+}
+
 impl Child {
-    /// Starts a command; the exit code for it if that fails.
-    pub(super) fn start(
+    /// Starts a command on our standard input and output, and lends it the terminal; the exit code for it if
+    /// that fails.
+    pub(crate) fn start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, String)>,
     ) -> Result<Self, (io::Error, Exit)> {
+        let terminal = Terminal::if_ours();
+        let (_, mut child) = Self::spawn(command, |command| _ = command.envs(variables))?;
+        child.terminal = terminal;
+        child.lend_terminal();
+        Ok(child)
+    }
+
+    /// Starts one that reads its standard input from us, and whose standard error we read.
+    pub(crate) fn start_piped(
+        command: &[OsString],
+        variables: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Result<(Self, Pipes), (io::Error, Exit)> {
+        let (mut process, child) = Self::spawn(command, |command| {
+            command.envs(variables).stdin(Stdio::piped()).stderr(Stdio::piped());
+        })?;
+        Ok((child, Pipes { input: process.stdin.take(), errors: process.stderr.take() }))
+    }
+
+    fn spawn(
+        command: &[OsString],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<(std::process::Child, Self), (io::Error, Exit)> {
         let (program, arguments) = command
             .split_first()
             .ok_or_else(|| (io::Error::other("there is no command"), exit::USAGE))?;
         // Before the start, so that no change is missed.
         let changes = signal(SignalKind::child()).map_err(|error| (error, exit::UNAVAILABLE))?;
-        let terminal = Terminal::if_ours();
         let us = Pid::this();
         let mut command = Command::new(program);
-        command.args(arguments).envs(variables).process_group(0);
+        command.args(arguments).process_group(0);
+        prepare(&mut command);
         // SAFETY: prctl and getppid are async-signal-safe, and nothing allocates.
         unsafe {
             command.pre_exec(move || {
-                // Were we killed outright, our lock would be free: then the command must not go on.
+                // Were we killed outright, what we hold would be free: then the command must not go on.
                 prctl::set_pdeathsig(Signal::SIGKILL)?;
                 match getppid() == us {
                     true => Ok(()),
@@ -56,7 +89,7 @@ impl Child {
                 }
             });
         }
-        let child = command.spawn().map_err(|error| {
+        let process = command.spawn().map_err(|error| {
             let exit = match error.kind() {
                 io::ErrorKind::NotFound => exit::NOT_FOUND,
                 _ => exit::CANNOT_START,
@@ -64,22 +97,16 @@ impl Child {
             let name = program.to_string_lossy();
             (io::Error::new(error.kind(), format!("`{name}`: {error}")), exit)
         })?;
-        let child = Self {
-            // A process number always fits.
-            pid: Pid::from_raw(child.id() as i32),
-            changes,
-            terminal,
-            ended: None,
-        };
-        child.lend_terminal();
-        Ok(child)
+        // A process number always fits.
+        let pid = Pid::from_raw(process.id() as i32);
+        Ok((process, Self { pid, changes, terminal: None, ended: None }))
     }
 
     /// Waits for its end.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
-    pub(super) async fn ended(&mut self) -> Ended {
+    pub(crate) async fn ended(&mut self) -> Ended {
         loop {
             if let Some(ended) = self.ended {
                 return ended;
@@ -102,7 +129,7 @@ impl Child {
     }
 
     /// Passes a signal on to the whole group.
-    pub(super) fn signal(&self, number: i32) {
+    pub(crate) fn signal(&self, number: i32) {
         if let Ok(signal) = Signal::try_from(number) {
             // A group that has just ended cannot be told.
             let _ = killpg(self.pid, signal);
@@ -110,11 +137,11 @@ impl Child {
     }
 
     /// Asks the group to end, and ends it if it does not.
-    pub(super) async fn end(&mut self, grace: Duration) {
+    pub(crate) async fn end(&mut self) {
         self.signal(Signal::SIGTERM as i32);
         // A stopped process does not hear the request.
         self.signal(Signal::SIGCONT as i32);
-        if tokio::time::timeout(grace, self.ended()).await.is_err() {
+        if tokio::time::timeout(GRACE, self.ended()).await.is_err() {
             self.signal(Signal::SIGKILL as i32);
             self.ended().await;
         }
@@ -144,6 +171,10 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        if self.ended.is_none() {
+            // Whoever started it has gone away.
+            self.signal(Signal::SIGKILL as i32);
+        }
         if let Some(terminal) = &self.terminal {
             terminal.give_to(getpgrp());
         }

@@ -1,0 +1,278 @@
+//! `hierlock lease`, from the outside.
+
+use crate::store::Store;
+use crate::support::{code, hierlock, stderr, stdout, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn acquire<'a>(path: &'a str, owner: &'a str) -> Vec<&'a str> {
+    vec!["lease", "acquire", path, "--owner", owner]
+}
+
+fn tokens(store: &Store, arguments: &[&str]) -> Vec<i64> {
+    let listed = store.json(&[&["lease", "list"], arguments].concat());
+    listed.as_array().unwrap().iter().map(|lease| lease["token"].as_i64().unwrap()).collect()
+}
+
+/// Ada edits, Bob is told so, an administrator takes it away, and Ada learns of it.
+pub(crate) fn acquired_held_forced_and_lost(store: &Store) {
+    let edits = ["--session", "tab-7", "--reason", "edits the address", "--print-token"];
+    let token = store.ok(&[&acquire("u1/a1", "ada")[..], &edits].concat());
+    let token = token.trim_end();
+
+    let said = store.fails(75, &acquire("u1", "bob"));
+    for part in ["`u1`", "`u1/a1`", "ada", "tab-7", "since 2", "until 2", "edits the address"] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    assert!(said.contains("ends in 4 min "), "by the database's clock: {said}");
+    let held = store.json_with(75, &acquire("u1/a1/r1", "bob"));
+    assert_eq!((&held["result"], &held["wanted"]), (&"held".into(), &"u1/a1/r1".into()));
+    assert_eq!(held["holder"]["token"].to_string(), token);
+    assert_eq!(held["holder"]["reason"], "edits the address");
+    store.ok(&acquire("u1/a2", "bob"));
+    assert!(store.ok(&["lease", "renew", token]).starts_with(&format!("renewed lease {token} ")));
+
+    let force = ["lease", "force-release", token, "--actor", "root", "--reason", "holiday"];
+    assert!(store.ok(&force).contains(&format!("lease {token} of `u1/a1` by ada")));
+    assert!(store.fails(76, &force).contains("no longer"));
+    let said = store.fails(76, &["lease", "renew", token]);
+    assert!(said.contains("root") && said.contains("holiday"), "{said}");
+    let lost = store.json_with(76, &["lease", "renew", token]);
+    assert_eq!((&lost["result"], &lost["why"]), (&"lost".into(), &"forced".into()));
+    assert_eq!((&lost["actor"], &lost["reason"]), (&"root".into(), &"holiday".into()));
+    let audit = store.json(&["lease", "audit"]);
+    assert_eq!((&audit[0]["owner"], &audit[0]["actor"]), (&"ada".into(), &"root".into()));
+    assert!(store.ok(&["lease", "audit"]).contains("holiday"));
+
+    let next = store.json(&acquire("u1/a1", "bob"));
+    assert!(next["token"].as_i64().unwrap() > token.parse().unwrap(), "{next}");
+    assert_eq!(store.ok(&["lease", "release", "--owner", "bob"]), "released 2 leases\n");
+    assert!(tokens(store, &[]).is_empty());
+}
+
+#[test]
+fn the_story_on_a_file() {
+    acquired_held_forced_and_lost(&Store::file());
+}
+
+#[test]
+fn a_sentence_a_token_or_json() {
+    let store = Store::file();
+    let said = store.ok(&acquire("u1", "ada"));
+    assert!(said.starts_with("acquired lease 1 of `u1` for ada until 2"), "{said}");
+    assert!(said.ends_with("Z (in 5 min)\n"), "{said}");
+    let mut request = acquire("u1", "ada");
+    request.extend(["--ttl", "1.5m", "--session", "s"]);
+    let lease = store.json(&request);
+    let fields: Vec<&String> = lease.as_object().unwrap().keys().collect();
+    let all =
+        ["acquired", "expired", "expires", "owner", "path", "reason", "result", "session", "token"];
+    assert_eq!(fields, all);
+    assert_eq!((&lease["result"], &lease["token"]), (&"acquired".into(), &2.into()));
+    assert_eq!((&lease["session"], &lease["reason"]), (&"s".into(), &serde_json::Value::Null));
+    let expires = lease["expires"].as_str().unwrap();
+    assert!(expires.len() == 24 && expires.ends_with('Z'), "{expires}");
+    assert_eq!(store.json(&["lease", "renew", "2"])["result"], "renewed");
+}
+
+#[test]
+fn released_by_token_session_or_owner() {
+    let store = Store::file();
+    for (path, owner, session) in
+        [("u1", "ada", "s1"), ("u2", "ada", "s2"), ("u3", "bob", "s1"), ("u4", "bob", "s3")]
+    {
+        store.ok(&[&acquire(path, owner)[..], &["--session", session]].concat());
+    }
+    assert_eq!(store.ok(&["lease", "release", "4"]), "released lease 4\n");
+    assert_eq!(store.ok(&["lease", "release", "4"]), "lease 4 was not there any more\n");
+    assert!(store.fails(76, &["lease", "renew", "4"]).contains("lease 4"));
+    assert_eq!(tokens(&store, &["--session", "s1"]), [1, 3]);
+    assert_eq!(store.ok(&["lease", "release", "--session", "s1"]), "released 2 leases\n");
+    assert_eq!(tokens(&store, &["--owner", "ada"]), [2]);
+    assert_eq!(store.ok(&["lease", "release", "--owner", "ada"]), "released 1 lease\n");
+    assert_eq!(store.ok(&["lease", "list"]), "no leases\n");
+}
+
+#[test]
+fn listed_by_node_and_below() {
+    let store = Store::file();
+    for path in ["u1", "u1/a1", "u10", "u2"] {
+        store.ok(&[&acquire(path, "ada")[..], &["--reason", "two\nlines"]].concat());
+    }
+    assert_eq!(tokens(&store, &["u1"]), [1, 2]);
+    assert_eq!(tokens(&store, &["u1/a1"]), [2]);
+    let shown = store.ok(&["lease", "list", "u2"]);
+    for part in ["u2", "ada", "two\\nlines", "(in 4 min "] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+}
+
+#[test]
+fn a_lease_whose_time_is_over() {
+    let store = Store::file();
+    store.ok(&[&acquire("u1", "ada")[..], &["--ttl", "1ms"]].concat());
+    until("it is over", || tokens(&store, &[]).is_empty());
+    assert_eq!(tokens(&store, &["--expired"]), [1]);
+    assert!(store.ok(&["lease", "list", "--expired"]).contains(" ago)"));
+    let lost = store.json_with(76, &["lease", "renew", "1"]);
+    assert_eq!(lost["why"], "expired");
+    assert!(store.fails(76, &["lease", "renew", "1"]).contains("expired at 2"));
+    assert_eq!(store.ok(&["lease", "sweep"]), "1 expired lease deleted\n");
+    assert!(tokens(&store, &["--expired"]).is_empty());
+}
+
+#[test]
+fn waiting_ends_when_it_is_free_and_when_time_is_over() {
+    let store = Store::file();
+    store.ok(&acquire("u1", "ada"));
+    let begun = Instant::now();
+    store.fails(75, &[&acquire("u1", "bob")[..], &["--wait", "300ms"]].concat());
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    let mut waits = acquire("u1", "bob");
+    waits.extend(["--wait", "60s", "--print-token"]);
+    let waiter = store.command(&waits).stdout(Stdio::piped()).spawn().unwrap();
+    store.ok(&["lease", "release", "1"]);
+    let output = waiter.wait_with_output().unwrap();
+    assert_eq!((code(&output), stdout(&output)), (Some(0), "2\n".to_owned()));
+}
+
+/// Whoever is told to end while it waits must not leave a lease behind that nobody knows of.
+#[test]
+fn a_signal_while_waiting_leaves_nothing() {
+    let store = Store::file();
+    store.ok(&acquire("u1", "ada"));
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let waits = [&acquire("u1", "bob")[..], &["--wait", "60s"]].concat();
+        let mut waiter = store.command(&waits).stderr(Stdio::null()).spawn().unwrap();
+        let threads = format!("/proc/{}/task", waiter.id());
+        until("it talks to the file", || fs::read_dir(&threads).is_ok_and(|t| t.count() > 1));
+        signal_to(&waiter, signal);
+        assert_eq!(waiter.wait().unwrap().code(), Some(128 + signal as i32));
+    }
+    assert_eq!(tokens(&store, &["--expired"]), [1]);
+}
+
+/// The same at any time: its token was told, or there is none.
+#[test]
+fn a_signal_at_any_time_leaves_what_was_told_or_nothing() {
+    let store = Store::file();
+    store.ok(&["lease", "provision"]);
+    let mut told = Vec::new();
+    for millis in 0..40 {
+        let mut command = store.command(&acquire(&format!("u{millis}"), "ada"));
+        let process = command.arg("--print-token").stdout(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(millis));
+        signal_to(&process, Signal::SIGTERM);
+        let output = process.wait_with_output().unwrap();
+        told.extend(stdout(&output).lines().map(|token| token.parse::<i64>().unwrap()));
+        // Before it listens, the signal ends it; after it has printed, it is too late.
+        assert!([Some(0), Some(143), None].contains(&code(&output)), "{output:?}");
+    }
+    assert_eq!(tokens(&store, &["--expired"]), told);
+}
+
+fn signal_to(process: &std::process::Child, signal: Signal) {
+    kill(Pid::from_raw(process.id() as i32), signal).unwrap();
+}
+
+/// A token that could not be told is of no use to anybody, and its lease would be in the way.
+#[test]
+fn a_lease_whose_token_cannot_be_told_is_given_back() {
+    let store = Store::file();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = store.command(&acquire("u1", "ada")).stdout(full).output().unwrap();
+    assert_eq!(code(&output), Some(69));
+    assert!(stderr(&output).contains("given back"), "{}", stderr(&output));
+    assert!(tokens(&store, &["--expired"]).is_empty());
+}
+
+#[test]
+fn levels_of_ones_own() {
+    let store = Store::file();
+    let deep = acquire("o/t/p/d", "ada");
+    assert!(store.fails(64, &deep).contains("only 3 levels"));
+    store.ok(&[&deep[..], &["--levels", "org,team,project,doc"]].concat());
+    assert!(store.ok(&["lease", "list", "o"]).contains("o/t/p/d"));
+}
+
+#[test]
+fn a_wrong_call_is_64_and_changes_nothing() {
+    let store = Store::file();
+    let long = "x".repeat(256);
+    for (arguments, says) in [
+        (&["acquire", "u1"][..], "--owner"),
+        (&["acquire", "u1//a1", "--owner", "ada"], "1 to 255 bytes"),
+        (&["acquire", "u1", "--owner", ""], "1 to 255 characters"),
+        (&["acquire", "u1", "--owner", "ada", "--session", &long], "the session"),
+        (&["acquire", "u1", "--owner", "ada", "--ttl", "5"], "300ms, 5s, 2m or 1h"),
+        (&["acquire", "u1", "--owner", "ada", "--ttl", "0s"], "1 ms to 10 years"),
+        (&["acquire", "u1", "--owner", "ada", "--json", "--print-token"], "cannot be used with"),
+        (&["renew", "first"], "invalid"),
+        (&["release"], "--session"),
+        (&["release", "1", "--owner", "ada"], "cannot be used with"),
+        (&["force-release", "1", "--actor", "root"], "--reason"),
+        (&["force-release", "1", "--actor", "", "--reason", "x"], "1 to 255 characters"),
+        (&["audit", "--limit", "0"], "0"),
+        (&["list", "--url", "sqlite::memory:"], "sqlite:PATH"),
+        (&["list", "--url", "redis://me:secret@x"], "is no database"),
+        (&["list", "--url", "mysql://me:secret@x:y/z"], "cannot be read"),
+        (&["nothing"], "--help"),
+    ] {
+        let said = store.fails(64, &[&["lease"], arguments].concat());
+        assert!(said.contains(says), "{arguments:?}: {said}");
+        assert!(!said.contains("secret"), "{said}");
+    }
+    assert!(tokens(&store, &["--expired"]).is_empty());
+}
+
+#[test]
+fn a_database_that_is_not_there_is_69() {
+    for (url, says) in [
+        ("postgres://me:secret@127.0.0.1:1/x", "127.0.0.1:1"),
+        ("mysql://me:secret@127.0.0.1:1/x", "127.0.0.1:1"),
+        ("sqlite:/nowhere/toolbox.db", "/nowhere/toolbox.db"),
+    ] {
+        let output = hierlock(&["lease", "list", "--url", url]).output().unwrap();
+        assert_eq!(code(&output), Some(69));
+        let said = stderr(&output);
+        assert!(said.contains(says) && !said.contains("secret"), "{said}");
+    }
+}
+
+#[test]
+fn by_default_it_is_a_file_of_this_user() {
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().join("50%?").join("deep");
+    let run =
+        |arguments: &[&str]| hierlock(arguments).env("XDG_STATE_HOME", &place).output().unwrap();
+    assert_eq!(code(&run(&acquire("u1", "ada"))), Some(0));
+    assert_eq!(code(&run(&acquire("u1", "bob"))), Some(75));
+    assert!(place.join("hierlock/toolbox.db").is_file());
+    let mode = fs::metadata(place.join("hierlock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    // A relative one is none, as its specification says.
+    let home = tempfile::tempdir().unwrap();
+    let mut command = hierlock(&["lease", "list"]);
+    command.env("XDG_STATE_HOME", "here").env("HOME", home.path());
+    assert_eq!(code(&command.output().unwrap()), Some(0));
+    assert!(home.path().join(".local/state/hierlock/toolbox.db").is_file());
+    let mut command = hierlock(&["lease", "list"]);
+    let output = command.env_remove("XDG_STATE_HOME").env_remove("HOME").output().unwrap();
+    assert_eq!(code(&output), Some(64));
+    assert!(stderr(&output).contains("--url"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_is_printed_as_sql_is_not_done() {
+    let store = Store::file();
+    let sql = store.ok(&["lease", "provision", "--print-sql"]);
+    assert!(sql.contains("CREATE TABLE") && sql.contains("hier_leases"), "{sql}");
+    let size = fs::metadata(store.path("toolbox.db")).unwrap().len();
+    assert!(size <= 4096, "nothing but that it is there: {size}");
+    assert_eq!(store.ok(&["lease", "provision"]), "ready\n");
+    assert_eq!(store.ok(&["lease", "provision"]), "ready\n");
+}

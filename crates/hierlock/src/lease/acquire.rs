@@ -1,0 +1,258 @@
+//! Acquiring a lease, in one transaction:
+//!
+//! 1. The slots of the node and of those above it are locked, in the order of the core's plan. From here
+//!    on nobody else can begin a lease that would be in the way.
+//! 2. The lease is written, unless there is a row of another owner on the node, above it or below it.
+//!    Mostly that was all: BEGIN goes along with 1, so it is three round trips.
+//! 3. Otherwise those rows are read. One that is live is the answer: not free. What has expired is
+//!    removed, and the lease is written.
+//!
+//! Nothing that is locked is waited for after 1, so an acquire cannot be part of a deadlock. A lease that
+//! has expired but is locked was checked by a transaction, which is protected until it ends: then it
+//! counts as held. (Or it is just being removed; so it is looked at again for a moment.)
+
+use super::error::LeaseError;
+use super::info::{self, LeaseInfo};
+use super::node::{IS_WITHIN, above, node, within};
+use super::schema::SCHEMA;
+use super::{Lease, LeaseRequest, Leases, slots, time};
+use crate::database::{Busy, Kind, Row, RowLock, Transaction, Value, Wire, failed};
+use crate::error::{Result, TableError};
+use crate::handover::Interest;
+use crate::retry::random;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// The pause before another try lies between these.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(150)];
+/// How long a lease that has expired but is locked may be on its way out.
+const SETTLED_WITHIN: Duration = Duration::from_millis(500);
+/// So many that are in the way are read at a time.
+const BATCH: usize = 100;
+
+impl Leases {
+    /// # Cancel safety
+    /// None: only to be run to its end. What nobody is interested in any more is given back.
+    pub(super) async fn acquire_for(
+        self,
+        request: LeaseRequest,
+        mut interest: Interest,
+    ) -> Result<Lease> {
+        let attempt = Arc::new(Attempt::new(&self, request)?);
+        let request = &attempt.request;
+        let begun = Instant::now();
+        loop {
+            let asked = Instant::now();
+            let holder = match attempt.run(&self).await? {
+                Outcome::Gained(row) => {
+                    if interest.is_lost() {
+                        self.undo(&request.owner, row).await?;
+                    }
+                    return Ok(row.into_lease(&self, request, asked));
+                }
+                Outcome::Held(holder) => holder,
+            };
+            let patience = match holder.is_expired {
+                true => request.patience.max(SETTLED_WITHIN),
+                false => request.patience,
+            };
+            let left = patience.saturating_sub(begun.elapsed());
+            let pause = PAUSES[0] + (PAUSES[1] - PAUSES[0]).mul_f64(random());
+            let is_wanted = tokio::select! {
+                biased;
+                () = interest.lost() => false,
+                // The last try is at the very end.
+                () = sleep(pause.min(left)) => true,
+            };
+            if left.is_zero() || !is_wanted {
+                return Err(LeaseError::Held { wanted: request.target.clone(), holder }.into());
+            }
+        }
+    }
+
+    /// Removes a lease that nobody was told of. Its token alone might have been given to another one: SQLite
+    /// counts anew what was rolled back.
+    async fn undo(&self, owner: &str, row: Written) -> Result<()> {
+        let sql = "DELETE FROM hier_leases WHERE token = ? AND owner = ? AND acquired_ms = ?";
+        let values = [row.token.into(), owner.into(), row.acquired_ms.into()];
+        let undone = self.database().execute(sql, &values).await;
+        undone.map(|_| ()).map_err(SCHEMA.failed("give a lease back"))
+    }
+}
+
+/// A row that has just been written.
+#[derive(Clone, Copy)]
+struct Written {
+    token: i64,
+    acquired_ms: i64,
+}
+
+impl Written {
+    fn into_lease(self, leases: &Leases, request: &LeaseRequest, asked: Instant) -> Lease {
+        let LeaseRequest { target, owner, session, reason, ttl, .. } = request.clone();
+        let Self { token, acquired_ms } = self;
+        let acquired = time::of_ms(acquired_ms);
+        let expires = time::of_ms(acquired_ms + request.ttl_ms());
+        let is_expired = false;
+        let info =
+            LeaseInfo { token, target, owner, session, reason, acquired, expires, is_expired };
+        Lease::new(leases.clone(), info, ttl, asked + ttl)
+    }
+}
+
+enum Outcome {
+    Gained(Written),
+    Held(Box<LeaseInfo>),
+}
+
+/// The statements of an acquire.
+struct Attempt {
+    request: LeaseRequest,
+    /// Goes along with BEGIN: the slots, and the time.
+    first: String,
+    /// How many rows come back.
+    rows: usize,
+    insert: String,
+    others: String,
+    /// The last row that was written: COMMIT can fail, and leave it behind all the same.
+    written: Mutex<Option<Written>>,
+}
+
+impl Attempt {
+    fn new(leases: &Leases, request: LeaseRequest) -> Result<Self> {
+        let kind = leases.database().kind();
+        let now = kind.now_ms();
+        let (lock, slots) = match leases.scheme() {
+            Some(scheme) => slots::lock(scheme, &request.target)?,
+            None => Default::default(),
+        };
+        let ancestors = vec!["?"; request.target.level()].join(", ");
+        // Two searches rather than one with OR: each is a range of the index for every engine.
+        let free =
+            format!("NOT EXISTS (SELECT 1 FROM hier_leases WHERE {IS_WITHIN} AND owner <> ?)");
+        let (free_above, is_above) = match request.target.level() {
+            0 => Default::default(),
+            _ => (
+                format!(
+                    " AND NOT EXISTS (SELECT 1 FROM hier_leases WHERE node IN ({ancestors}) AND owner <> ?)"
+                ),
+                format!(" OR node IN ({ancestors})"),
+            ),
+        };
+        let (nothing, returning) = match kind {
+            Kind::Innodb => (" FROM DUAL", ""),
+            Kind::Postgres => ("", " RETURNING token"),
+            Kind::Sqlite => ("", ""),
+        };
+        let insert = format!(
+            "INSERT INTO hier_leases (node, path, owner, session, reason, acquired_ms, expires_ms, ttl_ms) \
+             SELECT ?, ?, ?, ?, ?, ?, ?, ?{nothing} WHERE {free}{free_above}{returning}"
+        );
+        let others = format!(
+            "SELECT {} FROM hier_leases WHERE owner <> ? AND (({IS_WITHIN}){is_above}) \
+             ORDER BY expires_ms DESC, token LIMIT {BATCH}",
+            info::columns(kind, now)
+        );
+        let first = match lock.as_str() {
+            "" => format!("SELECT {now}"),
+            lock => format!("{lock}; SELECT {now}"),
+        };
+        Ok(Self { request, first, rows: slots + 1, insert, others, written: Mutex::default() })
+    }
+
+    async fn run(self: &Arc<Self>, leases: &Leases) -> Result<Outcome> {
+        *self.written.lock() = None;
+        let ran = leases.database().run_with(&self.first, |tx, rows| {
+            let attempt = self.clone();
+            Box::pin(async move { attempt.run_in(tx, rows).await })
+        });
+        let ran = ran.await.map_err(|error| SCHEMA.explain(error));
+        if let (Err(_), Some(row)) = (&ran, *self.written.lock()) {
+            let (leases, owner) = (leases.clone(), self.request.owner.clone());
+            // Nobody waits for it: the database may be gone.
+            tokio::spawn(async move { leases.undo(&owner, row).await });
+        }
+        ran
+    }
+
+    async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<Outcome> {
+        let acquired_ms = match rows.last() {
+            Some(row) if rows.len() == self.rows => row.int(0)?,
+            _ => return Err(TableError::NotProvisioned { part: SCHEMA.part }.into()),
+        };
+        // Nobody can begin another one now, so sooner or later nothing is in the way, or it is live.
+        loop {
+            if let Some(token) = self.write(&mut tx.wire(), acquired_ms).await? {
+                let row = Written { token, acquired_ms };
+                *self.written.lock() = Some(row);
+                return Ok(Outcome::Gained(row));
+            }
+            let mut others = self.others(&mut tx.wire()).await?;
+            if let Some(first) = others.first()
+                && !first.is_expired
+            {
+                return Ok(Outcome::Held(Box::new(others.swap_remove(0))));
+            }
+            for other in others {
+                if !remove(&mut tx.wire(), other.token).await? {
+                    return Ok(Outcome::Held(Box::new(other)));
+                }
+            }
+        }
+    }
+
+    /// Writes the lease unless one of another owner is in the way, live or not.
+    async fn write(&self, wire: &mut Wire<'_>, acquired_ms: i64) -> Result<Option<i64>> {
+        let LeaseRequest { target, owner, session, reason, .. } = &self.request;
+        let ttl_ms = self.request.ttl_ms();
+        let mut values: Vec<Value> = vec![
+            node(target).into(),
+            target.to_string().into(),
+            owner.into(),
+            session.clone().into(),
+            reason.clone().into(),
+            acquired_ms.into(),
+            (acquired_ms + ttl_ms).into(),
+            ttl_ms.into(),
+        ];
+        values.extend(within(target));
+        values.push(owner.into());
+        if target.level() > 0 {
+            values.extend(above(target));
+            values.push(owner.into());
+        }
+        let doing = failed("write a lease");
+        if wire.kind() == Kind::Postgres {
+            let rows = wire.fetch(&self.insert, values).await.map_err(doing)?;
+            return rows.first().map(|row| row.int(0)).transpose();
+        }
+        let done = wire.execute(&self.insert, values).await.map_err(doing)?;
+        Ok((done.rows > 0).then_some(done.last_id))
+    }
+
+    /// Leases of other owners that are in the way; what lasts longest first.
+    async fn others(&self, wire: &mut Wire<'_>) -> Result<Vec<LeaseInfo>> {
+        let LeaseRequest { target, owner, .. } = &self.request;
+        let values = [owner.into()].into_iter().chain(within(target)).chain(above(target));
+        let rows = wire.fetch(&self.others, values).await;
+        let rows = rows.map_err(failed("look for leases in the way"))?;
+        rows.iter().map(LeaseInfo::read).collect()
+    }
+}
+
+/// Removes a lease whose time is over, unless it is locked.
+async fn remove(wire: &mut Wire<'_>, token: i64) -> Result<bool> {
+    let kind = wire.kind();
+    let (now, lock) = (kind.now_ms(), kind.lock(RowLock::Exclusive, Busy::Skip));
+    let expired =
+        format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms <= {now}{lock}");
+    let doing = "remove a lease that has expired";
+    let is_ours = !wire.fetch(&expired, [token.into()]).await.map_err(failed(doing))?.is_empty();
+    if is_ours {
+        let delete = "DELETE FROM hier_leases WHERE token = ?";
+        wire.execute(delete, [token.into()]).await.map_err(failed(doing))?;
+    }
+    Ok(is_ours)
+}

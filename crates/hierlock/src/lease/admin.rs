@@ -1,0 +1,181 @@
+//! Leases seen from above: listing, ending those of others, clearing away.
+
+use super::info::{COLUMNS, FURTHER, LeaseInfo, columns};
+use super::request::{check_name, check_words};
+use super::schema::SCHEMA;
+use super::{ForcedRelease, LeaseFilter, Leases, time};
+use crate::database::{Busy, RowLock, Transaction, Value, failed};
+use crate::error::Result;
+
+/// So many are swept in a transaction.
+const BATCH: usize = 100;
+
+impl Leases {
+    /// The leases that a filter lets through, by token.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn list(&self, filter: LeaseFilter) -> Result<Vec<LeaseInfo>> {
+        let now = self.database().kind().now_ms();
+        let (condition, values) = filter.condition(now);
+        let columns = columns(self.database().kind(), now);
+        let sql = format!("SELECT {columns} FROM hier_leases WHERE {condition} ORDER BY token");
+        let rows = self.database().fetch(&sql, &values).await;
+        rows.map_err(SCHEMA.failed("list leases"))?.iter().map(LeaseInfo::read).collect()
+    }
+
+    /// Releases all leases of a session, at its logout; how many there were.
+    ///
+    /// # Errors
+    /// What the database says.
+    ///
+    /// # Cancel safety
+    /// Dropped, they are released all the same.
+    pub async fn release_session(&self, session: &str) -> Result<u64> {
+        self.release_all(LeaseFilter::default().session(session)).await
+    }
+
+    /// Releases all leases of an owner, such as those that an earlier login has left; how many there were.
+    ///
+    /// # Errors
+    /// What the database says.
+    ///
+    /// # Cancel safety
+    /// Dropped, they are released all the same.
+    pub async fn release_owner(&self, owner: &str) -> Result<u64> {
+        self.release_all(LeaseFilter::default().owner(owner)).await
+    }
+
+    /// One by one: a transaction that has checked several could be deadlocked with one that releases them.
+    async fn release_all(&self, filter: LeaseFilter) -> Result<u64> {
+        let leases = self.clone();
+        let release = async move {
+            let mut released = 0;
+            for lease in leases.list(filter).await? {
+                released += u64::from(leases.release_whole(lease.token).await?);
+            }
+            Ok(released)
+        };
+        self.to_its_end(release).await
+    }
+
+    /// Ends somebody else's lease. Who did it and why is kept in the audit table, and told to the owner at
+    /// the next [`renew`](super::Lease::renew) or [`check_in`](super::Lease::check_in). Waits for a
+    /// transaction that has checked the lease. `None` if no such lease was held.
+    ///
+    /// # Errors
+    /// [`is_usage`](crate::Error::is_usage): the actor or the reason is missing or too long. What the
+    /// database says.
+    ///
+    /// # Cancel safety
+    /// Dropped, the lease is ended all the same.
+    pub async fn force_release(
+        &self,
+        token: i64,
+        actor: &str,
+        why: &str,
+    ) -> Result<Option<LeaseInfo>> {
+        check_name("actor", actor)?;
+        check_words("reason for ending", why)?;
+        let (leases, actor, why) = (self.clone(), actor.to_owned(), why.to_owned());
+        let force = async move {
+            let forced = leases.database().run(|tx| {
+                let (actor, why) = (actor.clone(), why.clone());
+                Box::pin(async move { force(tx, token, actor, why).await })
+            });
+            forced.await.map_err(|error| SCHEMA.explain(error))
+        };
+        self.to_its_end(force).await
+    }
+
+    /// The last forced releases, the latest first.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn audit(&self, limit: u32) -> Result<Vec<ForcedRelease>> {
+        let columns = columns(self.database().kind(), "released_ms");
+        let sql = format!(
+            "SELECT {columns}, actor, why, released_ms FROM hier_lease_audit \
+             ORDER BY id DESC LIMIT {limit}"
+        );
+        let rows = self.database().fetch(&sql, &[]).await;
+        let rows = rows.map_err(SCHEMA.failed("read the audit table"))?;
+        let read = |row: &crate::database::Row| {
+            Ok(ForcedRelease {
+                lease: LeaseInfo::read(row)?,
+                actor: row.text(FURTHER)?,
+                why: row.text(FURTHER + 1)?,
+                released: time::of_ms(row.int(FURTHER + 2)?),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Removes leases whose time is over, except those that a transaction has checked and not ended; how
+    /// many. Nothing but the size of the table depends on it.
+    ///
+    /// # Errors
+    /// What the database says.
+    ///
+    /// # Cancel safety
+    /// Dropped, some are removed and some are not.
+    pub async fn sweep(&self) -> Result<u64> {
+        let mut swept = 0;
+        loop {
+            let batch = self.database().run(|tx| Box::pin(sweep(tx)));
+            let batch = batch.await.map_err(|error| SCHEMA.explain(error))?;
+            swept += batch as u64;
+            if batch < BATCH {
+                return Ok(swept);
+            }
+        }
+    }
+}
+
+async fn force(
+    tx: &mut Transaction,
+    token: i64,
+    actor: String,
+    why: String,
+) -> Result<Option<LeaseInfo>> {
+    let doing = || failed("end a lease");
+    let mut wire = tx.wire();
+    let kind = wire.kind();
+    let (now, lock) = (kind.now_ms(), kind.lock(RowLock::Exclusive, Busy::Wait));
+    let columns = columns(kind, now);
+    let held =
+        format!("SELECT {columns} FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
+    let held = wire.fetch(&held, [token.into()]).await.map_err(doing())?;
+    let Some(row) = held.first() else { return Ok(None) };
+    let lease = LeaseInfo::read(row)?;
+    let note = format!(
+        "INSERT INTO hier_lease_audit ({COLUMNS}, actor, why, released_ms) \
+         SELECT {COLUMNS}, ?, ?, {now} FROM hier_leases WHERE token = ?"
+    );
+    let values: [Value; 3] = [actor.into(), why.into(), token.into()];
+    wire.execute(&note, values).await.map_err(doing())?;
+    let delete = "DELETE FROM hier_leases WHERE token = ?";
+    wire.execute(delete, [token.into()]).await.map_err(doing())?;
+    Ok(Some(lease))
+}
+
+/// One batch; how many.
+async fn sweep(tx: &mut Transaction) -> Result<usize> {
+    let doing = || failed("sweep leases");
+    let mut wire = tx.wire();
+    let kind = wire.kind();
+    let (now, lock) = (kind.now_ms(), kind.lock(RowLock::Exclusive, Busy::Skip));
+    let expired = format!(
+        "SELECT token FROM hier_leases WHERE expires_ms <= {now} ORDER BY expires_ms LIMIT {BATCH}{lock}"
+    );
+    let expired = wire.fetch(&expired, []).await.map_err(doing())?;
+    // Each by its key: InnoDB may read, and wait for, more than is in a list.
+    let deletes = expired.iter().map(|row| {
+        row.int(0).map(|token| format!("DELETE FROM hier_leases WHERE token = {token}"))
+    });
+    let deletes = deletes.collect::<Result<Vec<_>>>()?;
+    if !deletes.is_empty() {
+        wire.run(&deletes.join("; ")).await.map_err(doing())?;
+    }
+    Ok(deletes.len())
+}

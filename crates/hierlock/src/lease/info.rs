@@ -1,0 +1,87 @@
+//! What is known of a lease, and how it is read from its row.
+
+use super::time;
+use crate::database::{Kind, Row};
+use crate::error::Result;
+use crate::target::Target;
+use std::fmt;
+use std::time::SystemTime;
+
+/// Who holds a lease, on what, since when, until when, and why. All times are the database's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseInfo {
+    /// Its number: greater than that of every lease that it could have been in conflict with before.
+    pub token: i64,
+    /// The node, and with it all nodes below.
+    pub target: Target,
+    /// Who holds it.
+    pub owner: String,
+    /// The login, browser tab or process that it belongs to.
+    pub session: Option<String>,
+    /// What for.
+    pub reason: Option<String>,
+    /// Since when it is held.
+    pub acquired: SystemTime,
+    /// Until when, unless it is renewed.
+    pub expires: SystemTime,
+    /// Was it over when it was read, by the database's clock?
+    pub is_expired: bool,
+}
+
+/// A lease that somebody has ended for its owner, as the audit table keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ForcedRelease {
+    /// The lease, as it was.
+    pub lease: LeaseInfo,
+    /// Who ended it.
+    pub actor: String,
+    /// What for.
+    pub why: String,
+    /// When, by the database's clock.
+    pub released: SystemTime,
+}
+
+/// Columns of both tables, in the order in which they are read.
+pub(super) const COLUMNS: &str = "token, path, owner, session, reason, acquired_ms, expires_ms";
+/// Where further columns begin, behind those of [`columns`].
+pub(super) const FURTHER: usize = 8;
+
+/// The same, and whether it was over at a moment.
+pub(super) fn columns(kind: Kind, moment: &str) -> String {
+    let is_expired = kind.as_int(&format!("CASE WHEN expires_ms <= {moment} THEN 1 ELSE 0 END"));
+    format!("{COLUMNS}, {is_expired}")
+}
+
+impl LeaseInfo {
+    /// Of a row of [`columns`].
+    pub(super) fn read(row: &Row) -> Result<Self> {
+        Ok(Self {
+            token: row.int(0)?,
+            target: row.text(1)?.parse()?,
+            owner: row.text(2)?,
+            session: row.text_or_null(3)?,
+            reason: row.text_or_null(4)?,
+            acquired: time::of_ms(row.int(5)?),
+            expires: time::of_ms(row.int(6)?),
+            is_expired: row.int(7)? != 0,
+        })
+    }
+}
+
+/// `` `u1/a1` by ada (session tab-7) since … until …: edits the address ``
+impl fmt::Display for LeaseInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, owner, acquired, expires, .. } = self;
+        write!(f, "`{target}` by {owner}")?;
+        if let Some(session) = &self.session {
+            write!(f, " (session {session})")?;
+        }
+        write!(f, " since {} until {}", time::utc(*acquired), time::utc(*expires))?;
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}

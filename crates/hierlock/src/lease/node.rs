@@ -1,0 +1,60 @@
+//! A node as a column: bytes of which those of its ancestors are a beginning. Pure.
+
+use crate::database::Value;
+use crate::target::Target;
+
+/// The key text without its level: `<byte length>:<id>,` for each ID from the root.
+pub(super) fn node(target: &Target) -> Vec<u8> {
+    let key = target.key();
+    let (_, ids) = key.split_once('|').expect("a key has a level in front");
+    ids.as_bytes().to_vec()
+}
+
+/// The node and all below it: from here, and before there. No byte of UTF-8 is 0xFF.
+pub(super) fn within(target: &Target) -> [Value; 2] {
+    let from = node(target);
+    let before = [&from[..], &[0xff]].concat();
+    [from.into(), before.into()]
+}
+
+/// All above it.
+pub(super) fn above(target: &Target) -> Vec<Value> {
+    (0..target.level()).map(|level| node(&target.ancestor(level)).into()).collect()
+}
+
+/// A condition on the column, with places for [`within`].
+pub(super) const IS_WITHIN: &str = "node >= ? AND node < ?";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_lies_between_and_nothing_else_does() {
+        let target = |path: &str| path.parse::<Target>().unwrap();
+        let account = target("u1/a");
+        let [from, before] = [node(&account), [node(&account), vec![0xff]].concat()];
+        for (path, is_within) in [
+            ("u1", false),
+            ("u1/a", true),
+            ("u1/a/r", true),
+            ("u1/a/a%2F", true),
+            ("u1/a1", false),
+            ("u1/b", false),
+            ("u1/a%2F", false),
+            ("u1/ユ", false),
+            ("u1/a/ユ/1/2/3/4", true),
+            ("u10/a/r", false),
+        ] {
+            let other = node(&target(path));
+            assert_eq!(from <= other && other < before, is_within, "{path}");
+            assert_eq!(account.contains(&target(path)), is_within, "{path}");
+        }
+    }
+
+    #[test]
+    fn those_above_end_with_the_parent() {
+        let above = above(&"u1/a1/r1".parse().unwrap());
+        assert_eq!(above, [Value::from(&b"2:u1,"[..]), Value::from(&b"2:u1,2:a1,"[..])]);
+    }
+}

@@ -1,0 +1,209 @@
+//! Jobs come into the queue, inside the transaction that wants them done.
+
+use super::Queue;
+use super::job::{Enqueued, Job};
+use super::schema::{SCHEMA, State};
+use crate::database::{AnyTransaction, Kind, Value, Wire};
+use crate::error::Result;
+use std::sync::Arc;
+
+/// How many rows, and how many bytes of payload, go into one statement.
+const ROWS: usize = 500;
+const BYTES: usize = 1 << 20;
+
+/// The channel on which PostgreSQL says which queue has something new.
+pub(super) const CHANNEL: &str = "hier_jobs";
+
+const DOING: &str = "add jobs";
+
+impl Queue {
+    /// Adds a job, in a transaction of its own, and wakes workers.
+    ///
+    /// # Errors
+    /// If the job cannot be kept ([`is_usage`](crate::Error::is_usage)), or the database fails.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is added or not.
+    pub async fn enqueue(&self, job: Job) -> Result<Enqueued> {
+        job.check()?;
+        let job = Arc::new(job);
+        let enqueued = self.database().run(|tx| {
+            let (queue, job) = (self.clone(), job.clone());
+            Box::pin(async move { queue.add(&mut tx.wire(), &job).await })
+        });
+        let enqueued = enqueued.await?;
+        self.wake();
+        Ok(enqueued)
+    }
+
+    /// Adds a job in the caller's transaction: it is there if that is committed, and never was if it is
+    /// rolled back.
+    ///
+    /// On PostgreSQL the commit wakes workers. Elsewhere they find it when they poll, or when
+    /// [`wake`](Self::wake) is called after the commit.
+    ///
+    /// # Errors
+    /// If the job cannot be kept ([`is_usage`](crate::Error::is_usage)), or the transaction is one of another
+    /// database, or the database fails. One that is there already is no error, and the transaction goes on.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is part of the transaction or not: roll back.
+    pub async fn enqueue_in(&self, tx: &mut impl AnyTransaction, job: Job) -> Result<Enqueued> {
+        job.check()?;
+        self.add(&mut self.wire_of(tx)?, &job).await
+    }
+
+    /// Adds many in few round trips, all or none; in the order in which they are given. Each with a unique
+    /// key takes a round trip of its own.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Self::enqueue).
+    ///
+    /// # Cancel safety
+    /// Dropped, all are added or none.
+    pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Enqueued>> {
+        let jobs = checked(jobs)?;
+        let jobs = Arc::new(jobs);
+        let enqueued = self.database().run(|tx| {
+            let (queue, jobs) = (self.clone(), jobs.clone());
+            Box::pin(async move { queue.add_all(&mut tx.wire(), &jobs).await })
+        });
+        let enqueued = enqueued.await?;
+        self.wake();
+        Ok(enqueued)
+    }
+
+    /// The same in the caller's transaction.
+    ///
+    /// # Errors
+    /// As [`enqueue_in`](Self::enqueue_in).
+    ///
+    /// # Cancel safety
+    /// Dropped, some are part of the transaction: roll back.
+    pub async fn enqueue_all_in(
+        &self,
+        tx: &mut impl AnyTransaction,
+        jobs: impl IntoIterator<Item = Job>,
+    ) -> Result<Vec<Enqueued>> {
+        let jobs = checked(jobs)?;
+        self.add_all(&mut self.wire_of(tx)?, &jobs).await
+    }
+
+    async fn add_all(&self, wire: &mut Wire<'_>, jobs: &[Job]) -> Result<Vec<Enqueued>> {
+        let mut enqueued = Vec::with_capacity(jobs.len());
+        let mut rest = jobs;
+        while let Some(first) = rest.first() {
+            let together = if first.unique_key.is_some() { 1 } else { together(rest) };
+            let (chunk, others) = rest.split_at(together);
+            match chunk {
+                [job] => enqueued.push(self.add(wire, job).await?),
+                jobs => {
+                    let ids = self.insert(wire, jobs).await?;
+                    enqueued.extend(ids.into_iter().map(Enqueued::Added));
+                }
+            }
+            rest = others;
+        }
+        Ok(enqueued)
+    }
+
+    /// Until it is added, or the one with its key is found: that one may be done between two looks.
+    async fn add(&self, wire: &mut Wire<'_>, job: &Job) -> Result<Enqueued> {
+        loop {
+            if let Some(id) = self.insert(wire, std::slice::from_ref(job)).await?.first() {
+                return Ok(Enqueued::Added(*id));
+            }
+            // A locking read: a plain one at REPEATABLE READ may not see what was in the way.
+            let lock = if wire.kind() == Kind::Innodb { " LOCK IN SHARE MODE" } else { "" };
+            let sql = format!("SELECT id FROM hier_jobs WHERE queue = ? AND unique_key = ?{lock}");
+            let values = [self.name().into(), job.unique_key.clone().into()];
+            let found = wire.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
+            if let Some(row) = found.first() {
+                return Ok(Enqueued::Duplicate(row.int(0)?));
+            }
+        }
+    }
+
+    /// The IDs of what is added: of all, or of none if it is one whose key is there already.
+    async fn insert(&self, wire: &mut Wire<'_>, jobs: &[Job]) -> Result<Vec<i64>> {
+        let kind = wire.kind();
+        let now = kind.now_ms();
+        let row = format!("(?, ?, ?, {now} * ? + ?, ?, ?, 0, ?, 0, {now})");
+        let rows = vec![row; jobs.len()].join(", ");
+        let wakes = jobs.iter().any(|job| !job.start.is_later());
+        let end = match kind {
+            Kind::Innodb => String::new(),
+            Kind::Sqlite => " ON CONFLICT DO NOTHING RETURNING id".to_owned(),
+            Kind::Postgres => {
+                // Sent by the commit, once for all rows of a transaction.
+                let wake = if wakes { ", pg_notify(?, ?)::text" } else { "" };
+                format!(" ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id{wake}")
+            }
+        };
+        let sql = format!(
+            "INSERT INTO hier_jobs (queue, state, priority, due_ms, unique_key, payload, attempts, \
+             max_attempts, claim, created_ms) VALUES {rows}{end}"
+        );
+        let mut values: Vec<Value> = jobs.iter().flat_map(|job| self.values(job)).collect();
+        if kind == Kind::Postgres && wakes {
+            values.extend([CHANNEL.into(), self.name().into()]);
+        }
+        if kind != Kind::Innodb {
+            let rows = wire.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
+            return rows.iter().map(|row| row.int(0)).collect();
+        }
+        match wire.execute(&sql, values).await {
+            Ok(done) => numbered(wire, done.last_id, jobs.len()).await,
+            // Only this statement is undone by it.
+            Err(error) if is_duplicate(&error) => Ok(Vec::new()),
+            Err(error) => Err(SCHEMA.failed(DOING)(error)),
+        }
+    }
+
+    fn values(&self, job: &Job) -> [Value; 8] {
+        let state = if job.start.is_later() { State::Scheduled } else { State::Ready };
+        let (clock, plus) = job.start.sum();
+        [
+            self.name().into(),
+            state.code().into(),
+            job.priority.into(),
+            clock.into(),
+            plus.into(),
+            job.unique_key.clone().into(),
+            job.payload.clone().into(),
+            job.max_attempts.into(),
+        ]
+    }
+}
+
+fn checked(jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Job>> {
+    let jobs: Vec<Job> = jobs.into_iter().collect();
+    jobs.iter().try_for_each(Job::check)?;
+    Ok(jobs)
+}
+
+/// How many of the next go into one statement.
+fn together(jobs: &[Job]) -> usize {
+    let mut bytes = 0;
+    let fits = |job: &&Job| {
+        bytes += job.payload.len();
+        job.unique_key.is_none() && bytes <= BYTES
+    };
+    jobs.iter().take(ROWS).take_while(fits).count().max(1)
+}
+
+/// MySQL and MariaDB name the first of the numbers that they gave; on a server of a group they are not
+/// one apart.
+async fn numbered(wire: &mut Wire<'_>, first: i64, count: usize) -> Result<Vec<i64>> {
+    if count == 1 {
+        return Ok(vec![first]);
+    }
+    let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
+    let step = wire.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
+    let step = step.first().map_or(Ok(1), |row| row.int(0))?;
+    Ok((0..count as i64).map(|number| first + number * step).collect())
+}
+
+fn is_duplicate(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.is_unique_violation())
+}

@@ -1,0 +1,228 @@
+//! A job on its way into a queue.
+
+use super::error::QueueError;
+use crate::error::Result;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What a MEDIUMTEXT column holds.
+const MOST_PAYLOAD: usize = (1 << 24) - 1;
+const MOST_KEY: usize = 255;
+/// Ten years: later is a mistake, and sums of times stay far from their end.
+const LATEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// Something to be done: a payload that the worker understands, and when it is its turn.
+///
+/// ```
+/// use hierlock::queue::Job;
+/// use std::time::Duration;
+///
+/// let job = Job::new(r#"{"to": "ada@example.org"}"#)
+///     .priority(5) // before those with 6, or with the usual 100
+///     .run_in(Duration::from_secs(60))
+///     .unique("welcome-ada") // not twice at a time
+///     .max_attempts(10);
+/// # let _ = job;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Job {
+    pub(super) payload: String,
+    pub(super) priority: i64,
+    pub(super) start: Start,
+    pub(super) unique_key: Option<String>,
+    pub(super) max_attempts: u32,
+}
+
+/// When it may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    Now,
+    In(Duration),
+    At(SystemTime),
+}
+
+impl Job {
+    /// The priority of a job that names none.
+    pub const PRIORITY: i64 = 100;
+    /// How often a job that does not say is tried.
+    pub const MAX_ATTEMPTS: u32 = 20;
+
+    /// A job that may run at once. The payload is text of any kind, up to 16 MiB less a byte.
+    pub fn new(payload: impl Into<String>) -> Self {
+        Self {
+            payload: payload.into(),
+            priority: Self::PRIORITY,
+            start: Start::Now,
+            unique_key: None,
+            max_attempts: Self::MAX_ATTEMPTS,
+        }
+    }
+
+    /// Lower goes first; those with the same go in the order in which they came.
+    pub fn priority(mut self, priority: i64) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Not before so much time has passed, by the database's clock.
+    pub fn run_in(mut self, delay: Duration) -> Self {
+        self.start = Start::In(delay);
+        self
+    }
+
+    /// Not before this time. It is compared with the database's clock.
+    pub fn run_at(mut self, time: SystemTime) -> Self {
+        self.start = Start::At(time);
+        self
+    }
+
+    /// As long as another job with this key is in the queue, waiting, running or dead, this one is not
+    /// added.
+    pub fn unique(mut self, key: impl Into<String>) -> Self {
+        self.unique_key = Some(key.into());
+        self
+    }
+
+    /// After so many failures it is dead: nobody runs it until somebody says so.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let bytes = self.payload.len();
+        if bytes > MOST_PAYLOAD {
+            return Err(QueueError::Payload { bytes, most: MOST_PAYLOAD }.into());
+        }
+        if self.payload.contains('\0') {
+            return Err(QueueError::Zero { what: "payload" }.into());
+        }
+        if let Some(key) = &self.unique_key {
+            let chars = key.chars().count();
+            if !(1..=MOST_KEY).contains(&chars) {
+                return Err(QueueError::Key { chars }.into());
+            }
+            if key.contains('\0') {
+                return Err(QueueError::Zero { what: "unique key" }.into());
+            }
+        }
+        if self.max_attempts == 0 {
+            return Err(QueueError::NoAttempts.into());
+        }
+        if let Start::In(delay) = self.start {
+            millis("delay", delay, 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Start {
+    /// The time is the database's clock times the first, plus the second.
+    pub(super) fn sum(self) -> (i64, i64) {
+        match self {
+            Start::Now => (1, 0),
+            Start::In(delay) => (1, delay.as_millis() as i64),
+            Start::At(time) => {
+                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default().min(LATEST * 100);
+                (0, since.as_millis() as i64)
+            }
+        }
+    }
+
+    /// A time that has passed is now.
+    pub(super) fn is_later(self) -> bool {
+        match self {
+            Start::Now => false,
+            Start::In(delay) => !delay.is_zero(),
+            Start::At(time) => time > SystemTime::now(),
+        }
+    }
+}
+
+/// A span of time as the database counts it.
+pub(super) fn millis(what: &'static str, span: Duration, least: i64) -> Result<i64> {
+    let millis = span.as_millis();
+    match i64::try_from(millis) {
+        Ok(count) if count >= least && span <= LATEST => Ok(count),
+        _ => Err(QueueError::Time { what, millis, least }.into()),
+    }
+}
+
+/// Names of queues and workers are written into statements as they are.
+pub(super) fn plain(what: &'static str, name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:@/".contains(c);
+    match (1..=64).contains(&name.len()) && name.chars().all(is_plain) {
+        true => Ok(()),
+        false => Err(QueueError::Name { what, name: name.to_owned() }.into()),
+    }
+}
+
+/// What became of a job that was to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enqueued {
+    /// It is in the queue, under this number.
+    Added(i64),
+    /// One with its unique key was there already, under this number.
+    Duplicate(i64),
+}
+
+impl Enqueued {
+    /// The number of the job in the queue, whoever added it.
+    pub fn id(self) -> i64 {
+        match self {
+            Enqueued::Added(id) | Enqueued::Duplicate(id) => id,
+        }
+    }
+
+    /// Was it added just now?
+    pub fn is_added(self) -> bool {
+        matches!(self, Enqueued::Added(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_kept_is_refused_with_a_sentence() {
+        let long = "k".repeat(256);
+        for (job, says) in [
+            (Job::new("x".repeat(MOST_PAYLOAD + 1)), "16777216 bytes"),
+            (Job::new("a\0b"), "payload has a zero byte"),
+            (Job::new("").unique(""), "0 characters"),
+            (Job::new("").unique(long.clone()), "256 characters"),
+            (Job::new("").unique("a\0b"), "unique key has a zero byte"),
+            (Job::new("").max_attempts(0), "at least one attempt"),
+            (Job::new("").run_in(Duration::MAX), "ten years"),
+        ] {
+            let error = job.check().unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+        }
+        for job in [
+            Job::new("x".repeat(MOST_PAYLOAD)),
+            Job::new("").unique("ü".repeat(255)),
+            Job::new("").run_at(UNIX_EPOCH - Duration::from_secs(1)).max_attempts(1),
+        ] {
+            job.check().unwrap();
+        }
+        for name in ["", "a b", "ä", "it's", "a\\b", &"n".repeat(65)] {
+            assert!(plain("queue", name).unwrap_err().is_usage(), "{name}");
+        }
+        plain("queue", "Mail-2_a.b:c@d/e").unwrap();
+    }
+
+    #[test]
+    fn times_that_have_passed_are_now() {
+        let now = SystemTime::now();
+        for (start, is_later) in [
+            (Start::Now, false),
+            (Start::In(Duration::ZERO), false),
+            (Start::In(Duration::from_millis(1)), true),
+            (Start::At(now - Duration::from_secs(9)), false),
+            (Start::At(now + Duration::from_secs(9)), true),
+        ] {
+            assert_eq!(start.is_later(), is_later, "{start:?}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The table of jobs. Pure.
+
+use crate::database::{Kind, Schema};
+
+pub(super) const SCHEMA: Schema = Schema { part: "queue", statements };
+
+/// What a job is up to, as its column says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Ready = 0,
+    Scheduled = 1,
+    Claimed = 2,
+    Dead = 3,
+}
+
+impl State {
+    /// As it is written into a statement.
+    pub(super) fn code(self) -> i64 {
+        self as i64
+    }
+}
+
+/// Both indexes begin with what every statement names; the first goes on in the order of claims, the
+/// second in the order in which something happens to a job next.
+fn statements(kind: Kind) -> Vec<String> {
+    let (counted, name, key) = (kind.counted(), kind.text(64), kind.text(255));
+    let long = if kind == Kind::Innodb { "MEDIUMTEXT" } else { "TEXT" };
+    let options = kind.table_options();
+    let columns = format!(
+        "id {counted}, queue {name} NOT NULL, state BIGINT NOT NULL, priority BIGINT NOT NULL, due_ms \
+         BIGINT NOT NULL, unique_key {key}, payload {long} NOT NULL, attempts BIGINT NOT NULL, \
+         max_attempts BIGINT NOT NULL, claim BIGINT NOT NULL, worker {name}, last_error {long}, \
+         created_ms BIGINT NOT NULL"
+    );
+    let indexes = [
+        ("", "hier_jobs_claim", "queue, state, priority, id"),
+        ("", "hier_jobs_due", "queue, state, due_ms"),
+        ("UNIQUE ", "hier_jobs_unique", "queue, unique_key"),
+    ];
+    // MySQL has no CREATE INDEX IF NOT EXISTS, PostgreSQL and SQLite no indexes within a table.
+    if kind == Kind::Innodb {
+        let indexes =
+            indexes.map(|(unique, name, columns)| format!(", {unique}KEY {name} ({columns})"));
+        let indexes = indexes.concat();
+        return vec![format!("CREATE TABLE IF NOT EXISTS hier_jobs ({columns}{indexes}){options}")];
+    }
+    let table = format!("CREATE TABLE IF NOT EXISTS hier_jobs ({columns}){options}");
+    let indexes = indexes.map(|(unique, name, columns)| {
+        format!("CREATE {unique}INDEX IF NOT EXISTS {name} ON hier_jobs ({columns})")
+    });
+    [table].into_iter().chain(indexes).collect()
+}

@@ -1,0 +1,136 @@
+//! That a claim reads what it takes, and little else, on a table with many jobs.
+
+use super::claim::claims;
+use super::schema::State;
+use super::take::guide;
+use super::{Job, Queue};
+use crate::database::{Database, Kind};
+use hierlock_sandbox::{Engine, Server};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// 10,000 jobs: of three queues, in every state, with priorities that are not in the order of age.
+async fn filled(database: &Database) -> Queue {
+    let queue = Queue::new(database.clone(), "b").unwrap();
+    queue.provision().await.unwrap();
+    for name in ["a", "b", "c"] {
+        let queue = Queue::new(database.clone(), name).unwrap();
+        let job = |number: i64| {
+            let job =
+                Job::new(format!("{name} {number}")).priority(number * 7 % 13).max_attempts(1);
+            if number % 4 == 1 { job.run_in(LONG) } else { job }
+        };
+        queue.enqueue_all((0..3334).map(job)).await.unwrap();
+        queue.claim("w", 800, LONG).await.unwrap();
+        for job in queue.claim("w", 50, LONG).await.unwrap() {
+            job.fail("dies").await.unwrap();
+        }
+    }
+    queue
+}
+
+/// The first column of all rows, as text.
+async fn explained(database: &Database, sql: &str) -> String {
+    let mut tx = database.begin().await.unwrap();
+    let rows = tx.wire().packet(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}")).rows;
+    let column = if database.kind() == Kind::Sqlite { 3 } else { 0 };
+    let lines: Vec<String> = rows.iter().map(|row| row.text(column).unwrap()).collect();
+    tx.rollback().await.unwrap();
+    lines.join("\n")
+}
+
+async fn database(engine: Engine) -> Option<(Server, Database)> {
+    let server = Server::for_tests(engine)?;
+    let url = server.url().replacen("mariadb:", "mysql:", 1);
+    let database = Database::connect(&url).await.unwrap();
+    Some((server, database))
+}
+
+#[tokio::test]
+async fn sqlite_reads_in_the_order_of_claims() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("jobs.db").display());
+    let database = Database::connect(&url).await.unwrap();
+    filled(&database).await;
+    let claim = claims("b", "w", 20, 1000).at_once(Kind::Sqlite);
+    let plan = explained(&database, &format!("EXPLAIN QUERY PLAN {claim}")).await;
+    let by_index = "SEARCH j USING INDEX hier_jobs_claim (queue=? AND state=?)";
+    assert!(
+        plan.contains(by_index) || plan.contains(&by_index.replace("INDEX", "COVERING INDEX")),
+        "{plan}"
+    );
+    assert!(plan.contains("SEARCH hier_jobs USING INTEGER PRIMARY KEY"), "{plan}");
+    assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN hier_jobs"), "{plan}");
+}
+
+#[tokio::test]
+async fn postgres_reads_in_the_order_of_claims() {
+    let Some((_server, database)) = database(Engine::Postgres).await else { return };
+    filled(&database).await;
+    let claim = claims("b", "w", 20, 1000).at_once(Kind::Postgres);
+    // With what it guesses of a new table, and with what it knows.
+    for analyze in ["", "ANALYZE hier_jobs; "] {
+        let explain = format!(
+            "{analyze}{}EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claim}",
+            guide(Kind::Postgres)
+        );
+        let plan = explained(&database, &explain).await;
+        assert!(!plan.contains("Sort") && !plan.contains("Seq Scan"), "{plan}");
+        let scan = plan.lines().find(|line| line.contains("hier_jobs_claim")).expect(&plan);
+        assert!(
+            scan.contains("Index Scan using hier_jobs_claim") && scan.contains("rows=20 "),
+            "{plan}"
+        );
+        assert!(plan.contains("Index Scan using hier_jobs_pkey"), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn mysql_reads_in_the_order_of_claims() {
+    innodb(Engine::Mysql).await;
+}
+
+#[tokio::test]
+async fn mariadb_reads_in_the_order_of_claims() {
+    innodb(Engine::Mariadb).await;
+}
+
+/// How many rows were read is what the server has counted, in the same session.
+async fn innodb(engine: Engine) {
+    let Some((_server, database)) = database(engine).await else { return };
+    filled(&database).await;
+    let claim = claims("b", "w", 20, 1000).select(Kind::Innodb);
+    assert!(claim.ends_with("FOR UPDATE SKIP LOCKED"), "{claim}");
+    let plan = explained(&database, &format!("EXPLAIN FORMAT=JSON {claim}")).await;
+    assert!(plan.contains("hier_jobs_claim"), "{plan}");
+    assert!(!plan.contains("filesort") && !plan.contains("\"ALL\""), "{plan}");
+    let mut tx = database.begin().await.unwrap();
+    let mut wire = tx.wire();
+    wire.run("FLUSH STATUS").await.unwrap();
+    let rows = wire.packet(&claim).await.unwrap().rows;
+    assert_eq!(rows.len(), 20);
+    let read = wire.packet("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap().rows;
+    let read = read.iter().map(|row| row.text(1).unwrap().parse::<i64>().unwrap()).sum::<i64>();
+    assert!((20..=42).contains(&read), "{read} rows read");
+    tx.rollback().await.unwrap();
+}
+
+#[test]
+fn states_are_what_the_statements_say() {
+    use State::{Claimed, Dead, Ready, Scheduled};
+    assert_eq!([Ready, Scheduled, Claimed, Dead].map(State::code), [0, 1, 2, 3]);
+}
+
+#[tokio::test]
+async fn pauses_are_random_and_grow_up_to_the_longest() {
+    let pool = sqlx::PgPool::connect_lazy("postgres://nobody@localhost/x").unwrap();
+    let queue =
+        Queue::new(pool, "q").unwrap().pauses(Duration::from_secs(1), Duration::from_secs(5));
+    for (attempt, longest) in [(1, 1), (2, 2), (3, 4), (4, 5), (u32::MAX, 5)] {
+        let pauses: Vec<Duration> = (0..200).map(|_| queue.pause_after(attempt)).collect();
+        let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
+        let longest = Duration::from_secs(longest);
+        assert!(*most <= longest && *most > longest / 2 && *least < longest / 2, "{attempt}");
+    }
+}

@@ -1,0 +1,79 @@
+//! See the module of the same name.
+
+mod admin;
+mod cancel;
+mod checked;
+mod exclusion;
+mod kept;
+mod life;
+mod provision;
+
+use crate::support::{Place, Store, eventually};
+use hierlock::lease::{Lease, LeaseRequest, Leases};
+use hierlock::{Error, Hierarchy, Target};
+use std::time::Duration;
+
+/// A tree of eight levels.
+fn tree() -> Hierarchy {
+    Hierarchy::new(["1", "2", "3", "4", "5", "6", "7", "8"]).unwrap()
+}
+
+async fn provisioned(store: &Store) -> Leases {
+    let leases = Leases::new(store.database.clone()).with_hierarchy(tree());
+    leases.provision().await.unwrap();
+    leases
+}
+
+/// The same through connections of its own.
+async fn other(store: &Store) -> Leases {
+    Leases::new(store.other().await).with_hierarchy(tree())
+}
+
+fn target(path: &str) -> Target {
+    path.parse().unwrap()
+}
+
+fn request(path: &str, owner: &str) -> LeaseRequest {
+    LeaseRequest::new(target(path), owner)
+}
+
+async fn acquire(leases: &Leases, path: &str, owner: &str) -> Lease {
+    let acquired = leases.acquire(request(path, owner)).await;
+    acquired.unwrap_or_else(|error| panic!("{path} for {owner}: {error}"))
+}
+
+async fn refused(leases: &Leases, path: &str, owner: &str) -> Error {
+    let error = leases.acquire(request(path, owner)).await.unwrap_err();
+    assert!(error.is_held(), "{error}");
+    error
+}
+
+/// One whose time is over.
+async fn expired(leases: &Leases, path: &str, owner: &str) -> Lease {
+    let request = request(path, owner).ttl(Duration::from_millis(1));
+    let lease = leases.acquire(request).await.unwrap();
+    until_expired(leases, &lease).await;
+    lease
+}
+
+async fn until_expired(leases: &Leases, lease: &Lease) {
+    let is_over = async || leases.find(lease.token()).await.unwrap().is_none();
+    eventually("the lease expires", is_over).await;
+}
+
+/// The database's clock, in milliseconds.
+async fn clock(store: &Store) -> i64 {
+    store.number(&clock_of(store.place)).await
+}
+
+fn clock_of(place: Place) -> String {
+    match place {
+        Place::Server(hierlock_sandbox::Engine::Postgres) => {
+            "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint".to_owned()
+        }
+        Place::Server(_) => "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)".to_owned(),
+        Place::Sqlite => {
+            "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)".to_owned()
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The tables.
+
+use super::*;
+use crate::support::on_every_engine;
+use hierlock::lease::LeaseFilter;
+
+on_every_engine! {
+    missing_tables_are_told,
+    several_provision_at_once,
+    a_person_can_run_the_script,
+    a_missing_slot_is_told,
+}
+
+async fn missing_tables_are_told(store: Store) {
+    let leases = Leases::new(store.database.clone());
+    let mut tx = store.database.begin().await.unwrap();
+    let checked = leases.check_token_in(&mut tx, 1).await.unwrap_err();
+    tx.rollback().await.unwrap();
+    for error in [
+        checked,
+        leases.acquire(request("u", "ada")).await.unwrap_err(),
+        leases.find(1).await.unwrap_err(),
+        leases.resume(1).await.unwrap_err(),
+        leases.release(1).await.unwrap_err(),
+        leases.list(LeaseFilter::default()).await.unwrap_err(),
+        leases.release_owner("ada").await.unwrap_err(),
+        leases.force_release(1, "root", "why").await.unwrap_err(),
+        leases.audit(1).await.unwrap_err(),
+        leases.sweep().await.unwrap_err(),
+    ] {
+        assert!(error.is_not_provisioned(), "{error}");
+        assert!(error.to_string().contains("hierlock lease provision"), "{error}");
+    }
+}
+
+async fn several_provision_at_once(store: Store) {
+    let mut tasks = Vec::new();
+    for _ in 0..6 {
+        let leases = other(&store).await;
+        tasks.push(tokio::spawn(async move {
+            leases.provision().await?;
+            leases.acquire(request("u", "ada")).await
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    // Again, over what is there.
+    let leases = provisioned(&store).await;
+    assert_eq!(leases.list(LeaseFilter::default()).await.unwrap().len(), 6);
+    if let Place::Server(_) = store.place {
+        assert_eq!(store.number("SELECT COUNT(*) FROM hier_lease_slots").await, 8 * 256);
+    }
+}
+
+async fn a_person_can_run_the_script(store: Store) {
+    let leases = Leases::new(store.database.clone());
+    for _ in 0..2 {
+        store.run(&leases.script()).await;
+    }
+    let _ = acquire(&leases, "u/a/r", "ada").await;
+    leases.provision().await.unwrap();
+    refused(&leases, "u", "bob").await;
+}
+
+async fn a_missing_slot_is_told(store: Store) {
+    let leases = provisioned(&store).await;
+    if store.place == Place::Sqlite {
+        return; // There are none.
+    }
+    store.run("DELETE FROM hier_lease_slots WHERE level = 1").await;
+    let error = leases.acquire(request("u/a/r", "ada")).await.unwrap_err();
+    assert!(error.is_not_provisioned(), "{error}");
+    let _ = acquire(&leases, "u", "ada").await;
+    leases.provision().await.unwrap();
+    let _ = acquire(&leases, "u/a/r", "ada").await;
+}

@@ -1,0 +1,246 @@
+//! Who has a job, and who has it no more.
+
+use super::{LONG, add, claim_one, end_leases, payloads, provisioned, states};
+use crate::support::{Place, Store, eventually, on_every_engine};
+use hierlock::queue::{Dead, Failed, Job, Queue};
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+on_every_engine! {
+    a_lease_that_ended_gives_the_job_to_another,
+    a_lease_ends_by_the_clock_of_the_database,
+    a_heartbeat_keeps_jobs_and_tells_which_are_lost,
+    a_heartbeat_waits_for_nobody,
+    too_many_failures_are_dead_until_somebody_says_so,
+    what_kills_its_worker_again_and_again_is_dead,
+    many_are_completed_together_and_the_lost_ones_told,
+    what_is_given_back_was_no_attempt,
+    a_completion_is_part_of_the_callers_transaction,
+    a_claim_dropped_at_any_point_gives_back,
+    eight_workers_do_each_job_exactly_once,
+}
+
+async fn a_lease_that_ended_gives_the_job_to_another(store: Store) {
+    let queue = provisioned(&store).await;
+    store.run("CREATE TABLE effects (id BIGINT)").await;
+    add(&queue, ["x"]).await;
+    let old = claim_one(&queue, "old").await;
+    assert_eq!((old.worker(), old.attempt(), old.claim_number()), ("old", 1, 1));
+    assert_eq!(queue.promote().await.unwrap().returned, 0);
+    end_leases(&store).await;
+    assert_eq!(queue.promote().await.unwrap().returned, 1);
+    // Also while nobody else has it yet, and while somebody has.
+    assert!(old.complete().await.unwrap_err().is_lost());
+    let new = claim_one(&queue, "new").await;
+    assert_eq!((new.id(), new.attempt(), new.claim_number()), (old.id(), 2, 2));
+    let error = old.complete().await.unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains(&format!("job {}", old.id())), "{error}");
+    assert!(old.fail("late").await.unwrap_err().is_lost());
+    assert!(old.give_back().await.unwrap_err().is_lost());
+    let mut tx = store.database.begin().await.unwrap();
+    tx.execute("INSERT INTO effects VALUES (1)", []).await.unwrap();
+    assert!(old.complete_in(&mut tx).await.unwrap_err().is_lost());
+    tx.rollback().await.unwrap();
+    assert_eq!(states(&queue).await, [0, 0, 1, 0]);
+    new.complete().await.unwrap();
+    assert!(new.complete().await.unwrap_err().is_lost(), "only once");
+    assert_eq!(states(&queue).await, [0; 4]);
+}
+
+async fn a_lease_ends_by_the_clock_of_the_database(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["x"]).await;
+    let job = queue.claim("w", 1, Duration::from_millis(30)).await.unwrap().pop().unwrap();
+    eventually("the lease ends", async || queue.promote().await.unwrap().returned == 1).await;
+    assert!(job.complete().await.unwrap_err().is_lost());
+}
+
+async fn a_heartbeat_keeps_jobs_and_tells_which_are_lost(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["a", "b", "c"]).await;
+    let jobs = queue.claim("w", 3, LONG).await.unwrap();
+    end_leases(&store).await;
+    assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), [0; 0]);
+    assert_eq!(queue.promote().await.unwrap().returned, 0, "kept");
+    end_leases(&store).await;
+    assert_eq!(queue.heartbeat(&jobs[..1], LONG).await.unwrap(), [0; 0]);
+    assert_eq!(queue.promote().await.unwrap().returned, 2);
+    let again = queue.claim("other", 1, LONG).await.unwrap();
+    assert_eq!(again[0].id(), jobs[1].id());
+    let lost = [jobs[1].id(), jobs[2].id()];
+    assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), lost);
+    assert_eq!(queue.heartbeat(&again, LONG).await.unwrap(), [0; 0]);
+    assert_eq!(queue.heartbeat(&[], LONG).await.unwrap(), [0; 0]);
+}
+
+/// A job that is being completed in a long transaction must not keep the others' leases from being
+/// extended.
+async fn a_heartbeat_waits_for_nobody(store: Store) {
+    if store.place == Place::Sqlite {
+        return; // One writer at a time: there is nothing to skip.
+    }
+    let queue = provisioned(&store).await;
+    add(&queue, ["a", "b"]).await;
+    let jobs = queue.claim("w", 2, LONG).await.unwrap();
+    end_leases(&store).await;
+    let mut tx = store.database.begin().await.unwrap();
+    jobs[0].complete_in(&mut tx).await.unwrap();
+    let beat = queue.heartbeat(&jobs, LONG);
+    let lost = tokio::time::timeout(Duration::from_secs(10), beat).await.expect("waits");
+    assert_eq!(lost.unwrap(), [0; 0], "it may be rolled back still");
+    assert_eq!(queue.promote().await.unwrap().returned, 0);
+    tx.commit().await.unwrap();
+    assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), [jobs[0].id()]);
+}
+
+async fn too_many_failures_are_dead_until_somebody_says_so(store: Store) {
+    let queue = provisioned(&store).await;
+    for payload in ["a", "b", "c"] {
+        queue.enqueue(Job::new(payload).max_attempts(2)).await.unwrap();
+    }
+    let odd = "it's \0 \u{1F980} ".repeat(2000);
+    for failed in [Failed::Again(Duration::ZERO), Failed::Dead] {
+        for job in queue.claim("w", 3, LONG).await.unwrap() {
+            assert_eq!(job.fail(&odd).await.unwrap(), failed);
+        }
+        queue.promote().await.unwrap();
+    }
+    assert_eq!(states(&queue).await, [0, 0, 0, 3]);
+    let dead = queue.dead(10).await.unwrap();
+    assert_eq!((dead.len(), queue.dead(2).await.unwrap().len()), (3, 2));
+    assert_eq!((dead[0].attempts, dead[0].worker.as_deref()), (2, Some("w")));
+    let error = dead[0].last_error.as_deref().unwrap();
+    assert!(error.starts_with("it's  \u{1F980} it's") && error.chars().count() == 10_000);
+    assert!(dead[0].died >= dead[0].created);
+    let other = Queue::new(store.database.clone(), "other").unwrap();
+    assert_eq!(other.retry_dead(Dead::All).await.unwrap(), 0);
+    let one = dead.iter().find(|job| job.payload == "b").unwrap().id;
+    assert_eq!(queue.retry_dead(Dead::Ids(vec![one, one, -7])).await.unwrap(), 1);
+    assert_eq!(queue.retry_dead(Dead::Ids(vec![one])).await.unwrap(), 0, "not dead any more");
+    let job = claim_one(&queue, "w").await;
+    assert_eq!((job.payload(), job.attempt(), job.max_attempts()), ("b", 1, 2));
+    assert_eq!(queue.retry_dead(Dead::All).await.unwrap(), 2);
+    assert_eq!(payloads(&queue).await, ["a", "c"]);
+}
+
+async fn what_kills_its_worker_again_and_again_is_dead(store: Store) {
+    let queue = provisioned(&store).await;
+    queue.enqueue(Job::new("poison").max_attempts(3)).await.unwrap();
+    for attempt in 1..=3 {
+        assert_eq!(claim_one(&queue, "w").await.attempt(), attempt);
+        end_leases(&store).await;
+        let promoted = queue.promote().await.unwrap();
+        let is_last = u64::from(attempt == 3);
+        assert_eq!((promoted.returned, promoted.dead), (1 - is_last, is_last));
+    }
+    assert_eq!(states(&queue).await, [0, 0, 0, 1]);
+    let dead = queue.dead(1).await.unwrap().pop().unwrap();
+    assert_eq!(dead.attempts, 3);
+    assert!(dead.last_error.unwrap().contains("lease"));
+}
+
+async fn many_are_completed_together_and_the_lost_ones_told(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["x"; 700]).await;
+    let jobs = queue.claim("w", 700, LONG).await.unwrap();
+    store.run(&format!("UPDATE hier_jobs SET due_ms = 0 WHERE id = {}", jobs[3].id())).await;
+    assert_eq!(queue.promote().await.unwrap().returned, 1);
+    jobs[5].complete().await.unwrap();
+    assert_eq!(queue.complete_all(&jobs).await.unwrap(), [jobs[3].id(), jobs[5].id()]);
+    assert_eq!(states(&queue).await, [1, 0, 0, 0]);
+    assert_eq!(queue.complete_all(&[]).await.unwrap(), [0; 0]);
+}
+
+async fn what_is_given_back_was_no_attempt(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["x"]).await;
+    let old = claim_one(&queue, "w").await;
+    old.give_back().await.unwrap();
+    assert!(old.complete().await.unwrap_err().is_lost());
+    let new = claim_one(&queue, "w").await;
+    assert_eq!((new.attempt(), new.claim_number()), (1, 2));
+}
+
+async fn a_completion_is_part_of_the_callers_transaction(store: Store) {
+    let queue = provisioned(&store).await;
+    store.run("CREATE TABLE effects (id BIGINT)").await;
+    add(&queue, ["x"]).await;
+    let job = claim_one(&queue, "w").await;
+    for end in ["roll back", "commit"] {
+        let mut tx = store.database.begin().await.unwrap();
+        tx.execute("INSERT INTO effects VALUES (1)", []).await.unwrap();
+        job.complete_in(&mut tx).await.unwrap();
+        match end {
+            "commit" => tx.commit().await.unwrap(),
+            _ => tx.rollback().await.unwrap(),
+        }
+        let is_done = i64::from(end == "commit");
+        assert_eq!(store.number("SELECT COUNT(*) FROM effects").await, is_done);
+        assert_eq!(states(&queue).await, [0, 0, 1 - is_done as u64, 0]);
+    }
+}
+
+async fn a_claim_dropped_at_any_point_gives_back(store: Store) {
+    let queue = provisioned(&store).await;
+    queue.enqueue_all(vec![Job::new("x").max_attempts(100); 5]).await.unwrap();
+    for polls in 0..40 {
+        let (mut left, mut is_done) = (polls, false);
+        {
+            let mut claim = pin!(queue.claim("w", 5, LONG));
+            poll_fn(|context| {
+                if left == 0 {
+                    return Poll::Ready(());
+                }
+                left -= 1;
+                let polled = claim.as_mut().poll(context);
+                is_done = polled.is_ready();
+                polled.map(drop)
+            })
+            .await;
+        }
+        if is_done {
+            // It was there before it could be dropped.
+            end_leases(&store).await;
+            queue.promote().await.unwrap();
+        }
+        eventually("all are back", async || states(&queue).await == [5, 0, 0, 0]).await;
+    }
+}
+
+/// The effect of each job is a row with its ID as primary key: a second one would be an error.
+async fn eight_workers_do_each_job_exactly_once(store: Store) {
+    let queue = provisioned(&store).await;
+    store.run("CREATE TABLE effects (id BIGINT PRIMARY KEY, worker BIGINT)").await;
+    add(&queue, ["x"; 2000]).await;
+    let workers = (0..8i64).map(|number| {
+        let queue = queue.clone();
+        tokio::spawn(async move {
+            let mut ids = Vec::new();
+            loop {
+                let jobs = queue.claim(&format!("w{number}"), 20, LONG).await.unwrap();
+                if jobs.is_empty() {
+                    return ids;
+                }
+                let mut tx = queue.database().begin().await.unwrap();
+                for job in &jobs {
+                    let effect = [job.id().into(), number.into()];
+                    tx.execute("INSERT INTO effects VALUES (?, ?)", effect).await.unwrap();
+                    job.complete_in(&mut tx).await.unwrap();
+                    ids.push(job.id());
+                }
+                tx.commit().await.unwrap();
+            }
+        })
+    });
+    let mut done = BTreeSet::new();
+    for worker in workers.collect::<Vec<_>>() {
+        for id in worker.await.unwrap() {
+            assert!(done.insert(id), "{id} twice");
+        }
+    }
+    assert_eq!((done.len(), states(&queue).await), (2000, [0; 4]));
+    assert_eq!(store.number("SELECT COUNT(*) FROM effects").await, 2000);
+}

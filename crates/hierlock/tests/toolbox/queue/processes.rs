@@ -1,0 +1,127 @@
+//! Workers in processes of their own, killed with -9: this test binary starts itself again.
+
+use super::{LONG, add, provisioned, states};
+use crate::support::{Store, eventually, on_every_engine};
+use hierlock::database::Database;
+use hierlock::queue::{Claimed, Job, Queue};
+use hierlock::retry::{RetryPolicy, retry};
+use std::hash::{BuildHasher, RandomState};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+on_every_engine! {
+    a_killed_workers_jobs_come_back,
+    workers_killed_at_random_lose_nothing_and_do_nothing_twice,
+}
+
+const ROLE: &str = "HIERLOCK_TEST_QUEUE_ROLE";
+const URL: &str = "HIERLOCK_TEST_QUEUE_URL";
+const EFFECTS: &str = "CREATE TABLE effects (id BIGINT NOT NULL)";
+/// Short, so that what a killed one had comes back soon.
+const LEASE: Duration = Duration::from_millis(700);
+
+/// Another process, which ends with its test.
+struct Other(Child);
+
+impl Other {
+    fn start(store: &Store, role: &str) -> Self {
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "queue::processes::a_worker_for_another_test", "--nocapture"])
+            .env(ROLE, role)
+            .env(URL, &store.url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        Self(process.unwrap())
+    }
+
+    /// It has not ended by itself: that would be an error.
+    fn kill_9(mut self) {
+        assert!(self.0.try_wait().unwrap().is_none(), "it ended by itself");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Does nothing unless another test has started it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_for_another_test() {
+    let (Ok(role), Ok(url)) = (std::env::var(ROLE), std::env::var(URL)) else { return };
+    let queue = Queue::new(Database::connect(&url).await.unwrap(), "mail").unwrap();
+    let worker = queue.worker("other").batch(10).concurrency(4).lease(LEASE);
+    let worker = worker.poll_every(Duration::from_millis(100));
+    let database = queue.database().clone();
+    let worked = match role.as_str() {
+        "hangs" => worker.run(|_| std::future::pending::<hierlock::Result<()>>()).await,
+        _ => worker.run(move |job| work(database.clone(), job)).await,
+    };
+    worked.unwrap();
+}
+
+/// Its effect and its end, in one transaction.
+async fn work(database: Database, job: Claimed) -> hierlock::Result<()> {
+    let policy = RetryPolicy::default().attempts(50);
+    let done = retry(policy, |_| async {
+        let mut tx = database.begin().await?;
+        tx.execute("INSERT INTO effects VALUES (?)", [job.id().into()]).await?;
+        job.complete_in(&mut tx).await?;
+        tx.commit().await
+    });
+    done.await.map_err(|given_up| given_up.last)
+}
+
+async fn a_killed_workers_jobs_come_back(store: Store) {
+    let queue = provisioned(&store).await;
+    store.run(EFFECTS).await;
+    add(&queue, ["x"; 3]).await;
+    let other = Other::start(&store, "hangs");
+    eventually("it has them", async || states(&queue).await == [0, 0, 3, 0]).await;
+    // They are its own as long as it lives, however long that is.
+    let begun = Instant::now();
+    while begun.elapsed() < LEASE * 2 {
+        assert_eq!(queue.promote().await.unwrap().returned, 0);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    other.kill_9();
+    let mut back = 0;
+    eventually("they are back", async || {
+        back += queue.promote().await.unwrap().returned;
+        back == 3
+    })
+    .await;
+    for job in queue.claim("w", 9, LONG).await.unwrap() {
+        assert_eq!((job.attempt(), job.claim_number()), (2, 2));
+        work(store.database.clone(), job).await.unwrap();
+    }
+    assert_eq!(store.number("SELECT COUNT(*) FROM effects").await, 3);
+}
+
+/// Every job has its effect exactly once, for it is in the transaction that completes it. How often jobs were
+/// begun once more is counted: only those that a killed worker had.
+async fn workers_killed_at_random_lose_nothing_and_do_nothing_twice(store: Store) {
+    const JOBS: i64 = 5_000;
+    const WORKERS: usize = 4;
+    const KILLS: i64 = 8;
+    let queue = provisioned(&store).await;
+    store.run(EFFECTS).await;
+    let jobs = (0..JOBS).map(|number| Job::new(number.to_string()).max_attempts(1000));
+    queue.enqueue_all(jobs).await.unwrap();
+    let mut workers: Vec<Other> = (0..WORKERS).map(|_| Other::start(&store, "works")).collect();
+    let effects = async || store.number("SELECT COUNT(*) FROM effects").await;
+    for kill in 1..=KILLS {
+        let enough = JOBS * kill / (KILLS + 2);
+        eventually("it goes on", async || effects().await >= enough).await;
+        let victim = RandomState::new().hash_one(kill) as usize % WORKERS;
+        let next = Other::start(&store, "works");
+        std::mem::replace(&mut workers[victim], next).kill_9();
+    }
+    eventually("all are done", async || states(&queue).await == [0; 4]).await;
+    workers.into_iter().for_each(Other::kill_9);
+    assert_eq!(effects().await, JOBS);
+    assert_eq!(store.number("SELECT COUNT(DISTINCT id) FROM effects").await, JOBS);
+}

@@ -1,0 +1,117 @@
+//! Two resident batches work on one table: the four things to consider. Each is shown twice, as it goes
+//! wrong with plain SQL, step by step in the order that does the harm, and as it goes with a queue.
+
+use super::{add, claim_one, end_leases, provisioned, states};
+use crate::support::{Store, on_every_engine};
+use hierlock::database::Transaction;
+use hierlock::queue::Job;
+
+on_every_engine! {
+    consideration_1_both_take_the_same_row,
+    consideration_2_a_count_is_rolled_back_with_the_work,
+    consideration_3_another_fails_in_between,
+    consideration_4_another_succeeds_in_between,
+}
+
+/// The table of somebody without a queue: 0 is unprocessed, 1 done.
+const ROWS: &str = "CREATE TABLE batch_rows (id BIGINT, status BIGINT, ng BIGINT, effects BIGINT)";
+const UNPROCESSED: &str = "SELECT COUNT(*) FROM batch_rows WHERE status = 0";
+const WORK: &str = "UPDATE batch_rows SET status = 1, effects = effects + 1 WHERE id = 1";
+const COUNT: &str = "UPDATE batch_rows SET ng = ng + 1 WHERE id = 1";
+const COUNT_IF_UNPROCESSED: &str = "UPDATE batch_rows SET ng = ng + 1 WHERE id = 1 AND status = 0";
+
+async fn naive(store: &Store) {
+    store.run(ROWS).await;
+    store.run("INSERT INTO batch_rows VALUES (1, 0, 0, 0)").await;
+}
+
+async fn begin(store: &Store) -> Transaction {
+    store.database.begin().await.unwrap()
+}
+
+async fn consideration_1_both_take_the_same_row(store: Store) {
+    naive(&store).await;
+    for _ in ["A", "B"] {
+        assert_eq!(store.number(UNPROCESSED).await, 1, "both see it");
+    }
+    for _ in ["A", "B"] {
+        store.run(WORK).await;
+    }
+    assert_eq!(store.number("SELECT effects FROM batch_rows").await, 2, "done twice");
+
+    let queue = provisioned(&store).await;
+    add(&queue, ["row 1"]).await;
+    let mine = claim_one(&queue, "A").await;
+    assert_eq!(queue.claim("B", 10, super::LONG).await.unwrap().len(), 0);
+    mine.complete().await.unwrap();
+    assert_eq!(queue.claim("B", 10, super::LONG).await.unwrap().len(), 0);
+}
+
+async fn consideration_2_a_count_is_rolled_back_with_the_work(store: Store) {
+    naive(&store).await;
+    let mut tx = begin(&store).await;
+    tx.run(WORK).await.unwrap();
+    tx.run(COUNT).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(store.number("SELECT ng FROM batch_rows").await, 0, "tried for ever");
+
+    let queue = provisioned(&store).await;
+    add(&queue, ["row 1"]).await;
+    let job = claim_one(&queue, "A").await;
+    let mut tx = begin(&store).await;
+    tx.run(WORK).await.unwrap();
+    job.complete_in(&mut tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    job.fail("the work failed").await.unwrap();
+    assert_eq!(store.number("SELECT attempts FROM hier_jobs").await, 1);
+    assert_eq!(store.number("SELECT effects FROM batch_rows").await, 0);
+}
+
+/// Two runs fail: two failures. Whoever counts by ID alone counts a third, that of a run whose end has been
+/// counted already.
+async fn consideration_3_another_fails_in_between(store: Store) {
+    let queue = provisioned(&store).await;
+    for is_naive in [true, false] {
+        queue.enqueue(Job::new("row 1").max_attempts(3)).await.unwrap();
+        let a = claim_one(&queue, "A").await;
+        // A has rolled back, and sleeps before it counts. Its lease ends; B comes in, and fails too.
+        end_leases(&store).await;
+        assert_eq!(queue.promote().await.unwrap().returned, 1);
+        let b = claim_one(&queue, "B").await;
+        b.fail("B failed").await.unwrap();
+        match is_naive {
+            true => store.run("UPDATE hier_jobs SET attempts = attempts + 1").await,
+            false => assert!(a.fail("A failed").await.unwrap_err().is_lost()),
+        }
+        queue.promote().await.unwrap();
+        let c = claim_one(&queue, "C").await;
+        assert_eq!(c.attempt(), if is_naive { 4 } else { 3 }, "of three");
+        c.complete().await.unwrap();
+    }
+}
+
+async fn consideration_4_another_succeeds_in_between(store: Store) {
+    naive(&store).await;
+    let mut a = begin(&store).await;
+    a.run(WORK).await.unwrap();
+    a.rollback().await.unwrap();
+    store.run(WORK).await; // B
+    store.run(COUNT).await; // A
+    let spoiled = "SELECT COUNT(*) FROM batch_rows WHERE status = 1 AND ng > 0";
+    assert_eq!(store.number(spoiled).await, 1, "done, and marked as failed");
+    store.run("UPDATE batch_rows SET ng = 0").await;
+    store.run(COUNT_IF_UNPROCESSED).await;
+    assert_eq!(store.number(spoiled).await, 0, "what the seed asks for");
+
+    let queue = provisioned(&store).await;
+    add(&queue, ["row 1"]).await;
+    let a = claim_one(&queue, "A").await;
+    end_leases(&store).await;
+    queue.promote().await.unwrap();
+    let b = claim_one(&queue, "B").await;
+    // Also while B is at it.
+    assert!(a.fail("A failed").await.unwrap_err().is_lost());
+    b.complete().await.unwrap();
+    assert!(a.fail("A failed").await.unwrap_err().is_lost());
+    assert_eq!(states(&queue).await, [0; 4]);
+}

@@ -1,0 +1,314 @@
+//! Workers: they run jobs, notice what happens, and end in good order.
+
+use super::{LONG, add, end_leases, provisioned, states};
+use crate::support::{Place, Store, eventually, on_every_engine};
+use hierlock::queue::{Claimed, Job, Queue};
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+on_every_engine! {
+    every_job_is_run_and_completed,
+    errors_and_panics_are_failures,
+    a_handler_may_end_its_job_by_itself,
+    stopped_it_finishes_what_it_has_begun_and_gives_back_the_rest,
+    dropped_its_jobs_come_back_when_their_lease_ends,
+    a_long_job_is_kept_by_heartbeats,
+    a_worker_is_woken_in_its_process,
+    what_failed_or_was_scheduled_is_found_by_polling,
+    a_database_that_fails_for_a_while_is_waited_for,
+}
+
+type Runs = Arc<Mutex<BTreeMap<String, u32>>>;
+
+fn count(runs: &Runs, job: &Claimed) {
+    *runs.lock().unwrap().entry(job.payload().to_owned()).or_default() += 1;
+}
+
+async fn every_job_is_run_and_completed(store: Store) {
+    let queue = provisioned(&store).await;
+    for (batch, concurrency) in [(1, 1), (20, 8), (3, 10), (20, 1)] {
+        let payloads: Vec<String> = (0..60).map(|number| number.to_string()).collect();
+        add(&queue, payloads.iter().map(String::as_str)).await;
+        let runs = Runs::default();
+        let worker = queue.worker("w").batch(batch).concurrency(concurrency).until_empty();
+        let seen = runs.clone();
+        let worked = worker.run(move |job| {
+            count(&seen, &job);
+            async { Ok::<_, String>(()) }
+        });
+        assert_eq!(worked.await.unwrap().done, 60);
+        assert!(
+            runs.lock().unwrap().len() == 60
+                && runs.lock().unwrap().values().all(|times| *times == 1)
+        );
+        assert_eq!(states(&queue).await, [0; 4]);
+    }
+}
+
+async fn errors_and_panics_are_failures(store: Store) {
+    let queue = provisioned(&store).await;
+    for payload in ["fails", "panics", "panics early", "works"] {
+        queue.enqueue(Job::new(payload).max_attempts(2)).await.unwrap();
+    }
+    let worker = queue.worker("w").batch(4).concurrency(2).poll_every(Duration::from_millis(10));
+    let handle = worker.handle();
+    let work = tokio::spawn(worker.run(|job| {
+        assert_ne!(job.payload(), "panics early", "that is no {}", "good");
+        async move {
+            match job.payload() {
+                "fails" => Err("out of paper".to_owned()),
+                "panics" => panic!("out of mind"),
+                _ => Ok(()),
+            }
+        }
+    }));
+    eventually("three are dead", async || states(&queue).await == [0, 0, 0, 3]).await;
+    handle.stop();
+    let worked = work.await.unwrap().unwrap();
+    assert_eq!((worked.done, worked.failed, worked.lost), (1, 6, 0));
+    let mut errors: Vec<(String, String)> = Vec::new();
+    for dead in queue.dead(9).await.unwrap() {
+        assert_eq!(dead.attempts, 2);
+        errors.push((dead.payload, dead.last_error.unwrap()));
+    }
+    errors.sort();
+    assert_eq!(errors[0], ("fails".to_owned(), "out of paper".to_owned()));
+    assert_eq!(errors[1], ("panics".to_owned(), "panicked: out of mind".to_owned()));
+    assert!(errors[2].1.contains("that is no good"), "{errors:?}");
+}
+
+async fn a_handler_may_end_its_job_by_itself(store: Store) {
+    let queue = provisioned(&store).await;
+    store.run("CREATE TABLE effects (id BIGINT)").await;
+    for payload in ["in", "in, but fails", "in, rolled back", "complete", "give back", "fail"] {
+        queue.enqueue(Job::new(payload).max_attempts(1)).await.unwrap();
+    }
+    let database = store.database.clone();
+    let worker = queue.worker("w").batch(9).concurrency(1);
+    let handle = worker.handle();
+    let stop = handle.clone();
+    let worked = worker.run(move |job: Claimed| {
+        let (database, stop) = (database.clone(), stop.clone());
+        async move {
+            if job.payload().starts_with("in") {
+                let mut tx = database.begin().await?;
+                tx.execute("INSERT INTO effects VALUES (1)", []).await?;
+                job.complete_in(&mut tx).await?;
+                if job.payload() == "in, rolled back" {
+                    tx.rollback().await?;
+                    return Err("nothing came of it".into());
+                }
+                tx.commit().await?;
+            }
+            match job.payload() {
+                "in, but fails" => return Err("too late to fail".into()),
+                "complete" => job.complete().await?,
+                "give back" => {
+                    stop.stop();
+                    job.give_back().await?;
+                }
+                "fail" => drop(job.fail("by itself").await?),
+                _ => {}
+            }
+            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+        }
+    });
+    let worked = worked.await.unwrap();
+    // "fail" was not begun when it was stopped.
+    let seen = [worked.done, worked.failed, worked.given_back, worked.lost];
+    assert_eq!(seen, [3, 1, 2, 0]);
+    assert_eq!(store.number("SELECT COUNT(*) FROM effects").await, 2);
+    assert_eq!(states(&queue).await, [2, 0, 0, 1]);
+}
+
+async fn stopped_it_finishes_what_it_has_begun_and_gives_back_the_rest(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["x"; 30]).await;
+    let (begun, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let worker = queue.worker("w").batch(20).concurrency(4).poll_every(LONG);
+    let handle = worker.handle();
+    let (seen, open) = (begun.clone(), gate.clone());
+    let work = tokio::spawn(worker.run(move |_| {
+        let (seen, open) = (seen.clone(), open.clone());
+        async move {
+            seen.fetch_add(1, Ordering::SeqCst);
+            open.acquire().await.map(|permit| permit.forget())
+        }
+    }));
+    eventually("four have begun", async || begun.load(Ordering::SeqCst) == 4).await;
+    handle.stop();
+    eventually("the rest is back", async || states(&queue).await == [26, 0, 4, 0]).await;
+    assert!(!work.is_finished());
+    gate.add_permits(100);
+    let worked = work.await.unwrap().unwrap();
+    assert_eq!((worked.done, worked.given_back, worked.failed), (4, 16, 0));
+    assert_eq!((begun.load(Ordering::SeqCst), states(&queue).await), (4, [26, 0, 0, 0]));
+    assert_eq!(store.number("SELECT MAX(attempts) FROM hier_jobs").await, 0);
+    // A handle that has stopped its worker before it begins.
+    let worker = queue.worker("w");
+    worker.handle().stop();
+    let worked = worker.run(|_| async { Ok::<_, String>(()) }).await.unwrap();
+    assert_eq!(worked.done, 0);
+}
+
+async fn dropped_its_jobs_come_back_when_their_lease_ends(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["x"; 3]).await;
+    let begun = Arc::new(AtomicUsize::new(0));
+    let worker = queue.worker("w").batch(3).concurrency(3).lease(Duration::from_millis(300));
+    let seen = begun.clone();
+    let work = tokio::spawn(worker.run(move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        std::future::pending::<Result<(), String>>()
+    }));
+    eventually("all have begun", async || begun.load(Ordering::SeqCst) == 3).await;
+    work.abort();
+    assert!(work.await.unwrap_err().is_cancelled());
+    let mut back = 0;
+    eventually("they are back", async || {
+        back += queue.promote().await.unwrap().returned;
+        back == 3
+    })
+    .await;
+    assert_eq!((begun.load(Ordering::SeqCst), states(&queue).await), (3, [3, 0, 0, 0]));
+}
+
+async fn a_long_job_is_kept_by_heartbeats(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["x"]).await;
+    let lease = Duration::from_millis(1500);
+    let worker = queue.worker("w").lease(lease).until_empty().poll_every(LONG);
+    let database = store.database.clone();
+    let watcher = queue.clone();
+    let worked = worker.run(move |_| {
+        let (database, queue) = (database.clone(), watcher.clone());
+        async move {
+            // Until the end of its lease has been moved three times, it is never anybody else's.
+            let (mut ends, mut last) = (0, 0);
+            while ends < 3 {
+                let mut tx = database.begin().await?;
+                let due = tx.fetch("SELECT due_ms FROM hier_jobs", []).await?[0].int(0)?;
+                tx.commit().await?;
+                ends += u32::from(last != 0 && due > last);
+                last = due;
+                assert_eq!(queue.promote().await?.returned, 0);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Ok::<_, hierlock::Error>(())
+        }
+    });
+    let worked = tokio::time::timeout(Duration::from_secs(60), worked).await.expect("no heartbeat");
+    assert_eq!(worked.unwrap().done, 1);
+}
+
+/// Runs a worker that would poll in an hour, until so many jobs are done; `enqueue` comes when it has
+/// nothing to do.
+async fn is_woken(queue: &Queue, jobs: usize, enqueue: impl AsyncFnOnce()) {
+    let done = Arc::new(AtomicUsize::new(0));
+    let worker = queue.worker("w").poll_every(LONG);
+    let handle = worker.handle();
+    let seen = done.clone();
+    add(queue, ["first"]).await;
+    let work = tokio::spawn(worker.run(move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<_, String>(()) }
+    }));
+    eventually("it has begun", async || states(queue).await == [0; 4]).await;
+    enqueue().await;
+    eventually("it is woken", async || done.load(Ordering::SeqCst) == jobs + 1).await;
+    handle.stop();
+    work.await.unwrap().unwrap();
+}
+
+async fn a_worker_is_woken_in_its_process(store: Store) {
+    let queue = provisioned(&store).await;
+    is_woken(&queue, 7, async || {
+        queue.enqueue(Job::new("x")).await.unwrap();
+        queue.clone().enqueue_all(vec![Job::new("x"); 5]).await.unwrap();
+        let mut tx = store.database.begin().await.unwrap();
+        queue.enqueue_in(&mut tx, Job::new("x")).await.unwrap();
+        tx.commit().await.unwrap();
+        queue.wake();
+    })
+    .await;
+}
+
+/// By the commit of somebody who knows nothing of the worker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_wakes_a_worker_of_another_process() {
+    let place = Place::Server(hierlock_sandbox::Engine::Postgres);
+    let Some(store) = Store::new(place).await else { return };
+    let queue = provisioned(&store).await;
+    let outside = Queue::new(store.other().await, "mail").unwrap();
+    let mut looks = crate::servers::Outside::connect(&store.url).await;
+    is_woken(&queue, 2, async || {
+        // It listens on a connection of its own, once it has got one.
+        let listening = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND \
+                         query LIKE '%LISTEN%' AND pid <> pg_backend_pid()";
+        eventually("it listens", async || looks.number(listening).await == 1).await;
+        outside.enqueue(Job::new("x")).await.unwrap();
+        let mut tx = outside.database().begin().await.unwrap();
+        outside.enqueue_in(&mut tx, Job::new("x")).await.unwrap();
+        tx.commit().await.unwrap();
+    })
+    .await;
+    let listening = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND \
+                     query LIKE '%LISTEN%' AND pid <> pg_backend_pid()";
+    eventually("it listens no more", async || looks.number(listening).await == 0).await;
+}
+
+async fn what_failed_or_was_scheduled_is_found_by_polling(store: Store) {
+    let queue = provisioned(&store).await;
+    queue.enqueue(Job::new("later").run_in(Duration::from_millis(50))).await.unwrap();
+    queue.enqueue(Job::new("abandoned")).await.unwrap();
+    queue.claim("dead", 1, LONG).await.unwrap();
+    end_leases(&store).await;
+    queue.enqueue(Job::new("fails once")).await.unwrap();
+    let worker = queue.worker("w").batch(2).poll_every(Duration::from_millis(10));
+    let handle = worker.handle();
+    let runs = Runs::default();
+    let seen = runs.clone();
+    let work = tokio::spawn(worker.run(move |job| {
+        count(&seen, &job);
+        let fails = job.payload() == "fails once" && job.attempt() == 1;
+        async move { if fails { Err("once") } else { Ok(()) } }
+    }));
+    eventually("all are done", async || states(&queue).await == [0; 4]).await;
+    handle.stop();
+    assert_eq!(work.await.unwrap().unwrap().done, 3);
+    let runs: Vec<_> = runs.lock().unwrap().clone().into_iter().collect();
+    assert_eq!(
+        runs,
+        [("abandoned".to_owned(), 1), ("fails once".to_owned(), 2), ("later".to_owned(), 1)]
+    );
+}
+
+/// The table is not there for a moment, under another name: every statement fails, some with what
+/// says that nothing was provisioned. So a column is gone instead.
+async fn a_database_that_fails_for_a_while_is_waited_for(store: Store) {
+    let queue = provisioned(&store).await;
+    let worker = queue.worker("w").batch(5).poll_every(Duration::from_millis(10));
+    let handle = worker.handle();
+    let gate = Arc::new(Semaphore::new(0));
+    let open = gate.clone();
+    add(&queue, ["x"; 5]).await;
+    let begun = Arc::new(AtomicUsize::new(0));
+    let seen = begun.clone();
+    let work = tokio::spawn(worker.run(move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        let open = open.clone();
+        async move { open.acquire().await.map(|permit| permit.forget()) }
+    }));
+    eventually("it has begun", async || begun.load(Ordering::SeqCst) == 1).await;
+    store.run("ALTER TABLE hier_jobs RENAME COLUMN claim TO claimed").await;
+    gate.add_permits(100);
+    eventually("it goes on", async || begun.load(Ordering::SeqCst) == 5).await;
+    store.run("ALTER TABLE hier_jobs RENAME COLUMN claimed TO claim").await;
+    eventually("all are done", async || states(&queue).await == [0; 4]).await;
+    handle.stop();
+    assert_eq!(work.await.unwrap().unwrap().done, 5);
+}
