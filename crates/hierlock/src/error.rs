@@ -2,6 +2,7 @@
 
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
+use crate::optimistic::OptimisticError;
 use crate::target::Target;
 use std::fmt;
 use std::path::PathBuf;
@@ -43,6 +44,8 @@ enum Kind {
     Sql(SqlError),
     #[error(transparent)]
     Table(TableError),
+    #[error(transparent)]
+    Optimistic(OptimisticError),
 }
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
@@ -215,8 +218,8 @@ pub(crate) enum TableError {
     #[error("its tables are not in the database; run `hierlock {part} provision`")]
     NotProvisioned { part: &'static str },
     #[error(
-        "`{name}` is no name of a table or column; it has 1 to 64 bytes, and a dot only between a schema \
-         and a table"
+        "`{name}` is no name of a table or column; it has 1 to 64 characters, and that of a table a dot only \
+         behind its schema"
     )]
     Name { name: String },
 }
@@ -283,6 +286,17 @@ impl Error {
     /// It was not free, and waiting was not asked for.
     pub fn is_would_block(&self) -> bool {
         matches!(self.lock(), Some(LockError::WouldBlock { .. }))
+            || matches!(&*self.0, Kind::Optimistic(OptimisticError::WouldBlock { .. }))
+    }
+
+    /// The row is at another [version](crate::optimistic) than expected: somebody else changed it.
+    pub fn is_stale(&self) -> bool {
+        matches!(&*self.0, Kind::Optimistic(OptimisticError::Stale { .. }))
+    }
+
+    /// There is no such [row](crate::optimistic).
+    pub fn is_missing(&self) -> bool {
+        matches!(&*self.0, Kind::Optimistic(OptimisticError::Missing))
     }
 
     /// What was in the way, where waiting was not asked for.
@@ -320,9 +334,13 @@ impl Error {
         self.is_timeout() || self.is_deadlock() || self.is_would_block()
     }
 
-    /// Was the request itself wrong: an ID, a path, a mode, a URL?
+    /// Was the request itself wrong: an ID, a path, a mode, a URL, a column?
     pub fn is_usage(&self) -> bool {
-        matches!(&*self.0, Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }))
+        match &*self.0 {
+            Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }) => true,
+            Kind::Optimistic(error) => error.is_usage(),
+            _ => false,
+        }
     }
 }
 
@@ -359,7 +377,8 @@ kinds!(
     Lock(LockError),
     File(FileError),
     Sql(SqlError),
-    Table(TableError)
+    Table(TableError),
+    Optimistic(OptimisticError)
 );
 
 /// `, for `u1/a1/r1`, …`, unless that is what was just named.

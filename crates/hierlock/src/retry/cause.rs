@@ -17,6 +17,9 @@ pub enum Cause {
     /// [`is_timeout`](crate::Error::is_timeout) and [`is_would_block`](crate::Error::is_would_block).
     /// Tried again [only when asked](super::RetryPolicy::also_if_not_granted).
     NotGranted,
+    /// A row is at another version than expected: [`is_stale`](crate::Error::is_stale). Tried again [only
+    /// when asked](super::RetryPolicy::also_if_stale), for it helps only whoever reads the row again.
+    Stale,
 }
 
 /// An error that can be asked whether another try is worth it.
@@ -60,6 +63,7 @@ impl Retryable for crate::Error {
         match self {
             error if error.is_deadlock() => Some(Cause::Deadlock),
             error if error.is_timeout() || error.is_would_block() => Some(Cause::NotGranted),
+            error if error.is_stale() => Some(Cause::Stale),
             error => error.sql_source().and_then(Retryable::retry_cause),
         }
     }
