@@ -74,4 +74,6 @@ mod readme {
     struct Japanese;
     #[doc = include_str!("../../../docs/retry.md")]
     struct Retry;
+    #[doc = include_str!("../../../docs/optimistic.md")]
+    struct Optimistic;
 }

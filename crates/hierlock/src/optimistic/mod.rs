@@ -73,8 +73,7 @@ use std::future::Future;
 ///     let read = tx.fetch("SELECT left_over, version FROM stock WHERE id = 1", []).await?;
 ///     let (left, version) = (read[0].int(0)? - 1, read[0].int(1)?);
 ///     item.update(&mut tx, version, Changes::new().set("left_over", left)).await?.updated()?;
-///     tx.commit().await?;
-///     hierlock::Result::Ok(left)
+///     tx.commit().await.map(|()| left)
 /// })
 /// .await?;
 /// assert_eq!(left, 4);

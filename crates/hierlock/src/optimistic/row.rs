@@ -5,7 +5,7 @@ use super::error::OptimisticError;
 use super::outcome::{Checked, Outcome};
 use super::statement::Statement;
 use super::versioned::Versioned;
-use crate::database::{AnyTransaction, Busy, Kind, RowLock, Value, Wire, Wired as _, failed};
+use crate::database::{AnyTransaction, Busy, Kind, RowLock, Value, Wire, failed};
 use crate::error::{Error, Result};
 use crate::retry::{Cause, Retryable as _};
 use sqlx::SqlSafeStr;
@@ -172,7 +172,7 @@ impl VersionedRow {
         patience: Patience,
     ) -> Result<Checked> {
         let mut wire = tx.wire();
-        if wire.kind() == Kind::Sqlite {
+        if matches!(wire.kind(), Kind::Sqlite) {
             let claim = self.claiming(wire.kind())?;
             self.run(&mut wire, claim, "lock the row").await?;
         }

@@ -41,14 +41,18 @@ fn is(store: &Store, engine: Engine) -> bool {
 
 /// A transaction that sees what was there when it first read something.
 async fn with_snapshot(store: &Store) -> Transaction {
+    at(store, "REPEATABLE READ").await
+}
+
+/// A transaction at that isolation level; on SQLite there is one, here without IMMEDIATE.
+async fn at(store: &Store, level: &str) -> Transaction {
     let mut tx = store.database.begin().await.unwrap();
+    let set = format!("SET TRANSACTION ISOLATION LEVEL {level}");
     let again = match store.place {
-        Place::Sqlite => "ROLLBACK; BEGIN",
-        Place::Server(Engine::Postgres) => "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-        Place::Server(_) => {
-            "ROLLBACK; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION"
-        }
+        Place::Sqlite => "ROLLBACK; BEGIN".to_owned(),
+        Place::Server(Engine::Postgres) => set,
+        Place::Server(_) => format!("ROLLBACK; {set}; START TRANSACTION"),
     };
-    tx.run(again).await.unwrap();
+    tx.run(&again).await.unwrap();
     tx
 }

@@ -10,6 +10,7 @@ on_every_engine! {
     a_current_row_is_changed_and_its_version_goes_up,
     nothing_changes_when_stale,
     nothing_is_there_when_missing,
+    the_same_at_every_isolation_level,
     a_row_is_deleted_only_at_its_version,
     a_parent_is_raised_without_a_change,
     what_is_stale_can_be_an_error,
@@ -80,6 +81,24 @@ async fn nothing_is_there_when_missing(store: Store) {
     assert_eq!(none.bump(&mut tx).await.unwrap(), None);
     tx.commit().await.unwrap();
     assert_eq!(store.number("SELECT COUNT(*) FROM seats WHERE version = 1").await, 2);
+}
+
+async fn the_same_at_every_isolation_level(store: Store) {
+    let seat = seat(&store).await;
+    let none = Versioned::new("seats", "version").unwrap().row("id", 9).unwrap();
+    let levels = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+    for (level, current) in levels.into_iter().zip(1..) {
+        let mut tx = super::at(&store, level).await;
+        let stale = Outcome::Stale { expected: 0, current };
+        assert_eq!(seat.bump_if(&mut tx, 0).await.unwrap(), stale, "{level}");
+        let stale = Checked::Stale { expected: 0, current };
+        assert_eq!(seat.lock(&mut tx, 0, Patience::NoWait).await.unwrap(), stale, "{level}");
+        assert_eq!(seat.delete(&mut tx, 0).await.unwrap(), stale, "{level}");
+        assert_eq!(none.bump_if(&mut tx, 0).await.unwrap(), Outcome::Missing, "{level}");
+        assert_eq!(seat.version(&mut tx).await.unwrap(), Some(current), "{level}");
+        assert_eq!(seat.bump(&mut tx).await.unwrap(), Some(current + 1), "{level}");
+        tx.commit().await.unwrap();
+    }
 }
 
 async fn a_row_is_deleted_only_at_its_version(store: Store) {
