@@ -161,7 +161,7 @@ impl VersionedRow {
     /// With [`Patience::NoWait`], if somebody else has locked it
     /// ([`is_would_block`](Error::is_would_block)); on PostgreSQL the transaction can only be rolled back
     /// then. On SQLite that is another writer, for whom a transaction that was begun without IMMEDIATE waits
-    /// as long as its `busy_timeout` says, whatever the patience. See [`VersionedRow`] for others.
+    /// as long as its `busy_timeout` says. See [`VersionedRow`] for others.
     ///
     /// # Cancel safety
     /// See [`VersionedRow`].
@@ -172,14 +172,14 @@ impl VersionedRow {
         patience: Patience,
     ) -> Result<Checked> {
         let mut wire = tx.wire();
-        if matches!(wire.kind(), Kind::Sqlite) {
-            let claim = self.claiming(wire.kind())?;
-            self.run(&mut wire, claim, "lock the row").await?;
-        }
         let busy = match patience {
             Patience::Wait => Busy::Wait,
             Patience::NoWait => Busy::Fail,
         };
+        if matches!(wire.kind(), Kind::Sqlite) {
+            let Statement { sql, values } = self.claiming(wire.kind())?;
+            wire.execute(&sql, values).await.map_err(|source| self.not_read(source, busy))?;
+        }
         let found = self.read(&mut wire, Some((RowLock::Exclusive, busy))).await?;
         Ok(Checked::new(expected, found))
     }
@@ -225,7 +225,8 @@ impl VersionedRow {
     ) -> Result<Option<i64>> {
         let select = self.reading(wire.kind(), lock)?;
         let rows = wire.fetch(&select.sql, select.values).await;
-        let rows = rows.map_err(|source| self.not_read(source, lock))?;
+        let busy = lock.map_or(Busy::Wait, |(_, busy)| busy);
+        let rows = rows.map_err(|source| self.not_read(source, busy))?;
         self.one_at_most(rows.len() as u64)?;
         let Some(row) = rows.first() else { return Ok(None) };
         let Versioned { table, version } = self.of.clone();
@@ -240,12 +241,11 @@ impl VersionedRow {
 
     /// MariaDB has one number for a wait that was too long and for one that was not wanted: what was
     /// asked tells them apart.
-    fn not_read(&self, source: sqlx::Error, lock: Option<(RowLock, Busy)>) -> Error {
-        match (lock, source.retry_cause()) {
-            (Some((_, Busy::Fail)), Some(Cause::NotGranted)) => {
-                OptimisticError::WouldBlock { table: self.of.table.clone(), source }.into()
-            }
-            _ => failed("read the version")(source),
+    fn not_read(&self, source: sqlx::Error, busy: Busy) -> Error {
+        let is_held = source.retry_cause() == Some(Cause::NotGranted) || is_other_writer(&source);
+        match busy == Busy::Fail && is_held {
+            true => OptimisticError::WouldBlock { table: self.of.table.clone(), source }.into(),
+            false => failed("read the version")(source),
         }
     }
 
@@ -255,4 +255,11 @@ impl VersionedRow {
             _ => Err(OptimisticError::Ambiguous { table: self.of.table.clone(), rows }.into()),
         }
     }
+}
+
+/// Does another transaction of SQLite write? Not if it has written since this one first read: that one has
+/// to begin again.
+fn is_other_writer(error: &sqlx::Error) -> bool {
+    const SQLITE_BUSY: &str = "5";
+    error.as_database_error().and_then(|error| error.code()).as_deref() == Some(SQLITE_BUSY)
 }

@@ -1,9 +1,9 @@
 //! Several at once.
 
-use super::{bump, is, seat, the_seat, with_snapshot};
+use super::{at, bump, is, seat, the_seat, with_snapshot};
 use crate::servers::Outside;
 use crate::support::{Place, Store, eventually, on_every_engine};
-use hierlock::optimistic::{Changes, Checked, Outcome, Patience, VersionedRow, until_current};
+use hierlock::optimistic::{Changes, Checked, Outcome, Patience, until_current};
 use hierlock::retry::{Cause, GaveUp, Retryable};
 use hierlock_sandbox::Engine;
 use sqlx::ConnectOptions as _;
@@ -22,7 +22,6 @@ on_every_engine! {
     an_old_snapshot_hides_no_change,
     any_lost_race_is_run_again,
     what_waits_and_is_dropped_changes_nothing,
-    a_lock_without_immediate_keeps_writers_away,
 }
 
 const WRITERS: u32 = 16;
@@ -107,9 +106,11 @@ async fn a_row_that_stays_stale_is_given_up(store: Store) {
     assert!(error.last.is_stale(), "{error}");
 }
 
-/// Until somebody waits for a lock in the database, as the server tells.
-async fn until_one_waits(store: &Store, outside: &mut Outside) {
+/// Until somebody waits for a lock in the database, as the server tells. (Nobody tells on SQLite, where
+/// whoever comes second waits before it can read anything.)
+async fn until_one_waits(store: &Store) {
     let Place::Server(engine) = store.place else { return };
+    let mut outside = Outside::connect(&store.url).await;
     eventually("somebody waits", async || match engine {
         Engine::Mysql => {
             let waiting = "SELECT COUNT(*) FROM performance_schema.data_locks \
@@ -169,12 +170,13 @@ async fn a_locked_row_stays_current(store: Store) {
 
 async fn whoever_does_not_wait_is_told(store: Store) {
     let seat = seat(&store).await;
+    // On SQLite only one that does not say that it will write can have begun.
+    let mut second = at(&store, "READ COMMITTED").await;
     if store.place == Place::Sqlite {
-        return; // where nobody else can have begun
+        second.run("PRAGMA busy_timeout = 0").await.unwrap();
     }
     let mut first = store.database.begin().await.unwrap();
     assert_eq!(seat.lock(&mut first, 1, Patience::NoWait).await.unwrap(), Checked::Current);
-    let mut second = store.database.begin().await.unwrap();
     let error = seat.lock(&mut second, 1, Patience::NoWait).await.unwrap_err();
     assert!(error.is_would_block() && error.is_retryable() && !error.is_stale(), "{error}");
     assert_eq!(error.retry_cause(), Some(Cause::NotGranted));
@@ -192,9 +194,6 @@ async fn whoever_does_not_wait_is_told(store: Store) {
 /// new one; whoever then only reads it would say that 2 is stale, for it is at 2.
 async fn a_version_that_comes_while_it_waits_is_current(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
-    if store.place == Place::Sqlite {
-        return; // where nobody else can have begun
-    }
     let mut first = store.database.begin().await.unwrap();
     assert_eq!(seat.bump(&mut first).await.unwrap(), Some(2));
     let second = tokio::spawn({
@@ -205,8 +204,7 @@ async fn a_version_that_comes_while_it_waits_is_current(store: Store) {
             tx.commit().await.map(|()| outcome)
         }
     });
-    let mut outside = Outside::connect(&store.url).await;
-    until_one_waits(&store, &mut outside).await;
+    until_one_waits(&store).await;
     first.commit().await.unwrap();
     assert_eq!(second.await.unwrap().unwrap(), Outcome::Updated(3));
 }
@@ -262,9 +260,6 @@ async fn any_lost_race_is_run_again(store: Store) {
 
 async fn what_waits_and_is_dropped_changes_nothing(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
-    if store.place == Place::Sqlite {
-        return; // where nobody else can have begun
-    }
     let mut first = store.database.begin().await.unwrap();
     seat.lock(&mut first, 1, Patience::Wait).await.unwrap().current().unwrap();
     let waits = tokio::spawn({
@@ -275,21 +270,21 @@ async fn what_waits_and_is_dropped_changes_nothing(store: Store) {
             tx.commit().await
         }
     });
-    let mut outside = Outside::connect(&store.url).await;
-    until_one_waits(&store, &mut outside).await;
+    until_one_waits(&store).await;
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     first.rollback().await.unwrap();
-    outside.until_busy(0).await;
+    if let Place::Server(_) = store.place {
+        Outside::connect(&store.url).await.until_busy(0).await;
+    }
     assert_eq!(the_seat(&store).await, (None, 100, 1));
 }
 
 /// A SELECT alone would let another one write in between.
-async fn a_lock_without_immediate_keeps_writers_away(store: Store) {
-    let seat: VersionedRow = seat(&store).await;
-    if store.place != Place::Sqlite {
-        return; // where a row is locked
-    }
+#[tokio::test]
+async fn a_lock_without_immediate_keeps_writers_away() {
+    let store = Store::new(Place::Sqlite).await.unwrap();
+    let seat = seat(&store).await;
     let mut tx = with_snapshot(&store).await;
     assert_eq!(seat.lock(&mut tx, 1, Patience::Wait).await.unwrap(), Checked::Current);
     let options: sqlx::sqlite::SqliteConnectOptions = store.url.parse().unwrap();
@@ -299,4 +294,20 @@ async fn a_lock_without_immediate_keeps_writers_away(store: Store) {
     assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
     tx.commit().await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+}
+
+/// It is not another writer that is in the way, so not to wait for it does not help.
+#[tokio::test]
+async fn a_lock_after_an_old_snapshot_is_to_begin_again() {
+    let store = Store::new(Place::Sqlite).await.unwrap();
+    let seat = seat(&store).await;
+    let mut tx = with_snapshot(&store).await;
+    assert_eq!(seat.version(&mut tx).await.unwrap(), Some(1));
+    bump(&store, &seat).await;
+    let error = seat.lock(&mut tx, 1, Patience::NoWait).await.unwrap_err();
+    assert_eq!(
+        (error.is_would_block(), error.retry_cause()),
+        (false, Some(Cause::Busy)),
+        "{error}"
+    );
 }
