@@ -3,6 +3,7 @@
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
 use crate::lease::{LeaseError, LeaseInfo, LostLease};
+use crate::optimistic::OptimisticError;
 use crate::queue::QueueError;
 use crate::target::Target;
 use std::fmt;
@@ -49,6 +50,8 @@ enum Kind {
     Lease(LeaseError),
     #[error(transparent)]
     Queue(QueueError),
+    #[error(transparent)]
+    Optimistic(OptimisticError),
 }
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
@@ -221,8 +224,8 @@ pub(crate) enum TableError {
     #[error("its tables are not in the database; run `hierlock {part} provision`")]
     NotProvisioned { part: &'static str },
     #[error(
-        "`{name}` is no name of a table or column; it has 1 to 64 bytes, and a dot only between a schema \
-         and a table"
+        "`{name}` is no name of a table or column; it has 1 to 64 characters, and that of a table a dot only \
+         behind its schema"
     )]
     Name { name: String },
 }
@@ -289,6 +292,17 @@ impl Error {
     /// It was not free, and waiting was not asked for.
     pub fn is_would_block(&self) -> bool {
         matches!(self.lock(), Some(LockError::WouldBlock { .. }))
+            || matches!(&*self.0, Kind::Optimistic(OptimisticError::WouldBlock { .. }))
+    }
+
+    /// The row is at another [version](crate::optimistic) than expected: somebody else changed it.
+    pub fn is_stale(&self) -> bool {
+        matches!(&*self.0, Kind::Optimistic(OptimisticError::Stale { .. }))
+    }
+
+    /// There is no such [row](crate::optimistic).
+    pub fn is_missing(&self) -> bool {
+        matches!(&*self.0, Kind::Optimistic(OptimisticError::Missing))
     }
 
     /// What was in the way, where waiting was not asked for.
@@ -349,12 +363,13 @@ impl Error {
         self.is_timeout() || self.is_deadlock() || self.is_would_block() || self.is_held()
     }
 
-    /// Was the request itself wrong: an ID, a path, a mode, a URL?
+    /// Was the request itself wrong: an ID, a path, a mode, a URL, a column?
     pub fn is_usage(&self) -> bool {
         match &*self.0 {
             Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }) => true,
             Kind::Lease(error) => error.is_usage(),
             Kind::Queue(error) => !matches!(error, QueueError::Lost { .. }),
+            Kind::Optimistic(error) => error.is_usage(),
             _ => false,
         }
     }
@@ -395,7 +410,8 @@ kinds!(
     Sql(SqlError),
     Table(TableError),
     Lease(LeaseError),
-    Queue(QueueError)
+    Queue(QueueError),
+    Optimistic(OptimisticError)
 );
 
 /// `, for `u1/a1/r1`, …`, unless that is what was just named.

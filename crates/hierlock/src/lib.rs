@@ -78,4 +78,6 @@ mod readme {
     struct Lease;
     #[doc = include_str!("../../../docs/queue.md")]
     struct Queue;
+    #[doc = include_str!("../../../docs/optimistic.md")]
+    struct Optimistic;
 }

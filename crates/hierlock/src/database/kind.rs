@@ -1,6 +1,6 @@
 //! What differs between the drivers in the words of a statement. Pure.
 
-use crate::error::{Result, TableError};
+use crate::error::{Error, Result, TableError};
 
 /// Which driver a connection is of. MySQL and MariaDB speak alike here: what is said to one must be
 /// understood by the other.
@@ -17,6 +17,8 @@ pub(crate) enum Kind {
 pub(crate) enum RowLock {
     /// Nobody can delete it or change its key; on MySQL and MariaDB nobody can change it.
     Shared,
+    /// As by an UPDATE that leaves its key alone: on PostgreSQL rows that refer to it can be inserted.
+    Update,
     Exclusive,
 }
 
@@ -64,7 +66,8 @@ impl Kind {
             // MariaDB knows only this one, which on both cannot be told not to wait.
             (Kind::Innodb, RowLock::Shared) => return " LOCK IN SHARE MODE".to_owned(),
             (Kind::Postgres, RowLock::Shared) => " FOR KEY SHARE",
-            (_, RowLock::Exclusive) => " FOR UPDATE",
+            (Kind::Postgres, RowLock::Update) => " FOR NO KEY UPDATE",
+            (_, RowLock::Update | RowLock::Exclusive) => " FOR UPDATE",
         };
         let busy = match busy {
             Busy::Wait => "",
@@ -111,16 +114,19 @@ impl Kind {
 
     /// A name of the caller's, quoted; dots stand between a schema and a table.
     pub(crate) fn quote(self, name: &str) -> Result<String> {
-        let quote = if self == Kind::Innodb { '`' } else { '"' };
-        let part = |part: &str| {
-            let is_good = !part.is_empty() && part.len() <= 64 && !part.contains('\0');
-            let doubled = part.replace(quote, &format!("{quote}{quote}"));
-            is_good.then(|| format!("{quote}{doubled}{quote}"))
-        };
-        let parts: Option<Vec<String>> = name.split('.').map(part).collect();
-        parts
-            .map(|parts| parts.join("."))
-            .ok_or_else(|| TableError::Name { name: name.to_owned() }.into())
+        checked_table(name)?;
+        let parts: Result<Vec<String>> =
+            name.split('.').map(|part| self.quote_column(part)).collect();
+        parts.map(|parts| parts.join("."))
+    }
+
+    /// The name of a column, quoted; a dot is a part of it.
+    pub(crate) fn quote_column(self, name: &str) -> Result<String> {
+        // SQLite takes a name in double quotes that it does not know for a text.
+        let quote = if self == Kind::Postgres { '"' } else { '`' };
+        checked_name(name)?;
+        let doubled = name.replace(quote, &format!("{quote}{quote}"));
+        Ok(format!("{quote}{doubled}{quote}"))
     }
 
     /// A statement with `?` for each value, with places as the driver wants them. What is quoted stays
@@ -130,22 +136,46 @@ impl Kind {
             return sql.to_owned();
         }
         let mut places = 0;
-        let mut within = None;
-        sql.chars().fold(String::with_capacity(sql.len() + 8), |mut text, c| {
-            match (within, c) {
-                (None, '?') => {
-                    places += 1;
-                    text.push_str(&format!("${places}"));
-                    return text;
-                }
-                (None, '\'' | '"') => within = Some(c),
-                (Some(quote), c) if quote == c => within = None,
-                _ => {}
+        let mut text = String::with_capacity(sql.len() + 8);
+        for (c, is_quoted) in quoted(sql) {
+            if c == '?' && !is_quoted {
+                places += 1;
+                text.push_str(&format!("${places}"));
+            } else {
+                text.push(c);
             }
-            text.push(c);
-            text
-        })
+        }
+        text
     }
+}
+
+/// The characters of a statement, each with whether it is within quotes.
+pub(crate) fn quoted(sql: &str) -> impl Iterator<Item = (char, bool)> {
+    sql.chars().scan(None, |within, c| {
+        let is_quoted = within.is_some();
+        match (*within, c) {
+            (None, '\'' | '"' | '`') => *within = Some(c),
+            (Some(quote), c) if quote == c => *within = None,
+            _ => {}
+        }
+        Some((c, is_quoted))
+    })
+}
+
+/// Can it be the name of a table, maybe with its schema before a dot?
+pub(crate) fn checked_table(name: &str) -> Result<()> {
+    let is_good = name.split('.').all(|part| checked_name(part).is_ok());
+    if is_good { Ok(()) } else { Err(bad(name)) }
+}
+
+/// Can it be the name of anything?
+pub(crate) fn checked_name(name: &str) -> Result<()> {
+    let is_good = (1..=64).contains(&name.chars().count()) && !name.contains('\0');
+    if is_good { Ok(()) } else { Err(bad(name)) }
+}
+
+fn bad(name: &str) -> Error {
+    TableError::Name { name: name.to_owned() }.into()
 }
 
 #[cfg(test)]
@@ -154,11 +184,11 @@ mod tests {
 
     #[test]
     fn places_are_numbered_but_not_within_quotes() {
-        let sql = r#"SELECT "who?", 'why?', 'it''s ?' FROM t WHERE a = ? AND b = ?"#;
+        let sql = r#"SELECT "who?", 'why?', 'it''s ?', `a?` FROM t WHERE a = ? AND b = ?"#;
         assert_eq!(Kind::Innodb.places(sql), sql);
         assert_eq!(
             Kind::Postgres.places(sql),
-            r#"SELECT "who?", 'why?', 'it''s ?' FROM t WHERE a = $1 AND b = $2"#
+            r#"SELECT "who?", 'why?', 'it''s ?', `a?` FROM t WHERE a = $1 AND b = $2"#
         );
     }
 
@@ -168,6 +198,10 @@ mod tests {
         assert_eq!(Kind::Innodb.quote("shop.seats").unwrap(), "`shop`.`seats`");
         assert_eq!(Kind::Innodb.quote("a`b").unwrap(), "`a``b`");
         assert_eq!(Kind::Postgres.quote(r#"a" = 1; --"#).unwrap(), r#""a"" = 1; --""#);
+        assert_eq!(Kind::Postgres.quote_column("a.b").unwrap(), r#""a.b""#);
+        // Double quotes would make a text of a column that is not there.
+        assert_eq!(Kind::Sqlite.quote("shop.seats").unwrap(), "`shop`.`seats`");
+        assert!(Kind::Innodb.quote(&"席".repeat(64)).is_ok());
         for bad in ["", ".", "a.", "a..b", "a\0b", &"n".repeat(65)] {
             assert!(Kind::Sqlite.quote(bad).unwrap_err().is_usage(), "{bad:?}");
         }

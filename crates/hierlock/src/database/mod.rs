@@ -32,7 +32,7 @@ mod wire;
 
 pub use caller::AnyTransaction;
 pub(crate) use caller::sealed::Wired;
-pub(crate) use kind::{Busy, Kind, RowLock};
+pub(crate) use kind::{Busy, Kind, RowLock, checked_name, checked_table, quoted};
 pub use row::Row;
 pub(crate) use schema::{Schema, failed};
 pub use transaction::Transaction;

@@ -2,11 +2,11 @@
 
 use super::failed;
 use crate::error::Result;
-use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use sqlx::postgres::PgRow;
 #[cfg(feature = "sqlite")]
 use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, ValueRef as _};
 
 /// A row, read by column from 0.
 pub struct Row(pub(super) Inner);
@@ -60,6 +60,28 @@ impl Row {
     /// If the column is not of this type.
     pub fn int_or_null(&self, column: usize) -> Result<Option<i64>> {
         column!(self, column)
+    }
+
+    /// A number of a column of any integer type, or NULL; if it is something else, or too great, the name
+    /// of its type.
+    pub(crate) fn any_int(&self, column: usize) -> Result<Option<i64>, String> {
+        macro_rules! any_of {
+            ($row:ident: $($number:ty),*) => {{
+                $(if let Ok(number) = $row.try_get::<Option<$number>, _>(column)
+                    && let Ok(number) = number.map(i64::try_from).transpose()
+                {
+                    return Ok(number);
+                })*
+                let value = $row.try_get_raw(column);
+                Err(value.map_or_else(|error| error.to_string(), |value| value.type_info().to_string()))
+            }};
+        }
+        match &self.0 {
+            Inner::Innodb(row) => any_of!(row: i64, u64),
+            Inner::Postgres(row) => any_of!(row: i64, i32, i16),
+            #[cfg(feature = "sqlite")]
+            Inner::Sqlite(row) => any_of!(row: i64),
+        }
     }
 
     /// Text.

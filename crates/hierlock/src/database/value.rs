@@ -21,6 +21,18 @@ pub(super) enum Inner {
     Bytes(Option<Vec<u8>>),
 }
 
+impl Value {
+    pub(crate) fn is_null(&self) -> bool {
+        match &self.0 {
+            Inner::Bool(value) => value.is_none(),
+            Inner::Int(value) => value.is_none(),
+            Inner::Float(value) => value.is_none(),
+            Inner::Text(value) => value.is_none(),
+            Inner::Bytes(value) => value.is_none(),
+        }
+    }
+}
+
 macro_rules! from {
     ($($inner:ident: $($given:ty),*;)*) => {
         $($(

@@ -18,6 +18,9 @@ pub enum Cause {
     /// [`is_held`](crate::Error::is_held).
     /// Tried again [only when asked](super::RetryPolicy::also_if_not_granted).
     NotGranted,
+    /// A row is at another version than expected: [`is_stale`](crate::Error::is_stale). Tried again [only
+    /// when asked](super::RetryPolicy::also_if_stale), for it helps only whoever reads the row again.
+    Stale,
 }
 
 /// An error that can be asked whether another try is worth it.
@@ -63,6 +66,7 @@ impl Retryable for crate::Error {
             error if error.is_timeout() || error.is_would_block() || error.is_held() => {
                 Some(Cause::NotGranted)
             }
+            error if error.is_stale() => Some(Cause::Stale),
             error => error.sql_source().and_then(Retryable::retry_cause),
         }
     }

@@ -48,10 +48,12 @@ pub struct RetryPolicy {
     first_pause: Duration,
     longest_pause: Duration,
     if_not_granted: bool,
+    if_stale: bool,
 }
 
 impl Default for RetryPolicy {
-    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted.
+    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted or a
+    /// version is stale.
     fn default() -> Self {
         Self::often(5)
     }
@@ -65,6 +67,7 @@ impl RetryPolicy {
             first_pause: Duration::from_millis(10),
             longest_pause: Duration::from_secs(1),
             if_not_granted: false,
+            if_stale: false,
         }
     }
 
@@ -100,11 +103,20 @@ impl RetryPolicy {
         self
     }
 
+    /// Also when a row is at another [version](crate::optimistic) than expected. The work must read it
+    /// again in each attempt: a version that a person has seen an hour ago stays stale.
+    #[must_use]
+    pub fn also_if_stale(mut self) -> Self {
+        self.if_stale = true;
+        self
+    }
+
     /// Is it worth another try?
     fn retries(&self, cause: Option<Cause>) -> bool {
         match cause {
             None => false,
             Some(Cause::NotGranted) => self.if_not_granted,
+            Some(Cause::Stale) => self.if_stale,
             Some(Cause::Deadlock | Cause::Conflict | Cause::Busy) => true,
         }
     }

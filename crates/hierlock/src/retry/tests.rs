@@ -40,11 +40,14 @@ async fn what_would_fail_again_is_not() {
     );
     assert_eq!(error.to_string(), "failed: None");
 
-    let not_granted = Some(Cause::NotGranted);
-    let error = run(RetryPolicy::default(), 9, not_granted).await.unwrap_err();
-    assert_eq!((error.attempts, error.gave_up), (1, GaveUp::NotWorthIt));
-    let asked = RetryPolicy::default().also_if_not_granted();
-    assert_eq!(run(asked, 2, not_granted).await.unwrap(), 3);
+    let policy = RetryPolicy::default();
+    for (cause, asked) in
+        [(Cause::NotGranted, policy.also_if_not_granted()), (Cause::Stale, policy.also_if_stale())]
+    {
+        let error = run(policy, 9, Some(cause)).await.unwrap_err();
+        assert_eq!((error.attempts, error.gave_up), (1, GaveUp::NotWorthIt));
+        assert_eq!(run(asked, 2, Some(cause)).await.unwrap(), 3);
+    }
 }
 
 #[tokio::test(start_paused = true)]

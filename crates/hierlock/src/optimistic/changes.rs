@@ -1,0 +1,113 @@
+//! What a row is changed to, and what names it: columns with their values.
+
+use super::error::OptimisticError;
+use crate::database::{Kind, Value, checked_name, quoted};
+use crate::error::Result;
+use sqlx::SqlSafeStr;
+
+/// What is set in a row, besides its version.
+///
+/// ```
+/// use hierlock::optimistic::Changes;
+///
+/// let sold = Changes::new().set("holder", "ada").set_expr("price", "price - ?", [5.into()]);
+/// # let _ = sold;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[must_use = "nothing is changed before it is given to a row"]
+pub struct Changes(pub(super) Vec<Term>);
+
+impl Changes {
+    /// None yet: the version alone goes up.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a column to a value.
+    pub fn set(mut self, column: &str, value: impl Into<Value>) -> Self {
+        self.0.push(Term::value(column, value));
+        self
+    }
+
+    /// Sets a column to what an expression says, with a value for each `?` in it. It is a part of the
+    /// program, not of its input, as the type says; input goes into the values.
+    ///
+    /// It sees the row as it was before, also where [`set`](Self::set) sets the column that it names. (Only
+    /// MySQL and MariaDB let an expression see what an expression before it has set.)
+    ///
+    /// A type that a [`Value`] does not have is asked for here: `CAST(? AS jsonb)`.
+    pub fn set_expr(
+        mut self,
+        column: &str,
+        expression: impl SqlSafeStr,
+        values: impl IntoIterator<Item = Value>,
+    ) -> Self {
+        self.0.push(Term::expression(column, expression, values));
+        self
+    }
+}
+
+/// `column = what`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Term {
+    pub(super) column: String,
+    /// None: the value itself.
+    expression: Option<String>,
+    pub(super) values: Vec<Value>,
+}
+
+impl Term {
+    pub(super) fn value(column: &str, value: impl Into<Value>) -> Self {
+        Self { column: column.to_owned(), expression: None, values: vec![value.into()] }
+    }
+
+    pub(super) fn expression(
+        column: &str,
+        expression: impl SqlSafeStr,
+        values: impl IntoIterator<Item = Value>,
+    ) -> Self {
+        let expression = Some(expression.into_sql_str().as_str().to_owned());
+        Self { column: column.to_owned(), expression, values: values.into_iter().collect() }
+    }
+
+    pub(super) fn is_expression(&self) -> bool {
+        self.expression.is_some()
+    }
+
+    /// Is each value one that has its place? (SQLite takes a missing one for NULL, without a word.)
+    pub(super) fn check(&self) -> Result<()> {
+        checked_name(&self.column)?;
+        let Some(expression) = &self.expression else { return Ok(()) };
+        let bare = || quoted(expression).filter(|(_, is_quoted)| !is_quoted).map(|(c, _)| c);
+        let is_numbered = bare()
+            .zip(bare().skip(1))
+            .any(|(place, number)| matches!(place, '?' | '$') && number.is_ascii_digit());
+        if is_numbered {
+            return Err(OptimisticError::Numbered { expression: expression.clone() }.into());
+        }
+        let (places, given) = (bare().filter(|c| *c == '?').count(), self.values.len());
+        if places != given {
+            let expression = expression.clone();
+            return Err(OptimisticError::Places { expression, places, given }.into());
+        }
+        Ok(())
+    }
+
+    /// Does it speak of that column? Only PostgreSQL tells small letters from capitals.
+    pub(super) fn names(&self, kind: Kind, column: &str) -> bool {
+        match kind {
+            Kind::Postgres => self.column == column,
+            Kind::Innodb | Kind::Sqlite => self.column.to_lowercase() == column.to_lowercase(),
+        }
+    }
+
+    pub(super) fn text(&self, kind: Kind) -> Result<String> {
+        self.check()?;
+        let column = kind.quote_column(&self.column)?;
+        Ok(match &self.expression {
+            None => format!("{column} = ?"),
+            // A comment at its end must not swallow the condition that comes after it.
+            Some(expression) => format!("{column} = ({expression}\n)"),
+        })
+    }
+}

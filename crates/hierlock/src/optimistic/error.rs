@@ -1,0 +1,76 @@
+//! Why a row was not read or changed.
+
+/// Mirrors `optimistic`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OptimisticError {
+    #[error(
+        "the row is at version {current}, not at {expected} as expected: somebody else has changed it"
+    )]
+    Stale { expected: i64, current: i64 },
+    #[error("there is no such row; somebody else may have deleted it")]
+    Missing,
+    #[error("the row of `{table}` is locked by someone else")]
+    WouldBlock { table: String, source: sqlx::Error },
+    #[error(
+        "the version `{column}` of the row of `{table}` is NULL; it needs a number to begin with (BIGINT NOT \
+         NULL DEFAULT 1)"
+    )]
+    NoVersion { table: String, column: String },
+    #[error(
+        "the version `{column}` of the row of `{table}` is {found}; a version is an integer (BIGINT NOT NULL), \
+         at most {}",
+        i64::MAX
+    )]
+    NotAVersion { table: String, column: String, found: String },
+    #[error("{expected} is the greatest version; there is none after it")]
+    Greatest { expected: i64 },
+    #[error(
+        "the key names {rows} rows of `{table}`, and a version is that of one; roll back, and give the columns \
+         of its primary key"
+    )]
+    Ambiguous { table: String, rows: u64 },
+    #[error(
+        "the row of `{table}` is at version {expected} as expected, but does not change; look for a trigger, a \
+         rule or a policy that prevents it"
+    )]
+    Unmoved { table: String, expected: i64 },
+    #[error("`{column}` is the version of `{table}`, {why}")]
+    VersionGiven { table: String, column: String, why: &'static str },
+    #[error("`{column}` is a part of the key of the row, which no change sets; leave it out")]
+    KeySet { column: String },
+    #[error("`{column}` is given twice; once is enough")]
+    Twice { column: String },
+    #[error("the key has NULL for `{column}`, which equals nothing; give the value of a row")]
+    NullKey { column: String },
+    #[error(
+        "`{expression}` has {places} places for values (`?` outside of quotes), but {given} values are given"
+    )]
+    Places { expression: String, places: usize, given: usize },
+    #[error(
+        "`{expression}` has a place with a number; write a bare `?` for each value, on every engine"
+    )]
+    Numbered { expression: String },
+}
+
+impl OptimisticError {
+    /// Was the request itself wrong?
+    pub(crate) fn is_usage(&self) -> bool {
+        use OptimisticError as E;
+        match self {
+            E::Greatest { .. }
+            | E::Ambiguous { .. }
+            | E::VersionGiven { .. }
+            | E::KeySet { .. }
+            | E::Twice { .. }
+            | E::NullKey { .. }
+            | E::Places { .. }
+            | E::Numbered { .. } => true,
+            E::Stale { .. }
+            | E::Missing
+            | E::WouldBlock { .. }
+            | E::NoVersion { .. }
+            | E::NotAVersion { .. }
+            | E::Unmoved { .. } => false,
+        }
+    }
+}

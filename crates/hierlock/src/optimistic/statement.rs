@@ -1,0 +1,207 @@
+//! The statements that read and change a row. Pure.
+
+use super::changes::{Changes, Term};
+use super::error::OptimisticError;
+use super::row::VersionedRow;
+use crate::database::{Busy, Kind, RowLock, Value};
+use crate::error::Result;
+
+/// A statement with a value for each `?` in it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Statement {
+    pub(super) sql: String,
+    pub(super) values: Vec<Value>,
+}
+
+impl VersionedRow {
+    /// Raises the version and sets what is to be set; only if the row is at the version that is expected,
+    /// if one is.
+    pub(super) fn updating(
+        &self,
+        kind: Kind,
+        changes: Changes,
+        expected: Option<i64>,
+    ) -> Result<Statement> {
+        self.check(kind, &changes.0)?;
+        let (expressions, plain): (Vec<Term>, Vec<Term>) =
+            changes.0.into_iter().partition(Term::is_expression);
+        let (table, version) = self.names(kind)?;
+        let mut sql = format!("UPDATE {table} SET ");
+        let mut values = Vec::new();
+        // MySQL and MariaDB go from left to right, and an expression sees what was set before it.
+        for term in expressions.into_iter().chain(plain) {
+            sql += &format!("{}, ", term.text(kind)?);
+            values.extend(term.values);
+        }
+        sql += &format!("{version} = {version} + 1");
+        self.only_if(expected, kind, Statement { sql, values })
+    }
+
+    pub(super) fn deleting(&self, kind: Kind, expected: i64) -> Result<Statement> {
+        let (table, _) = self.names(kind)?;
+        let delete = Statement { sql: format!("DELETE FROM {table}"), values: Vec::new() };
+        self.only_if(Some(expected), kind, delete)
+    }
+
+    /// Reads the version. Two rows are enough to know that the key is none.
+    pub(super) fn reading(&self, kind: Kind, lock: Option<(RowLock, Busy)>) -> Result<Statement> {
+        let (table, version) = self.names(kind)?;
+        let select =
+            Statement { sql: format!("SELECT {version} FROM {table}"), values: Vec::new() };
+        let mut select = self.only_if(None, kind, select)?;
+        let lock = lock.map(|(lock, busy)| kind.lock(lock, busy)).unwrap_or_default();
+        select.sql += &format!(" LIMIT 2{lock}");
+        Ok(select)
+    }
+
+    /// Changes nothing, and yet makes a transaction of SQLite the only one that writes.
+    pub(super) fn claiming(&self, kind: Kind) -> Result<Statement> {
+        let (table, version) = self.names(kind)?;
+        let sql = format!("UPDATE {table} SET {version} = {version} WHERE 0");
+        Ok(Statement { sql, values: Vec::new() })
+    }
+
+    /// The table and its version.
+    fn names(&self, kind: Kind) -> Result<(String, String)> {
+        if self.key.iter().any(|key| key.names(kind, &self.of.version)) {
+            return Err(self.of.version_given("which names no row; give its primary key"));
+        }
+        Ok((kind.quote(&self.of.table)?, kind.quote_column(&self.of.version)?))
+    }
+
+    /// The same, for this row alone.
+    fn only_if(
+        &self,
+        expected: Option<i64>,
+        kind: Kind,
+        mut statement: Statement,
+    ) -> Result<Statement> {
+        let version = expected.map(|expected| Term::value(&self.of.version, expected));
+        let mut before = " WHERE ";
+        for term in self.key.iter().chain(&version) {
+            statement.sql += &format!("{before}{}", term.text(kind)?);
+            statement.values.extend(term.values.iter().cloned());
+            before = " AND ";
+        }
+        Ok(statement)
+    }
+
+    /// May these columns be set, besides this key and this version?
+    fn check(&self, kind: Kind, changes: &[Term]) -> Result<()> {
+        for (before, term) in changes.iter().enumerate() {
+            let column = || term.column.clone();
+            if term.names(kind, &self.of.version) {
+                return Err(self
+                    .of
+                    .version_given("which goes up by itself; leave it out of the changes"));
+            }
+            if self.key.iter().any(|key| term.names(kind, &key.column)) {
+                return Err(OptimisticError::KeySet { column: column() }.into());
+            }
+            if changes[..before].iter().any(|other| term.names(kind, &other.column)) {
+                return Err(OptimisticError::Twice { column: column() }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Versioned;
+    use super::*;
+    use sqlx::AssertSqlSafe;
+
+    fn seat() -> VersionedRow {
+        Versioned::new("shop.seats", "version")
+            .unwrap()
+            .row("hall", "A")
+            .unwrap()
+            .and("id", 7)
+            .unwrap()
+    }
+
+    fn price(expression: &str, values: impl IntoIterator<Item = Value>) -> Changes {
+        Changes::new().set_expr("price", AssertSqlSafe(expression), values)
+    }
+
+    #[test]
+    fn one_row_at_one_version() {
+        let changes = Changes::new().set("price", 1).set_expr("was", "price + ?", [2.into()]);
+        let update = seat().updating(Kind::Postgres, changes, Some(3)).unwrap();
+        assert_eq!(
+            update.sql,
+            "UPDATE \"shop\".\"seats\" SET \"was\" = (price + ?\n), \"price\" = ?, \"version\" = \"version\" \
+             + 1 WHERE \"hall\" = ? AND \"id\" = ? AND \"version\" = ?"
+        );
+        let values: Vec<Value> = vec![2.into(), 1.into(), "A".into(), 7.into(), 3i64.into()];
+        assert_eq!(update.values, values);
+        assert_eq!(
+            seat().deleting(Kind::Innodb, 3).unwrap().sql,
+            "DELETE FROM `shop`.`seats` WHERE `hall` = ? AND `id` = ? AND `version` = ?"
+        );
+        assert_eq!(
+            seat().reading(Kind::Postgres, Some((RowLock::Update, Busy::Fail))).unwrap().sql,
+            "SELECT \"version\" FROM \"shop\".\"seats\" WHERE \"hall\" = ? AND \"id\" = ? LIMIT 2 FOR NO KEY \
+             UPDATE NOWAIT"
+        );
+    }
+
+    #[test]
+    fn changes_that_cannot_be_meant_are_refused_with_a_sentence() {
+        let one = || [1.into()];
+        for (changes, says) in [
+            (Changes::new().set("version", 9), "goes up by itself"),
+            (Changes::new().set("VERSION", 9), "goes up by itself"),
+            (Changes::new().set("Hall", "B"), "`Hall` is a part of the key"),
+            (Changes::new().set("price", 1).set("Price", 2), "`Price` is given twice"),
+            (Changes::new().set("", 1), "is no name"),
+            (price("price * ?", []), "1 places for values (`?` outside of quotes), but 0"),
+            (price("price + '?'", one()), "0 places for values (`?` outside of quotes), but 1"),
+            (price("price * ?1", one()), "write a bare `?`"),
+            (price("price * $1", []), "write a bare `?`"),
+        ] {
+            let error = seat().updating(Kind::Sqlite, changes, Some(1)).unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_no_key() {
+        let row = Versioned::new("seats", "version").unwrap().row("Version", 1).unwrap();
+        let error = row.deleting(Kind::Innodb, 1).unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("names no row"), "{error}");
+        assert!(row.deleting(Kind::Postgres, 1).is_ok());
+    }
+
+    #[test]
+    fn keys_that_cannot_be_meant_are_refused_with_a_sentence() {
+        let seats = Versioned::new("seats", "version").unwrap();
+        for (row, says) in [
+            (seats.row("", 1), "is no name"),
+            (seats.row("id", None::<i64>), "NULL for `id`"),
+            (seats.row("id", 1).and_then(|row| row.and("id", 2)), "`id` is given twice"),
+            (seats.row_expr("id", "lower(?)", []), "but 0 values are given"),
+        ] {
+            let error = row.unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+        }
+        for (table, version) in [("", "version"), ("a..b", "version"), ("seats", ""), ("a\0", "v")]
+        {
+            assert!(Versioned::new(table, version).unwrap_err().is_usage(), "{table} {version}");
+        }
+    }
+
+    #[test]
+    fn capitals_matter_to_postgres() {
+        let changes = || Changes::new().set("Version", 9).set("HALL", "B").set("hAll", "C");
+        assert!(seat().updating(Kind::Postgres, changes(), Some(1)).is_ok());
+        assert!(seat().updating(Kind::Innodb, changes(), Some(1)).is_err());
+    }
+
+    #[test]
+    fn what_is_quoted_in_an_expression_has_no_places() {
+        let changes = price("CASE WHEN name = 'who? $1' THEN ? ELSE `ok?` END", [1.into()]);
+        assert!(seat().updating(Kind::Sqlite, changes, Some(1)).is_ok());
+    }
+}

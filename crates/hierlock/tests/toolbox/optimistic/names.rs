@@ -1,0 +1,147 @@
+//! Names and values that could break out of a statement, and keys of every shape.
+
+use super::is;
+use crate::support::{Place, Store, on_every_engine};
+use hierlock::optimistic::{Changes, Outcome, Patience, Versioned};
+use hierlock_sandbox::Engine;
+
+on_every_engine! {
+    any_name_is_quoted,
+    values_are_values,
+    keys_of_several_columns,
+    a_table_of_another_schema,
+    a_key_of_another_type,
+    transactions_of_sqlx,
+}
+
+/// A name as the engine wants it, written by hand.
+fn quoted(store: &Store, name: &str) -> String {
+    match store.place {
+        Place::Server(Engine::Mysql | Engine::Mariadb) => format!("`{}`", name.replace('`', "``")),
+        _ => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
+
+async fn any_name_is_quoted(store: Store) {
+    let names = ["select", "it's?", "a\"b", "a`b", "x; DROP TABLE y --", "席 1", "$1", "a.b"];
+    for (number, name) in names.into_iter().enumerate() {
+        // A dot in the name of a table is that before its schema.
+        let table = if name.contains('.') { "dotted" } else { name };
+        let [t, key, version, column] =
+            [table.to_owned(), format!("{name}k"), format!("{name}v"), name.to_owned()];
+        let [q_t, q_key, q_version, q_column] =
+            [&t, &key, &version, &column].map(|name| quoted(&store, name));
+        store
+            .run(&format!(
+                "CREATE TABLE {q_t} ({q_key} INT PRIMARY KEY, {q_version} INT NOT NULL, {q_column} INT)"
+            ))
+            .await;
+        store.run(&format!("INSERT INTO {q_t} VALUES (1, 1, 0), (2, 1, 0)")).await;
+        let row = Versioned::new(&t, &version).unwrap().row(&key, 1).unwrap();
+        let mut tx = store.database.begin().await.unwrap();
+        let changes = Changes::new().set(&column, number as i64 + 10);
+        assert_eq!(row.update(&mut tx, 1, changes).await.unwrap(), Outcome::Updated(2), "{name}");
+        let stale = Outcome::Stale { expected: 1, current: 2 };
+        assert_eq!(row.bump_if(&mut tx, 1).await.unwrap(), stale, "{name}");
+        row.lock(&mut tx, 2, Patience::NoWait).await.unwrap().current().unwrap();
+        tx.commit().await.unwrap();
+        let is_set = format!("SELECT COUNT(*) FROM {q_t} WHERE {q_column} = {}", number + 10);
+        assert_eq!(store.number(&is_set).await, 1, "{name}");
+    }
+}
+
+async fn values_are_values(store: Store) {
+    let keys = ["it's", "\"q\"", "`b`", "?", "$1", "\\", "' OR 1=1 --", "席", "%", ""];
+    store
+        .run("CREATE TABLE notes (k VARCHAR(40) PRIMARY KEY, note VARCHAR(40), v INT NOT NULL)")
+        .await;
+    let notes = Versioned::new("notes", "v").unwrap();
+    let mut tx = store.database.begin().await.unwrap();
+    for key in keys {
+        tx.execute("INSERT INTO notes VALUES (?, '', 1)", [key.into()]).await.unwrap();
+    }
+    for key in keys {
+        let row = notes.row("k", key).unwrap();
+        let change = Changes::new().set("note", key);
+        assert_eq!(row.update(&mut tx, 1, change).await.unwrap(), Outcome::Updated(2), "{key}");
+    }
+    let rows = tx.fetch("SELECT k, note FROM notes WHERE v = 2", []).await.unwrap();
+    assert_eq!(rows.len(), keys.len());
+    for row in rows {
+        assert_eq!(row.text(0).unwrap(), row.text(1).unwrap());
+    }
+    tx.commit().await.unwrap();
+}
+
+async fn keys_of_several_columns(store: Store) {
+    store
+        .run(
+            "CREATE TABLE seats (hall VARCHAR(9), line INT, seat INT, version INT NOT NULL, \
+             PRIMARY KEY (hall, line, seat))",
+        )
+        .await;
+    store.run("INSERT INTO seats VALUES ('A', 1, 1, 1), ('A', 1, 2, 1), ('A', 2, 1, 1), ('B', 1, 1, 1)").await;
+    let seats = Versioned::new("seats", "version").unwrap();
+    let row = seats.row("hall", "A").unwrap().and("line", 1).unwrap().and("seat", 1).unwrap();
+    let mut tx = store.database.begin().await.unwrap();
+    assert_eq!(row.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
+    let stale = Outcome::Stale { expected: 1, current: 2 };
+    assert_eq!(row.bump_if(&mut tx, 1).await.unwrap(), stale);
+    tx.commit().await.unwrap();
+    assert_eq!(store.number("SELECT COUNT(*) FROM seats WHERE version = 2").await, 1);
+}
+
+async fn a_table_of_another_schema(store: Store) {
+    let schema = match store.place {
+        Place::Sqlite => "main".to_owned(),
+        Place::Server(_) => format!("shop_{}", store.url.rsplit('/').next().unwrap()),
+    };
+    let make = match store.place {
+        Place::Sqlite => "SELECT 1".to_owned(),
+        Place::Server(_) => format!("CREATE SCHEMA {schema}"),
+    };
+    store.run(&make).await;
+    store.run(&format!("CREATE TABLE {schema}.seats (id INT PRIMARY KEY, v INT NOT NULL)")).await;
+    store.run(&format!("INSERT INTO {schema}.seats VALUES (1, 1)")).await;
+    let seat = Versioned::new(&format!("{schema}.seats"), "v").unwrap().row("id", 1).unwrap();
+    let mut tx = store.database.begin().await.unwrap();
+    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
+    let stale = Outcome::Stale { expected: 1, current: 2 };
+    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), stale);
+    tx.commit().await.unwrap();
+    assert_eq!(store.number(&format!("SELECT COUNT(*) FROM {schema}.seats WHERE v = 2")).await, 1);
+}
+
+async fn a_key_of_another_type(store: Store) {
+    let id = "0b9f3a0e-1111-4222-8333-444455556666";
+    let is_postgres = is(&store, Engine::Postgres);
+    let kind = if is_postgres { "UUID" } else { "CHAR(36)" };
+    store.run(&format!("CREATE TABLE docs (id {kind} PRIMARY KEY, v INT NOT NULL)")).await;
+    store.run(&format!("INSERT INTO docs VALUES ('{id}', 1)")).await;
+    let expression = if is_postgres { "CAST(? AS uuid)" } else { "LOWER(?)" };
+    let docs = Versioned::new("docs", "v").unwrap();
+    let doc = docs.row_expr("id", expression, [id.to_uppercase().into()]).unwrap();
+    let mut tx = store.database.begin().await.unwrap();
+    assert_eq!(doc.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
+    assert_eq!(doc.version(&mut tx).await.unwrap(), Some(2));
+}
+
+async fn transactions_of_sqlx(store: Store) {
+    let seat = super::seat(&store).await;
+    macro_rules! on {
+        ($pool:ty, $url:expr) => {{
+            let pool = <$pool>::connect($url).await.unwrap();
+            let mut tx = pool.begin().await.unwrap();
+            let sold = Changes::new().set("holder", "ada");
+            assert_eq!(seat.update(&mut tx, 1, sold).await.unwrap(), Outcome::Updated(2));
+            tx.commit().await.unwrap();
+            pool.close().await;
+        }};
+    }
+    match store.place {
+        Place::Sqlite => on!(sqlx::SqlitePool, &store.url),
+        Place::Server(Engine::Postgres) => on!(sqlx::PgPool, &store.url),
+        Place::Server(_) => on!(sqlx::MySqlPool, &store.url.replacen("mariadb", "mysql", 1)),
+    }
+    assert_eq!(super::the_seat(&store).await, (Some("ada".to_owned()), 100, 2));
+}

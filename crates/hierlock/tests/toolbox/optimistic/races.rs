@@ -1,0 +1,313 @@
+//! Several at once.
+
+use super::{at, bump, is, seat, the_seat, with_snapshot};
+use crate::servers::Outside;
+use crate::support::{Place, Store, eventually, on_every_engine};
+use hierlock::optimistic::{Changes, Checked, Outcome, Patience, until_current};
+use hierlock::retry::{Cause, GaveUp, Retryable};
+use hierlock_sandbox::Engine;
+use sqlx::ConnectOptions as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::Barrier;
+
+on_every_engine! {
+    sixteen_writers_lose_nothing,
+    without_a_check_they_do,
+    a_row_that_stays_stale_is_given_up,
+    a_locked_row_stays_current,
+    whoever_does_not_wait_is_told,
+    a_version_that_comes_while_it_waits_is_current,
+    an_old_snapshot_hides_no_change,
+    any_lost_race_is_run_again,
+    what_waits_and_is_dropped_changes_nothing,
+}
+
+const WRITERS: u32 = 16;
+
+/// Reads the price and the version.
+async fn read(store: &Store) -> hierlock::Result<(i64, i64)> {
+    let mut tx = store.database.begin().await?;
+    let rows = tx.fetch("SELECT price, version FROM seats WHERE id = 7", []).await?;
+    tx.commit().await?;
+    Ok((rows[0].int(0)?, rows[0].int(1)?))
+}
+
+async fn sixteen_writers_lose_nothing(store: Store) {
+    let (seat, store) = (seat(&store).await, Arc::new(store));
+    let (barrier, attempts) =
+        (Arc::new(Barrier::new(WRITERS as usize)), Arc::new(AtomicU32::new(0)));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|_| {
+            let (store, seat) = (store.clone(), seat.clone());
+            let (barrier, attempts) = (barrier.clone(), attempts.clone());
+            tokio::spawn(async move {
+                until_current(1000, |attempt| {
+                    let (store, seat, barrier) = (&store, &seat, &barrier);
+                    attempts.fetch_add(1, Ordering::Relaxed);
+                    async move {
+                        let (price, version) = read(store).await?;
+                        if attempt == 1 {
+                            // All have seen the same.
+                            barrier.wait().await;
+                        }
+                        let mut tx = store.database.begin().await?;
+                        let dearer = Changes::new().set("price", price + 1);
+                        seat.update(&mut tx, version, dearer).await?.updated()?;
+                        tx.commit().await
+                    }
+                })
+                .await
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap().unwrap();
+    }
+    let all = i64::from(WRITERS);
+    assert_eq!(the_seat(&store).await, (None, 100 + all, 1 + all));
+    let attempts = attempts.load(Ordering::Relaxed);
+    assert!(attempts >= 2 * WRITERS - 1, "all but one were stale at first: {attempts}");
+}
+
+/// The control: what the check is for.
+async fn without_a_check_they_do(store: Store) {
+    seat(&store).await;
+    let (store, barrier) = (Arc::new(store), Arc::new(Barrier::new(WRITERS as usize)));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|_| {
+            let (store, barrier) = (store.clone(), barrier.clone());
+            tokio::spawn(async move {
+                let (price, _) = read(&store).await.unwrap();
+                barrier.wait().await;
+                let mut tx = store.database.begin().await.unwrap();
+                let dearer = "UPDATE seats SET price = ?, version = version + 1 WHERE id = 7";
+                tx.execute(dearer, [(price + 1).into()]).await.unwrap();
+                tx.commit().await.unwrap();
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(the_seat(&store).await, (None, 101, 1 + i64::from(WRITERS)));
+}
+
+async fn a_row_that_stays_stale_is_given_up(store: Store) {
+    let seat = seat(&store).await;
+    let given_up = until_current(3, |_| async {
+        // Not read again: it cannot help.
+        let mut tx = store.database.begin().await?;
+        seat.bump_if(&mut tx, 9).await?.updated()
+    });
+    let error = given_up.await.unwrap_err();
+    assert_eq!((error.attempts, error.gave_up), (3, GaveUp::TooOften));
+    assert!(error.last.is_stale(), "{error}");
+}
+
+/// Until somebody waits for a lock in the database, as the server tells. (Nobody tells on SQLite, where
+/// whoever comes second waits before it can read anything.)
+async fn until_one_waits(store: &Store) {
+    let Place::Server(engine) = store.place else { return };
+    let mut outside = Outside::connect(&store.url).await;
+    eventually("somebody waits", async || match engine {
+        Engine::Mysql => {
+            let waiting = "SELECT COUNT(*) FROM performance_schema.data_locks \
+                           WHERE OBJECT_SCHEMA = DATABASE() AND LOCK_STATUS = 'WAITING'";
+            outside.number(waiting).await == 1
+        }
+        Engine::Mariadb => {
+            let ours = outside.sessions().await;
+            let status = outside.rows("SHOW ENGINE INNODB STATUS").await[0].last().unwrap().clone();
+            let (_, transactions) = status.split_once("\nTRANSACTIONS\n").unwrap();
+            transactions.split("\n---TRANSACTION ").any(|block| {
+                let is_ours = |id| block.contains(&format!("MariaDB thread id {id},"));
+                block.contains("LOCK WAIT") && ours.iter().any(is_ours)
+            })
+        }
+        Engine::Postgres => {
+            let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                           AND datname = current_database()";
+            outside.number(waiting).await == 1
+        }
+    })
+    .await;
+}
+
+/// The seed's second variant: who has locked and found it current will not be stale later.
+async fn a_locked_row_stays_current(store: Store) {
+    let (seat, store) = (seat(&store).await, Arc::new(store));
+    let mut first = store.database.begin().await.unwrap();
+    assert_eq!(seat.lock(&mut first, 1, Patience::Wait).await.unwrap(), Checked::Current);
+    let later = ["lock", "update", "delete"].map(|way| {
+        let (store, seat) = (store.clone(), seat.clone());
+        async move {
+            let mut tx = store.database.begin().await?;
+            match way {
+                "lock" => seat.lock(&mut tx, 1, Patience::Wait).await?.current(),
+                "delete" => seat.delete(&mut tx, 1).await?.current(),
+                _ => seat.bump_if(&mut tx, 1).await?.updated().map(drop),
+            }
+        }
+    });
+    let later = later.map(tokio::spawn);
+    if let Place::Server(_) = store.place {
+        let mut outside = Outside::connect(&store.url).await;
+        outside.until_busy(1 + later.len()).await;
+    }
+    assert!(later.iter().all(|task| !task.is_finished()));
+    // What takes long, such as a call to somebody else, goes here.
+    let sold = Changes::new().set("holder", "ada");
+    assert_eq!(seat.update(&mut first, 1, sold).await.unwrap(), Outcome::Updated(2));
+    first.commit().await.unwrap();
+    for task in later {
+        let error = task.await.unwrap().unwrap_err();
+        assert!(error.is_stale() && error.to_string().contains("at version 2"), "{error}");
+    }
+    assert_eq!(the_seat(&store).await, (Some("ada".to_owned()), 100, 2));
+}
+
+async fn whoever_does_not_wait_is_told(store: Store) {
+    let seat = seat(&store).await;
+    // On SQLite only one that does not say that it will write can have begun.
+    let mut second = at(&store, "READ COMMITTED").await;
+    if store.place == Place::Sqlite {
+        second.run("PRAGMA busy_timeout = 0").await.unwrap();
+    }
+    let mut first = store.database.begin().await.unwrap();
+    assert_eq!(seat.lock(&mut first, 1, Patience::NoWait).await.unwrap(), Checked::Current);
+    let error = seat.lock(&mut second, 1, Patience::NoWait).await.unwrap_err();
+    assert!(error.is_would_block() && error.is_retryable() && !error.is_stale(), "{error}");
+    assert_eq!(error.retry_cause(), Some(Cause::NotGranted));
+    assert!(error.to_string().contains("`seats` is locked by someone else"), "{error}");
+    second.rollback().await.unwrap();
+
+    assert_eq!(seat.bump(&mut first).await.unwrap(), Some(2));
+    first.commit().await.unwrap();
+    let mut second = store.database.begin().await.unwrap();
+    let stale = Checked::Stale { expected: 1, current: 2 };
+    assert_eq!(seat.lock(&mut second, 1, Patience::NoWait).await.unwrap(), stale);
+}
+
+/// PostgreSQL finds the row at its old version, which is not the expected one, and does not wait for the
+/// new one; whoever then only reads it would say that 2 is stale, for it is at 2.
+async fn a_version_that_comes_while_it_waits_is_current(store: Store) {
+    let (seat, store) = (seat(&store).await, Arc::new(store));
+    let mut first = store.database.begin().await.unwrap();
+    assert_eq!(seat.bump(&mut first).await.unwrap(), Some(2));
+    let second = tokio::spawn({
+        let (store, seat) = (store.clone(), seat.clone());
+        async move {
+            let mut tx = store.database.begin().await?;
+            let outcome = seat.bump_if(&mut tx, 2).await?;
+            tx.commit().await.map(|()| outcome)
+        }
+    });
+    until_one_waits(&store).await;
+    first.commit().await.unwrap();
+    assert_eq!(second.await.unwrap().unwrap(), Outcome::Updated(3));
+}
+
+async fn an_old_snapshot_hides_no_change(store: Store) {
+    let seat = seat(&store).await;
+    // MariaDB can be told to compare with the snapshot.
+    let settings: &[&str] = match is(&store, Engine::Mariadb) {
+        true => &["SET innodb_snapshot_isolation = OFF", "SET innodb_snapshot_isolation = ON"],
+        false => &["SELECT 1"],
+    };
+    for setting in settings {
+        let mut tx = with_snapshot(&store).await;
+        tx.run(setting).await.unwrap();
+        let seen = seat.version(&mut tx).await.unwrap().unwrap();
+        let current = bump(&store, &seat).await;
+        assert_eq!(seat.version(&mut tx).await.unwrap(), Some(seen), "it sees what it has seen");
+        let sold = Changes::new().set("holder", "bob");
+        let outcome = seat.update(&mut tx, seen, sold).await;
+        let conflict = match store.place {
+            Place::Sqlite => Some(Cause::Busy),
+            Place::Server(Engine::Postgres) => Some(Cause::Conflict),
+            Place::Server(_) if setting.ends_with("ON") => Some(Cause::Conflict),
+            Place::Server(_) => None,
+        };
+        match conflict {
+            None => assert_eq!(outcome.unwrap(), Outcome::Stale { expected: seen, current }),
+            conflict => assert_eq!(outcome.unwrap_err().retry_cause(), conflict),
+        }
+        let _ = tx.commit().await;
+        assert_eq!(the_seat(&store).await, (None, 100, current));
+    }
+}
+
+async fn any_lost_race_is_run_again(store: Store) {
+    let seat = seat(&store).await;
+    let version = until_current(3, |attempt| {
+        let (store, seat) = (&store, &seat);
+        async move {
+            let mut tx = with_snapshot(store).await;
+            let version = seat.version(&mut tx).await?.unwrap();
+            if attempt == 1 {
+                bump(store, seat).await;
+            }
+            let sold = Changes::new().set("holder", "ada");
+            let version = seat.update(&mut tx, version, sold).await?.updated()?;
+            tx.commit().await.map(|()| version)
+        }
+    });
+    assert_eq!(version.await.unwrap(), 3);
+    assert_eq!(the_seat(&store).await, (Some("ada".to_owned()), 100, 3));
+}
+
+async fn what_waits_and_is_dropped_changes_nothing(store: Store) {
+    let (seat, store) = (seat(&store).await, Arc::new(store));
+    let mut first = store.database.begin().await.unwrap();
+    seat.lock(&mut first, 1, Patience::Wait).await.unwrap().current().unwrap();
+    let waits = tokio::spawn({
+        let (store, seat) = (store.clone(), seat.clone());
+        async move {
+            let mut tx = store.database.begin().await?;
+            seat.bump(&mut tx).await?;
+            tx.commit().await
+        }
+    });
+    until_one_waits(&store).await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    first.rollback().await.unwrap();
+    if let Place::Server(_) = store.place {
+        Outside::connect(&store.url).await.until_busy(0).await;
+    }
+    assert_eq!(the_seat(&store).await, (None, 100, 1));
+}
+
+/// A SELECT alone would let another one write in between.
+#[tokio::test]
+async fn a_lock_without_immediate_keeps_writers_away() {
+    let store = Store::new(Place::Sqlite).await.unwrap();
+    let seat = seat(&store).await;
+    let mut tx = with_snapshot(&store).await;
+    assert_eq!(seat.lock(&mut tx, 1, Patience::Wait).await.unwrap(), Checked::Current);
+    let options: sqlx::sqlite::SqliteConnectOptions = store.url.parse().unwrap();
+    let mut other = options.busy_timeout(Duration::ZERO).connect().await.unwrap();
+    let error = sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap_err();
+    assert_eq!(error.retry_cause(), Some(Cause::Busy), "{error}");
+    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
+    tx.commit().await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+}
+
+/// It is not another writer that is in the way, so not to wait for it does not help.
+#[tokio::test]
+async fn a_lock_after_an_old_snapshot_is_to_begin_again() {
+    let store = Store::new(Place::Sqlite).await.unwrap();
+    let seat = seat(&store).await;
+    let mut tx = with_snapshot(&store).await;
+    assert_eq!(seat.version(&mut tx).await.unwrap(), Some(1));
+    bump(&store, &seat).await;
+    let error = seat.lock(&mut tx, 1, Patience::NoWait).await.unwrap_err();
+    assert_eq!(
+        (error.is_would_block(), error.retry_cause()),
+        (false, Some(Cause::Busy)),
+        "{error}"
+    );
+}
