@@ -31,7 +31,6 @@ mod value;
 mod wire;
 
 pub use caller::AnyTransaction;
-pub(crate) use caller::sealed::Wired;
 pub(crate) use kind::{Busy, Kind, RowLock, checked_name, checked_table, quoted};
 pub use row::Row;
 pub(crate) use schema::{Schema, failed};
@@ -211,20 +210,20 @@ impl Database {
         done.await.map_err(|given_up| given_up.last)
     }
 
-    /// A pool of one connection to the same database, beside those that are shared; None unless it is
-    /// PostgreSQL.
-    pub(crate) fn listener(&self) -> Option<PgPool> {
-        let Pool::Postgres(pool) = &self.0 else { return None };
-        let options = pool.connect_options().as_ref().clone();
-        Some(PgPoolOptions::new().max_connections(1).connect_lazy_with(options))
-    }
-
     /// The same for one that returns rows.
     pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
         let rows = retry(OFTEN, |_| async {
             self.connection().await?.wire().fetch(sql, values.iter().cloned()).await
         });
         rows.await.map_err(|given_up| given_up.last)
+    }
+
+    /// A pool of one connection to the same database, beside those that are shared; None unless it is
+    /// PostgreSQL.
+    pub(crate) fn listener(&self) -> Option<PgPool> {
+        let Pool::Postgres(pool) = &self.0 else { return None };
+        let options = pool.connect_options().as_ref().clone();
+        Some(PgPoolOptions::new().max_connections(1).connect_lazy_with(options))
     }
 
     /// What stands behind a SELECT that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a
@@ -279,11 +278,8 @@ async fn open(url: &str) -> Result<sqlx::SqlitePool> {
     use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
     let options: SqliteConnectOptions = url.parse().map_err(unread)?;
     let server = options.get_filename().display().to_string();
-    let options = options
-        .create_if_missing(true)
-        .busy_timeout(BUSY)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(sqlx::sqlite::SqliteSynchronous::Normal);
+    let options =
+        options.create_if_missing(true).busy_timeout(BUSY).journal_mode(SqliteJournalMode::Wal);
     let opened = SqlitePoolOptions::new().connect_with(options).await;
     opened.map_err(|source| SqlError::Connect { server, source }.into())
 }

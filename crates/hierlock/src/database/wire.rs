@@ -83,16 +83,6 @@ impl Wire<'_> {
         }
     }
 
-    /// The same, lent on.
-    pub(crate) fn again(&mut self) -> Wire<'_> {
-        match self {
-            Wire::Innodb(c) => Wire::Innodb(c),
-            Wire::Postgres(c) => Wire::Postgres(c),
-            #[cfg(feature = "sqlite")]
-            Wire::Sqlite(c) => Wire::Sqlite(c),
-        }
-    }
-
     /// Runs statements without values, separated by semicolons, in one round trip.
     pub(crate) async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
