@@ -311,3 +311,21 @@ async fn a_lock_after_an_old_snapshot_is_to_begin_again() {
         "{error}"
     );
 }
+
+/// FOR UPDATE would wait for everyone who inserts a row that refers to this one, only to say that it is
+/// stale.
+#[tokio::test]
+async fn what_is_stale_waits_for_no_child_on_postgres() {
+    let Some(store) = Store::new(Place::Server(Engine::Postgres)).await else { return };
+    let seat = seat(&store).await;
+    store.run("CREATE TABLE tickets (seat BIGINT REFERENCES seats (id))").await;
+    let mut child = store.database.begin().await.unwrap();
+    child.execute("INSERT INTO tickets VALUES (7)", []).await.unwrap();
+    let mut tx = store.database.begin().await.unwrap();
+    tx.run("SET LOCAL lock_timeout = '2s'").await.unwrap();
+    let stale = Outcome::Stale { expected: 9, current: 1 };
+    assert_eq!(seat.bump_if(&mut tx, 9).await.unwrap(), stale);
+    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
+    let error = seat.lock(&mut tx, 2, Patience::Wait).await.unwrap_err();
+    assert_eq!((error.is_would_block(), error.retry_cause()), (false, Some(Cause::NotGranted)));
+}
