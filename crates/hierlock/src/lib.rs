@@ -72,6 +72,8 @@ mod readme {
     struct English;
     #[doc = include_str!("../../../README.ja.md")]
     struct Japanese;
+    #[doc = include_str!("../../../docs/choosing.md")]
+    struct Choosing;
     #[doc = include_str!("../../../docs/retry.md")]
     struct Retry;
     #[doc = include_str!("../../../docs/lease.md")]
