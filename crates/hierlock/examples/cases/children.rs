@@ -21,17 +21,18 @@
 //! locks.acquire_in(&mut tx, [Target::user("parent-1")?]).await?;
 //! ```
 
-use super::stage::{Result, Stage, again, count, look_in, meet, together};
+use super::stage::{Result, Scene, Stage, again, count, look_in, meet, together};
 use hierlock::database::Transaction;
 use hierlock::{Hierlock, Target};
 use std::fmt;
 use tokio::sync::Barrier;
 
-const TABLES: [(&str, &str); 2] = [
-    ("case_parents", "id BIGINT PRIMARY KEY"),
-    ("case_children", "id BIGINT PRIMARY KEY, parent_id BIGINT NOT NULL"),
-];
-const ROWS: &str = "INSERT INTO case_parents VALUES (1)";
+const SCENE: Scene = Scene {
+    tables: &["case_parents", "case_children"],
+    make: "CREATE TABLE case_parents (id BIGINT PRIMARY KEY); \
+           CREATE TABLE case_children (id BIGINT PRIMARY KEY, parent_id BIGINT NOT NULL)",
+    fill: "INSERT INTO case_parents VALUES (1)",
+};
 const COUNT: &str = "SELECT COUNT(*) FROM case_children WHERE parent_id = 1";
 const MOST: i64 = 5;
 const WRITERS: i64 = 16;
@@ -52,12 +53,13 @@ pub(crate) struct Figures {
 }
 
 pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
+    stage.build(&SCENE).await?;
     let figures = Figures {
         broken: sixteen(stage, &Way::CountThenInsert).await?,
         parent_locked: sixteen(stage, &Way::ParentLocked).await?,
         hierlock: sixteen(stage, &Way::Hierlock(Hierlock::connect("memory:").await?)).await?,
     };
-    stage.strike(&TABLES).await?;
+    stage.strike(&SCENE).await?;
     Ok(figures)
 }
 
@@ -69,7 +71,7 @@ enum Way {
 }
 
 async fn sixteen(stage: &Stage, way: &Way) -> Result<Family> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let programs = [stage.clone(), stage.another().await?];
     let ended = together(WRITERS, |child, everyone| {
         let stage = programs[usize::from(child % 2 == 0)].clone();

@@ -42,6 +42,10 @@ async fn play(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--url" => url = Some(arguments.next().ok_or("--url needs the URL of a database")?),
+            "--help" | "-h" => {
+                println!("cases [{}]… [--url URL]", CASES.join("|"));
+                return Ok(());
+            }
             case if CASES.contains(&case) => wanted.push(argument),
             other => {
                 return Err(format!("there is no case {other}, only: {}", CASES.join(", ")).into());

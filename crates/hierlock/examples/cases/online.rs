@@ -25,18 +25,18 @@
 //! }
 //! ```
 
-use super::stage::{Result, Stage, again, look_in, meet, together};
+use super::stage::{Result, Scene, Stage, again, commit_before, look_in, meet, together};
 use hierlock::database::Transaction;
 use std::fmt;
 use tokio::sync::Barrier;
 
-const TABLES: [(&str, &str); 1] = [(
-    "case_members",
-    "id BIGINT PRIMARY KEY, name VARCHAR(20) NOT NULL, points BIGINT NOT NULL, \
-     version BIGINT NOT NULL",
-)];
-const ROWS: &str = "INSERT INTO case_members VALUES (1, 'Sato', 100, 1), (2, 'Mori', 100, 1), \
-                    (3, 'Endo', 100, 1), (4, 'Ueda', 100, 1), (5, 'Kato', 100, 1)";
+const SCENE: Scene = Scene {
+    tables: &["case_members"],
+    make: "CREATE TABLE case_members (id BIGINT PRIMARY KEY, name VARCHAR(20) NOT NULL, \
+           points BIGINT NOT NULL, version BIGINT NOT NULL)",
+    fill: "INSERT INTO case_members VALUES (1, 'Sato', 100, 1), (2, 'Mori', 100, 1), \
+           (3, 'Endo', 100, 1), (4, 'Ueda', 100, 1), (5, 'Kato', 100, 1)",
+};
 const VERSION: &str = "SELECT version FROM case_members WHERE id = 1";
 const MEMBERS: i64 = 5;
 /// What the batch gives to each.
@@ -67,6 +67,7 @@ pub(crate) struct Figures {
 }
 
 pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
+    stage.build(&SCENE).await?;
     let figures = Figures {
         shut_out_broken: one_transaction(stage).await?,
         shut_out_right: row_by_row(stage).await?,
@@ -78,14 +79,14 @@ pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
         old_page_right: old_page(stage, Batch::ReadAgain).await?,
         crowd_points: crowd(stage).await?,
     };
-    stage.strike(&TABLES).await?;
+    stage.strike(&SCENE).await?;
     Ok(figures)
 }
 
 // 1. How much is locked.
 
 async fn one_transaction(stage: &Stage) -> Result<i64> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let mut shut_out = 0;
     let mut tx = stage.database.begin().await?;
     for id in 1..=MEMBERS {
@@ -97,7 +98,7 @@ async fn one_transaction(stage: &Stage) -> Result<i64> {
 }
 
 async fn row_by_row(stage: &Stage) -> Result<i64> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let mut shut_out = 0;
     for id in 1..=MEMBERS {
         give_alone(stage, id).await?;
@@ -156,6 +157,15 @@ impl Form {
         Ok(saved)
     }
 
+    /// The same, where the version has been compared already.
+    async fn save_if(&self, mut tx: Transaction, is_current: bool) -> Result<bool> {
+        if is_current {
+            self.save_in(&mut tx, Save::Blindly).await?;
+        }
+        tx.commit().await?;
+        Ok(is_current)
+    }
+
     async fn save_in(&self, tx: &mut Transaction, how: Save) -> Result<bool> {
         let check = match how {
             Save::Blindly => String::new(),
@@ -170,7 +180,7 @@ impl Form {
 }
 
 async fn old_form(stage: &Stage, how: Save) -> Result<Member> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let form = Form::open(stage, 1).await?;
     give_alone(stage, 1).await?;
     if !form.save(stage, how).await? {
@@ -191,48 +201,37 @@ enum Check {
 }
 
 async fn beside_the_batch(stage: &Stage, check: Check) -> Result<Member> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let form = Form::open(stage, 1).await?;
     let mut batch = stage.database.begin().await?;
     give(stage, &mut batch, 1).await?;
-    let user_is_there = Barrier::new(2);
-    let user = async {
-        match check {
-            Check::Early => save_checked_early(stage, &form, &user_is_there).await,
-            Check::Late => save_checked_late(stage, &form, &user_is_there).await,
+    let saved = match check {
+        Check::Early => {
+            let checked = Barrier::new(2);
+            let batch = async {
+                meet(&checked).await?;
+                Ok(batch.commit().await?)
+            };
+            tokio::try_join!(save_checked_early(stage, &form, &checked), batch)?.0
         }
+        Check::Late => commit_before(batch, save_checked_late(stage, &form)).await?,
     };
-    let batch = async {
-        meet(&user_is_there).await?;
-        Ok(batch.commit().await?)
-    };
-    let (saved, ()) = tokio::try_join!(user, batch)?;
     if !saved {
         Form::open(stage, 1).await?.save(stage, Save::IfCurrent).await?;
     }
     Member::read(stage).await
 }
 
-async fn save_checked_early(stage: &Stage, form: &Form, there: &Barrier) -> Result<bool> {
-    let (seen, mut tx) = stage.look_then_begin(there, VERSION).await?;
-    let is_current = seen == [[form.version]];
-    if is_current {
-        form.save_in(&mut tx, Save::Blindly).await?;
-    }
-    tx.commit().await?;
-    Ok(is_current)
+async fn save_checked_early(stage: &Stage, form: &Form, checked: &Barrier) -> Result<bool> {
+    let (seen, tx) = stage.look_then_begin(checked, VERSION).await?;
+    form.save_if(tx, seen == [[form.version]]).await
 }
 
-async fn save_checked_late(stage: &Stage, form: &Form, there: &Barrier) -> Result<bool> {
-    meet(there).await?;
+async fn save_checked_late(stage: &Stage, form: &Form) -> Result<bool> {
     let mut tx = stage.database.begin().await?;
     let sql = format!("{VERSION}{}", stage.database.for_update());
-    let is_current = look_in(&mut tx, &sql).await? == [[form.version]];
-    if is_current {
-        form.save_in(&mut tx, Save::Blindly).await?;
-    }
-    tx.commit().await?;
-    Ok(is_current)
+    let seen = look_in(&mut tx, &sql).await?;
+    form.save_if(tx, seen == [[form.version]]).await
 }
 
 // 4. The user has the row, and the batch comes to it.
@@ -244,7 +243,7 @@ enum Batch {
 }
 
 async fn old_page(stage: &Stage, how: Batch) -> Result<Member> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let [page] = stage.look("SELECT points FROM case_members WHERE id = 1").await?[0];
     let mut user = stage.database.begin().await?;
     set_points(&mut user, 1, page - SPENT).await?;
@@ -259,8 +258,7 @@ async fn old_page(stage: &Stage, how: Batch) -> Result<Member> {
             Batch::ReadAgain => give_alone(stage, 1).await,
         }
     };
-    let user = async { Ok(user.commit().await?) };
-    tokio::try_join!(batch, user)?;
+    commit_before(user, batch).await?;
     Member::read(stage).await
 }
 
@@ -268,7 +266,7 @@ async fn old_page(stage: &Stage, how: Batch) -> Result<Member> {
 
 /// Four users and the batch, on all members. What all members have at the end.
 async fn crowd(stage: &Stage) -> Result<i64> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let ended = together(5, |number, everyone| {
         let stage = stage.clone();
         async move {

@@ -20,16 +20,19 @@
 //! also keeps no lock while somebody else's server thinks.
 
 use super::card::{Answer, Card, Weather};
-use super::stage::{Result, Stage, again, count, look_in, meet, together};
+use super::stage::{Result, Scene, Stage, again, count, meet, together};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
+use tokio::sync::Barrier;
 
-const TABLES: [(&str, &str); 2] = [
-    ("case_seats", "id BIGINT PRIMARY KEY, holder BIGINT"),
-    ("case_orders", "id BIGINT PRIMARY KEY, seat_id BIGINT NOT NULL, state VARCHAR(10) NOT NULL"),
-];
-const ROWS: &str =
-    "INSERT INTO case_seats VALUES (1, NULL), (2, NULL), (3, NULL), (4, NULL), (5, NULL)";
+const SCENE: Scene = Scene {
+    tables: &["case_seats", "case_orders"],
+    make: "CREATE TABLE case_seats (id BIGINT PRIMARY KEY, holder BIGINT); \
+           CREATE TABLE case_orders \
+           (id BIGINT PRIMARY KEY, seat_id BIGINT NOT NULL, state VARCHAR(10) NOT NULL)",
+    fill: "INSERT INTO case_seats VALUES (1, NULL), (2, NULL), (3, NULL), (4, NULL), (5, NULL)",
+};
 const FREE: &str = "SELECT id FROM case_seats WHERE id = 1 AND holder IS NULL";
 
 /// Who has paid, and who has a seat.
@@ -52,24 +55,29 @@ pub(crate) struct Figures {
     pub(crate) answer_lost: Books,
     /// Alone, and the program ends before COMMIT.
     pub(crate) crashed: Books,
-    /// With orders, everything going wrong: before somebody asked about the open ones, how many these are,
-    /// and afterwards.
+    /// With orders, everything going wrong.
+    pub(crate) with_orders: Reconciled,
+}
+
+pub(crate) struct Reconciled {
+    /// How many orders were left open.
     pub(crate) open: i64,
-    pub(crate) reconciled: Books,
+    /// How often one of these was settled, by two who tried.
+    pub(crate) settled: usize,
+    pub(crate) books: Books,
 }
 
 pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    let (open, reconciled) = with_orders(stage).await?;
+    stage.build(&SCENE).await?;
     let figures = Figures {
         broken: two_at_once(stage, Order::PayFirst).await?,
         right: two_at_once(stage, Order::PayLast).await?,
         refused: alone(stage, Weather::Refuses, Ending::Commits).await?,
         answer_lost: alone(stage, Weather::HangsUp, Ending::Commits).await?,
         crashed: alone(stage, Weather::Fine, Ending::Crashes).await?,
-        open,
-        reconciled,
+        with_orders: with_orders(stage).await?,
     };
-    stage.strike(&TABLES).await?;
+    stage.strike(&SCENE).await?;
     Ok(figures)
 }
 
@@ -86,8 +94,8 @@ enum Ending {
 }
 
 async fn two_at_once(stage: &Stage, order: Order) -> Result<Books> {
-    stage.set(&TABLES, ROWS).await?;
-    let card = std::sync::Arc::new(Card::open(&[]).await?);
+    stage.reset(&SCENE).await?;
+    let card = Arc::new(Card::open(&[]).await?);
     let ended = together(2, |person, both| {
         let (stage, card) = (stage.clone(), card.clone());
         async move {
@@ -105,7 +113,7 @@ async fn two_at_once(stage: &Stage, order: Order) -> Result<Books> {
 }
 
 async fn alone(stage: &Stage, weather: Weather, ending: Ending) -> Result<Books> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let card = Card::open(&[(1, weather)]).await?;
     pay_last(stage, &card, 1, ending).await?;
     Books::read(stage, &card).await
@@ -142,11 +150,11 @@ async fn pay_last(stage: &Stage, card: &Card, person: i64, ending: Ending) -> Re
 }
 
 /// The cure: five people, a seat each, and everything that can go wrong.
-async fn with_orders(stage: &Stage) -> Result<(i64, Books)> {
+async fn with_orders(stage: &Stage) -> Result<Reconciled> {
     const CRASHES: i64 = 5;
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let weather = [(2, Weather::Refuses), (3, Weather::HangsUp), (4, Weather::Late)];
-    let card = std::sync::Arc::new(Card::open(&weather).await?);
+    let card = Arc::new(Card::open(&weather).await?);
     let ended = together(5, |person, everyone| {
         let (stage, card) = (stage.clone(), card.clone());
         async move {
@@ -162,16 +170,15 @@ async fn with_orders(stage: &Stage) -> Result<(i64, Books)> {
     count(ended.await?)?;
     let open = stage.number("SELECT COUNT(*) FROM case_orders WHERE state = 'open'").await?;
 
-    // Two of them at once: each order is settled once.
-    let ended = together(2, |_, _| {
+    // Two of them at once, who both have seen all that are open: each order is settled once.
+    let ended = together(2, |_, both| {
         let (stage, card) = (stage.clone(), card.clone());
-        async move { reconcile(&stage, &card).await }
+        async move { reconcile(&stage, &card, &both).await }
     });
-    for ended in ended.await? {
-        ended?;
-    }
+    let settled: Result<Vec<usize>> = ended.await?.into_iter().collect();
     card.catch_up().await?;
-    Ok((open, Books::read(stage, &card).await?))
+    let books = Books::read(stage, &card).await?;
+    Ok(Reconciled { open, settled: settled?.iter().sum(), books })
 }
 
 /// The seat and the order, committed before anybody pays.
@@ -185,36 +192,35 @@ async fn place(stage: &Stage, person: i64) -> Result<()> {
     Ok(tx.commit().await?)
 }
 
-/// Writes down how the payment ended, once: a seat that is not paid for is free again.
-async fn settle(stage: &Stage, order: i64, answer: Answer) -> Result<()> {
+/// Writes down how the payment ended, once: a seat that is not paid for is free again. False if somebody
+/// else has done it.
+async fn settle(stage: &Stage, order: i64, answer: Answer) -> Result<bool> {
     let state = if answer == Answer::Charged { "paid" } else { "void" };
     let mut tx = stage.database.begin().await?;
-    let for_update = stage.database.for_update();
-    let sql = format!(
-        "SELECT seat_id FROM case_orders WHERE id = {order} AND state = 'open'{for_update}"
-    );
-    if let Some([seat]) = look_in(&mut tx, &sql).await?.first() {
-        let sql = "UPDATE case_orders SET state = ? WHERE id = ?";
-        tx.execute(sql, [state.into(), order.into()]).await?;
-        if state == "void" {
-            let sql = "UPDATE case_seats SET holder = NULL WHERE id = ?";
-            tx.execute(sql, [(*seat).into()]).await?;
-        }
+    let sql = "UPDATE case_orders SET state = ? WHERE id = ? AND state = 'open'";
+    let is_first = tx.execute(sql, [state.into(), order.into()]).await? == 1;
+    if is_first && state == "void" {
+        let sql = "UPDATE case_seats SET holder = NULL WHERE holder = ?";
+        tx.execute(sql, [order.into()]).await?;
     }
-    Ok(tx.commit().await?)
+    tx.commit().await?;
+    Ok(is_first)
 }
 
 /// Asks the service about the orders of which nobody knows. It is not enough to ask whether one is charged: it
-/// could be a moment later.
-async fn reconcile(stage: &Stage, card: &Card) -> Result<()> {
-    for [order] in stage.look("SELECT id FROM case_orders WHERE state = 'open'").await? {
-        match card.void(order).await {
+/// could be a moment later. How many it has settled.
+async fn reconcile(stage: &Stage, card: &Card, both: &Barrier) -> Result<usize> {
+    let open = stage.look("SELECT id FROM case_orders WHERE state = 'open'").await?;
+    meet(both).await?;
+    let mut settled = 0;
+    for [order] in open {
+        settled += match card.void(order).await {
             // Next time.
-            Answer::None => {}
-            answer => again(|| settle(stage, order, answer)).await?,
-        }
+            Answer::None => 0,
+            answer => usize::from(again(|| settle(stage, order, answer)).await?),
+        };
     }
-    Ok(())
+    Ok(settled)
 }
 
 impl Books {
@@ -251,7 +257,7 @@ impl fmt::Display for Figures {
         writeln!(f, "right, the payment is refused: {}", self.refused)?;
         writeln!(f, "the gap, its answer is lost: {}", self.answer_lost)?;
         writeln!(f, "the gap, the program ends before COMMIT: {}", self.crashed)?;
-        write!(f, "closed by orders, {} of 5 left open and asked about: ", self.open)?;
-        write!(f, "{}", self.reconciled)
+        let Reconciled { open, settled, books } = &self.with_orders;
+        write!(f, "closed by orders, {open} of 5 left open, {settled} settled later: {books}")
     }
 }

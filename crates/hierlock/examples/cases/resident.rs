@@ -22,18 +22,20 @@
 //!
 //! `hierlock::queue` is all of this, made.
 
-use super::stage::{Result, Stage, again, look_in, meet, together};
+use super::stage::{Result, Scene, Stage, again, look_in, meet, together};
 use hierlock::database::Transaction;
 use std::fmt;
 use tokio::sync::Barrier;
 
-const TABLES: [(&str, &str); 2] = [
-    ("case_jobs", "id BIGINT PRIMARY KEY, status VARCHAR(10) NOT NULL, failures BIGINT NOT NULL"),
-    ("case_payments", "id BIGINT PRIMARY KEY, job_id BIGINT NOT NULL"),
-];
 /// The index is the order in which jobs are taken: otherwise SKIP LOCKED locks what it only looks at.
-const ROWS: &str = "CREATE INDEX case_jobs_next ON case_jobs (status, id); \
-                    INSERT INTO case_jobs VALUES (1, 'new', 0)";
+const SCENE: Scene = Scene {
+    tables: &["case_jobs", "case_payments"],
+    make: "CREATE TABLE case_jobs \
+           (id BIGINT PRIMARY KEY, status VARCHAR(10) NOT NULL, failures BIGINT NOT NULL); \
+           CREATE INDEX case_jobs_next ON case_jobs (status, id); \
+           CREATE TABLE case_payments (id BIGINT PRIMARY KEY, job_id BIGINT NOT NULL)",
+    fill: "INSERT INTO case_jobs VALUES (1, 'new', 0)",
+};
 const JOBS: i64 = 20;
 
 /// Job 1 afterwards.
@@ -64,6 +66,7 @@ pub(crate) struct Figures {
 }
 
 pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
+    stage.build(&SCENE).await?;
     let (savepoint, has_no_gap) = savepoint(stage).await?;
     let figures = Figures {
         same_job_broken: same_job(stage, Take::FromList).await?,
@@ -78,7 +81,7 @@ pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
         savepoint,
         has_no_gap,
     };
-    stage.strike(&TABLES).await?;
+    stage.strike(&SCENE).await?;
     Ok(figures)
 }
 
@@ -99,7 +102,7 @@ enum Take {
 }
 
 async fn same_job(stage: &Stage, how: Take) -> Result<Job> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let programs = [stage.clone(), stage.another().await?];
     let ended = together(2, |batch, both| {
         let stage = programs[usize::from(batch == 2)].clone();
@@ -153,7 +156,7 @@ async fn lock_if_new(stage: &Stage, tx: &mut Transaction, job: i64) -> Result<Op
 
 /// Right: four workers in two programs, none of which ever waits for another on a server.
 async fn skip_locked(stage: &Stage) -> Result<[i64; 2]> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let more: Vec<String> = (2..=JOBS).map(|id| format!("({id}, 'new', 0)")).collect();
     stage.run(&format!("INSERT INTO case_jobs VALUES {}", more.join(", "))).await?;
     let programs = [stage.clone(), stage.another().await?];
@@ -203,7 +206,7 @@ enum Work {
 }
 
 async fn fails_twice(stage: &Stage, how: Count) -> Result<Job> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     for batch in [1, 2] {
         if let Some(read) = fail(stage, batch, how).await? {
             count(stage, read, how).await?;
@@ -214,7 +217,7 @@ async fn fails_twice(stage: &Stage, how: Count) -> Result<Job> {
 
 /// The first fails. Before it has counted that, the second takes the job.
 async fn in_the_gap(stage: &Stage, how: Count, second: Work) -> Result<Job> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let other = stage.another().await?;
     let first_read = fail(stage, 1, how).await?;
     match second {
@@ -262,7 +265,7 @@ async fn count(stage: &Stage, read: i64, how: Count) -> Result<()> {
 
 /// Right, without a gap. Also: was the job still locked when the work had been undone?
 async fn savepoint(stage: &Stage) -> Result<(Job, bool)> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let mut tx = stage.database.begin().await?;
     lock_if_new(stage, &mut tx, 1).await?;
     tx.run("SAVEPOINT work").await?;

@@ -10,15 +10,17 @@
 //! if changed == 0 { /* somebody was faster: show the plan again */ }
 //! ```
 
-use super::stage::{Result, Stage, again, count, meet, together};
+use super::stage::{Result, Scene, Stage, again, count, meet, together};
 use std::fmt;
 use tokio::sync::Barrier;
 
-const TABLES: [(&str, &str); 1] =
-    [("case_seats", "id BIGINT PRIMARY KEY, holder BIGINT, version BIGINT NOT NULL")];
 /// A hall of four.
-const ROWS: &str = "INSERT INTO case_seats VALUES \
-                    (1, NULL, 1), (2, NULL, 1), (3, NULL, 1), (4, NULL, 1)";
+const SCENE: Scene = Scene {
+    tables: &["case_seats"],
+    make: "CREATE TABLE case_seats \
+           (id BIGINT PRIMARY KEY, holder BIGINT, version BIGINT NOT NULL)",
+    fill: "INSERT INTO case_seats VALUES (1, NULL, 1), (2, NULL, 1), (3, NULL, 1), (4, NULL, 1)",
+};
 const SEATS: i64 = 4;
 const PEOPLE: i64 = 8;
 
@@ -34,12 +36,13 @@ pub(crate) struct Figures {
 }
 
 pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.build(&SCENE).await?;
+    stage.reset(&SCENE).await?;
     let told_yes_broken = same_seat(stage, Check::Before).await?;
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let told_yes_right = same_seat(stage, Check::Version).await?;
 
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let ended = together(PEOPLE, |person, everyone| {
         let stage = stage.clone();
         async move {
@@ -50,7 +53,7 @@ pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
     let seated = count(ended.await?)?;
     let holders = "SELECT COUNT(DISTINCT holder) FROM case_seats WHERE holder IS NOT NULL";
     let holders = stage.number(holders).await?;
-    stage.strike(&TABLES).await?;
+    stage.strike(&SCENE).await?;
     Ok(Figures { told_yes_broken, told_yes_right, seated, holders })
 }
 

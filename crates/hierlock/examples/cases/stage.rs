@@ -6,6 +6,7 @@ use hierlock::retry::{Cause, RetryPolicy, Retryable, retry};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqlitePool};
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Barrier;
@@ -16,6 +17,9 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 /// Nobody is waited for longer: somebody has failed on the way.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// As long as somebody is let run into a lock.
+const MOMENT: Duration = Duration::from_millis(30);
+
 /// A database, with the connections of one program to it. A clone is the same program.
 #[derive(Clone)]
 pub(crate) struct Stage {
@@ -23,6 +27,22 @@ pub(crate) struct Stage {
     url: String,
     /// SQLite besides, with transactions that are not the only writer, and no patience.
     sqlite: Option<SqlitePool>,
+}
+
+/// The tables of a case.
+pub(crate) struct Scene {
+    pub(crate) tables: &'static [&'static str],
+    /// What makes them.
+    pub(crate) make: &'static str,
+    /// What is in them at the beginning.
+    pub(crate) fill: &'static str,
+}
+
+impl Scene {
+    fn each(&self, verb: &str) -> String {
+        let each: Vec<String> = self.tables.iter().map(|table| format!("{verb} {table}")).collect();
+        each.join("; ")
+    }
 }
 
 impl Stage {
@@ -58,24 +78,18 @@ impl Stage {
         }
     }
 
-    /// Makes tables anew, and fills them.
-    pub(crate) async fn set(&self, tables: &[(&str, &str)], rows: &str) -> Result<()> {
-        let mut tx = self.database.begin().await?;
-        for (name, columns) in tables {
-            tx.run(&format!("DROP TABLE IF EXISTS {name}; CREATE TABLE {name} ({columns})"))
-                .await?;
-        }
-        tx.run(rows).await?;
-        Ok(tx.commit().await?)
+    /// Makes the tables, also where a run that failed has left some.
+    pub(crate) async fn build(&self, scene: &Scene) -> Result<()> {
+        self.run(&format!("{}; {}", scene.each("DROP TABLE IF EXISTS"), scene.make)).await
     }
 
-    /// Removes them.
-    pub(crate) async fn strike(&self, tables: &[(&str, &str)]) -> Result<()> {
-        let mut tx = self.database.begin().await?;
-        for (name, _) in tables {
-            tx.run(&format!("DROP TABLE {name}")).await?;
-        }
-        Ok(tx.commit().await?)
+    /// As it was at the beginning.
+    pub(crate) async fn reset(&self, scene: &Scene) -> Result<()> {
+        self.run(&format!("{}; {}", scene.each("DELETE FROM"), scene.fill)).await
+    }
+
+    pub(crate) async fn strike(&self, scene: &Scene) -> Result<()> {
+        self.run(&scene.each("DROP TABLE")).await
     }
 
     /// Runs statements in a transaction of their own.
@@ -175,6 +189,23 @@ fn numbers<const N: usize>(number: impl Fn(usize) -> Result<i64>) -> Result<[i64
 pub(crate) async fn meet(everyone: &Barrier) -> Result<()> {
     let met = tokio::time::timeout(LIMIT, everyone.wait()).await;
     met.map(drop).map_err(|_| "somebody failed before all had met".into())
+}
+
+/// Ends a transaction while somebody stands before a row of it. What the other one has come to then.
+///
+/// He is given a moment to come as far as he can. If he gets past the lock in it, that is an error; if the
+/// moment was too short for him, nothing is wrong.
+pub(crate) async fn commit_before<T>(
+    tx: Transaction,
+    waiting: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut waiting = pin!(waiting);
+    if let Ok(ended) = tokio::time::timeout(MOMENT, &mut waiting).await {
+        ended?;
+        return Err("somebody did not wait for a row that is locked".into());
+    }
+    tx.commit().await?;
+    waiting.await
 }
 
 /// Runs so many at once, in tasks of their own; what each has come to. All are given the same barrier,

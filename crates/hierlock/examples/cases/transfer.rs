@@ -13,19 +13,27 @@
 //! tx.commit().await?;
 //! ```
 //!
+//! Trying again ([`retry`]) gets everyone there too, but does the work again; the order costs nothing.
+//!
 //! SQLite has one writer at a time and no such deadlock. What goes wrong there is `BEGIN` without `IMMEDIATE`:
 //! it begins as a reader, and cannot become the writer when somebody else has been faster.
 
-use super::stage::{Result, Stage, look_in, meet, together};
-use hierlock::retry::{Cause, Retryable as _};
+use super::stage::{Result, Scene, Stage, look_in, meet, together};
+use hierlock::retry::{Cause, RetryPolicy, Retryable as _, retry};
+use sqlx::{AssertSqlSafe, SqlitePool};
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::Barrier;
 
-const TABLES: [(&str, &str); 1] =
-    [("case_accounts", "id BIGINT PRIMARY KEY, balance BIGINT NOT NULL")];
 /// Six accounts of 100 each.
-const ROWS: &str = "INSERT INTO case_accounts VALUES \
-                    (1, 100), (2, 100), (3, 100), (4, 100), (5, 100), (6, 100)";
+const SCENE: Scene = Scene {
+    tables: &["case_accounts"],
+    make: "CREATE TABLE case_accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
+    fill: "INSERT INTO case_accounts VALUES \
+           (1, 100), (2, 100), (3, 100), (4, 100), (5, 100), (6, 100)",
+};
+
+const PAIRS: [i64; 3] = [1, 3, 5];
 
 /// How some transfers ended.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,20 +50,30 @@ pub(crate) struct Tally {
 pub(crate) struct Figures {
     /// Three pairs of opposite transfers.
     pub(crate) broken: Tally,
-    /// The same.
+    /// The same, each tried again until it is done.
+    pub(crate) retried: Retried,
+    /// The same in order.
     pub(crate) right: Tally,
     /// Eight tellers, twelve transfers each, all over the accounts.
     pub(crate) crowd: Tally,
 }
 
+pub(crate) struct Retried {
+    pub(crate) done: u32,
+    pub(crate) attempts: u32,
+}
+
 pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.build(&SCENE).await?;
+    stage.reset(&SCENE).await?;
     let broken = pairs(stage, Order::AsGiven).await?;
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
+    let retried = retried(stage).await?;
+    stage.reset(&SCENE).await?;
     let right = pairs(stage, Order::Sorted).await?;
     let crowd = crowd(stage).await?;
-    stage.strike(&TABLES).await?;
-    Ok(Figures { broken, right, crowd })
+    stage.strike(&SCENE).await?;
+    Ok(Figures { broken, retried, right, crowd })
 }
 
 #[derive(Clone, Copy)]
@@ -67,18 +85,15 @@ enum Order {
 /// 1 and 2 pay each other at the same moment, and so do 3 and 4, and 5 and 6.
 async fn pairs(stage: &Stage, order: Order) -> Result<Tally> {
     let mut tally = Tally::default();
-    for low in [1, 3, 5] {
+    for low in PAIRS {
         let ended = together(2, |number, both| {
             let stage = stage.clone();
-            let (from, to) = if number == 1 { (low, low + 1) } else { (low + 1, low) };
+            let [from, to] = way(low, number);
             async move {
-                match (order, stage.sqlite()) {
-                    (Order::AsGiven, None) => as_given(&stage, from, to, &both).await,
-                    (Order::AsGiven, Some(_)) => as_a_reader(&stage, from, to, &both).await,
-                    (Order::Sorted, _) => {
-                        meet(&both).await?;
-                        sorted(&stage, from, to).await
-                    }
+                meet(&both).await?;
+                match order {
+                    Order::AsGiven => as_given(&stage, from, to, Some(&both)).await,
+                    Order::Sorted => sorted(&stage, from, to).await,
                 }
             }
         });
@@ -86,6 +101,37 @@ async fn pairs(stage: &Stage, order: Order) -> Result<Tally> {
     }
     tally.total = total(stage).await?;
     Ok(tally)
+}
+
+async fn retried(stage: &Stage) -> Result<Retried> {
+    let mut retried = Retried { done: 0, attempts: 0 };
+    for low in PAIRS {
+        let ended = together(2, |number, both| {
+            let stage = stage.clone();
+            let [from, to] = way(low, number);
+            async move {
+                let policy = RetryPolicy::default().attempts(20);
+                let attempts = AtomicU32::new(0);
+                let done = retry(policy, |attempt| {
+                    attempts.store(attempt, Ordering::Relaxed);
+                    // They meet once; later one may be alone.
+                    as_given(&stage, from, to, (attempt == 1).then_some(&*both))
+                });
+                done.await.map_err(|given_up| given_up.last)?;
+                Ok(attempts.into_inner())
+            }
+        });
+        for attempts in ended.await? {
+            retried.attempts += attempts?;
+            retried.done += 1;
+        }
+    }
+    Ok(retried)
+}
+
+/// Which way the money goes: the two of a pair are opposite.
+fn way(low: i64, number: i64) -> [i64; 2] {
+    if number == 1 { [low, low + 1] } else { [low + 1, low] }
 }
 
 async fn crowd(stage: &Stage) -> Result<Tally> {
@@ -110,11 +156,16 @@ async fn crowd(stage: &Stage) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Broken: the payer, then the payee. Both have locked their payer before either wants the payee.
-async fn as_given(stage: &Stage, from: i64, to: i64, both: &Barrier) -> Result<()> {
+/// Broken: the payer, then the payee. Those who meet have both locked their payer before either wants the payee.
+async fn as_given(stage: &Stage, from: i64, to: i64, both: Option<&Barrier>) -> Result<()> {
+    if let Some(pool) = stage.sqlite() {
+        return as_a_reader(pool, from, to, both).await;
+    }
     let mut tx = stage.database.begin().await?;
     look_in::<1>(&mut tx, &lock(stage, from)).await?;
-    meet(both).await?;
+    if let Some(both) = both {
+        meet(both).await?;
+    }
     look_in::<1>(&mut tx, &lock(stage, to)).await?;
     for sql in moves(from, to) {
         tx.run(&sql).await?;
@@ -123,17 +174,18 @@ async fn as_given(stage: &Stage, from: i64, to: i64, both: &Barrier) -> Result<(
 }
 
 /// Broken, on SQLite: a reader who wants to write.
-async fn as_a_reader(stage: &Stage, from: i64, to: i64, both: &Barrier) -> Result<()> {
-    let pool = stage.sqlite().ok_or("only on SQLite")?;
+async fn as_a_reader(pool: &SqlitePool, from: i64, to: i64, both: Option<&Barrier>) -> Result<()> {
     // `BEGIN`, which is DEFERRED.
     let mut tx = pool.begin().await?;
     let _balance: i64 = sqlx::query_scalar("SELECT balance FROM case_accounts WHERE id = ?")
         .bind(from)
         .fetch_one(&mut *tx)
         .await?;
-    meet(both).await?;
+    if let Some(both) = both {
+        meet(both).await?;
+    }
     for sql in moves(from, to) {
-        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut *tx).await?;
+        sqlx::query(AssertSqlSafe(sql)).execute(&mut *tx).await?;
     }
     Ok(tx.commit().await?)
 }
@@ -194,6 +246,8 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "three pairs pay each other 10 at the same moment")?;
         writeln!(f, "broken, payer first (SQLite: a reader who wants to write): {}", self.broken)?;
+        let Retried { done, attempts } = self.retried;
+        writeln!(f, "broken, tried again: {done} done, in {attempts} attempts")?;
         writeln!(f, "right, in the order of the keys: {}", self.right)?;
         write!(f, "right, eight tellers at once: {}", self.crowd)
     }

@@ -1,7 +1,7 @@
 //! A withdrawal. Eight tellers pay out 60 of the same 100.
 //!
 //! Broken: read the balance, check it, write what is left. All have read 100, so all pay; and each writes
-//! 40: a lost update, and money from nothing. That it is in a transaction does not help. Right: `FOR UPDATE`, so that
+//! 40: a lost update, and money out of nothing. That it is in a transaction does not help. Right: `FOR UPDATE`, so that
 //! what was read is still true when it is written; or one UPDATE that checks by itself. With sqlx:
 //!
 //! ```ignore
@@ -14,13 +14,15 @@
 //! tx.commit().await?;
 //! ```
 
-use super::stage::{Result, Stage, again, count, look_in, meet, together};
+use super::stage::{Result, Scene, Stage, again, count, look_in, meet, together};
 use std::fmt;
 use tokio::sync::Barrier;
 
-const TABLES: [(&str, &str); 1] =
-    [("case_accounts", "id BIGINT PRIMARY KEY, balance BIGINT NOT NULL")];
-const ROWS: &str = "INSERT INTO case_accounts VALUES (1, 100)";
+const SCENE: Scene = Scene {
+    tables: &["case_accounts"],
+    make: "CREATE TABLE case_accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
+    fill: "INSERT INTO case_accounts VALUES (1, 100)",
+};
 const READ: &str = "SELECT balance FROM case_accounts WHERE id = 1";
 const OPENING: i64 = 100;
 const AMOUNT: i64 = 60;
@@ -42,12 +44,13 @@ pub(crate) struct Figures {
 }
 
 pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
+    stage.build(&SCENE).await?;
     let figures = Figures {
         broken: all_at_once(stage, Way::ReadThenWrite).await?,
         locked: all_at_once(stage, Way::ForUpdate).await?,
         checked: all_at_once(stage, Way::OneUpdate).await?,
     };
-    stage.strike(&TABLES).await?;
+    stage.strike(&SCENE).await?;
     Ok(figures)
 }
 
@@ -59,7 +62,7 @@ enum Way {
 }
 
 async fn all_at_once(stage: &Stage, way: Way) -> Result<Account> {
-    stage.set(&TABLES, ROWS).await?;
+    stage.reset(&SCENE).await?;
     let ended = together(TELLERS, |_, everyone| {
         let stage = stage.clone();
         async move {
@@ -117,7 +120,7 @@ async fn one_update(stage: &Stage) -> Result<bool> {
 
 impl Account {
     /// What was paid out and never was there.
-    pub(crate) fn from_nothing(&self) -> i64 {
+    pub(crate) fn out_of_nothing(&self) -> i64 {
         self.paid_out + self.left - OPENING
     }
 }
@@ -125,7 +128,7 @@ impl Account {
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { paid_out, left } = self;
-        write!(f, "paid out {paid_out}, left {left}, from nothing {}", self.from_nothing())
+        write!(f, "paid out {paid_out}, left {left}, out of nothing {}", self.out_of_nothing())
     }
 }
 
