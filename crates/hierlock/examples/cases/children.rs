@@ -21,11 +21,11 @@
 //! locks.acquire_in(&mut tx, [Target::user("parent-1")?]).await?;
 //! ```
 
-use super::stage::{Result, Scene, Stage, again, count, look_in, meet, together};
+use super::race::{Everyone, again, told_yes};
+use super::stage::{Result, Scene, Stage, look_in};
 use hierlock::database::Transaction;
 use hierlock::{Hierlock, Target};
 use std::fmt;
-use tokio::sync::Barrier;
 
 const SCENE: Scene = Scene {
     tables: &["case_parents", "case_children"],
@@ -35,7 +35,7 @@ const SCENE: Scene = Scene {
 };
 const COUNT: &str = "SELECT COUNT(*) FROM case_children WHERE parent_id = 1";
 const MOST: i64 = 5;
-const WRITERS: i64 = 16;
+const WRITERS: u32 = 16;
 
 /// How it ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,50 +73,57 @@ enum Way {
 async fn sixteen(stage: &Stage, way: &Way) -> Result<Family> {
     stage.reset(&SCENE).await?;
     let programs = [stage.clone(), stage.another().await?];
-    let ended = together(WRITERS, |child, everyone| {
+    let told_yes = told_yes(WRITERS, |child, everyone| {
         let stage = programs[usize::from(child % 2 == 0)].clone();
         let way = way.clone();
         async move {
             match way {
                 Way::CountThenInsert => count_then_insert(&stage, child, &everyone).await,
                 Way::ParentLocked => {
-                    meet(&everyone).await?;
-                    again(|| parent_locked(&stage, child)).await
+                    everyone.meet().await?;
+                    again(|| parent_locked(&stage, child, &everyone)).await
                 }
                 Way::Hierlock(locks) => {
-                    meet(&everyone).await?;
-                    again(|| under_hierlock(&stage, &locks, child)).await
+                    everyone.meet().await?;
+                    again(|| under_hierlock(&stage, &locks, child, &everyone)).await
                 }
             }
         }
-    });
-    let told_yes = count(ended.await?)?;
+    })
+    .await?;
     Ok(Family { told_yes, children: stage.number(COUNT).await? })
 }
 
 /// Broken. Was there room?
-async fn count_then_insert(stage: &Stage, child: i64, everyone: &Barrier) -> Result<bool> {
+async fn count_then_insert(stage: &Stage, child: i64, everyone: &Everyone) -> Result<bool> {
     let (seen, tx) = stage.look_then_begin::<1>(everyone, COUNT).await?;
     let [children] = seen[0];
     insert_if_room(tx, children, child).await
 }
 
 /// Right: the parent's row first.
-async fn parent_locked(stage: &Stage, child: i64) -> Result<bool> {
+async fn parent_locked(stage: &Stage, child: i64, everyone: &Everyone) -> Result<bool> {
     let mut tx = stage.database.begin().await?;
     let for_update = stage.database.for_update();
     let lock = format!("SELECT id FROM case_parents WHERE id = 1{for_update}");
     look_in::<1>(&mut tx, &lock).await?;
     let [children] = look_in(&mut tx, COUNT).await?[0];
+    everyone.tempt().await;
     insert_if_room(tx, children, child).await
 }
 
 /// Right, where all writers are in one process.
-async fn under_hierlock(stage: &Stage, locks: &Hierlock, child: i64) -> Result<bool> {
+async fn under_hierlock(
+    stage: &Stage,
+    locks: &Hierlock,
+    child: i64,
+    everyone: &Everyone,
+) -> Result<bool> {
     // Held until the transaction has ended, which is begun after it.
     let _guard = locks.acquire(Target::user("parent-1")?).await?;
     let mut tx = stage.database.begin().await?;
     let [children] = look_in(&mut tx, COUNT).await?[0];
+    everyone.tempt().await;
     insert_if_room(tx, children, child).await
 }
 

@@ -13,6 +13,7 @@ mod card;
 mod children;
 mod online;
 mod payment;
+mod race;
 mod resident;
 mod seats;
 mod stage;

@@ -25,10 +25,10 @@
 //! }
 //! ```
 
-use super::stage::{Result, Scene, Stage, again, commit_before, look_in, meet, together};
+use super::race::{Everyone, again, commit_before, together};
+use super::stage::{Result, Scene, Stage, look_in};
 use hierlock::database::Transaction;
 use std::fmt;
-use tokio::sync::Barrier;
 
 const SCENE: Scene = Scene {
     tables: &["case_members"],
@@ -207,9 +207,9 @@ async fn beside_the_batch(stage: &Stage, check: Check) -> Result<Member> {
     give(stage, &mut batch, 1).await?;
     let saved = match check {
         Check::Early => {
-            let checked = Barrier::new(2);
+            let checked = Everyone::new(2);
             let batch = async {
-                meet(&checked).await?;
+                checked.meet().await?;
                 Ok(batch.commit().await?)
             };
             tokio::try_join!(save_checked_early(stage, &form, &checked), batch)?.0
@@ -222,7 +222,7 @@ async fn beside_the_batch(stage: &Stage, check: Check) -> Result<Member> {
     Member::read(stage).await
 }
 
-async fn save_checked_early(stage: &Stage, form: &Form, checked: &Barrier) -> Result<bool> {
+async fn save_checked_early(stage: &Stage, form: &Form, checked: &Everyone) -> Result<bool> {
     let (seen, tx) = stage.look_then_begin(checked, VERSION).await?;
     form.save_if(tx, seen == [[form.version]]).await
 }
@@ -267,10 +267,10 @@ async fn old_page(stage: &Stage, how: Batch) -> Result<Member> {
 /// Four users and the batch, on all members. What all members have at the end.
 async fn crowd(stage: &Stage) -> Result<i64> {
     stage.reset(&SCENE).await?;
-    let ended = together(5, |number, everyone| {
+    together(5, |number, everyone| {
         let stage = stage.clone();
         async move {
-            meet(&everyone).await?;
+            everyone.meet().await?;
             for id in 1..=MEMBERS {
                 match number {
                     1 => again(|| give_alone(&stage, id)).await?,
@@ -279,10 +279,8 @@ async fn crowd(stage: &Stage) -> Result<i64> {
             }
             Ok(())
         }
-    });
-    for ended in ended.await? {
-        ended?;
-    }
+    })
+    .await?;
     let points = stage.look("SELECT points FROM case_members").await?;
     Ok(points.iter().map(|[points]| points).sum())
 }

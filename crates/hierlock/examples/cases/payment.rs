@@ -20,11 +20,11 @@
 //! also keeps no lock while somebody else's server thinks.
 
 use super::card::{Answer, Card, Weather};
-use super::stage::{Result, Scene, Stage, again, count, meet, together};
+use super::race::{Everyone, again, together};
+use super::stage::{Result, Scene, Stage};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use tokio::sync::Barrier;
 
 const SCENE: Scene = Scene {
     tables: &["case_seats", "case_orders"],
@@ -96,19 +96,19 @@ enum Ending {
 async fn two_at_once(stage: &Stage, order: Order) -> Result<Books> {
     stage.reset(&SCENE).await?;
     let card = Arc::new(Card::open(&[]).await?);
-    let ended = together(2, |person, both| {
+    together(2, |person, both| {
         let (stage, card) = (stage.clone(), card.clone());
         async move {
             let is_free = !stage.look::<1>(FREE).await?.is_empty();
-            meet(&both).await?;
+            both.meet().await?;
             match order {
                 Order::PayFirst if is_free => pay_first(&stage, &card, person).await,
                 Order::PayLast if is_free => pay_last(&stage, &card, person, Ending::Commits).await,
                 _ => Ok(false),
             }
         }
-    });
-    count(ended.await?)?;
+    })
+    .await?;
     Books::read(stage, &card).await
 }
 
@@ -155,30 +155,30 @@ async fn with_orders(stage: &Stage) -> Result<Reconciled> {
     stage.reset(&SCENE).await?;
     let weather = [(2, Weather::Refuses), (3, Weather::HangsUp), (4, Weather::Late)];
     let card = Arc::new(Card::open(&weather).await?);
-    let ended = together(5, |person, everyone| {
+    together(5, |person, everyone| {
         let (stage, card) = (stage.clone(), card.clone());
         async move {
-            meet(&everyone).await?;
+            everyone.meet().await?;
             again(|| place(&stage, person)).await?;
             let answer = card.charge(person).await;
             if person != CRASHES && answer != Answer::None {
                 again(|| settle(&stage, person, answer)).await?;
             }
-            Ok(true)
+            Ok(())
         }
-    });
-    count(ended.await?)?;
+    })
+    .await?;
     let open = stage.number("SELECT COUNT(*) FROM case_orders WHERE state = 'open'").await?;
 
     // Two of them at once, who both have seen all that are open: each order is settled once.
-    let ended = together(2, |_, both| {
+    let settled = together(2, |_, both| {
         let (stage, card) = (stage.clone(), card.clone());
         async move { reconcile(&stage, &card, &both).await }
-    });
-    let settled: Result<Vec<usize>> = ended.await?.into_iter().collect();
+    })
+    .await?;
     card.catch_up().await?;
     let books = Books::read(stage, &card).await?;
-    Ok(Reconciled { open, settled: settled?.iter().sum(), books })
+    Ok(Reconciled { open, settled: settled.iter().sum(), books })
 }
 
 /// The seat and the order, committed before anybody pays.
@@ -209,9 +209,9 @@ async fn settle(stage: &Stage, order: i64, answer: Answer) -> Result<bool> {
 
 /// Asks the service about the orders of which nobody knows. It is not enough to ask whether one is charged: it
 /// could be a moment later. How many it has settled.
-async fn reconcile(stage: &Stage, card: &Card, both: &Barrier) -> Result<usize> {
+async fn reconcile(stage: &Stage, card: &Card, both: &Everyone) -> Result<usize> {
     let open = stage.look("SELECT id FROM case_orders WHERE state = 'open'").await?;
-    meet(both).await?;
+    both.meet().await?;
     let mut settled = 0;
     for [order] in open {
         settled += match card.void(order).await {

@@ -22,10 +22,10 @@
 //!
 //! `hierlock::queue` is all of this, made.
 
-use super::stage::{Result, Scene, Stage, again, look_in, meet, together};
+use super::race::{Everyone, again, together};
+use super::stage::{Result, Scene, Stage, look_in};
 use hierlock::database::Transaction;
 use std::fmt;
-use tokio::sync::Barrier;
 
 /// The index is the order in which jobs are taken: otherwise SKIP LOCKED locks what it only looks at.
 const SCENE: Scene = Scene {
@@ -104,32 +104,30 @@ enum Take {
 async fn same_job(stage: &Stage, how: Take) -> Result<Job> {
     stage.reset(&SCENE).await?;
     let programs = [stage.clone(), stage.another().await?];
-    let ended = together(2, |batch, both| {
+    together(2, |batch, both| {
         let stage = programs[usize::from(batch == 2)].clone();
         async move {
             match how {
                 Take::FromList => from_list(&stage, batch, &both).await,
                 Take::ReadAgain => {
                     let list = stage.look::<1>(LIST).await?;
-                    meet(&both).await?;
+                    both.meet().await?;
                     for [job] in list {
-                        again(|| read_again(&stage, batch, job)).await?;
+                        again(|| read_again(&stage, batch, job, &both)).await?;
                     }
                     Ok(())
                 }
             }
         }
-    });
-    for ended in ended.await? {
-        ended?;
-    }
+    })
+    .await?;
     Job::read(stage).await
 }
 
 const LIST: &str = "SELECT id FROM case_jobs WHERE status = 'new' ORDER BY id";
 
 /// Broken: what is on the list is believed.
-async fn from_list(stage: &Stage, batch: i64, both: &Barrier) -> Result<()> {
+async fn from_list(stage: &Stage, batch: i64, both: &Everyone) -> Result<()> {
     let (list, mut tx) = stage.look_then_begin::<1>(both, LIST).await?;
     for [job] in list {
         pay(&mut tx, batch, job).await?;
@@ -138,9 +136,10 @@ async fn from_list(stage: &Stage, batch: i64, both: &Barrier) -> Result<()> {
 }
 
 /// Right: what is on the list is asked again, under a lock.
-async fn read_again(stage: &Stage, batch: i64, job: i64) -> Result<()> {
+async fn read_again(stage: &Stage, batch: i64, job: i64, both: &Everyone) -> Result<()> {
     let mut tx = stage.database.begin().await?;
     if lock_if_new(stage, &mut tx, job).await?.is_some() {
+        both.tempt().await;
         pay(&mut tx, batch, job).await?;
     }
     Ok(tx.commit().await?)
@@ -160,27 +159,26 @@ async fn skip_locked(stage: &Stage) -> Result<[i64; 2]> {
     let more: Vec<String> = (2..=JOBS).map(|id| format!("({id}, 'new', 0)")).collect();
     stage.run(&format!("INSERT INTO case_jobs VALUES {}", more.join(", "))).await?;
     let programs = [stage.clone(), stage.another().await?];
-    let ended = together(4, |worker, everyone| {
+    together(4, |worker, everyone| {
         let stage = programs[usize::from(worker % 2 == 0)].clone();
         async move {
-            meet(&everyone).await?;
-            while again(|| next(&stage, worker)).await? {}
+            everyone.meet().await?;
+            while again(|| next(&stage, worker, &everyone)).await? {}
             Ok(())
         }
-    });
-    for ended in ended.await? {
-        ended?;
-    }
+    })
+    .await?;
     let paid = stage.number("SELECT COUNT(DISTINCT job_id) FROM case_payments").await?;
     Ok([paid, stage.number("SELECT COUNT(*) FROM case_payments").await?])
 }
 
 /// Does the next job that nobody has. False if there is none.
-async fn next(stage: &Stage, worker: i64) -> Result<bool> {
+async fn next(stage: &Stage, worker: i64, everyone: &Everyone) -> Result<bool> {
     let mut tx = stage.database.begin().await?;
     let sql = format!("{LIST} LIMIT 1{}", stage.skip_locked());
     let taken = look_in(&mut tx, &sql).await?;
     if let Some([job]) = taken.first() {
+        everyone.tempt().await;
         pay(&mut tx, worker, *job).await?;
     }
     tx.commit().await?;
@@ -221,7 +219,7 @@ async fn in_the_gap(stage: &Stage, how: Count, second: Work) -> Result<Job> {
     let other = stage.another().await?;
     let first_read = fail(stage, 1, how).await?;
     match second {
-        Work::Succeeds => read_again(&other, 2, 1).await?,
+        Work::Succeeds => read_again(&other, 2, 1, &Everyone::new(1)).await?,
         Work::Fails => {
             if let Some(read) = fail(&other, 2, how).await? {
                 count(&other, read, how).await?;

@@ -10,9 +10,9 @@
 //! if changed == 0 { /* somebody was faster: show the plan again */ }
 //! ```
 
-use super::stage::{Result, Scene, Stage, again, count, meet, together};
+use super::race::{Everyone, again, told_yes};
+use super::stage::{Result, Scene, Stage};
 use std::fmt;
-use tokio::sync::Barrier;
 
 /// A hall of four.
 const SCENE: Scene = Scene {
@@ -22,7 +22,7 @@ const SCENE: Scene = Scene {
     fill: "INSERT INTO case_seats VALUES (1, NULL, 1), (2, NULL, 1), (3, NULL, 1), (4, NULL, 1)",
 };
 const SEATS: i64 = 4;
-const PEOPLE: i64 = 8;
+const PEOPLE: u32 = 8;
 
 pub(crate) struct Figures {
     /// How many were told that seat 1 is theirs, without a version.
@@ -43,14 +43,14 @@ pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
     let told_yes_right = same_seat(stage, Check::Version).await?;
 
     stage.reset(&SCENE).await?;
-    let ended = together(PEOPLE, |person, everyone| {
+    let seated = told_yes(PEOPLE, |person, everyone| {
         let stage = stage.clone();
         async move {
-            meet(&everyone).await?;
+            everyone.meet().await?;
             any_seat(&stage, person).await
         }
-    });
-    let seated = count(ended.await?)?;
+    })
+    .await?;
     let holders = "SELECT COUNT(DISTINCT holder) FROM case_seats WHERE holder IS NOT NULL";
     let holders = stage.number(holders).await?;
     stage.strike(&SCENE).await?;
@@ -65,15 +65,15 @@ enum Check {
 
 /// All want seat 1. How many are told yes?
 async fn same_seat(stage: &Stage, check: Check) -> Result<i64> {
-    let ended = together(PEOPLE, |person, everyone| {
+    told_yes(PEOPLE, |person, everyone| {
         let stage = stage.clone();
         async move { seat_one(&stage, person, check, &everyone).await }
-    });
-    count(ended.await?)
+    })
+    .await
 }
 
 /// All have seen that it is free, at version 1, before anyone writes.
-async fn seat_one(stage: &Stage, person: i64, check: Check, everyone: &Barrier) -> Result<bool> {
+async fn seat_one(stage: &Stage, person: i64, check: Check, everyone: &Everyone) -> Result<bool> {
     let free = "SELECT version FROM case_seats WHERE id = 1 AND holder IS NULL";
     let (free, mut tx) = stage.look_then_begin::<1>(everyone, free).await?;
     let Some([version]) = free.first() else {

@@ -1,24 +1,14 @@
-//! Where the cases play: a database of any of the four engines, and what makes a race happen every time
-//! instead of once a month. Knows nothing of money or seats.
+//! Where the cases play: a database of any of the four engines. Knows nothing of money or seats.
 
+use super::race::Everyone;
 use hierlock::database::{Database, Transaction};
-use hierlock::retry::{Cause, RetryPolicy, Retryable, retry};
+use hierlock::retry::{Cause, Retryable};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqlitePool};
 use std::error::Error;
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
-/// Nobody is waited for longer: somebody has failed on the way.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// As long as somebody is let run into a lock.
-const MOMENT: Duration = Duration::from_millis(30);
 
 /// A database, with the connections of one program to it. A clone is the same program.
 #[derive(Clone)]
@@ -130,17 +120,17 @@ impl Stage {
     /// before he begins it.
     pub(crate) async fn look_then_begin<const N: usize>(
         &self,
-        everyone: &Barrier,
+        everyone: &Everyone,
         sql: &str,
     ) -> Result<(Vec<[i64; N]>, Transaction)> {
         if self.sqlite.is_some() {
             let seen = self.look(sql).await?;
-            meet(everyone).await?;
+            everyone.meet().await?;
             return Ok((seen, self.database.begin().await?));
         }
         let mut tx = self.database.begin().await?;
         let seen = look_in(&mut tx, sql).await?;
-        meet(everyone).await?;
+        everyone.meet().await?;
         Ok((seen, tx))
     }
 
@@ -183,60 +173,4 @@ fn numbers<const N: usize>(number: impl Fn(usize) -> Result<i64>) -> Result<[i64
         *place = number(column)?;
     }
     Ok(numbers)
-}
-
-/// Waits until everyone is here.
-pub(crate) async fn meet(everyone: &Barrier) -> Result<()> {
-    let met = tokio::time::timeout(LIMIT, everyone.wait()).await;
-    met.map(drop).map_err(|_| "somebody failed before all had met".into())
-}
-
-/// Ends a transaction while somebody stands before a row of it. What the other one has come to then.
-///
-/// He is given a moment to come as far as he can. If he gets past the lock in it, that is an error; if the
-/// moment was too short for him, nothing is wrong.
-pub(crate) async fn commit_before<T>(
-    tx: Transaction,
-    waiting: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let mut waiting = pin!(waiting);
-    if let Ok(ended) = tokio::time::timeout(MOMENT, &mut waiting).await {
-        ended?;
-        return Err("somebody did not wait for a row that is locked".into());
-    }
-    tx.commit().await?;
-    waiting.await
-}
-
-/// Runs so many at once, in tasks of their own; what each has come to. All are given the same barrier,
-/// for all of them.
-pub(crate) async fn together<T, W>(
-    count: i64,
-    work: impl Fn(i64, Arc<Barrier>) -> W,
-) -> Result<Vec<Result<T>>>
-where
-    T: Send + 'static,
-    W: Future<Output = Result<T>> + Send + 'static,
-{
-    let everyone = Arc::new(Barrier::new(usize::try_from(count)?));
-    let mut tasks = JoinSet::new();
-    for number in 1..=count {
-        tasks.spawn(work(number, everyone.clone()));
-    }
-    let ended = tokio::time::timeout(2 * LIMIT, tasks.join_all()).await;
-    ended.map_err(|_| "somebody does not come to an end".into())
-}
-
-/// How often it was so, if nobody failed.
-pub(crate) fn count(ended: Vec<Result<bool>>) -> Result<i64> {
-    ended.into_iter().try_fold(0, |count, is_so| Ok(count + i64::from(is_so?)))
-}
-
-/// Runs a whole transaction again when it lost a race, as the right ways do.
-pub(crate) async fn again<T, W>(work: impl Fn() -> W) -> Result<T>
-where
-    W: Future<Output = Result<T>>,
-{
-    let policy = RetryPolicy::default().attempts(20);
-    retry(policy, |_| work()).await.map_err(|given_up| given_up.last)
 }

@@ -18,12 +18,12 @@
 //! SQLite has one writer at a time and no such deadlock. What goes wrong there is `BEGIN` without `IMMEDIATE`:
 //! it begins as a reader, and cannot become the writer when somebody else has been faster.
 
-use super::stage::{Result, Scene, Stage, look_in, meet, together};
+use super::race::{Everyone, together};
+use super::stage::{Result, Scene, Stage, look_in};
 use hierlock::retry::{Cause, RetryPolicy, Retryable as _, retry};
 use sqlx::{AssertSqlSafe, SqlitePool};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tokio::sync::Barrier;
 
 /// Six accounts of 100 each.
 const SCENE: Scene = Scene {
@@ -90,11 +90,11 @@ async fn pairs(stage: &Stage, order: Order) -> Result<Tally> {
             let stage = stage.clone();
             let [from, to] = way(low, number);
             async move {
-                meet(&both).await?;
-                match order {
+                both.meet().await?;
+                Ok(match order {
                     Order::AsGiven => as_given(&stage, from, to, Some(&both)).await,
                     Order::Sorted => sorted(&stage, from, to).await,
-                }
+                })
             }
         });
         tally.add(ended.await?)?;
@@ -122,7 +122,7 @@ async fn retried(stage: &Stage) -> Result<Retried> {
             }
         });
         for attempts in ended.await? {
-            retried.attempts += attempts?;
+            retried.attempts += attempts;
             retried.done += 1;
         }
     }
@@ -138,7 +138,7 @@ async fn crowd(stage: &Stage) -> Result<Tally> {
     let ended = together(8, |number, everyone| {
         let stage = stage.clone();
         async move {
-            meet(&everyone).await?;
+            everyone.meet().await?;
             let mut ended = Vec::new();
             for step in 0..12 {
                 let from = (number + step) % 6 + 1;
@@ -150,21 +150,21 @@ async fn crowd(stage: &Stage) -> Result<Tally> {
     });
     let mut tally = Tally::default();
     for ended in ended.await? {
-        tally.add(ended?)?;
+        tally.add(ended)?;
     }
     tally.total = total(stage).await?;
     Ok(tally)
 }
 
 /// Broken: the payer, then the payee. Those who meet have both locked their payer before either wants the payee.
-async fn as_given(stage: &Stage, from: i64, to: i64, both: Option<&Barrier>) -> Result<()> {
+async fn as_given(stage: &Stage, from: i64, to: i64, both: Option<&Everyone>) -> Result<()> {
     if let Some(pool) = stage.sqlite() {
         return as_a_reader(pool, from, to, both).await;
     }
     let mut tx = stage.database.begin().await?;
     look_in::<1>(&mut tx, &lock(stage, from)).await?;
     if let Some(both) = both {
-        meet(both).await?;
+        both.meet().await?;
     }
     look_in::<1>(&mut tx, &lock(stage, to)).await?;
     for sql in moves(from, to) {
@@ -174,7 +174,7 @@ async fn as_given(stage: &Stage, from: i64, to: i64, both: Option<&Barrier>) -> 
 }
 
 /// Broken, on SQLite: a reader who wants to write.
-async fn as_a_reader(pool: &SqlitePool, from: i64, to: i64, both: Option<&Barrier>) -> Result<()> {
+async fn as_a_reader(pool: &SqlitePool, from: i64, to: i64, both: Option<&Everyone>) -> Result<()> {
     // `BEGIN`, which is DEFERRED.
     let mut tx = pool.begin().await?;
     let _balance: i64 = sqlx::query_scalar("SELECT balance FROM case_accounts WHERE id = ?")
@@ -182,7 +182,7 @@ async fn as_a_reader(pool: &SqlitePool, from: i64, to: i64, both: Option<&Barrie
         .fetch_one(&mut *tx)
         .await?;
     if let Some(both) = both {
-        meet(both).await?;
+        both.meet().await?;
     }
     for sql in moves(from, to) {
         sqlx::query(AssertSqlSafe(sql)).execute(&mut *tx).await?;

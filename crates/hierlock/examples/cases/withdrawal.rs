@@ -14,9 +14,9 @@
 //! tx.commit().await?;
 //! ```
 
-use super::stage::{Result, Scene, Stage, again, count, look_in, meet, together};
+use super::race::{Everyone, again, told_yes};
+use super::stage::{Result, Scene, Stage, look_in};
 use std::fmt;
-use tokio::sync::Barrier;
 
 const SCENE: Scene = Scene {
     tables: &["case_accounts"],
@@ -26,7 +26,7 @@ const SCENE: Scene = Scene {
 const READ: &str = "SELECT balance FROM case_accounts WHERE id = 1";
 const OPENING: i64 = 100;
 const AMOUNT: i64 = 60;
-const TELLERS: i64 = 8;
+const TELLERS: u32 = 8;
 
 /// What became of the account.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,28 +63,28 @@ enum Way {
 
 async fn all_at_once(stage: &Stage, way: Way) -> Result<Account> {
     stage.reset(&SCENE).await?;
-    let ended = together(TELLERS, |_, everyone| {
+    let paid = told_yes(TELLERS, |_, everyone| {
         let stage = stage.clone();
         async move {
             match way {
                 Way::ReadThenWrite => read_then_write(&stage, &everyone).await,
                 Way::ForUpdate => {
-                    meet(&everyone).await?;
-                    again(|| for_update(&stage)).await
+                    everyone.meet().await?;
+                    again(|| for_update(&stage, &everyone)).await
                 }
                 Way::OneUpdate => {
-                    meet(&everyone).await?;
+                    everyone.meet().await?;
                     again(|| one_update(&stage)).await
                 }
             }
         }
-    });
-    let paid = count(ended.await?)?;
+    })
+    .await?;
     Ok(Account { paid_out: paid * AMOUNT, left: stage.number(READ).await? })
 }
 
 /// Broken. Is it paid?
-async fn read_then_write(stage: &Stage, everyone: &Barrier) -> Result<bool> {
+async fn read_then_write(stage: &Stage, everyone: &Everyone) -> Result<bool> {
     let (seen, mut tx) = stage.look_then_begin::<1>(everyone, READ).await?;
     let [balance] = seen[0];
     if balance < AMOUNT {
@@ -97,10 +97,11 @@ async fn read_then_write(stage: &Stage, everyone: &Barrier) -> Result<bool> {
 }
 
 /// Right: the row is locked from the look to the end.
-async fn for_update(stage: &Stage) -> Result<bool> {
+async fn for_update(stage: &Stage, everyone: &Everyone) -> Result<bool> {
     let mut tx = stage.database.begin().await?;
     let sql = format!("{READ}{}", stage.database.for_update());
     let [balance] = look_in(&mut tx, &sql).await?[0];
+    everyone.tempt().await;
     if balance >= AMOUNT {
         let sql = "UPDATE case_accounts SET balance = ? WHERE id = 1";
         tx.execute(sql, [(balance - AMOUNT).into()]).await?;

@@ -8,6 +8,8 @@ mod children;
 mod online;
 #[path = "../../examples/cases/payment.rs"]
 mod payment;
+#[path = "../../examples/cases/race.rs"]
+mod race;
 #[path = "../../examples/cases/resident.rs"]
 mod resident;
 #[path = "../../examples/cases/seats.rs"]
