@@ -44,11 +44,11 @@ pub(crate) enum Answer {
 /// The service; it ends when this is dropped.
 pub(crate) struct Card {
     address: SocketAddr,
-    books: Arc<Books>,
+    ledger: Arc<Ledger>,
     _serving: JoinSet<()>,
 }
 
-struct Books {
+struct Ledger {
     /// Of orders; fine unless it is said.
     weather: BTreeMap<i64, Weather>,
     entries: Mutex<Entries>,
@@ -68,26 +68,26 @@ impl Card {
     pub(crate) async fn open(weather: &[(i64, Weather)]) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let books = Arc::new(Books {
+        let ledger = Arc::new(Ledger {
             weather: weather.iter().copied().collect(),
             entries: Mutex::default(),
             late: Semaphore::new(0),
             caught_up: Semaphore::new(0),
         });
         let mut serving = JoinSet::new();
-        let shared = books.clone();
+        let shared = ledger.clone();
         serving.spawn(async move {
             let mut callers = JoinSet::new();
             while let Ok((caller, _)) = listener.accept().await {
-                let books = shared.clone();
-                callers.spawn(async move { books.serve(caller).await });
+                let ledger = shared.clone();
+                callers.spawn(async move { ledger.serve(caller).await });
             }
         });
-        Ok(Self { address, books, _serving: serving })
+        Ok(Self { address, ledger, _serving: serving })
     }
 
     pub(crate) async fn charge(&self, order: i64) -> Answer {
-        let patience = match self.books.weather(order) {
+        let patience = match self.ledger.weather(order) {
             Weather::Late => PATIENCE_WITH_LATE,
             _ => PATIENCE,
         };
@@ -101,16 +101,17 @@ impl Card {
 
     /// The late charges go on now, and have ended.
     pub(crate) async fn catch_up(&self) -> Result<()> {
-        let all = self.books.weather.values();
+        let all = self.ledger.weather.values();
         let late = all.filter(|weather| **weather == Weather::Late).count();
-        self.books.late.add_permits(late);
-        let _ended = self.books.caught_up.acquire_many(u32::try_from(late)?).await?;
+        self.ledger.late.add_permits(late);
+        let ended = self.ledger.caught_up.acquire_many(u32::try_from(late)?);
+        let _ended = tokio::time::timeout(PATIENCE, ended).await??;
         Ok(())
     }
 
     /// The orders for which somebody has paid.
     pub(crate) fn charged(&self) -> BTreeSet<i64> {
-        self.books.entries().charged.clone()
+        self.ledger.entries().charged.clone()
     }
 
     /// Whatever goes wrong on the way is no answer.
@@ -131,7 +132,7 @@ impl Card {
     }
 }
 
-impl Books {
+impl Ledger {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

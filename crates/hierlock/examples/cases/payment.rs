@@ -159,7 +159,9 @@ async fn with_orders(stage: &Stage) -> Result<Reconciled> {
         let (stage, card) = (stage.clone(), card.clone());
         async move {
             everyone.meet().await?;
-            again(|| place(&stage, person)).await?;
+            if !again(|| place(&stage, person)).await? {
+                return Ok(());
+            }
             let answer = card.charge(person).await;
             if person != CRASHES && answer != Answer::None {
                 again(|| settle(&stage, person, answer)).await?;
@@ -181,15 +183,17 @@ async fn with_orders(stage: &Stage) -> Result<Reconciled> {
     Ok(Reconciled { open, settled: settled.iter().sum(), books })
 }
 
-/// The seat and the order, committed before anybody pays.
-async fn place(stage: &Stage, person: i64) -> Result<()> {
+/// The seat and the order, committed before anybody pays. False if the seat is taken.
+async fn place(stage: &Stage, person: i64) -> Result<bool> {
     let mut tx = stage.database.begin().await?;
     let sql = "UPDATE case_seats SET holder = ? WHERE id = ? AND holder IS NULL";
-    if tx.execute(sql, [person.into(), person.into()]).await? == 1 {
+    let is_mine = tx.execute(sql, [person.into(), person.into()]).await? == 1;
+    if is_mine {
         let sql = "INSERT INTO case_orders VALUES (?, ?, 'open')";
         tx.execute(sql, [person.into(), person.into()]).await?;
     }
-    Ok(tx.commit().await?)
+    tx.commit().await?;
+    Ok(is_mine)
 }
 
 /// Writes down how the payment ended, once: a seat that is not paid for is free again. False if somebody

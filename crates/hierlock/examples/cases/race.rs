@@ -15,7 +15,7 @@ use tokio::time::timeout;
 const LIMIT: Duration = Duration::from_secs(30);
 /// As long as others are let run into a lock. They cannot get past it, so what a right way comes to does not
 /// depend on it; a wrong one that is too slow for it may go unnoticed.
-const MOMENT: Duration = Duration::from_millis(30);
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// All who take part in a race.
 pub(crate) struct Everyone {
