@@ -1,6 +1,7 @@
 //! The toolbox on MySQL, MariaDB, PostgreSQL and SQLite.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod cases;
 mod database;
 mod lease;
 mod optimistic;

@@ -1,0 +1,76 @@
+//! Business cases: for each the way that looks right and breaks when two come at once, and the way that
+//! holds.
+//!
+//! ```sh
+//! cargo run -p hierlock --example cases                       # all of them, in a file of SQLite
+//! cargo run -p hierlock --example cases -- transfer seats
+//! cargo run -p hierlock --example cases -- --url mysql://root@127.0.0.1:3306/scratch
+//! ```
+//!
+//! It makes tables called `case_…` in that database, and removes them.
+
+mod card;
+mod children;
+mod online;
+mod payment;
+mod race;
+mod resident;
+mod seats;
+mod stage;
+mod transfer;
+mod withdrawal;
+
+use stage::{Result, Stage};
+use std::process::ExitCode;
+
+const CASES: [&str; 7] =
+    ["transfer", "withdrawal", "seats", "payment", "children", "online", "resident"];
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match play(std::env::args().skip(1)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn play(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    let mut url = None;
+    let mut wanted = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--url" => url = Some(arguments.next().ok_or("--url needs the URL of a database")?),
+            "--help" | "-h" => {
+                println!("cases [{}]… [--url URL]", CASES.join("|"));
+                return Ok(());
+            }
+            case if CASES.contains(&case) => wanted.push(argument),
+            other => {
+                return Err(format!("there is no case {other}, only: {}", CASES.join(", ")).into());
+            }
+        }
+    }
+    if wanted.is_empty() {
+        wanted = CASES.map(str::to_owned).to_vec();
+    }
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("cases.db");
+    let url = url.unwrap_or_else(|| format!("sqlite:{}", file.display()));
+    let stage = Stage::connect(&url).await?;
+    for case in wanted {
+        let story = match case.as_str() {
+            "transfer" => transfer::run(&stage).await?.to_string(),
+            "withdrawal" => withdrawal::run(&stage).await?.to_string(),
+            "seats" => seats::run(&stage).await?.to_string(),
+            "payment" => payment::run(&stage).await?.to_string(),
+            "children" => children::run(&stage).await?.to_string(),
+            "online" => online::run(&stage).await?.to_string(),
+            _ => resident::run(&stage).await?.to_string(),
+        };
+        println!("{case}: {}\n", story.replace('\n', "\n  "));
+    }
+    Ok(())
+}
