@@ -47,6 +47,16 @@ macro_rules! on {
     };
 }
 
+/// How many rows there are, or as many as the only one says.
+macro_rules! counted {
+    ($rows:expr, $is_count:expr) => {
+        match $rows.first() {
+            Some(row) if $is_count => Ok(row.try_get::<i64, _>(0)? as usize),
+            _ => Ok($rows.len()),
+        }
+    };
+}
+
 impl Line<'_> {
     pub(super) fn is_postgres(&self) -> bool {
         matches!(self.wire, Wire::Postgres(_))
@@ -76,7 +86,8 @@ impl Line<'_> {
                         query
                     }
                 });
-                Ok(query.fetch_all(&mut **connection).await?.len())
+                let rows = query.fetch_all(&mut **connection).await?;
+                counted!(rows, is_count)
             }
             Wire::Postgres(connection) => {
                 let query = values.into_iter().fold(sqlx::query(sql), |query, value| match value {
@@ -91,10 +102,7 @@ impl Line<'_> {
                     Value::Keys(keys) => query.bind(keys),
                 });
                 let rows = query.fetch_all(&mut **connection).await?;
-                match rows.first() {
-                    Some(row) if is_count => Ok(row.try_get::<i64, _>(0)? as usize),
-                    _ => Ok(rows.len()),
-                }
+                counted!(rows, is_count)
             }
         }
     }
