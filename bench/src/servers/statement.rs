@@ -86,27 +86,28 @@ fn innodb(engine: Engine, resources: usize) -> &'static str {
              FOR SHARE OF t0 FOR SHARE OF t1 FOR UPDATE OF t2"
         }
         (Engine::Mysql, _) => {
-            "(SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND bucket = ? FOR SHARE) \
-             UNION ALL \
-             (SELECT bucket FROM hier_lock_buckets WHERE level = 1 AND bucket = ? FOR SHARE) \
-             UNION ALL \
+            "SELECT COUNT(t0.bucket) FROM \
+             (SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND bucket = ? FOR SHARE) t0 \
+             STRAIGHT_JOIN \
+             (SELECT bucket FROM hier_lock_buckets WHERE level = 1 AND bucket = ? FOR SHARE) t1 \
+             STRAIGHT_JOIN \
              (SELECT c.bucket FROM JSON_TABLE(?, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v \
-             STRAIGHT_JOIN hier_lock_buckets c ON c.level = 2 AND c.bucket = v.x FOR UPDATE OF c)"
+             STRAIGHT_JOIN hier_lock_buckets c ON c.level = 2 AND c.bucket = v.x FOR UPDATE OF c) t2"
         }
         (_, 1) => {
-            "(SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND bucket = ? \
-             LOCK IN SHARE MODE) UNION ALL \
+            "SELECT t0.bucket FROM (SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND \
+             bucket = ? LOCK IN SHARE MODE) t0 STRAIGHT_JOIN \
              (SELECT bucket FROM hier_lock_buckets WHERE level = 1 AND bucket = ? \
-             LOCK IN SHARE MODE) UNION ALL \
-             (SELECT bucket FROM hier_lock_buckets WHERE level = 2 AND bucket = ? FOR UPDATE)"
+             LOCK IN SHARE MODE) t1 STRAIGHT_JOIN \
+             (SELECT bucket FROM hier_lock_buckets WHERE level = 2 AND bucket = ? FOR UPDATE) t2"
         }
         (_, _) => {
-            "(SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND bucket = ? \
-             LOCK IN SHARE MODE) UNION ALL \
+            "SELECT COUNT(t0.bucket) FROM (SELECT bucket FROM hier_lock_buckets WHERE level = 0 AND \
+             bucket = ? LOCK IN SHARE MODE) t0 STRAIGHT_JOIN \
              (SELECT bucket FROM hier_lock_buckets WHERE level = 1 AND bucket = ? \
-             LOCK IN SHARE MODE) UNION ALL \
+             LOCK IN SHARE MODE) t1 STRAIGHT_JOIN \
              (SELECT c.bucket FROM JSON_TABLE(?, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v \
-             STRAIGHT_JOIN hier_lock_buckets c ON c.level = 2 AND c.bucket = v.x FOR UPDATE)"
+             STRAIGHT_JOIN hier_lock_buckets c ON c.level = 2 AND c.bucket = v.x FOR UPDATE) t2"
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Broken: is the seat free? Then write the holder. All were told that it is theirs; the last one's name
 //! stands there. Right: the version that was read with the plan is in the condition of the UPDATE, and the
-//! number of changed rows is the answer. Nobody holds a lock while a person thinks. With sqlx:
+//! answer is a type (`hierlock::optimistic`). Nobody holds a lock while a person thinks. By hand, with sqlx:
 //!
 //! ```ignore
 //! let changed = sqlx::query("UPDATE seats SET holder = ?, version = version + 1 WHERE id = ? AND version = ?")
@@ -12,6 +12,8 @@
 
 use super::race::{Everyone, again, told_yes};
 use super::stage::{Result, Scene, Stage};
+use hierlock::database::Transaction;
+use hierlock::optimistic::{Changes, Outcome, Versioned};
 use std::fmt;
 
 /// A hall of four.
@@ -80,35 +82,35 @@ async fn seat_one(stage: &Stage, person: i64, check: Check, everyone: &Everyone)
         tx.rollback().await?;
         return Ok(false);
     };
-    let changed = match check {
+    let is_theirs = match check {
         Check::Before => {
             let sql = "UPDATE case_seats SET holder = ?, version = version + 1 WHERE id = 1";
-            tx.execute(sql, [person.into()]).await?
+            tx.execute(sql, [person.into()]).await? == 1
         }
-        Check::Version => {
-            let sql = "UPDATE case_seats SET holder = ?, version = version + 1 \
-                       WHERE id = 1 AND version = ?";
-            tx.execute(sql, [person.into(), (*version).into()]).await?
-        }
+        Check::Version => take(&mut tx, 1, *version, person).await?,
     };
     tx.commit().await?;
-    Ok(changed == 1)
+    Ok(is_theirs)
+}
+
+/// Takes a seat if it is still as it was seen.
+async fn take(tx: &mut Transaction, id: i64, seen: i64, person: i64) -> Result<bool> {
+    let seat = Versioned::new("case_seats", "version")?.row("id", id)?;
+    let outcome = seat.update(tx, seen, Changes::new().set("holder", person)).await?;
+    Ok(matches!(outcome, Outcome::Updated(_)))
 }
 
 /// Takes the first that is free, and looks again if somebody was faster. False if the hall is full.
 async fn any_seat(stage: &Stage, person: i64) -> Result<bool> {
     let free = "SELECT id, version FROM case_seats WHERE holder IS NULL ORDER BY id";
     while let Some([id, version]) = stage.look(free).await?.first() {
-        let changed = again(|| async {
+        let is_theirs = again(|| async {
             let mut tx = stage.database.begin().await?;
-            let sql = "UPDATE case_seats SET holder = ?, version = version + 1 \
-                       WHERE id = ? AND version = ?";
-            let values = [person.into(), (*id).into(), (*version).into()];
-            let changed = tx.execute(sql, values).await?;
+            let is_theirs = take(&mut tx, *id, *version, person).await?;
             tx.commit().await?;
-            Ok(changed)
+            Ok(is_theirs)
         });
-        if changed.await? == 1 {
+        if is_theirs.await? {
             return Ok(true);
         }
     }

@@ -41,23 +41,21 @@ pub(super) fn is_idle(pid: i64) -> String {
     format!("SELECT COMMAND = 'Sleep' FROM information_schema.PROCESSLIST WHERE ID = {pid}")
 }
 
-/// A few rows are looked up one by one, which MySQL can do in one join, and both in the branches of a
-/// UNION ALL: in the order of writing, while the statement is being optimised. A long run of rows is a
-/// list of values joined to the table: the order is that of the list, and each row is looked up by its
-/// key. (A bare `IN` would scan when it is long, and lock what it passes.)
+/// A few rows are looked up one by one, while the statement is being optimised. A long run of rows is a
+/// list of values joined to the table, read after them: the order is that of the list, and each row is
+/// looked up by its key. (A bare `IN` would scan when it is long, and lock what it passes.)
 ///
 /// Lists are read later than single rows: so after the first list, everything is a list.
 pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Statement {
     let first_list = runs(steps).position(|run| run.len() >= LIST_FROM).unwrap_or(usize::MAX);
     let singles: usize = runs(steps).take(first_list).map(<[Step]>::len).sum();
     let lists = runs(steps).skip(first_list).count();
+    let is_short = singles + lists <= BRANCHES_UP_TO;
     let binds = form == Form::Bound
-        && singles + lists <= BRANCHES_UP_TO
+        && is_short
         && (lists == 0 || list_binds(scheme, steps.len() - singles));
     let mut writer = Writer::new(scheme.dialect, binds);
-    let is_join =
-        scheme.dialect == Dialect::Mysql && lists == 0 && (2..=BRANCHES_UP_TO).contains(&singles);
-    if is_join {
+    if scheme.dialect == Dialect::Mysql && lists == 0 && is_short && singles > 1 {
         let join = Join::of(scheme, steps, wait, &mut writer);
         let sql = join.select(scheme, " STRAIGHT_JOIN ");
         return writer.finish(sql, 1);
@@ -71,11 +69,28 @@ pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form)
             }
         }
     }
-    let sql = match branches.len() {
-        1 => branches.remove(0),
-        _ => format!("({})", branches.join(")\nUNION ALL (")),
-    };
-    writer.finish(sql, steps.len())
+    match branches.len() {
+        1 => writer.finish(branches.remove(0), steps.len()),
+        _ if lists <= 1 && is_short => {
+            // One row for each of the list, if all others are there; one, without a list.
+            let rows = if lists == 0 { 1 } else { steps.len() - singles };
+            let is_count = binds && lists == 1;
+            Statement { is_count, ..writer.finish(derived(scheme, &branches, is_count), rows) }
+        }
+        _ => writer.finish(format!("({})", branches.join(")\nUNION ALL (")), steps.len()),
+    }
+}
+
+/// Branches as tables of a join, each with its own mode, read in the order of writing. A UNION ALL would
+/// do the same through a temporary table. Lists cannot be joined to each other.
+fn derived(scheme: &Scheme, branches: &[String], is_count: bool) -> String {
+    let table = |(number, branch): (usize, &String)| format!("({branch}) t{number}");
+    let tables: Vec<String> = branches.iter().enumerate().map(table).collect();
+    let fence = scheme.fence();
+    // The fence may be NULL, and has to be named.
+    let columns =
+        if is_count { format!("COUNT(t0.{fence} IS NULL)") } else { format!("t0.{fence}") };
+    format!("SELECT {columns} FROM {}", tables.join("\nSTRAIGHT_JOIN "))
 }
 
 /// Can lists of so many rows be sent with values bound?

@@ -25,6 +25,16 @@ pub(super) type TextRow = Vec<String>;
 /// How a run of statements ended.
 pub(super) type Ran = Result<(), sqlx::Error>;
 
+/// How many rows there are, or as many as the only one says.
+macro_rules! counted {
+    ($rows:expr, $is_count:expr) => {
+        match $rows.first() {
+            Some(row) if $is_count => Ok(row.try_get::<i64, _>(0)? as usize),
+            _ => Ok($rows.len()),
+        }
+    };
+}
+
 impl Line<'_> {
     pub(super) fn is_postgres(&self) -> bool {
         matches!(self.wire, Wire::Postgres(_))
@@ -54,7 +64,8 @@ impl Line<'_> {
                         query
                     }
                 });
-                Ok(query.fetch_all(&mut **connection).await?.len())
+                let rows = query.fetch_all(&mut **connection).await?;
+                counted!(rows, is_count)
             }
             Wire::Postgres(connection) => {
                 let query = values.into_iter().fold(sqlx::query(sql), |query, value| match value {
@@ -69,10 +80,7 @@ impl Line<'_> {
                     Value::Keys(keys) => query.bind(keys),
                 });
                 let rows = query.fetch_all(&mut **connection).await?;
-                match rows.first() {
-                    Some(row) if is_count => Ok(row.try_get::<i64, _>(0)? as usize),
-                    _ => Ok(rows.len()),
-                }
+                counted!(rows, is_count)
             }
             #[cfg(feature = "sqlite")]
             Wire::Sqlite(_) => Err(sqlx::Error::Protocol("SQLite has no row locks".to_owned())),

@@ -49,12 +49,16 @@ async fn a_missing_row_is_named_and_nothing_is_held(setup: Setup) {
     let guard = locks.acquire(target("u1")).await.unwrap();
     let session = outside.the_busy_one().await;
     guard.release().await.unwrap();
+    // Enough that they are a list, whose rows are only counted.
+    let many = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3", "u1/a1/r4", "u1/a1/r5"];
+    database.make_rows(&many.map(str::to_owned)).await;
     for missing in 0..3 {
         let steps = steps(&locks, &["u1/a1/r1"]);
         let (table, condition) = row(setup, &steps[missing]);
         outside.run(&format!("DELETE FROM {table} WHERE {condition}")).await;
-        for is_try in [false, true] {
-            let request = locks.request_all(["u1/a1/r1", "u7"].map(target));
+        let few = ["u1/a1/r1", "u7"];
+        for (paths, is_try) in [(&few[..], false), (&few, true), (&many, false), (&many, true)] {
+            let request = locks.request_all(paths.iter().map(|path| target(path)));
             let error = match is_try {
                 true => request.try_acquire().await.map(drop).unwrap_err(),
                 false => request.acquire().await.unwrap_err(),
