@@ -48,10 +48,5 @@ pub(super) fn statements(scheme: &Scheme) -> Vec<String> {
 /// What locks the slots of a node and of those above it, and how many rows come back if all are there.
 pub(super) fn lock(scheme: &Scheme, target: &Target) -> Result<(String, usize)> {
     let plan = scheme.plan([Claim { target: target.clone(), mode: Mode::Exclusive }])?;
-    let rows = match scheme.dialect() {
-        // One join.
-        Dialect::Postgres => 1,
-        Dialect::Mysql | Dialect::Mariadb => plan.steps().len(),
-    };
-    Ok((scheme.lock(&plan), rows))
+    Ok(scheme.lock_and_rows(&plan))
 }

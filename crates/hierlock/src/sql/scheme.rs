@@ -1,7 +1,7 @@
 //! What the clients of one server must agree about, and what follows from it: slots, modes, names of
 //! tables. Pure.
 
-use super::statement::{Form, Wait};
+use super::statement::{Form, Statement, Wait};
 use super::{Dialect, Strategy};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
@@ -122,10 +122,17 @@ impl Scheme {
     }
 
     /// What takes all locks of a plan, in its order, to be run in a transaction at READ COMMITTED;
-    /// ROLLBACK releases them. As many rows come back as the plan has steps, or one was missing.
+    /// ROLLBACK releases them. If a row is missing fewer come back than otherwise, and those before it may
+    /// be locked.
     pub fn lock(&self, plan: &Plan) -> String {
+        self.lock_and_rows(plan).0
+    }
+
+    /// The same, and how many rows come back if none is missing.
+    pub(crate) fn lock_and_rows(&self, plan: &Plan) -> (String, usize) {
         let steps: Vec<Step> = plan.steps().collect();
-        self.take(&steps, Wait::Yes, Form::Text).sql
+        let Statement { sql, rows, .. } = self.take(&steps, Wait::Yes, Form::Text);
+        (sql, rows)
     }
 
     /// The table of its rows.

@@ -2,12 +2,13 @@
 //! else; also in a table so small that an optimiser would rather scan it. What is locked is asked of the
 //! server: which rows could be locked by somebody else now.
 
-use crate::support::{Database, Outside, Setup, on_every_setup};
-use hierlock::sql::{Provision, Strategy};
-use hierlock::{Hierarchy, Hierlock, Mode, Request, SlotMode, Step, Target};
+use crate::support::{Database, GENEROUS, Outside, Setup, on_every_setup};
+use hierlock::sql::{Dialect, Provision, Scheme, Strategy};
+use hierlock::{Buckets, Claim, Hierarchy, Hierlock, Mode, Request, SlotMode, Step, Target};
 use hierlock_conformance::until_waiting;
 use hierlock_sandbox::Engine;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Few enough that a hundred resources are most of a level.
 const FEW: u32 = 120;
@@ -224,6 +225,45 @@ async fn an_acquire_takes_its_slots_in_order(setup: Setup) {
             assert_eq!(small.locked().await, taken, "step {place} of {plan:?}");
             holder.run("ROLLBACK").await;
             acquire.await.unwrap().unwrap().release().await.unwrap();
+        }
+    }
+}
+
+/// Leases lock their slots in the words of MariaDB on both, as they do not know which of the two it is: on
+/// MySQL too exactly those of the plan are taken, in their modes and in its order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_understands_mariadb() {
+    let setup = Setup { engine: Engine::Mysql, strategy: Strategy::Striped };
+    let Some(mut small) = Small::new(setup).await else { return };
+    let scheme = Scheme::new(Dialect::Mariadb).table("small").unwrap();
+    let scheme = scheme.buckets(Buckets::new(FEW).unwrap());
+    let mut holder = Outside::connect(&small.url).await;
+    for path in ["u1", "u1/a1", "u1/a1/r1"] {
+        let claim = Claim { target: path.parse().unwrap(), mode: Mode::Exclusive };
+        let plan = scheme.plan([claim]).unwrap();
+        let steps: Vec<Step> = plan.steps().collect();
+        for place in 0..=steps.len() {
+            let mut taken = small.expected(&steps[..place]);
+            if let Some(step) = steps.get(place) {
+                small.hold(&mut holder, step).await;
+                taken.insert(small.name(step), SlotMode::Exclusive);
+            }
+            let mut session = Outside::connect(&small.url).await;
+            let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN";
+            let sql = format!("{begin}; {}", scheme.lock(&plan));
+            let acquire = tokio::spawn(async move {
+                session.run(&sql).await;
+                session
+            });
+            let begun = Instant::now();
+            while small.locked().await != taken {
+                let locked = small.locked().await;
+                assert!(begun.elapsed() < GENEROUS, "{path}, {place}: {locked:?}, not {taken:?}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(acquire.is_finished(), place == steps.len());
+            holder.run("ROLLBACK").await;
+            acquire.await.unwrap().run("ROLLBACK").await;
         }
     }
 }
