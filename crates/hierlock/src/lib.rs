@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Start at [`Hierlock`]. [`blocking`] is the same for programs without async, [`retry`](mod@retry) runs a
-//! transaction again that lost a race.
+//! transaction again that lost a race, [`lease`] has edit locks that outlive a transaction.
 //!
 //! ```text
 //!   Hierlock ──request──► Plan ──► backend (memory, file, sql) ──► Guard
@@ -74,4 +74,6 @@ mod readme {
     struct Japanese;
     #[doc = include_str!("../../../docs/retry.md")]
     struct Retry;
+    #[doc = include_str!("../../../docs/lease.md")]
+    struct Lease;
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 /// Mirrors `lease`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaseError {
-    #[error("`{wanted}` is not free: leased is {holder}{}", still(holder))]
+    #[error("`{wanted}` is not free: {holder}{}", still(holder))]
     Held { wanted: Target, holder: Box<LeaseInfo> },
     #[error("lease {token}{} is lost: {cause}", of(target))]
     Lost { token: i64, target: Option<Target>, cause: LostLease },

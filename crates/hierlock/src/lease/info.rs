@@ -70,11 +70,11 @@ impl LeaseInfo {
     }
 }
 
-/// `` `u1/a1` by ada (session tab-7) since … until …: edits the address ``
+/// `` `u1/a1` is leased by ada (session tab-7) since … until …: edits the address ``
 impl fmt::Display for LeaseInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { target, owner, acquired, expires, .. } = self;
-        write!(f, "`{target}` by {owner}")?;
+        write!(f, "`{target}` is leased by {owner}")?;
         if let Some(session) = &self.session {
             write!(f, " (session {session})")?;
         }

@@ -69,7 +69,7 @@ async fn who_holds_it_is_told(store: Store) {
     let message = error.to_string();
     for part in [
         "`u1` is not free",
-        "`u1/a1` by ada (session tab-7) since 20",
+        "`u1/a1` is leased by ada (session tab-7) since 20",
         "until 20",
         "edits the 住所",
     ] {

@@ -43,7 +43,7 @@ async fn several_provision_at_once(store: Store) {
         }));
     }
     for task in tasks {
-        task.await.unwrap().unwrap();
+        let _ = task.await.unwrap().unwrap();
     }
     // Again, over what is there.
     let leases = provisioned(&store).await;
