@@ -76,4 +76,6 @@ mod readme {
     struct Retry;
     #[doc = include_str!("../../../docs/lease.md")]
     struct Lease;
+    #[doc = include_str!("../../../docs/queue.md")]
+    struct Queue;
 }

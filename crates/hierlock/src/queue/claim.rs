@@ -25,7 +25,11 @@ pub struct Promoted {
 }
 
 impl Queue {
-    /// Claims up to `most` jobs that are ready, by priority, then age. They are this worker's until the
+    /// How many jobs are claimed at once at most.
+    pub const MOST: usize = 10_000;
+
+    /// Claims up to `most` jobs that are ready, by priority, then age; never more than
+    /// [`MOST`](Self::MOST). They are this worker's until the
     /// lease ends, and no other worker waits for them or gets them.
     ///
     /// # Errors
@@ -41,7 +45,7 @@ impl Queue {
         }
         let (queue, worker) = (self.clone(), worker.to_owned());
         let claim = Handover::new(Handle::current(), |interest| async move {
-            let claimed = queue.claim_now(&worker, most, lease).await?;
+            let claimed = queue.claim_now(&worker, most.min(Self::MOST), lease).await?;
             if interest.is_lost() {
                 queue.give_back_all(&claimed).await?;
             }
@@ -182,7 +186,7 @@ pub(super) fn claims(queue: &str, worker: &str, most: usize, lease: i64) -> Take
     }
 }
 
-fn scheduled(queue: &str) -> Take {
+pub(super) fn scheduled(queue: &str) -> Take {
     Take {
         rows: due(queue, State::Scheduled),
         counts: ("attempts", 0),
@@ -191,7 +195,7 @@ fn scheduled(queue: &str) -> Take {
     }
 }
 
-fn expired(queue: &str) -> Take {
+pub(super) fn expired(queue: &str) -> Take {
     Take {
         rows: due(queue, State::Claimed),
         counts: ("attempts", 1),

@@ -11,6 +11,10 @@ pub(crate) enum QueueError {
     Name { what: &'static str, name: String },
     #[error("the unique key has {chars} characters; it has 1 to 255")]
     Key { chars: usize },
+    #[error(
+        "the unique key ends with a space, which MySQL and MariaDB do not tell from one without"
+    )]
+    Space,
     #[error("the payload has {bytes} bytes; it has at most {most}")]
     Payload { bytes: usize, most: usize },
     #[error("the {what} has a zero byte, which no text in PostgreSQL can have")]

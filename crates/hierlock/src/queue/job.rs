@@ -102,6 +102,9 @@ impl Job {
             if !(1..=MOST_KEY).contains(&chars) {
                 return Err(QueueError::Key { chars }.into());
             }
+            if key.ends_with(' ') {
+                return Err(QueueError::Space.into());
+            }
             if key.contains('\0') {
                 return Err(QueueError::Zero { what: "unique key" }.into());
             }
@@ -192,6 +195,7 @@ mod tests {
             (Job::new("a\0b"), "payload has a zero byte"),
             (Job::new("").unique(""), "0 characters"),
             (Job::new("").unique(long.clone()), "256 characters"),
+            (Job::new("").unique("a "), "ends with a space"),
             (Job::new("").unique("a\0b"), "unique key has a zero byte"),
             (Job::new("").max_attempts(0), "at least one attempt"),
             (Job::new("").run_in(Duration::MAX), "ten years"),

@@ -66,9 +66,9 @@ pub(super) fn whole(kind: Kind, sql: &str) -> String {
 
 /// Jobs by ID beside a table `v (id, n)` of IDs and numbers: what comes behind WITH, and behind FROM.
 ///
-/// MySQL and MariaDB get the numbers as JSON (which MySQL lets nobody lock, unless it is in a SELECT of its own),
-/// for with a bare IN they may scan the table instead; and if it is small they do so here too, unless they
-/// are told not to. Then they would wait for rows that are not in the list.
+/// MySQL and MariaDB get the numbers as JSON, for with a bare IN they may scan the table instead; and if it
+/// is small they do so here too, unless they are told not to. Then they would wait for rows that are not
+/// in the list. The JSON is in a SELECT of its own because MySQL refuses to lock it.
 pub(super) fn listed(kind: Kind, pairs: &[(i64, i64)]) -> (String, String) {
     let list = |open: char, close: char| {
         let pairs = pairs.iter().map(|(id, n)| format!("{open}{id},{n}{close}"));
@@ -100,7 +100,12 @@ impl Rows {
                     Kind::Sqlite => format!(" INDEXED BY {index}"),
                     Kind::Postgres => String::new(),
                 };
-                let (which, lock) = (which.replace("{now}", kind.now_ms()), lock(Busy::Skip));
+                // A clock that moves on cannot be looked up in an index, unless it is read once before.
+                let now = match kind {
+                    Kind::Postgres => format!("(SELECT {})", kind.now_ms()),
+                    Kind::Innodb | Kind::Sqlite => kind.now_ms().to_owned(),
+                };
+                let (which, lock) = (which.replace("{now}", &now), lock(Busy::Skip));
                 let found = format!(
                     "FROM hier_jobs AS j{index} WHERE {which} ORDER BY {order} LIMIT {most}{lock}"
                 );

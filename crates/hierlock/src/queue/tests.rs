@@ -1,6 +1,6 @@
 //! That a claim reads what it takes, and little else, on a table with many jobs.
 
-use super::claim::claims;
+use super::claim::{claims, expired, scheduled};
 use super::schema::State;
 use super::take::guide;
 use super::{Job, Queue};
@@ -64,6 +64,32 @@ async fn sqlite_reads_in_the_order_of_claims() {
     assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN hier_jobs"), "{plan}");
 }
 
+/// Nothing is due, so nothing is read, however many there are whose time has not come.
+#[tokio::test]
+async fn sqlite_and_postgres_look_up_what_is_due() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("jobs.db").display());
+    let sqlite = Database::connect(&url).await.unwrap();
+    filled(&sqlite).await;
+    let postgres = database(Engine::Postgres).await;
+    if let Some((_, postgres)) = &postgres {
+        filled(postgres).await;
+    }
+    for due in [scheduled("b"), expired("b")] {
+        let explain = format!("EXPLAIN QUERY PLAN {}", due.at_once(Kind::Sqlite));
+        let plan = explained(&sqlite, &explain).await;
+        assert!(plan.contains("hier_jobs_due (queue=? AND state=? AND due_ms<?)"), "{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+        let Some((_, postgres)) = &postgres else { continue };
+        let claim = due.at_once(Kind::Postgres);
+        let explain = format!("{}EXPLAIN (COSTS OFF) {claim}", guide(Kind::Postgres));
+        let plan = explained(postgres, &explain).await;
+        let index =
+            plan.lines().find(|line| line.contains("Index Cond") && line.contains("due_ms"));
+        assert!(index.is_some() && !plan.contains("Sort"), "{plan}");
+    }
+}
+
 #[tokio::test]
 async fn postgres_reads_in_the_order_of_claims() {
     let Some((_server, database)) = database(Engine::Postgres).await else { return };
@@ -105,15 +131,21 @@ async fn innodb(engine: Engine) {
     let plan = explained(&database, &format!("EXPLAIN FORMAT=JSON {claim}")).await;
     assert!(plan.contains("hier_jobs_claim"), "{plan}");
     assert!(!plan.contains("filesort") && !plan.contains("\"ALL\""), "{plan}");
-    let mut tx = database.begin().await.unwrap();
-    let mut wire = tx.wire();
-    wire.run("FLUSH STATUS").await.unwrap();
-    let rows = wire.packet(&claim).await.unwrap().rows;
-    assert_eq!(rows.len(), 20);
-    let read = wire.packet("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap().rows;
-    let read = read.iter().map(|row| row.text(1).unwrap().parse::<i64>().unwrap()).sum::<i64>();
-    assert!((20..=42).contains(&read), "{read} rows read");
-    tx.rollback().await.unwrap();
+    for (select, taken, most) in [
+        (claim, 20, 42),
+        (scheduled("b").select(Kind::Innodb), 0, 2),
+        (expired("b").select(Kind::Innodb), 0, 2),
+    ] {
+        let mut tx = database.begin().await.unwrap();
+        let mut wire = tx.wire();
+        wire.run("FLUSH STATUS").await.unwrap();
+        assert_eq!(wire.packet(&select).await.unwrap().rows.len(), taken);
+        let read = wire.packet("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap().rows;
+        let read = read.iter().map(|row| row.text(1).unwrap().parse::<usize>().unwrap());
+        let read: usize = read.sum();
+        assert!((taken..=most).contains(&read), "{read} rows read by {select}");
+        tx.rollback().await.unwrap();
+    }
 }
 
 #[test]

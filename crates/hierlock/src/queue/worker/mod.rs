@@ -82,7 +82,7 @@ impl Worker {
 
     /// How many jobs it claims, and completes, at once at most; 1 unless told.
     pub fn batch(mut self, jobs: usize) -> Self {
-        self.batch = jobs.max(1);
+        self.batch = jobs.clamp(1, Queue::MOST);
         self
     }
 

@@ -1,0 +1,97 @@
+//! Orders and their mails, in a SQLite file: a mail is queued by the transaction of its order, sent by
+//! workers, and booked exactly once, though a worker dies and some attempts fail.
+//!
+//! `cargo run --example queue`
+
+use hierlock::database::Database;
+use hierlock::queue::{Claimed, Dead, Job, Queue};
+use std::time::Duration;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+const ORDERS: i64 = 40;
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+    let database = Database::connect(&url).await?;
+    let mut tx = database.begin().await?;
+    tx.run("CREATE TABLE orders (id BIGINT PRIMARY KEY); CREATE TABLE sent (job BIGINT)").await?;
+    tx.commit().await?;
+    let mails = Queue::new(database.clone(), "mails")?;
+    let mails = mails.pauses(Duration::from_millis(20), Duration::from_millis(200));
+    mails.provision().await?;
+
+    // Every fourth customer changes their mind: no order, no mail.
+    for order in 1..=ORDERS {
+        let mut tx = database.begin().await?;
+        tx.execute("INSERT INTO orders VALUES (?)", [order.into()]).await?;
+        let job = Job::new(order.to_string()).unique(format!("order-{order}")).max_attempts(3);
+        mails.enqueue_in(&mut tx, job).await?;
+        if order % 4 == 0 { tx.rollback().await? } else { tx.commit().await? }
+    }
+    println!("{} orders, {} mails to send", ORDERS * 3 / 4, mails.stats().await?.ready);
+
+    // A worker takes five, and is never heard of again.
+    let taken = mails.claim("unlucky", 5, Duration::from_millis(200)).await?;
+    println!("`unlucky` has {} of them, and dies", taken.len());
+
+    let workers = ["ann", "bob"].map(|name| {
+        let worker = mails.worker(name).batch(4).concurrency(2);
+        let worker = worker.poll_every(Duration::from_millis(50));
+        let (handle, database) = (worker.handle(), database.clone());
+        let work = worker.run(move |job| send(database.clone(), job));
+        (name, handle, tokio::spawn(work))
+    });
+    loop {
+        let stats = mails.stats().await?;
+        if stats.ready + stats.scheduled + stats.claimed == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for (name, handle, work) in workers {
+        handle.stop();
+        let worked = work.await??;
+        println!("`{name}` sent {}, and failed {} times", worked.done, worked.failed);
+    }
+    for dead in mails.dead(10).await? {
+        println!("order {}: {}", dead.payload, dead.last_error.unwrap_or_default());
+    }
+    // The one who got too old to send it is late, and told so.
+    let late = taken.first().ok_or("nothing was taken")?.complete().await;
+    println!("`unlucky` wakes up: {}", late.err().map_or("done".into(), |error| error.to_string()));
+
+    // Somebody has looked at the dead one.
+    mails.retry_dead(Dead::All).await?;
+    let worked = mails.worker("cat").until_empty().run(move |job| book(database.clone(), job));
+    println!("`cat` sent {}", worked.await?.done);
+    let sent = Database::connect(&url)
+        .await?
+        .begin()
+        .await?
+        .fetch("SELECT COUNT(*), COUNT(DISTINCT job) FROM sent", [])
+        .await?;
+    let (sent, different) = (sent[0].int(0)?, sent[0].int(1)?);
+    println!("{sent} mails were sent, {different} different ones");
+    assert_eq!((sent, different), (ORDERS * 3 / 4, ORDERS * 3 / 4));
+    Ok(())
+}
+
+/// The printer is out of paper for order 13, and for each tenth at first.
+async fn send(database: Database, job: Claimed) -> Result<(), Failure> {
+    let is_first = job.payload().ends_with('0') && job.attempt() == 1;
+    if job.payload() == "13" || is_first {
+        return Err("out of paper".into());
+    }
+    Ok(book(database, job).await?)
+}
+
+/// What was done and that it was done, in one transaction.
+async fn book(database: Database, job: Claimed) -> hierlock::Result<()> {
+    let mut tx = database.begin().await?;
+    tx.execute("INSERT INTO sent VALUES (?)", [job.id().into()]).await?;
+    job.complete_in(&mut tx).await?;
+    tx.commit().await
+}
