@@ -95,10 +95,10 @@ impl KeptLease {
 
     /// Stops renewing; the lease stays until it is released or expires.
     pub fn leave(mut self) -> Lease {
-        self.heartbeat.abort();
         let mut lease = self.lease.take().expect("it is there until it is dropped");
         let pulse = self.pulse.borrow();
         (lease.info.expires, lease.held_until) = (pulse.expires, pulse.held_until);
+        // What is left of the guard is dropped, and the heartbeat stops.
         lease
     }
 }
