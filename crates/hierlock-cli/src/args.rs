@@ -203,6 +203,17 @@ impl What {
     }
 }
 
+/// How much of a list is shown, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Latest {
+    /// No more than so many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+    /// Print them as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 pub(crate) fn target(text: &str) -> Result<Target, hierlock::Error> {
     text.parse()
 }

@@ -25,6 +25,14 @@ pub(crate) struct Store {
     url: Option<String>,
 }
 
+/// How tables are made there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Provision {
+    /// Change nothing; print the SQL that does the same
+    #[arg(long)]
+    pub(crate) print_sql: bool,
+}
+
 impl Store {
     async fn connect(&self) -> Result<Database, Stop> {
         let url = match &self.url {

@@ -1,7 +1,7 @@
 //! The command line of `hierlock lease`, as data.
 
-use crate::args::{duration, levels, target};
-use crate::store::Store;
+use crate::args::{Latest, duration, levels, target};
+use crate::store::{Provision, Store};
 use clap::{ArgGroup, Parser, Subcommand};
 use hierlock::{Hierarchy, Target};
 use std::time::Duration;
@@ -31,6 +31,9 @@ A file of SQLite has its tables when it is first used; on a server run `hierlock
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Make the tables that leases are kept in
+    #[command(after_help = "Examples:\n  hierlock lease provision --url postgres://app@db/app\n  \
+                        hierlock lease provision --url mysql://… --print-sql   # for someone else to run")]
     Provision(Provision),
     Acquire(Acquire),
     Renew(Renew),
@@ -42,16 +45,6 @@ pub(crate) enum Command {
     ///
     /// Nobody heeds them any more; this only frees their space.
     Sweep,
-}
-
-/// Make the tables that leases are kept in
-#[derive(Debug, Parser)]
-#[command(after_help = "Examples:\n  hierlock lease provision --url postgres://app@db/app\n  \
-                        hierlock lease provision --url mysql://… --print-sql   # for someone else to run")]
-pub(crate) struct Provision {
-    /// Change nothing; print the SQL that does the same
-    #[arg(long)]
-    pub(crate) print_sql: bool,
 }
 
 /// Take a lease on a node
@@ -172,10 +165,6 @@ pub(crate) struct ForceRelease {
 /// List the leases that were taken away, latest first
 #[derive(Debug, Parser)]
 pub(crate) struct Audit {
-    /// No more than so many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) limit: u32,
-    /// Print them as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) show: Latest,
 }

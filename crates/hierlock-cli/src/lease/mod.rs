@@ -51,8 +51,8 @@ impl Call {
             Command::List(args) => self.list(args).await?,
             Command::ForceRelease(args) => self.force_release(args).await?,
             Command::Audit(args) => {
-                let forced = leases.audit(args.limit).await?;
-                match args.json {
+                let forced = leases.audit(args.show.limit).await?;
+                match args.show.json {
                     true => show::audit_json(&forced),
                     false => show::audit_text(&forced),
                 }
@@ -100,6 +100,10 @@ impl Call {
             let (wanted, holder) = (args.target.to_string(), Shown::from(holder));
             print(outcome(&Outcome::Held { wanted, holder }).as_bytes());
             return Ok(exit::NOT_ACQUIRED.into());
+        }
+        if holder.is_expired {
+            // It only waits for a transaction to end.
+            return Err(error.into());
         }
         let left = relative(holder.expires, self.database.now().await?);
         Err(Stop::from(error).and(&format!("it ends {left} unless it is renewed")))
@@ -168,7 +172,9 @@ impl Call {
 
     async fn force_release(&self, args: &args::ForceRelease) -> Result<String, Stop> {
         match self.leases.force_release(args.token, &args.actor, &args.reason).await? {
-            Some(lease) => Ok(format!("took away lease {} of {lease}\n", lease.token)),
+            Some(LeaseInfo { token, target, owner, .. }) => {
+                Ok(format!("took away lease {token} of `{target}` from {owner}\n"))
+            }
             None => Err(Stop::lost(format!("there is no lease {}, or no longer", args.token))),
         }
     }

@@ -1,7 +1,7 @@
 //! The command line of `hierlock queue`, as data.
 
-use crate::args::{duration, several};
-use crate::store::Store;
+use crate::args::{Latest, duration, several};
+use crate::store::{Provision, Store};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -31,22 +31,15 @@ A file of SQLite has its table when it is first used; on a server run `hierlock 
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Make the table that jobs are kept in
+    #[command(after_help = "Examples:\n  hierlock queue provision --url postgres://app@db/app\n  \
+                        hierlock queue provision --url mysql://… --print-sql   # for someone else to run")]
     Provision(Provision),
     Add(Add),
     Stats(Stats),
     Dead(Dead),
     RetryDead(RetryDead),
     Work(Work),
-}
-
-/// Make the table that jobs are kept in
-#[derive(Debug, Parser)]
-#[command(after_help = "Examples:\n  hierlock queue provision --url postgres://app@db/app\n  \
-                        hierlock queue provision --url mysql://… --print-sql   # for someone else to run")]
-pub(crate) struct Provision {
-    /// Change nothing; print the SQL that does the same
-    #[arg(long)]
-    pub(crate) print_sql: bool,
 }
 
 /// Add a job, or one for each line of standard input
@@ -100,12 +93,8 @@ pub(crate) struct Stats {
 pub(crate) struct Dead {
     /// The name of the queue
     pub(crate) queue: String,
-    /// No more than so many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) limit: u32,
-    /// Print them as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) show: Latest,
 }
 
 /// Let dead jobs be tried again, as if they had never failed

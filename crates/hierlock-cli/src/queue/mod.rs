@@ -59,8 +59,8 @@ async fn go(database: Database, command: &Command, jobs: Vec<Job>) -> Result<Str
             }
         }
         Command::Dead(args) => {
-            let dead = Queue::new(database, &args.queue)?.dead(args.limit).await?;
-            match args.json {
+            let dead = Queue::new(database, &args.queue)?.dead(args.show.limit).await?;
+            match args.show.json {
                 true => show::dead_json(&dead),
                 false => show::dead_text(&dead),
             }

@@ -37,7 +37,7 @@ pub(crate) fn acquired_held_forced_and_lost(store: &Store) {
     assert!(store.ok(&["lease", "renew", token]).starts_with(&format!("renewed lease {token} ")));
 
     let force = ["lease", "force-release", token, "--actor", "root", "--reason", "holiday"];
-    assert!(store.ok(&force).contains(&format!("lease {token} of `u1/a1` by ada")));
+    assert_eq!(store.ok(&force), format!("took away lease {token} of `u1/a1` from ada\n"));
     assert!(store.fails(76, &force).contains("no longer"));
     let said = store.fails(76, &["lease", "renew", token]);
     assert!(said.contains("root") && said.contains("holiday"), "{said}");

@@ -185,11 +185,12 @@ fn several_run_at_a_time() {
     for payload in ["one two", "two one"] {
         store.ok(&["queue", "add", "mail", payload]);
     }
-    let script =
-        "read ours theirs; : > \"$1/$ours\"; while ! [ -e \"$1/$theirs\" ]; do sleep 0.01; done";
+    let script = "read ours theirs; : > \"$1/$ours\"
+                  for try in $(seq 3000); do ! [ -e \"$1/$theirs\" ] || exit 0; sleep 0.01; done; exit 1";
     let mut command = work(&store, &["--concurrency", "2", "--until-empty"], script);
     command.args(["sh", store.directory.path().to_str().unwrap()]);
     assert_eq!(code(&command.output().unwrap()), Some(0));
+    assert_eq!(counts(&store), [0, 0, 0, 0]);
 }
 
 #[test]
@@ -212,10 +213,10 @@ fn the_last_lines_of_standard_error_are_kept() {
 fn who_is_left_behind_is_not_waited_for() {
     let store = Store::file();
     store.ok(&["queue", "add", "mail", ""]);
-    let output = work(&store, &["--until-empty"], "sleep 1000 > /dev/null & echo $!").output();
-    let output = output.unwrap();
-    assert_eq!(code(&output), Some(0));
-    signal(stdout(&output).trim().parse().unwrap(), Signal::SIGKILL);
+    let output = work_all(&store, &[], "sleep 60 > /dev/null & echo $!");
+    let left: i32 = stdout(&output).trim().parse().unwrap();
+    assert!(!is_gone(left));
+    signal(left, Signal::SIGKILL);
     assert_eq!(counts(&store), [0, 0, 0, 0]);
 }
 

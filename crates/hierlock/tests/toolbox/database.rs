@@ -6,12 +6,14 @@ use hierlock::retry::{Cause, Retryable};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::{Duration, SystemTime};
 
 on_every_engine! {
     what_is_not_committed_is_undone,
     a_begin_dropped_at_any_point_leaves_nothing_open,
     values_come_back_as_they_were,
     an_error_can_be_read_by_retry,
+    its_clock_can_be_read,
 }
 
 #[tokio::test]
@@ -20,6 +22,23 @@ async fn other_urls_are_refused_with_what_would_be_right() {
         let error = Database::connect(url).await.unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("sqlite:PATH"), "{url}: {error}");
     }
+}
+
+/// A pool would go on asking for half a minute, and then say nothing but that.
+#[tokio::test]
+async fn a_server_that_refuses_is_told_by_its_address() {
+    for url in ["mysql://me:secret@127.0.0.1:1/x", "postgres://me:secret@127.0.0.1:1/x"] {
+        let error = Database::connect(url).await.unwrap_err().to_string();
+        assert!(error.contains("127.0.0.1:1: ") && error.contains("refused"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+}
+
+/// In UTC: the servers of tests run on this machine.
+async fn its_clock_can_be_read(store: Store) {
+    let before = SystemTime::now() - Duration::from_secs(5);
+    let now = store.database.now().await.unwrap();
+    assert!(before < now && now < SystemTime::now() + Duration::from_secs(5), "{now:?}");
 }
 
 const TABLE: &str = "CREATE TABLE t (id BIGINT PRIMARY KEY, word VARCHAR(20))";
