@@ -24,8 +24,8 @@ enum Line {
 }
 
 const LINES: [Line; 4] = [
-    Line::Queue { batch: 1, jobs: 400 },
-    Line::Queue { batch: 20, jobs: 4000 },
+    Line::Queue { batch: 1, jobs: 1600 },
+    Line::Queue { batch: 20, jobs: 8000 },
     Line::Lease { clients: 1, cycles: 60 },
     Line::Lease { clients: 8, cycles: 20 },
 ];

@@ -4,7 +4,7 @@
 //! ```text
 //!   claim ──► waiting ──► running: a task each ──► done ──► complete_all
 //!      ▲                     │ fails: counted by its task
-//!      └── a wake, a poll, or a full batch before
+//!      └── a wake, a poll, or something before
 //! ```
 
 use super::attempt::{Outcome, attempt};
@@ -185,8 +185,9 @@ impl Loop {
         let Worker { name, batch, lease, .. } = &self.worker;
         match self.queue.claim(name, *batch, *lease).await {
             Ok(claimed) => {
-                self.may_claim = claimed.len() == *batch;
                 self.found_nothing = claimed.is_empty();
+                // Where there was something, more may have come by the time that it is done.
+                self.may_claim = !self.found_nothing;
                 self.hand.add(&claimed);
                 self.waiting.extend(claimed);
                 Ok(())
