@@ -251,7 +251,8 @@ impl Queue {
             let pairs: Vec<_> = jobs.iter().map(Claimed::pair).collect();
             let done = match self.database().kind() {
                 Kind::Innodb => self.complete_on_innodb(pairs).await?,
-                Kind::Postgres | Kind::Sqlite => self.complete_returning(pairs).await?,
+                Kind::Postgres => self.complete_on_postgres(pairs).await?,
+                Kind::Sqlite => self.complete_on_sqlite(pairs).await?,
             };
             for job in jobs {
                 match done.contains(&job.id()) {
@@ -263,24 +264,37 @@ impl Queue {
         Ok(lost)
     }
 
-    async fn complete_returning(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
+    /// The claim is compared in the row that is deleted: who waited for it looks at it again.
+    async fn complete_on_postgres(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
         let done = self.database().send(|mut wire| {
             let kind = wire.kind();
             let (v, _) = listed(kind, &list);
-            // The claim is compared in the row that is deleted: PostgreSQL looks at it again after a wait.
-            let which = match kind {
-                Kind::Sqlite => {
-                    "WHERE id IN (SELECT id FROM v) AND (id, claim) IN (SELECT id, n FROM v)"
-                }
-                Kind::Innodb | Kind::Postgres => "AS j USING v WHERE j.id = v.id AND j.claim = v.n",
-            };
-            let id = if kind == Kind::Sqlite { "id" } else { "j.id" };
-            let sql =
-                format!("WITH {v} DELETE FROM hier_jobs {which} AND state = 2 RETURNING {id}");
             Box::pin(async move {
-                let sql = whole(kind, &sql);
-                let done = wire.packet(&sql).await.map_err(SCHEMA.failed("complete jobs"))?;
+                let sql = format!(
+                    "WITH {v} DELETE FROM hier_jobs AS j USING v WHERE j.id = v.id AND j.claim = v.n \
+                     AND j.state = 2 RETURNING j.id"
+                );
+                let done = wire.packet(&whole(kind, &sql)).await;
+                let done = done.map_err(SCHEMA.failed("complete jobs"))?;
                 done.rows.iter().map(|row| row.int(0)).collect()
+            })
+        });
+        done.await
+    }
+
+    /// A transaction by itself, whose text is the same for every list.
+    async fn complete_on_sqlite(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
+        const SQL: &str = "WITH v (id, n) AS (SELECT json_extract(value, '$[0]'), json_extract(value, \
+                           '$[1]') FROM json_each(?)) DELETE FROM hier_jobs WHERE id IN (SELECT id FROM \
+                           v) AND (id, claim) IN (SELECT id, n FROM v) AND state = 2 RETURNING id";
+        let pairs: Vec<String> = list.iter().map(|(id, n)| format!("[{id},{n}]")).collect();
+        let json = format!("[{}]", pairs.join(","));
+        let done = self.database().send(|mut wire| {
+            let json = json.clone();
+            Box::pin(async move {
+                let done = wire.fetch(SQL, [json.into()]).await;
+                let done = done.map_err(SCHEMA.failed("complete jobs"))?;
+                done.iter().map(|row| row.int(0)).collect()
             })
         });
         done.await
