@@ -58,6 +58,8 @@ where
     let _beside = Beside::start(&queue, &hand, worker.lease);
     let mut work = Loop::new(worker, queue, hand);
     loop {
+        // Before anything is begun: a handler may have stopped it.
+        work.is_stopping |= *stop.borrow();
         work.begin(&handler);
         work.complete_if_worth_it().await?;
         if work.is_stopping {

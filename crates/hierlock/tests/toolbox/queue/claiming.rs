@@ -3,6 +3,7 @@
 use super::{LONG, add, claim_one, end_leases, payloads, provisioned, states};
 use crate::support::{Place, Store, eventually, on_every_engine};
 use hierlock::queue::{Dead, Failed, Job, Queue};
+use hierlock::retry::{RetryPolicy, retry};
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -224,7 +225,9 @@ async fn eight_workers_do_each_job_exactly_once(store: Store) {
                 if jobs.is_empty() {
                     return ids;
                 }
-                let mut tx = queue.database().begin().await.unwrap();
+                // On SQLite it may have to wait for longer than it waits by itself.
+                let begun = retry(RetryPolicy::default(), |_| queue.database().begin());
+                let mut tx = begun.await.unwrap();
                 for job in &jobs {
                     let effect = [job.id().into(), number.into()];
                     tx.execute("INSERT INTO effects VALUES (?, ?)", effect).await.unwrap();

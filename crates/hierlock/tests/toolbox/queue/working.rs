@@ -237,6 +237,9 @@ async fn a_worker_is_woken_in_its_process(store: Store) {
     .await;
 }
 
+const LISTENING: &str = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND \
+                         query LIKE '%LISTEN%' AND pid <> pg_backend_pid()";
+
 /// By the commit of somebody who knows nothing of the worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_wakes_a_worker_of_another_process() {
@@ -247,18 +250,14 @@ async fn postgres_wakes_a_worker_of_another_process() {
     let mut looks = crate::servers::Outside::connect(&store.url).await;
     is_woken(&queue, 2, async || {
         // It listens on a connection of its own, once it has got one.
-        let listening = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND \
-                         query LIKE '%LISTEN%' AND pid <> pg_backend_pid()";
-        eventually("it listens", async || looks.number(listening).await == 1).await;
+        eventually("it listens", async || looks.number(LISTENING).await == 1).await;
         outside.enqueue(Job::new("x")).await.unwrap();
         let mut tx = outside.database().begin().await.unwrap();
         outside.enqueue_in(&mut tx, Job::new("x")).await.unwrap();
         tx.commit().await.unwrap();
     })
     .await;
-    let listening = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND \
-                     query LIKE '%LISTEN%' AND pid <> pg_backend_pid()";
-    eventually("it listens no more", async || looks.number(listening).await == 0).await;
+    eventually("it listens no more", async || looks.number(LISTENING).await == 0).await;
 }
 
 async fn what_failed_or_was_scheduled_is_found_by_polling(store: Store) {
@@ -287,8 +286,7 @@ async fn what_failed_or_was_scheduled_is_found_by_polling(store: Store) {
     );
 }
 
-/// The table is not there for a moment, under another name: every statement fails, some with what
-/// says that nothing was provisioned. So a column is gone instead.
+/// A column is gone for a while, so that every statement fails. (Without the table it would end.)
 async fn a_database_that_fails_for_a_while_is_waited_for(store: Store) {
     let queue = provisioned(&store).await;
     let worker = queue.worker("w").batch(5).poll_every(Duration::from_millis(10));
