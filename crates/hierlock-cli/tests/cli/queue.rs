@@ -91,7 +91,7 @@ pub(crate) fn added_worked_dead_and_retried(store: &Store) {
 /// Nobody could say any more whose job it is: another worker may reach the database, and have it.
 pub(crate) fn a_database_that_goes_away_is_told_and_ends_what_runs(store: &mut Store) {
     store.ok(&["queue", "add", "mail", ""]);
-    let mut holder = busy(store, &["--lease", "1s", "--poll", "100ms"]);
+    let mut holder = busy(store, &["--lease", "3s", "--poll", "100ms"]);
     store.shut_down();
     until("the command is ended", || is_gone(holder.command));
     let said = end(&mut holder);
@@ -263,7 +263,7 @@ fn a_second_signal_ends_what_runs_and_gives_it_back() {
 fn the_job_of_a_killed_worker_comes_back() {
     let store = Store::file();
     store.ok(&["queue", "add", "mail", "precious"]);
-    let mut holder = busy(&store, &["--lease", "1s"]);
+    let mut holder = busy(&store, &["--lease", "3s"]);
     signal(holder.pid(), Signal::SIGKILL);
     holder.process.wait().unwrap();
     until("the command is ended", || is_gone(holder.command));
@@ -280,7 +280,7 @@ fn a_lease_is_extended_while_the_command_runs() {
     let store = Store::file();
     store.ok(&["queue", "add", "mail", ""]);
     let output =
-        work_all(&store, &["--lease", "1s", "--poll", "50ms"], "sleep 2.2; echo $HIERLOCK_ATTEMPT");
+        work_all(&store, &["--lease", "3s", "--poll", "50ms"], "sleep 5; echo $HIERLOCK_ATTEMPT");
     assert_eq!(stdout(&output), "1\n");
     assert_eq!(counts(&store), [0, 0, 0, 0]);
 }

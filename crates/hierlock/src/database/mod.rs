@@ -146,6 +146,20 @@ impl Database {
         Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
     }
 
+    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. Each `?` is a
+    /// place for a value.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn query(
+        &self,
+        sql: &str,
+        values: impl IntoIterator<Item = Value>,
+    ) -> Result<Vec<Row>> {
+        let values: Vec<Value> = values.into_iter().collect();
+        self.fetch(sql, &values).await.map_err(failed("run a query"))
+    }
+
     /// Runs a whole transaction of ours, and again if it loses a race. `work` must be happy to begin
     /// from the start.
     ///

@@ -2,6 +2,7 @@
 
 use crate::servers;
 use hierlock::database::{Database, Transaction};
+use hierlock::retry::{RetryPolicy, retry};
 use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
 use std::time::{Duration, Instant};
@@ -49,17 +50,18 @@ impl Store {
 
     /// Runs statements, each in a transaction of its own.
     pub(crate) async fn run(&self, sql: &str) {
-        let mut tx = self.database.begin().await.unwrap();
-        tx.run(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
-        tx.commit().await.unwrap();
+        // In a file others may write for longer than one waits.
+        let ran = retry(RetryPolicy::default().attempts(20), |_| async {
+            let mut tx = self.database.begin().await?;
+            tx.run(sql).await?;
+            tx.commit().await
+        });
+        ran.await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
     /// The number that a query returns.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
-        let mut tx = self.database.begin().await.unwrap();
-        let number = number_in(&mut tx, sql).await;
-        tx.commit().await.unwrap();
-        number
+        self.database.query(sql, []).await.unwrap()[0].int(0).unwrap()
     }
 }
 

@@ -134,7 +134,7 @@ async fn a_forced_release_waits_for_a_checked_write(store: Store) {
 
 async fn a_checked_write_is_protected_beyond_the_expiry(store: Store) {
     let leases = provisioned(&store).await;
-    let lease = leases.acquire(request("u", "ada").ttl(Duration::from_millis(1500))).await.unwrap();
+    let lease = leases.acquire(request("u", "ada").ttl(Duration::from_secs(3))).await.unwrap();
     let mut tx = store.database.begin().await.unwrap();
     lease.check_in(&mut tx).await.unwrap();
     until_expired(&leases, &lease).await;

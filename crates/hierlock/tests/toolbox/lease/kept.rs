@@ -11,7 +11,7 @@ on_every_engine! {
     a_lease_that_is_left_is_not_renewed,
 }
 
-const TTL: Duration = Duration::from_millis(1200);
+const TTL: Duration = Duration::from_secs(3);
 
 fn short() -> LeaseRequest {
     request("u", "ada").ttl(TTL)

@@ -17,8 +17,8 @@ on_every_engine! {
 const ROLE: &str = "HIERLOCK_TEST_QUEUE_ROLE";
 const URL: &str = "HIERLOCK_TEST_QUEUE_URL";
 const EFFECTS: &str = "CREATE TABLE effects (id BIGINT NOT NULL)";
-/// Short, so that what a killed one had comes back soon.
-const LEASE: Duration = Duration::from_millis(700);
+/// Short, so that what a killed one had comes back soon; long enough for a heartbeat on a busy machine.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// Another process, which ends with its test.
 struct Other(Child);
@@ -83,7 +83,7 @@ async fn a_killed_workers_jobs_come_back(store: Store) {
     eventually("it has them", async || states(&queue).await == [0, 0, 3, 0]).await;
     // They are its own as long as it lives, however long that is.
     let begun = Instant::now();
-    while begun.elapsed() < LEASE * 2 {
+    while begun.elapsed() < LEASE + LEASE / 2 {
         assert_eq!(queue.promote().await.unwrap().returned, 0);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -101,10 +101,9 @@ async fn a_killed_workers_jobs_come_back(store: Store) {
     assert_eq!(store.number("SELECT COUNT(*) FROM effects").await, 3);
 }
 
-/// Every job has its effect exactly once, for it is in the transaction that completes it. How often jobs were
-/// begun once more is counted: only those that a killed worker had.
+/// Every job has its effect exactly once, for it is in the transaction that completes it.
 async fn workers_killed_at_random_lose_nothing_and_do_nothing_twice(store: Store) {
-    const JOBS: i64 = 5_000;
+    const JOBS: i64 = 3_000;
     const WORKERS: usize = 4;
     const KILLS: i64 = 8;
     let queue = provisioned(&store).await;

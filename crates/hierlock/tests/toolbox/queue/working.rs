@@ -159,7 +159,7 @@ async fn dropped_its_jobs_come_back_when_their_lease_ends(store: Store) {
     let queue = provisioned(&store).await;
     add(&queue, ["x"; 3]).await;
     let begun = Arc::new(AtomicUsize::new(0));
-    let worker = queue.worker("w").batch(3).concurrency(3).lease(Duration::from_millis(300));
+    let worker = queue.worker("w").batch(3).concurrency(3).lease(Duration::from_secs(2));
     let seen = begun.clone();
     let work = tokio::spawn(worker.run(move |_| {
         seen.fetch_add(1, Ordering::SeqCst);
@@ -180,7 +180,7 @@ async fn dropped_its_jobs_come_back_when_their_lease_ends(store: Store) {
 async fn a_long_job_is_kept_by_heartbeats(store: Store) {
     let queue = provisioned(&store).await;
     add(&queue, ["x"]).await;
-    let lease = Duration::from_millis(1500);
+    let lease = Duration::from_secs(3);
     let worker = queue.worker("w").lease(lease).until_empty().poll_every(LONG);
     let database = store.database.clone();
     let watcher = queue.clone();
