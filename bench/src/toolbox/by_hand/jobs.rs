@@ -1,0 +1,84 @@
+//! Jobs: some are claimed, and then deleted.
+
+use super::ByHand;
+use crate::toolbox::{Result, TTL};
+use sqlx::AssertSqlSafe;
+
+/// What is read of a job: its number, its claim, its payload.
+type Job = (i64, i64, String);
+
+const MYSQL_SELECT: &str = "SELECT id, claim, payload FROM hier_jobs WHERE queue = 'bench' AND state = 0 \
+                            ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED";
+const MYSQL_UPDATE: &str = "UPDATE hier_jobs SET state = 2, claim = claim + 1, worker = 'w', due_ms = \
+                            (TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(3)) DIV 1000) \
+                            + ? WHERE id IN";
+const POSTGRES_CLAIM: &str = "WITH c AS MATERIALIZED (SELECT id FROM hier_jobs WHERE queue = 'bench' AND \
+                              state = 0 ORDER BY priority, id LIMIT $1 FOR UPDATE SKIP LOCKED) UPDATE \
+                              hier_jobs SET state = 2, claim = claim + 1, worker = 'w', due_ms = (EXTRACT(EPOCH \
+                              FROM clock_timestamp()) * 1000)::bigint + $2 WHERE id IN (SELECT id FROM c) \
+                              RETURNING id, claim, payload";
+const POSTGRES_DELETE: &str =
+    "DELETE FROM hier_jobs WHERE id = ANY($1) AND state = 2 AND worker = 'w'";
+const SQLITE_CLAIM: &str = "UPDATE hier_jobs SET state = 2, claim = claim + 1, worker = 'w', due_ms = \
+                            CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?2 WHERE id IN (SELECT id FROM \
+                            hier_jobs WHERE queue = 'bench' AND state = 0 ORDER BY priority, id LIMIT ?1) \
+                            RETURNING id, claim, payload";
+
+/// Deletes those that were claimed, in one statement; a place for each.
+macro_rules! delete {
+    ($ids:expr, $pool:expr) => {{
+        let sql = format!(
+            "DELETE FROM hier_jobs WHERE id IN ({}) AND state = 2 AND worker = 'w'",
+            places($ids.len())
+        );
+        let delete = sqlx::query(AssertSqlSafe(sql));
+        $ids.iter().fold(delete, |delete, id| delete.bind(*id)).execute($pool).await?;
+    }};
+}
+
+impl ByHand {
+    /// Claims so many jobs and completes them; how many there were.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn claim_and_complete(&self, most: usize) -> Result<usize> {
+        let (most, ttl) = (most as i64, TTL.as_millis() as i64);
+        let numbers = |jobs: Vec<Job>| jobs.into_iter().map(|job| job.0).collect::<Vec<i64>>();
+        Ok(match self {
+            ByHand::Innodb(pool) => {
+                let mut tx = pool.begin_with(super::MYSQL_BEGIN).await?;
+                let jobs = sqlx::query_as(MYSQL_SELECT).bind(most).fetch_all(&mut *tx).await?;
+                let ids = numbers(jobs);
+                if ids.is_empty() {
+                    return Ok(0);
+                }
+                let update = format!("{MYSQL_UPDATE} ({})", places(ids.len()));
+                let update = sqlx::query(AssertSqlSafe(update)).bind(ttl);
+                ids.iter().fold(update, |update, id| update.bind(*id)).execute(&mut *tx).await?;
+                tx.commit().await?;
+                delete!(ids, pool);
+                ids.len()
+            }
+            ByHand::Postgres(pool) => {
+                let claim = sqlx::query_as(POSTGRES_CLAIM).bind(most).bind(ttl);
+                let ids = numbers(claim.fetch_all(pool).await?);
+                if !ids.is_empty() {
+                    sqlx::query(POSTGRES_DELETE).bind(&ids).execute(pool).await?;
+                }
+                ids.len()
+            }
+            ByHand::Sqlite(pool) => {
+                let claim = sqlx::query_as(SQLITE_CLAIM).bind(most).bind(ttl);
+                let ids = numbers(claim.fetch_all(pool).await?);
+                if !ids.is_empty() {
+                    delete!(ids, pool);
+                }
+                ids.len()
+            }
+        })
+    }
+}
+
+fn places(count: usize) -> String {
+    vec!["?"; count].join(", ")
+}
