@@ -68,9 +68,11 @@ async fn make(wire: &mut Wire<'_>, statement: &str) -> Result<(), sqlx::Error> {
 }
 
 fn is_collision(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    // unique_violation in the catalogue, duplicate_table, duplicate_object
-    matches!(code.as_deref(), Some("23505" | "42P07" | "42710"))
+    let Some(error) = error.as_database_error() else { return false };
+    // unique_violation in the catalogue, duplicate_table, duplicate_object; a function that is replaced by
+    // both has no code of its own.
+    matches!(error.code().as_deref(), Some("23505" | "42P07" | "42710"))
+        || error.message().contains("concurrently updated")
 }
 
 fn is_missing_table(error: &sqlx::Error) -> bool {
@@ -79,7 +81,9 @@ fn is_missing_table(error: &sqlx::Error) -> bool {
         Some(error) => error.number() == 1146,
         // SQLite has no number of its own for it.
         None => {
-            error.code().as_deref() == Some("42P01") || error.message().contains("no such table")
+            // undefined_table, undefined_function
+            matches!(error.code().as_deref(), Some("42P01" | "42883"))
+                || error.message().contains("no such table")
         }
     }
 }

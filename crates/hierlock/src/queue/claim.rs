@@ -5,7 +5,7 @@ use super::job::{millis, plain};
 use super::schema::{SCHEMA, State};
 use super::take::{Rows, Take, listed, take};
 use super::{BATCH, Queue};
-use crate::database::Busy;
+use crate::database::{Busy, Kind};
 use crate::error::Result;
 use crate::handover::Handover;
 use std::collections::BTreeSet;
@@ -55,8 +55,13 @@ impl Queue {
     }
 
     async fn claim_now(&self, worker: &str, most: usize, lease: i64) -> Result<Vec<Claimed>> {
-        let claims = claims(self.name(), worker, most, lease);
-        let rows = take(self.database(), "claim jobs", claims).await?;
+        let rows = match self.database().kind() {
+            Kind::Postgres => self.claim_on_postgres(worker, most, lease, CLAIMED).await?,
+            Kind::Innodb | Kind::Sqlite => {
+                let claims = claims(self.name(), worker, most, lease);
+                take(self.database(), "claim jobs", claims).await?
+            }
+        };
         let claimed = rows.iter().map(|row| Claimed::read(self, worker, row));
         let mut claimed = claimed.collect::<Result<Vec<_>>>()?;
         claimed.sort_by_key(|job| (job.priority(), job.id()));

@@ -251,7 +251,7 @@ impl Queue {
             let pairs: Vec<_> = jobs.iter().map(Claimed::pair).collect();
             let done = match self.database().kind() {
                 Kind::Innodb => self.complete_on_innodb(pairs).await?,
-                Kind::Postgres => self.complete_on_postgres(pairs).await?,
+                Kind::Postgres => self.complete_on_postgres(&pairs).await?,
                 Kind::Sqlite => self.complete_on_sqlite(pairs).await?,
             };
             for job in jobs {
@@ -262,24 +262,6 @@ impl Queue {
             }
         }
         Ok(lost)
-    }
-
-    /// The claim is compared in the row that is deleted: who waited for it looks at it again.
-    async fn complete_on_postgres(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
-        let done = self.database().send(|mut wire| {
-            let kind = wire.kind();
-            let (v, _) = listed(kind, &list);
-            Box::pin(async move {
-                let sql = format!(
-                    "WITH {v} DELETE FROM hier_jobs AS j USING v WHERE j.id = v.id AND j.claim = v.n \
-                     AND j.state = 2 RETURNING j.id"
-                );
-                let done = wire.packet(&whole(kind, &sql)).await;
-                let done = done.map_err(SCHEMA.failed("complete jobs"))?;
-                done.rows.iter().map(|row| row.int(0)).collect()
-            })
-        });
-        done.await
     }
 
     /// A transaction by itself, whose text is the same for every list.

@@ -42,6 +42,7 @@ mod enqueue;
 mod error;
 mod inspect;
 mod job;
+mod postgres;
 mod schema;
 mod take;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The table of jobs. Pure.
 
+use super::postgres;
 use crate::database::{Kind, Schema};
 
 pub(super) const SCHEMA: Schema = Schema { part: "queue", statements };
@@ -48,5 +49,6 @@ fn statements(kind: Kind) -> Vec<String> {
     let indexes = indexes.map(|(unique, name, columns)| {
         format!("CREATE {unique}INDEX IF NOT EXISTS {name} ON hier_jobs ({columns})")
     });
-    [table].into_iter().chain(indexes).collect()
+    let functions = if kind == Kind::Postgres { postgres::functions() } else { Vec::new() };
+    [table].into_iter().chain(indexes).chain(functions).collect()
 }

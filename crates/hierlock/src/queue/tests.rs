@@ -94,13 +94,10 @@ async fn sqlite_and_postgres_look_up_what_is_due() {
 async fn postgres_reads_in_the_order_of_claims() {
     let Some((_server, database)) = database(Engine::Postgres).await else { return };
     filled(&database).await;
-    let claim = claims("b", "w", 20, 1000).at_once(Kind::Postgres);
+    let (guide, claim) = super::postgres::explained("b", 20);
     // With what it guesses of a new table, and with what it knows.
     for analyze in ["", "ANALYZE hier_jobs; "] {
-        let explain = format!(
-            "{analyze}{}EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claim}",
-            guide(Kind::Postgres)
-        );
+        let explain = format!("{analyze}{guide}EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claim}");
         let plan = explained(&database, &explain).await;
         assert!(!plan.contains("Sort") && !plan.contains("Seq Scan"), "{plan}");
         let scan = plan.lines().find(|line| line.contains("hier_jobs_claim")).expect(&plan);
@@ -110,6 +107,32 @@ async fn postgres_reads_in_the_order_of_claims() {
         );
         assert!(plan.contains("Index Scan using hier_jobs_pkey"), "{plan}");
     }
+}
+
+/// A queue is empty most of the time: what was planned then serves when there are many, too.
+#[tokio::test]
+async fn postgres_reads_little_with_a_plan_for_an_empty_table() {
+    let Some((server, database)) = database(Engine::Postgres).await else { return };
+    let queue = Queue::new(database.clone(), "b").unwrap();
+    queue.provision().await.unwrap();
+    let one = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+    let one = one.connect(server.url()).await.unwrap();
+    sqlx::raw_sql("VACUUM ANALYZE hier_jobs").execute(&one).await.unwrap();
+    let (one, alone) = (Database::from(one.clone()), one);
+    let there = Queue::new(one, "b").unwrap();
+    // Often enough that it is planned for good.
+    for _ in 0..10 {
+        assert!(there.claim("w", 20, LONG).await.unwrap().is_empty());
+    }
+    filled(&database).await;
+    let mut tx = alone.begin().await.unwrap();
+    let claim = "SELECT COUNT(*) FROM hier_jobs_claim('b', 'w', 20, 1000)";
+    let claimed: i64 = sqlx::query_scalar(claim).fetch_one(&mut *tx).await.unwrap();
+    let read = "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables \
+                WHERE relname = 'hier_jobs'";
+    let (by_scan, by_index): (i64, i64) = sqlx::query_as(read).fetch_one(&mut *tx).await.unwrap();
+    assert_eq!((claimed, by_scan), (20, 0));
+    assert!((20..=60).contains(&by_index), "{by_index}");
 }
 
 #[tokio::test]
