@@ -8,20 +8,24 @@ use crate::database::{Kind, Row, Value};
 use crate::error::Result;
 
 /// The jobs that are claimed.
-const CLAIM: &str = "WITH c AS MATERIALIZED (SELECT j.id FROM hier_jobs AS j WHERE j.queue = of_queue AND \
-                     j.state = {ready} ORDER BY j.priority, j.id LIMIT most FOR UPDATE SKIP LOCKED) UPDATE \
-                     hier_jobs AS j SET claim = j.claim + 1, state = {claimed}, worker = by_worker, due_ms = \
-                     {now} + lease_ms WHERE j.id IN (SELECT c.id FROM c) RETURNING j.*";
+const CHOOSE: &str = "SELECT j.id FROM hier_jobs AS j WHERE j.queue = of_queue AND j.state = {ready} ORDER BY \
+                      j.priority, j.id LIMIT most FOR UPDATE SKIP LOCKED";
 
-/// The claim is compared in the row that is deleted: who waited for it looks at it again.
-const COMPLETE: &str = "DELETE FROM hier_jobs AS j USING unnest(ids, claims) AS v (id, n) WHERE j.id = v.id AND \
-                        j.claim = v.n AND j.state = {claimed} RETURNING j.id";
+/// What becomes of them. By a list, not by a join: a join that was planned for an empty table may read all
+/// of it.
+const CLAIM: &str = "UPDATE hier_jobs AS j SET claim = j.claim + 1, state = {claimed}, worker = by_worker, \
+                     due_ms = {now} + lease_ms WHERE j.id = ANY(chosen) RETURNING j.*";
+
+/// The claim is compared in the row that is deleted: who waited for it looks at it again. `+ 0`, so that the state
+/// is not looked up in an index.
+const COMPLETE: &str = "DELETE FROM hier_jobs AS j WHERE j.id = ANY(ids) AND j.claim = \
+                        claims[array_position(ids, j.id)] AND j.state + 0 = {claimed} RETURNING j.id";
 
 /// How a claim is planned.
 const GUIDE: [&str; 3] = ["enable_seqscan", "enable_bitmapscan", "enable_sort"];
 
-/// What is done, in the words of the server.
-fn body(template: &str) -> String {
+/// In the words of the server.
+fn words(template: &str) -> String {
     template
         .replace("{ready}", &State::Ready.code().to_string())
         .replace("{claimed}", &State::Claimed.code().to_string())
@@ -31,22 +35,23 @@ fn body(template: &str) -> String {
 /// What makes the functions; each may be run again.
 pub(super) fn functions() -> Vec<String> {
     let guide: String = GUIDE.iter().map(|setting| format!("SET {setting} = off ")).collect();
-    let function = |signature: &str, template: &str| {
-        let body = body(template);
+    let function = |signature: &str, body: &str| {
+        let body = words(body);
         format!(
-            "CREATE OR REPLACE FUNCTION {signature} LANGUAGE plpgsql {guide}AS $$ BEGIN RETURN QUERY {body}; \
-             END $$"
+            "CREATE OR REPLACE FUNCTION {signature} LANGUAGE plpgsql {guide}AS $$ {body} END $$"
         )
     };
+    let claim =
+        format!("DECLARE chosen BIGINT[]; BEGIN chosen := ARRAY({CHOOSE}); RETURN QUERY {CLAIM};");
     vec![
         function(
             "hier_jobs_claim(of_queue TEXT, by_worker TEXT, most BIGINT, lease_ms BIGINT) RETURNS SETOF \
              hier_jobs",
-            CLAIM,
+            &claim,
         ),
         function(
             "hier_jobs_complete(ids BIGINT[], claims BIGINT[]) RETURNS SETOF BIGINT",
-            COMPLETE,
+            &format!("BEGIN RETURN QUERY {COMPLETE};"),
         ),
     ]
 }
@@ -80,14 +85,10 @@ impl Queue {
     }
 }
 
-/// The claim with these values in place of its parameters, and how it is planned: for EXPLAIN.
+/// How jobs are chosen, with these values in place of the parameters, and how it is planned: for EXPLAIN.
 #[cfg(test)]
 pub(super) fn explained(queue: &str, most: usize) -> (String, String) {
     let guide = GUIDE.iter().map(|setting| format!("SET LOCAL {setting} = off; ")).collect();
-    let claim = body(CLAIM)
-        .replace("of_queue", &format!("'{queue}'"))
-        .replace("by_worker", "'w'")
-        .replace("most", &most.to_string())
-        .replace("lease_ms", "1000");
-    (guide, claim)
+    let choose = words(CHOOSE).replace("of_queue", &format!("'{queue}'"));
+    (guide, choose.replace("most", &most.to_string()))
 }
