@@ -21,7 +21,8 @@ const CLAIM: &str = "UPDATE hier_jobs AS j SET claim = j.claim + 1, state = {cla
 const COMPLETE: &str = "DELETE FROM hier_jobs AS j WHERE j.id = ANY(ids) AND j.claim = \
                         claims[array_position(ids, j.id)] AND j.state + 0 = {claimed} RETURNING j.id";
 
-/// How a claim is planned.
+/// What PostgreSQL believes of a table that is filled and emptied all day is old. With these off it reads by
+/// index, in its order.
 const GUIDE: [&str; 3] = ["enable_seqscan", "enable_bitmapscan", "enable_sort"];
 
 /// In the words of the server.
@@ -30,6 +31,11 @@ fn words(template: &str) -> String {
         .replace("{ready}", &State::Ready.code().to_string())
         .replace("{claimed}", &State::Claimed.code().to_string())
         .replace("{now}", Kind::Postgres.now_ms())
+}
+
+/// The same for the rest of a transaction.
+pub(super) fn guide() -> String {
+    GUIDE.iter().map(|setting| format!("SET LOCAL {setting} = off; ")).collect()
 }
 
 /// What makes the functions; each may be run again.
@@ -85,10 +91,9 @@ impl Queue {
     }
 }
 
-/// How jobs are chosen, with these values in place of the parameters, and how it is planned: for EXPLAIN.
+/// How jobs are chosen, with these values in place of the parameters: for EXPLAIN.
 #[cfg(test)]
-pub(super) fn explained(queue: &str, most: usize) -> (String, String) {
-    let guide = GUIDE.iter().map(|setting| format!("SET LOCAL {setting} = off; ")).collect();
+pub(super) fn chosen(queue: &str, most: usize) -> String {
     let choose = words(CHOOSE).replace("of_queue", &format!("'{queue}'"));
-    (guide, choose.replace("most", &most.to_string()))
+    choose.replace("most", &most.to_string())
 }

@@ -1,9 +1,11 @@
 //! Rows that nobody else has are taken and changed, without ever waiting for a row: SKIP LOCKED, then a
 //! change by primary key. Claims, due jobs and heartbeats are all this.
 //!
-//! PostgreSQL and SQLite do it in one statement. MySQL and MariaDB need two, in two round trips for the
-//! whole transaction: what begins it comes with the first, COMMIT with the second.
+//! PostgreSQL and SQLite do it in one statement (claims, on PostgreSQL, in a [function](super::postgres)). MySQL
+//! and MariaDB need two, in two round trips for the whole transaction: what begins it comes with the first,
+//! COMMIT with the second.
 
+use super::postgres;
 use super::schema::SCHEMA;
 use crate::database::{Busy, Database, Kind, Row, RowLock, Wire};
 use crate::error::Result;
@@ -43,24 +45,13 @@ pub(super) async fn take(database: &Database, doing: &'static str, take: Take) -
             if let (Kind::Sqlite, Rows::Ordered { .. }) = (kind, &take.rows) {
                 return wire.fetch(&take.at_once(kind), []).await.map_err(SCHEMA.failed(doing));
             }
-            let sql = whole(kind, &format!("{}{}", guide(kind), take.at_once(kind)));
+            let guide = if kind == Kind::Postgres { postgres::guide() } else { String::new() };
+            let sql = whole(kind, &format!("{guide}{}", take.at_once(kind)));
             let brought = wire.packet(&sql).await.map_err(SCHEMA.failed(doing))?;
             Ok(brought.rows)
         })
     });
     taken.await
-}
-
-/// What PostgreSQL believes of a table that is filled and emptied all day is old: with a few rows in mind
-/// it would sort all of them.
-pub(super) fn guide(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Postgres => {
-            "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = \
-             off; "
-        }
-        Kind::Innodb | Kind::Sqlite => "",
-    }
 }
 
 /// A transaction of a statement, in one packet.

@@ -1,8 +1,8 @@
 //! That a claim reads what it takes, and little else, on a table with many jobs.
 
 use super::claim::{claims, expired, scheduled};
+use super::postgres::{chosen, guide};
 use super::schema::State;
-use super::take::guide;
 use super::{Job, Queue};
 use crate::database::{Database, Kind};
 use hierlock_sandbox::{Engine, Server};
@@ -86,7 +86,7 @@ async fn sqlite_and_postgres_look_up_what_is_due() {
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
         let Some((_, postgres)) = &postgres else { continue };
         let claim = due.at_once(Kind::Postgres);
-        let explain = format!("{}EXPLAIN (COSTS OFF) {claim}", guide(Kind::Postgres));
+        let explain = format!("{}EXPLAIN (COSTS OFF) {claim}", guide());
         let plan = explained(postgres, &explain).await;
         let index =
             plan.lines().find(|line| line.contains("Index Cond") && line.contains("due_ms"));
@@ -98,7 +98,7 @@ async fn sqlite_and_postgres_look_up_what_is_due() {
 async fn postgres_reads_in_the_order_of_claims() {
     let Some((_server, database)) = database(Engine::Postgres).await else { return };
     filled(&database).await;
-    let (guide, claim) = super::postgres::explained("b", 20);
+    let (guide, claim) = (guide(), chosen("b", 20));
     // With what it guesses of a new table, and with what it knows.
     for analyze in ["", "ANALYZE hier_jobs; "] {
         let explain = format!("{analyze}{guide}EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claim}");
