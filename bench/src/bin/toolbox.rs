@@ -12,7 +12,7 @@ use std::time::Instant;
 
 const WORKERS: usize = 8;
 const ROUNDS: usize = 11;
-const USAGE: &str = "usage: toolbox [mysql] [mariadb] [postgres] [sqlite]";
+const USAGE: &str = "usage: toolbox [jobs] [leases] [mysql] [mariadb] [postgres] [sqlite]";
 
 /// What is done in one cell.
 #[derive(Clone, Copy)]
@@ -21,6 +21,16 @@ enum Line {
     Queue { batch: usize, jobs: usize },
     /// So many clients lease a node and release it, so many times each.
     Lease { clients: usize, cycles: usize },
+}
+
+impl Line {
+    /// What it is of.
+    fn of(self) -> &'static str {
+        match self {
+            Line::Queue { .. } => "jobs",
+            Line::Lease { .. } => "leases",
+        }
+    }
 }
 
 const LINES: [Line; 4] = [
@@ -32,27 +42,33 @@ const LINES: [Line; 4] = [
 
 fn main() -> Result<()> {
     let names: Vec<String> = std::env::args().skip(1).collect();
-    let is_known = |name: &String| Where::ALL.iter().any(|at| at.to_string() == *name);
-    if !names.iter().all(is_known) {
+    let known_lines = LINES.map(|line| line.of().to_owned());
+    let known_places = Where::ALL.map(|at| at.to_string());
+    if !names.iter().all(|name| known_lines.contains(name) || known_places.contains(name)) {
         return Err(USAGE.into());
     }
+    let is_wanted = |name: &str, known: &[String]| {
+        names.iter().any(|wanted| wanted == name) || !names.iter().any(|name| known.contains(name))
+    };
+    let lines: Vec<Line> =
+        LINES.into_iter().filter(|line| is_wanted(line.of(), &known_lines)).collect();
     let runtime = tokio::runtime::Runtime::new()?;
     println!(
         "| database | line | hierlock, µs | its worker, µs | by hand, µs | hierlock / by hand | worker / by hand |"
     );
     println!("|---|---|--:|--:|--:|--:|--:|");
     for at in Where::ALL {
-        if names.is_empty() || names.contains(&at.to_string()) {
-            runtime.block_on(measure(at))?;
+        if is_wanted(&at.to_string(), &known_places) {
+            runtime.block_on(measure(at, &lines))?;
         }
     }
     Ok(())
 }
 
 /// The lines of one engine: microseconds a job, or a lease.
-async fn measure(at: Where) -> Result<()> {
+async fn measure(at: Where, lines: &[Line]) -> Result<()> {
     let place = Place::start(at).await?;
-    for line in LINES {
+    for &line in lines {
         let mut samples: [Vec<f64>; 3] = Default::default();
         for round in 0..ROUNDS {
             for turn in 0..3 {

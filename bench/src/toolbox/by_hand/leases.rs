@@ -35,9 +35,8 @@ const MYSQL: Words = Words {
 };
 
 const POSTGRES: Words = Words {
-    lock: "SELECT 1 FROM hier_lease_slots a, hier_lease_slots b, hier_lease_slots c WHERE a.level = $1 AND \
-           a.bucket = $2 AND b.level = $3 AND b.bucket = $4 AND c.level = $5 AND c.bucket = $6 FOR KEY SHARE \
-           OF a FOR KEY SHARE OF b FOR UPDATE OF c",
+    lock: "SELECT pg_advisory_xact_lock_shared($1, $2), pg_advisory_xact_lock_shared($3, $4), \
+           pg_advisory_xact_lock($5, $6)",
     others: "SELECT owner FROM hier_leases WHERE owner <> $1 AND expires_ms > (EXTRACT(EPOCH FROM \
              clock_timestamp()) * 1000)::bigint AND (node IN ($2, $3, $4) OR (node > $5 AND node < $6))",
     insert: "INSERT INTO hier_leases (node, path, owner, acquired_ms, expires_ms, ttl_ms) SELECT $1, $2, $3, \
@@ -63,7 +62,7 @@ struct Node {
     keys: Vec<Vec<u8>>,
     own: Vec<u8>,
     after: Vec<u8>,
-    slots: Vec<(i64, i64)>,
+    slots: Vec<(i32, i32)>,
 }
 
 impl Node {
@@ -71,7 +70,7 @@ impl Node {
         let above = (0..target.level()).map(|level| target.ancestor(level));
         let nodes: Vec<Target> = above.chain([target.clone()]).collect();
         let buckets = Buckets::new(BUCKETS).unwrap_or_default();
-        let slot = |node: &Target| (node.level() as i64, i64::from(node.bucket(buckets)));
+        let slot = |node: &Target| (node.level() as i32, node.bucket(buckets) as i32);
         // The IDs with their lengths, from the root.
         let key = |node: &Target| {
             let ids = node.ids().map(|id| format!("{}:{id},", id.len()));

@@ -41,7 +41,8 @@ pub(crate) use wire::{Done, Wire, on_wire};
 use crate::error::{Error, Result, SqlError, UrlError};
 use crate::retry::{RetryPolicy, retry};
 use futures_util::future::BoxFuture;
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, MySqlPool, PgPool};
 use std::fmt;
@@ -55,6 +56,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// tried again.
 #[cfg(feature = "sqlite")]
 const BUSY: Duration = Duration::from_secs(5);
+
+/// A connection that was in use a moment ago is lent again without asking whether it is still there.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// How often what is ours is tried again.
 const OFTEN: RetryPolicy = RetryPolicy::often(20);
@@ -87,13 +91,15 @@ impl Database {
                 let options: MySqlConnectOptions = url.parse().map_err(unread)?;
                 let server = format!("{}:{}", options.get_host(), options.get_port());
                 reach(server, options.connect()).await?;
-                Ok(MySqlPoolOptions::new().connect_lazy_with(options).into())
+                let pool: MySqlPool = pool_options().connect_lazy_with(options);
+                Ok(pool.into())
             }
             "postgres" | "postgresql" => {
                 let options: PgConnectOptions = url.parse().map_err(unread)?;
                 let server = format!("{}:{}", options.get_host(), options.get_port());
                 reach(server, options.connect()).await?;
-                Ok(PgPoolOptions::new().connect_lazy_with(options).into())
+                let pool: PgPool = pool_options().connect_lazy_with(options);
+                Ok(pool.into())
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => open(url).await.map(Self::from),
@@ -260,6 +266,15 @@ impl Database {
     }
 }
 
+/// A pool that asks a connection whether it is still there only if it has not been in use for a while: that
+/// is a round trip less before every transaction of somebody who is busy.
+fn pool_options<DB: sqlx::Database>() -> PoolOptions<DB> {
+    let options = PoolOptions::new().test_before_acquire(false);
+    options.before_acquire(|connection: &mut DB::Connection, meta| {
+        Box::pin(async move { Ok(meta.idle_for < FRESH || connection.ping().await.is_ok()) })
+    })
+}
+
 /// Is somebody there? A pool would ask one that refuses again and again, and then not say what was wrong.
 async fn reach<C: Connection>(
     server: String,
@@ -289,12 +304,12 @@ fn unread(error: sqlx::Error) -> Error {
 /// A file of SQLite, in which readers do not wait for the writer.
 #[cfg(feature = "sqlite")]
 async fn open(url: &str) -> Result<sqlx::SqlitePool> {
-    use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
+    use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
     let options: SqliteConnectOptions = url.parse().map_err(unread)?;
     let server = options.get_filename().display().to_string();
     let options =
         options.create_if_missing(true).busy_timeout(BUSY).journal_mode(SqliteJournalMode::Wal);
-    let opened = SqlitePoolOptions::new().connect_with(options).await;
+    let opened = pool_options().connect_with(options).await;
     opened.map_err(|source| SqlError::Connect { server, source }.into())
 }
 

@@ -3,7 +3,8 @@
 //! 1. The slots of the node and of those above it are locked, in the order of the core's plan. From here
 //!    on nobody else can begin a lease that would be in the way.
 //! 2. The lease is written, unless there is a row of another owner on the node, above it or below it.
-//!    Mostly that was all: BEGIN goes along with 1, so it is three round trips.
+//!    Mostly that was all: BEGIN goes along with 1, so it is three round trips. On SQLite, where there is
+//!    nothing to lock, this one statement is tried by itself before anything else.
 //! 3. Otherwise those rows are read. One that is live is the answer: not free. What has expired is
 //!    removed, and the lease is written.
 //!
@@ -91,6 +92,10 @@ struct Written {
 }
 
 impl Written {
+    fn read(row: &Row) -> Result<Self> {
+        Ok(Self { token: row.int(0)?, acquired_ms: row.int(1)? })
+    }
+
     fn into_lease(self, leases: &Leases, request: &LeaseRequest, asked: Instant) -> Lease {
         let LeaseRequest { target, owner, session, reason, ttl, .. } = request.clone();
         let Self { token, acquired_ms } = self;
@@ -111,10 +116,11 @@ enum Outcome {
 /// The statements of an acquire.
 struct Attempt {
     request: LeaseRequest,
-    /// Goes along with BEGIN: the slots, and the time.
+    /// Goes along with BEGIN: the slots, and the time where it is not told by what is written.
     first: String,
     /// How many rows come back.
     rows: usize,
+    /// Writes the lease unless one of another owner is in the way, live or not.
     insert: String,
     others: String,
     /// The last row that was written: COMMIT can fail, and leave it behind all the same.
@@ -129,6 +135,10 @@ impl Attempt {
             Some(scheme) => slots::lock(scheme, &request.target)?,
             None => Default::default(),
         };
+        let (first, rows) = match kind {
+            Kind::Innodb => (format!("{lock}; SELECT {now}"), slots + 1),
+            Kind::Postgres | Kind::Sqlite => (lock, slots),
+        };
         let ancestors = vec!["?"; request.target.level()].join(", ");
         // Two searches rather than one with OR: each is a range of the index for every engine.
         let free =
@@ -142,30 +152,35 @@ impl Attempt {
                 format!(" OR node IN ({ancestors})"),
             ),
         };
-        let (nothing, returning) = match kind {
-            Kind::Innodb => (" FROM DUAL", ""),
-            Kind::Postgres => ("", " RETURNING token"),
-            Kind::Sqlite => ("", ""),
+        let (acquired, clock, returning) = match kind {
+            Kind::Innodb => ("?", "DUAL".to_owned(), ""),
+            Kind::Postgres | Kind::Sqlite => {
+                ("n.now", format!("(SELECT {now} AS now) n"), " RETURNING token, acquired_ms")
+            }
         };
         let insert = format!(
-            "INSERT INTO hier_leases (node, path, owner, session, reason, acquired_ms, expires_ms, ttl_ms) \
-             SELECT ?, ?, ?, ?, ?, ?, ?, ?{nothing} WHERE {free}{free_above}{returning}"
+            "INSERT INTO hier_leases (node, path, owner, session, reason, ttl_ms, acquired_ms, expires_ms) \
+             SELECT ?, ?, ?, ?, ?, ?, {acquired}, {acquired} + ? FROM {clock} \
+             WHERE {free}{free_above}{returning}"
         );
         let others = format!(
             "SELECT {} FROM hier_leases WHERE owner <> ? AND (({IS_WITHIN}){is_above}) \
              ORDER BY expires_ms DESC, token LIMIT {BATCH}",
             info::columns(kind, now)
         );
-        let first = match lock.as_str() {
-            "" => format!("SELECT {now}"),
-            lock => format!("{lock}; SELECT {now}"),
-        };
-        Ok(Self { request, first, rows: slots + 1, insert, others, written: Mutex::default() })
+        Ok(Self { request, first, rows, insert, others, written: Mutex::default() })
     }
 
     async fn run(self: &Arc<Self>, leases: &Leases) -> Result<Outcome> {
         *self.written.lock() = None;
-        let ran = leases.database().run_with(&self.first, |tx, rows| {
+        let database = leases.database();
+        if database.kind() == Kind::Sqlite {
+            let rows = database.fetch(&self.insert, &self.values(None)).await;
+            if let Some(row) = rows.map_err(SCHEMA.failed("write a lease"))?.first() {
+                return Ok(Outcome::Gained(Written::read(row)?));
+            }
+        }
+        let ran = database.run_with(&self.first, |tx, rows| {
             let attempt = self.clone();
             Box::pin(async move { attempt.run_in(tx, rows).await })
         });
@@ -179,14 +194,14 @@ impl Attempt {
     }
 
     async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<Outcome> {
-        let acquired_ms = match rows.last() {
-            Some(row) if rows.len() == self.rows => row.int(0)?,
-            _ => return Err(TableError::NotProvisioned { part: SCHEMA.part }.into()),
-        };
+        if rows.len() != self.rows {
+            return Err(TableError::NotProvisioned { part: SCHEMA.part }.into());
+        }
+        let kind = tx.wire().kind();
+        let now = rows.last().filter(|_| kind == Kind::Innodb).map(|row| row.int(0)).transpose()?;
         // Nobody can begin another one now, so sooner or later nothing is in the way, or it is live.
         loop {
-            if let Some(token) = self.write(&mut tx.wire(), acquired_ms).await? {
-                let row = Written { token, acquired_ms };
+            if let Some(row) = self.write(&mut tx.wire(), now).await? {
                 *self.written.lock() = Some(row);
                 return Ok(Outcome::Gained(row));
             }
@@ -204,8 +219,8 @@ impl Attempt {
         }
     }
 
-    /// Writes the lease unless one of another owner is in the way, live or not.
-    async fn write(&self, wire: &mut Wire<'_>, acquired_ms: i64) -> Result<Option<i64>> {
+    /// What is written. The time is named on MySQL and MariaDB, which would not tell it.
+    fn values(&self, now: Option<i64>) -> Vec<Value> {
         let LeaseRequest { target, owner, session, reason, .. } = &self.request;
         let ttl_ms = self.request.ttl_ms();
         let mut values: Vec<Value> = vec![
@@ -214,23 +229,27 @@ impl Attempt {
             owner.into(),
             session.clone().into(),
             reason.clone().into(),
-            acquired_ms.into(),
-            (acquired_ms + ttl_ms).into(),
             ttl_ms.into(),
         ];
+        values.extend(now.into_iter().flat_map(|now| [now.into(), now.into()]));
+        values.push(ttl_ms.into());
         values.extend(within(target));
         values.push(owner.into());
         if target.level() > 0 {
             values.extend(above(target));
             values.push(owner.into());
         }
-        let doing = failed("write a lease");
-        if wire.kind() == Kind::Postgres {
+        values
+    }
+
+    async fn write(&self, wire: &mut Wire<'_>, now: Option<i64>) -> Result<Option<Written>> {
+        let (values, doing) = (self.values(now), failed("write a lease"));
+        let Some(acquired_ms) = now else {
             let rows = wire.fetch(&self.insert, values).await.map_err(doing)?;
-            return rows.first().map(|row| row.int(0)).transpose();
-        }
+            return rows.first().map(Written::read).transpose();
+        };
         let done = wire.execute(&self.insert, values).await.map_err(doing)?;
-        Ok((done.rows > 0).then_some(done.last_id))
+        Ok((done.rows > 0).then_some(Written { token: done.last_id, acquired_ms }))
     }
 
     /// Leases of other owners that are in the way; what lasts longest first.

@@ -10,7 +10,8 @@
 //!     │ find, resume, list, release_session, release_owner, force_release, audit, sweep
 //!     ▼
 //!   hier_leases          one row a lease; its number is the token
-//!   hier_lease_slots     locked for the length of an acquire, in the order of the core's plan
+//!   hier_lease_slots     locked for the length of an acquire, in the order of the core's plan;
+//!                        on PostgreSQL advisory keys, on SQLite nothing
 //!   hier_lease_audit     who ended whose lease, and why
 //! ```
 //!

@@ -27,8 +27,7 @@ fn statements(kind: Kind) -> Vec<String> {
     let mut statements =
         table(kind, "hier_leases", &leases, &["node", "owner", "session", "expires_ms"]);
     statements.extend(table(kind, "hier_lease_audit", &audit, &["token"]));
-    statements
-        .extend(slots::scheme(kind).map(|scheme| slots::statements(&scheme)).unwrap_or_default());
+    statements.extend(slots::statements(kind));
     statements
 }
 

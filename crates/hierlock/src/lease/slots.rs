@@ -1,46 +1,52 @@
-//! The rows that an acquire locks for its own length, in the order of the core's plan: so that of two
-//! acquires that could be in each other's way one sees what the other has done, and so that they never
-//! deadlock.
+//! What an acquire locks for its own length, in the order of the core's plan: so that of two acquires that
+//! could be in each other's way one sees what the other has done, and so that they never deadlock.
+//!
+//! Rows on MySQL and MariaDB, which are there for nothing else. PostgreSQL has locks without rows: those with
+//! two numbers, which have nothing to do with the core's, of one. SQLite needs none: there a writer is alone.
 
 use crate::database::Kind;
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
-use crate::mode::Mode;
-use crate::plan::Claim;
+use crate::mode::{Mode, SlotMode};
+use crate::plan::{Claim, Plan, Step};
 use crate::sql::{Dialect, Scheme, Strategy};
 use crate::target::Target;
 
-/// An acquire is short, so a few rows for each level are enough.
-const BUCKETS: u32 = 256;
 const TABLE: &str = "hier_lease_slots";
 
-/// How the slots are locked. SQLite needs none: there a writer is alone.
+/// So many rows for each level: an acquire is short, so a few are enough.
+const ROWS: u32 = 256;
+
+/// So many numbers for each level, where they cost nothing.
+const NUMBERS: u32 = 1 << LEVEL_SHIFT;
+const LEVEL_SHIFT: usize = 24;
+
+/// The first number of PostgreSQL's: whose locks they are.
+const OURS: i32 = i32::from_be_bytes(*b"leas");
+
+/// How nodes become slots, and which are locked in what order.
 pub(super) fn scheme(kind: Kind) -> Option<Scheme> {
-    let dialect = match kind {
+    let (dialect, buckets) = match kind {
         // Both understand it.
-        Kind::Innodb => Dialect::Mariadb,
-        Kind::Postgres => Dialect::Postgres,
+        Kind::Innodb => (Dialect::Mariadb, ROWS),
+        Kind::Postgres => (Dialect::Postgres, NUMBERS),
         Kind::Sqlite => return None,
     };
     let scheme = Scheme::new(dialect).strategy(Strategy::Striped).and_then(|s| s.table(TABLE));
-    let buckets = Buckets::new(BUCKETS).expect("256 is a count of buckets");
+    let buckets = Buckets::new(buckets).expect("it is a count of buckets");
     Some(scheme.expect("every server has rows, and the name is plain").buckets(buckets))
 }
 
 /// What makes the table and its rows; each may be run again.
-pub(super) fn statements(scheme: &Scheme) -> Vec<String> {
-    let (ignore, on_conflict) = match scheme.dialect() {
-        Dialect::Postgres => ("", " ON CONFLICT DO NOTHING"),
-        Dialect::Mysql | Dialect::Mariadb => ("IGNORE ", ""),
-    };
-    let last = BUCKETS - 1;
-    let levels = Hierarchy::MAX_LEVELS;
+pub(super) fn statements(kind: Kind) -> Vec<String> {
+    let (Kind::Innodb, Some(scheme)) = (kind, scheme(kind)) else { return Vec::new() };
+    let (last, levels) = (ROWS - 1, Hierarchy::MAX_LEVELS);
     let fill = format!(
-        "INSERT {ignore}INTO {TABLE} (level, bucket) \
+        "INSERT IGNORE INTO {TABLE} (level, bucket) \
          WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) \
          SELECT levels.n, buckets.n FROM numbers levels, numbers buckets \
-         WHERE levels.n < {levels} ORDER BY levels.n, buckets.n{on_conflict}"
+         WHERE levels.n < {levels} ORDER BY levels.n, buckets.n"
     );
     scheme.create_rows().into_iter().chain([fill]).collect()
 }
@@ -48,5 +54,18 @@ pub(super) fn statements(scheme: &Scheme) -> Vec<String> {
 /// What locks the slots of a node and of those above it, and how many rows come back if all are there.
 pub(super) fn lock(scheme: &Scheme, target: &Target) -> Result<(String, usize)> {
     let plan = scheme.plan([Claim { target: target.clone(), mode: Mode::Exclusive }])?;
-    Ok(scheme.lock_and_rows(&plan))
+    Ok(match scheme.dialect() {
+        Dialect::Postgres => (lock_numbers(&plan), 1),
+        Dialect::Mysql | Dialect::Mariadb => scheme.lock_and_rows(&plan),
+    })
+}
+
+/// They are taken from left to right.
+fn lock_numbers(plan: &Plan) -> String {
+    let lock = |step: Step| {
+        let shared = if step.mode == SlotMode::Shared { "_shared" } else { "" };
+        let number = (step.level << LEVEL_SHIFT) as u64 | step.slot;
+        format!("pg_advisory_xact_lock{shared}({OURS}, {number})")
+    };
+    format!("SELECT {}", plan.steps().map(lock).collect::<Vec<_>>().join(", "))
 }

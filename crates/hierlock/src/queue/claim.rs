@@ -107,10 +107,7 @@ impl Queue {
             Box::pin(async move {
                 let mut wire = tx.wire();
                 let with = if with.is_empty() { with } else { format!("WITH {with} ") };
-                let claimed = State::Claimed.code();
-                let sql = format!(
-                    "{with}SELECT j.id FROM {from} WHERE j.claim = v.n AND j.state = {claimed}"
-                );
+                let sql = format!("{with}SELECT j.id {from}");
                 let found = wire.packet(&sql).await.map_err(SCHEMA.failed("look for jobs"))?;
                 found.rows.iter().map(|row| row.int(0)).collect()
             })

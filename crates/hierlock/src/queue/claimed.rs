@@ -3,8 +3,8 @@
 use super::Queue;
 use super::error::QueueError;
 use super::schema::{SCHEMA, State};
-use super::take::{listed, whole};
-use crate::database::{AnyTransaction, Kind, Row};
+use super::take::listed;
+use crate::database::{AnyTransaction, Kind, Row, Value};
 use crate::error::Result;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -47,6 +47,13 @@ pub enum Failed {
     Again(Duration),
     /// It was its last attempt.
     Dead,
+}
+
+/// Ends a run, if the job is still its own.
+const COMPLETE: &str = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND state = ?";
+
+fn completed(id: i64, claim: i64) -> [Value; 3] {
+    [id.into(), claim.into(), State::Claimed.code().into()]
 }
 
 /// The longest error text that is kept, in characters.
@@ -157,9 +164,8 @@ impl Claimed {
     /// Dropped, it is part of the transaction or not: roll back.
     pub async fn complete_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
         let mut wire = self.0.queue.wire_of(tx)?;
-        let sql = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND state = ?";
-        let values = [self.0.id.into(), self.0.claim.into(), State::Claimed.code().into()];
-        let done = wire.execute(sql, values).await.map_err(SCHEMA.failed("complete a job"))?;
+        let values = completed(self.0.id, self.0.claim);
+        let done = wire.execute(COMPLETE, values).await.map_err(SCHEMA.failed("complete a job"))?;
         if done.rows == 0 {
             return Err(self.lost().into());
         }
@@ -250,7 +256,7 @@ impl Queue {
         for jobs in jobs.chunks(super::BATCH) {
             let pairs: Vec<_> = jobs.iter().map(Claimed::pair).collect();
             let done = match self.database().kind() {
-                Kind::Innodb => self.complete_on_innodb(pairs).await?,
+                Kind::Innodb => self.complete_on_innodb(&pairs).await?,
                 Kind::Postgres => self.complete_on_postgres(&pairs).await?,
                 Kind::Sqlite => self.complete_on_sqlite(pairs).await?,
             };
@@ -283,9 +289,9 @@ impl Queue {
     }
 
     /// It says only how many rows were deleted. If that is not all, they are done one by one.
-    async fn complete_on_innodb(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
-        if self.delete_all_or_none(&list).await? {
-            return Ok(list.into_iter().map(|(id, _)| id).collect());
+    async fn complete_on_innodb(&self, list: &[(i64, i64)]) -> Result<Vec<i64>> {
+        if self.delete_all_or_none(list).await? {
+            return Ok(list.iter().map(|(id, _)| *id).collect());
         }
         let mut done = Vec::new();
         for pair in list.iter().filter(|_| list.len() > 1) {
@@ -297,29 +303,20 @@ impl Queue {
     }
 
     async fn delete_all_or_none(&self, list: &[(i64, i64)]) -> Result<bool> {
+        let failed = || SCHEMA.failed("complete jobs");
+        if let [(id, claim)] = list {
+            let done = self.database().execute(COMPLETE, &completed(*id, *claim)).await;
+            return Ok(done.map_err(failed())?.rows == 1);
+        }
         let all = list.len() as u64;
         let done = self.database().send(|mut wire| {
             let kind = wire.kind();
-            let sql = match list {
-                [(id, claim)] => whole(
-                    kind,
-                    &format!(
-                        "DELETE FROM hier_jobs WHERE id = {id} AND claim = {claim} AND state = 2"
-                    ),
-                ),
-                list => {
-                    let (_, from) = listed(kind, list);
-                    let begin = kind.begin();
-                    format!("{begin}; DELETE j FROM {from} WHERE j.claim = v.n AND j.state = 2")
-                }
-            };
+            let ((_, which), begin) = (listed(kind, list), kind.begin());
+            let sql = format!("{begin}; DELETE j {which}");
             Box::pin(async move {
-                let failed = || SCHEMA.failed("complete jobs");
                 let is_all = wire.packet(&sql).await.map_err(failed())?.changed == all;
-                if all > 1 {
-                    let end = if is_all { "COMMIT" } else { "ROLLBACK" };
-                    wire.run(end).await.map_err(failed())?;
-                }
+                let end = if is_all { "COMMIT" } else { "ROLLBACK" };
+                wire.run(end).await.map_err(failed())?;
                 Ok(is_all)
             })
         });

@@ -5,8 +5,8 @@
 //! and MariaDB need two, in two round trips for the whole transaction: what begins it comes with the first,
 //! COMMIT with the second.
 
-use super::postgres;
-use super::schema::SCHEMA;
+use super::schema::{SCHEMA, State};
+use super::{BATCH, postgres};
 use crate::database::{Busy, Database, Kind, Row, RowLock, Wire};
 use crate::error::Result;
 
@@ -16,7 +16,7 @@ pub(super) struct Take {
     pub(super) rows: Rows,
     /// The column that is counted up, by how much.
     pub(super) counts: (&'static str, i64),
-    /// What else is set. `{n}` is the new count, `{now}` the clock. A column that is set is not read: on
+    /// What else is set. `{n}` is the new count, `{now}` the clock. No other column that is set is read: on
     /// MySQL and MariaDB it may have changed already.
     pub(super) set: String,
     /// The columns that are wanted besides the ID and the new count.
@@ -55,34 +55,31 @@ pub(super) async fn take(database: &Database, doing: &'static str, take: Take) -
 }
 
 /// A transaction of a statement, in one packet.
-pub(super) fn whole(kind: Kind, sql: &str) -> String {
+fn whole(kind: Kind, sql: &str) -> String {
     format!("{}; {sql}; COMMIT", kind.begin())
 }
 
-/// Jobs by ID beside a table `v (id, n)` of IDs and numbers: what comes behind WITH, and behind FROM.
+/// Jobs by ID, if they are claimed with these numbers: what comes behind WITH, and from FROM on.
 ///
-/// MySQL and MariaDB get the numbers as JSON, for with a bare IN they may scan the table instead; and if it
-/// is small they do so here too, unless they are told not to. Then they would wait for rows that are not
-/// in the list. The JSON is in a SELECT of its own because MySQL refuses to lock it.
+/// MySQL and MariaDB would rather scan the table if the list has much of it, and then wait for rows that are
+/// not in the list; unless they are told to go by the index.
 pub(super) fn listed(kind: Kind, pairs: &[(i64, i64)]) -> (String, String) {
-    let list = |open: char, close: char| {
-        let pairs = pairs.iter().map(|(id, n)| format!("{open}{id},{n}{close}"));
-        pairs.collect::<Vec<_>>().join(",")
-    };
-    match kind {
+    let list = pairs.iter().map(|(id, n)| format!("({id},{n})")).collect::<Vec<_>>().join(",");
+    let (with, from) = match kind {
         Kind::Innodb => {
-            let columns = "COLUMNS (id BIGINT PATH '$[0]', n BIGINT PATH '$[1]')";
-            let v =
-                format!("SELECT id, n FROM JSON_TABLE('[{}]', '$[*]' {columns}) w", list('[', ']'));
-            let by_id = "STRAIGHT_JOIN hier_jobs j FORCE INDEX (PRIMARY) ON j.id = v.id";
-            (String::new(), format!("({v}) v {by_id}"))
+            let jobs = format!("FROM hier_jobs AS j {BY_ID}");
+            (String::new(), format!("{jobs} WHERE (j.id, j.claim) IN ({list})"))
         }
         Kind::Postgres | Kind::Sqlite => {
-            let v = format!("v (id, n) AS (VALUES {})", list('(', ')'));
-            (v, "v JOIN hier_jobs j ON j.id = v.id".to_owned())
+            let jobs = "FROM v JOIN hier_jobs j ON j.id = v.id WHERE j.claim = v.n".to_owned();
+            (format!("v (id, n) AS (VALUES {list})"), jobs)
         }
-    }
+    };
+    (with, format!("{from} AND j.state = {}", State::Claimed.code()))
 }
+
+/// What MySQL and MariaDB are told.
+const BY_ID: &str = "FORCE INDEX (PRIMARY)";
 
 impl Rows {
     /// What stands from FROM on, and what must come before everything.
@@ -107,26 +104,26 @@ impl Rows {
                 (String::new(), found)
             }
             Rows::Listed { pairs, busy } => {
-                let ((with, from), lock) = (listed(kind, pairs), lock(*busy));
-                let found = format!("FROM {from} WHERE j.claim = v.n AND j.state = 2{lock}");
-                (with + ", ", found)
+                let ((with, found), lock) = (listed(kind, pairs), lock(*busy));
+                (with + ", ", found + &lock)
             }
         }
     }
 }
 
 impl Take {
-    /// What becomes of the rows.
-    fn set(&self, kind: Kind, n: &str) -> String {
-        let set = self.set.replace("{n}", n).replace("{now}", kind.now_ms());
-        format!("{} = {n}, {set}", self.counts.0)
+    /// What becomes of the rows. The count comes last: MySQL and MariaDB would read the new one behind it.
+    fn set(&self, kind: Kind) -> String {
+        let (counted, by) = self.counts;
+        let n = format!("{counted} + {by}");
+        let set = self.set.replace("{n}", &n).replace("{now}", kind.now_ms());
+        format!("{set}, {counted} = {n}")
     }
 
     /// The one statement of PostgreSQL and SQLite.
     pub(super) fn at_once(&self, kind: Kind) -> String {
-        let ((counted, by), returns) = (self.counts, self.returns);
+        let (counted, returns, set) = (self.counts.0, self.returns, self.set(kind));
         let (with, found) = self.rows.found(kind);
-        let set = self.set(kind, &format!("{counted} + {by}"));
         format!(
             "WITH {with}c AS MATERIALIZED (SELECT j.id {found}) UPDATE hier_jobs SET {set} WHERE \
              id IN (SELECT id FROM c) RETURNING id, {counted}{returns}"
@@ -140,18 +137,24 @@ impl Take {
         format!("SELECT j.id, {counted} + {by}{returns} {found}")
     }
 
+    /// The second, in parts.
+    pub(super) fn change(&self, kind: Kind, ids: &[i64]) -> String {
+        let set = self.set(kind);
+        let parts = ids.chunks(BATCH).map(|ids| {
+            let ids = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            format!("UPDATE hier_jobs {BY_ID} SET {set} WHERE id IN ({ids}); ")
+        });
+        parts.collect()
+    }
+
     async fn in_two(&self, wire: &mut Wire<'_>, doing: &'static str) -> Result<Vec<Row>> {
         let kind = wire.kind();
         let select = format!("{}; {}", kind.begin(), self.select(kind));
         let rows = wire.packet(&select).await.map_err(SCHEMA.failed(doing))?.rows;
-        let taken = rows.iter().map(|row| Ok((row.int(0)?, row.int(1)?)));
-        let taken = taken.collect::<Result<Vec<_>>>()?;
-        let change = match taken.is_empty() {
+        let ids = rows.iter().map(|row| row.int(0)).collect::<Result<Vec<_>>>()?;
+        let change = match ids.is_empty() {
             true => "ROLLBACK".to_owned(),
-            false => {
-                let ((_, from), set) = (listed(kind, &taken), self.set(kind, "v.n"));
-                format!("UPDATE {from} SET {set}; COMMIT")
-            }
+            false => self.change(kind, &ids) + "COMMIT",
         };
         wire.run(&change).await.map_err(SCHEMA.failed(doing))?;
         Ok(rows)

@@ -3,9 +3,11 @@
 use super::claim::{claims, expired, scheduled};
 use super::postgres::{chosen, guide};
 use super::schema::State;
-use super::{Job, Queue};
-use crate::database::{Database, Kind};
+use super::take::listed;
+use super::{BATCH, Claimed, Job, Queue};
+use crate::database::{Database, Kind, Row};
 use hierlock_sandbox::{Engine, Server};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -156,27 +158,55 @@ async fn mariadb_reads_in_the_order_of_claims() {
 /// How many rows were read is what the server has counted, in the same session.
 async fn innodb(engine: Engine) {
     let Some((_server, database)) = database(engine).await else { return };
-    filled(&database).await;
+    let queue = Queue::new(database.clone(), "b").unwrap();
+    queue.provision().await.unwrap();
+    // Nearly all there are, and few of many: a list is never a reason to look at others.
+    queue.enqueue_all((0..BATCH + 1).map(|n| Job::new(n.to_string()))).await.unwrap();
+    for most in [BATCH, 3] {
+        for sql in by_list(&queue.claim("w", most, LONG).await.unwrap()) {
+            let read = reads(&database, &sql).await;
+            let looked_up = read["Handler_read_key"];
+            assert!((most..=2 * most).contains(&looked_up), "{read:?} by {sql}");
+            assert_eq!(read.values().sum::<usize>(), looked_up, "{read:?} by {sql}");
+        }
+        fill(&database).await;
+    }
     let claim = claims("b", "w", 20, 1000).select(Kind::Innodb);
     assert!(claim.ends_with("FOR UPDATE SKIP LOCKED"), "{claim}");
     let plan = explained(&database, &format!("EXPLAIN FORMAT=JSON {claim}")).await;
     assert!(plan.contains("hier_jobs_claim"), "{plan}");
     assert!(!plan.contains("filesort") && !plan.contains("\"ALL\""), "{plan}");
-    for (select, taken, most) in [
+    for (select, least, most) in [
         (claim, 20, 42),
         (scheduled("b").select(Kind::Innodb), 0, 2),
         (expired("b").select(Kind::Innodb), 0, 2),
     ] {
-        let mut tx = database.begin().await.unwrap();
-        let mut wire = tx.wire();
-        wire.run("FLUSH STATUS").await.unwrap();
-        assert_eq!(wire.packet(&select).await.unwrap().rows.len(), taken);
-        let read = wire.packet("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap().rows;
-        let read = read.iter().map(|row| row.text(1).unwrap().parse::<usize>().unwrap());
-        let read: usize = read.sum();
-        assert!((taken..=most).contains(&read), "{read} rows read by {select}");
-        tx.rollback().await.unwrap();
+        let read: usize = reads(&database, &select).await.values().sum();
+        assert!((least..=most).contains(&read), "{read} rows read by {select}");
     }
+}
+
+/// How a statement has read rows, and how many; what it did is undone.
+async fn reads(database: &Database, sql: &str) -> BTreeMap<String, usize> {
+    let mut tx = database.begin().await.unwrap();
+    let mut wire = tx.wire();
+    // It would end the transaction.
+    wire.run(&format!("FLUSH STATUS; {}", Kind::Innodb.begin())).await.unwrap();
+    wire.run(sql).await.unwrap();
+    let read = wire.ask("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap();
+    tx.rollback().await.unwrap();
+    let count = |row: &Row| (row.text(0).unwrap(), row.text(1).unwrap().parse().unwrap());
+    read.iter().map(count).collect()
+}
+
+/// Whatever is done with a list of jobs on MySQL and MariaDB.
+fn by_list(jobs: &[Claimed]) -> [String; 3] {
+    let pairs: Vec<(i64, i64)> = jobs.iter().map(Claimed::pair).collect();
+    let ids: Vec<i64> = jobs.iter().map(Claimed::id).collect();
+    let (_, found) = listed(Kind::Innodb, &pairs);
+    let changed = claims("b", "w", 1, 1000).change(Kind::Innodb, &ids);
+    let changed = changed.trim_end_matches("; ").to_owned();
+    [format!("SELECT j.id {found} FOR UPDATE"), changed, format!("DELETE j {found}")]
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::servers::{GENEROUS, Outside};
 use crate::support::on_every_engine;
+use hierlock::Buckets;
 use hierlock_sandbox::Engine;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -57,14 +58,18 @@ async fn an_acquire_dropped_at_any_point_leaves_no_lease(store: Store) {
 async fn an_acquire_dropped_while_it_waits_in_the_server_leaves_no_lease(store: Store) {
     let Place::Server(engine) = store.place else { return };
     let leases = provisioned(&store).await;
-    let slots = "SELECT level FROM hier_lease_slots FOR UPDATE";
-    let inserts = match engine {
+    let user = Target::user("u").unwrap().bucket(Buckets::new(1 << 24).unwrap());
+    let slot = format!("SELECT pg_advisory_xact_lock(1818583411, {user})");
+    let obstacles = match engine {
         // With a number of its own, without which it does not count as busy.
-        Engine::Postgres => "LOCK TABLE hier_leases IN SHARE MODE; SELECT txid_current()",
-        // Of an empty table, at REPEATABLE READ: all that could be inserted.
-        _ => "SELECT token FROM hier_leases FOR UPDATE",
+        Engine::Postgres => [&*slot, "LOCK TABLE hier_leases IN SHARE MODE; SELECT txid_current()"],
+        // All, and all that could be inserted into an empty table, at REPEATABLE READ.
+        _ => [
+            "SELECT level FROM hier_lease_slots FOR UPDATE",
+            "SELECT token FROM hier_leases FOR UPDATE",
+        ],
     };
-    for obstacle in [slots, inserts] {
+    for obstacle in obstacles {
         let mut outside = Outside::connect(&store.url).await;
         outside.run("BEGIN").await;
         let _ = outside.rows(obstacle).await;
