@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const WORKERS: usize = 8;
-const ROUNDS: usize = 11;
 const USAGE: &str = "usage: toolbox [jobs] [leases] [mysql] [mariadb] [postgres] [sqlite]";
 
 /// What is done in one cell.
@@ -24,6 +23,14 @@ enum Line {
 }
 
 impl Line {
+    /// Short ones need more, to find some that nothing disturbed. The first warms up.
+    fn rounds(self) -> usize {
+        match self {
+            Line::Queue { .. } => 11,
+            Line::Lease { .. } => 41,
+        }
+    }
+
     /// What it is of.
     fn of(self) -> &'static str {
         match self {
@@ -70,11 +77,10 @@ async fn measure(at: Where, lines: &[Line]) -> Result<()> {
     let place = Place::start(at).await?;
     for &line in lines {
         let mut samples: [Vec<f64>; 3] = Default::default();
-        for round in 0..ROUNDS {
+        for round in 0..line.rounds() {
             for turn in 0..3 {
                 let contender = (round + turn) % 3;
                 let Some(each) = once(&place, line, contender).await? else { continue };
-                // The first warms up.
                 if round > 0 {
                     samples[contender].push(each);
                 }

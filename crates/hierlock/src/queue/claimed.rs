@@ -1,9 +1,9 @@
 //! One run of a job: who claimed it ends it, and nobody else.
 
-use super::Queue;
 use super::error::QueueError;
 use super::schema::{SCHEMA, State};
 use super::take::listed;
+use super::{Queue, postgres};
 use crate::database::{AnyTransaction, Kind, Row, Value};
 use crate::error::Result;
 use std::fmt;
@@ -52,7 +52,7 @@ pub enum Failed {
 /// Ends a run, if the job is still its own.
 const COMPLETE: &str = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND state = ?";
 
-fn completed(id: i64, claim: i64) -> [Value; 3] {
+fn completed((id, claim): (i64, i64)) -> [Value; 3] {
     [id.into(), claim.into(), State::Claimed.code().into()]
 }
 
@@ -164,9 +164,17 @@ impl Claimed {
     /// Dropped, it is part of the transaction or not: roll back.
     pub async fn complete_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
         let mut wire = self.0.queue.wire_of(tx)?;
-        let values = completed(self.0.id, self.0.claim);
-        let done = wire.execute(COMPLETE, values).await.map_err(SCHEMA.failed("complete a job"))?;
-        if done.rows == 0 {
+        let run = self.pair();
+        let done = match wire.kind() {
+            Kind::Postgres => {
+                let done = wire.fetch(postgres::COMPLETE_THESE, postgres::these(&[run])).await;
+                done.map(|done| done.len() as u64)
+            }
+            Kind::Innodb | Kind::Sqlite => {
+                wire.execute(COMPLETE, completed(run)).await.map(|done| done.rows)
+            }
+        };
+        if done.map_err(SCHEMA.failed("complete a job"))? == 0 {
             return Err(self.lost().into());
         }
         self.settle(Settled::Completed);
@@ -304,8 +312,8 @@ impl Queue {
 
     async fn delete_all_or_none(&self, list: &[(i64, i64)]) -> Result<bool> {
         let failed = || SCHEMA.failed("complete jobs");
-        if let [(id, claim)] = list {
-            let done = self.database().execute(COMPLETE, &completed(*id, *claim)).await;
+        if let [run] = list {
+            let done = self.database().execute(COMPLETE, &completed(*run)).await;
             return Ok(done.map_err(failed())?.rows == 1);
         }
         let all = list.len() as u64;

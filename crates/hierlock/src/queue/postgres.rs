@@ -41,6 +41,8 @@ pub(super) fn guide() -> String {
 /// What makes the functions; each may be run again.
 pub(super) fn functions() -> Vec<String> {
     let guide: String = GUIDE.iter().map(|setting| format!("SET {setting} = off ")).collect();
+    // Or it would be planned anew for every call, which takes as long as the call itself.
+    let guide = guide + "SET plan_cache_mode = force_generic_plan ";
     let function = |signature: &str, body: &str| {
         let body = words(body);
         format!(
@@ -79,16 +81,22 @@ impl Queue {
 
     /// The IDs of those that were these runs'.
     pub(super) async fn complete_on_postgres(&self, list: &[(i64, i64)]) -> Result<Vec<i64>> {
-        const SQL: &str =
-            "SELECT id FROM hier_jobs_complete(?::text::bigint[], ?::text::bigint[]) AS done (id)";
-        let array = |number: fn(&(i64, i64)) -> i64| -> Value {
-            let numbers: Vec<String> = list.iter().map(|pair| number(pair).to_string()).collect();
-            format!("{{{}}}", numbers.join(",")).into()
-        };
-        let values = [array(|pair| pair.0), array(|pair| pair.1)];
-        let rows = self.database().fetch(SQL, &values).await;
+        let rows = self.database().fetch(COMPLETE_THESE, &these(list)).await;
         rows.map_err(SCHEMA.failed("complete jobs"))?.iter().map(|row| row.int(0)).collect()
     }
+}
+
+/// Completes [`these`]; the IDs of those that were theirs.
+pub(super) const COMPLETE_THESE: &str =
+    "SELECT id FROM hier_jobs_complete(?::text::bigint[], ?::text::bigint[]) AS done (id)";
+
+/// Runs, by job and claim.
+pub(super) fn these(list: &[(i64, i64)]) -> [Value; 2] {
+    let array = |number: fn(&(i64, i64)) -> i64| -> Value {
+        let numbers: Vec<String> = list.iter().map(|pair| number(pair).to_string()).collect();
+        format!("{{{}}}", numbers.join(",")).into()
+    };
+    [array(|pair| pair.0), array(|pair| pair.1)]
 }
 
 /// How jobs are chosen, with these values in place of the parameters: for EXPLAIN.
