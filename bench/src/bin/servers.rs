@@ -5,7 +5,7 @@
 //! them alike; a cell is the lower quartile of its rounds, for what disturbs a round only ever adds to it.
 
 use hierlock::Hierlock;
-use hierlock_bench::servers::{Bench, Floor, Nodes, Setup, Statement, Straightforward};
+use hierlock_bench::servers::{Alone, Bench, Floor, Nodes, Setup, Statement, Straightforward};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,9 +20,10 @@ struct Distance {
     rounds: usize,
 }
 
-/// Next door; and as far as the next rack, or the next building, may be.
-const DISTANCES: [Distance; 2] = [
+/// Next door; as far as the next rack may be, and the next building.
+const DISTANCES: [Distance; 3] = [
     Distance { name: "here", one_way: Duration::ZERO, rounds: 41 },
+    Distance { name: "0.05 ms away", one_way: Duration::from_micros(50), rounds: 15 },
     Distance { name: "0.5 ms away", one_way: Duration::from_micros(500), rounds: 7 },
 ];
 
@@ -64,33 +65,28 @@ async fn measure(setup: Setup) -> Result<()> {
         let mut contenders = Contenders::new(&bench).await?;
         for line in LINES {
             let [ours, statement, theirs, floor] = contenders.run(line, distance.rounds).await?;
-            let is_alone = line.clients == 1;
-            let of = |other: f64, is_told: bool| match is_told {
-                true => format!("{:.2}", ours / other),
-                false => "–".to_owned(),
-            };
             println!(
                 "| {} {} | {} | {} | {ours:.0} | {statement:.0} | {theirs:.0} | {floor:.0} | {:.2} \
-                 | {} | {} |",
+                 | {:.2} | {:.2} |",
                 setup.engine,
                 setup.strategy,
                 distance.name,
                 line.name,
                 theirs / ours,
-                of(statement, is_alone),
-                of(floor, is_alone && line.resources == 1),
+                ours / statement,
+                ours / floor,
             );
         }
     }
     Ok(())
 }
 
-/// All that take turns. The last two have one connection, whatever the number of clients.
+/// All that take turns. The last two have a connection for each client.
 struct Contenders {
     locks: Hierlock,
     by_hand: Arc<Straightforward>,
-    statement: Option<Statement>,
-    floor: Option<Floor>,
+    statement: Vec<Statement>,
+    floor: Vec<Floor>,
 }
 
 impl Contenders {
@@ -98,8 +94,8 @@ impl Contenders {
         Ok(Self {
             locks: bench.hierlock().await?,
             by_hand: Arc::new(Straightforward::new(bench).await?),
-            statement: Some(Statement::new(bench).await?),
-            floor: Some(Floor::new(bench).await?),
+            statement: opened(bench).await?,
+            floor: opened(bench).await?,
         })
     }
 
@@ -112,9 +108,9 @@ impl Contenders {
                 let begun = Instant::now();
                 match place {
                     0 => ours(&self.locks, line).await?,
-                    1 => self.statement(line).await?,
+                    1 => alone(&mut self.statement, line).await?,
                     2 => theirs(&self.by_hand, line).await?,
-                    _ => self.floor(line).await?,
+                    _ => alone(&mut self.floor, line).await?,
                 }
                 let each = begun.elapsed().as_secs_f64() * 1e6 / line.cycles as f64;
                 // The first warms up.
@@ -125,32 +121,36 @@ impl Contenders {
         }
         Ok(samples.map(lower_quartile))
     }
+}
 
-    /// In a task, as the others are.
-    async fn statement(&mut self, line: Line) -> Result<()> {
-        let mut statement = self.statement.take().ok_or("its last round has failed")?;
-        let nodes = Nodes { client: 0, resources: line.resources };
-        let round = tokio::spawn(async move {
-            for _ in 0..line.cycles {
-                statement.cycle(&nodes).await?;
-            }
-            Ok::<_, sqlx::Error>(statement)
-        });
-        self.statement = Some(round.await??);
-        Ok(())
+/// Each client in a task, as with the others.
+async fn alone<A: Alone>(connections: &mut Vec<A>, line: Line) -> Result<()> {
+    let clients = connections.drain(..line.clients).enumerate();
+    let tasks: Vec<_> = clients
+        .map(|(client, mut connection)| {
+            let nodes = Nodes { client, resources: line.resources };
+            tokio::spawn(async move {
+                for _ in 0..line.cycles {
+                    connection.cycle(&nodes).await?;
+                }
+                Ok::<A, sqlx::Error>(connection)
+            })
+        })
+        .collect();
+    for task in tasks {
+        connections.push(task.await??);
     }
+    Ok(())
+}
 
-    async fn floor(&mut self, line: Line) -> Result<()> {
-        let mut floor = self.floor.take().ok_or("its last round has failed")?;
-        let round = tokio::spawn(async move {
-            for _ in 0..line.cycles {
-                floor.cycle().await?;
-            }
-            Ok::<_, sqlx::Error>(floor)
-        });
-        self.floor = Some(round.await??);
-        Ok(())
+/// So many as the line with the most clients needs.
+async fn opened<A: Alone>(bench: &Bench) -> Result<Vec<A>> {
+    let most = LINES.iter().map(|line| line.clients).max().unwrap_or_default();
+    let mut connections = Vec::new();
+    for _ in 0..most {
+        connections.push(A::open(bench).await?);
     }
+    Ok(connections)
 }
 
 async fn ours(locks: &Hierlock, line: Line) -> Result<()> {

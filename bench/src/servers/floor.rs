@@ -1,6 +1,6 @@
 //! Nothing can be faster: two round trips that ask for nothing, on a connection kept open.
 
-use super::Bench;
+use super::{Alone, Bench, Nodes};
 use hierlock_sandbox::Engine;
 use sqlx::{
     ConnectOptions, MySqlConnection, PgConnection, mysql::MySqlConnectOptions,
@@ -16,12 +16,8 @@ pub enum Floor {
     Postgres(Box<PgConnection>),
 }
 
-impl Floor {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// A server that is gone.
-    pub async fn new(bench: &Bench) -> Result<Self, sqlx::Error> {
+impl Alone for Floor {
+    async fn open(bench: &Bench) -> Result<Self, sqlx::Error> {
         let url = bench.bare_url();
         Ok(match bench.setup.engine {
             Engine::Postgres => {
@@ -35,11 +31,7 @@ impl Floor {
         })
     }
 
-    /// Two round trips.
-    ///
-    /// # Errors
-    /// A server that is gone.
-    pub async fn cycle(&mut self) -> Result<(), sqlx::Error> {
+    async fn cycle(&mut self, _: &Nodes) -> Result<(), sqlx::Error> {
         for _ in 0..2 {
             match self {
                 Self::Innodb(c) => drop(sqlx::query("SELECT 1").fetch_one(&mut **c).await?),

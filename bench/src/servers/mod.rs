@@ -72,13 +72,28 @@ impl Nodes {
     }
 }
 
+/// What has a connection of its own.
+pub trait Alone: Sized + Send + 'static {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// A server that is gone.
+    fn open(bench: &Bench) -> impl Future<Output = Result<Self, sqlx::Error>>;
+
+    /// Takes and gives back.
+    ///
+    /// # Errors
+    /// A server that is gone.
+    fn cycle(&mut self, nodes: &Nodes) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+}
+
 /// A server of its own, with the rows it needs.
 pub struct Bench {
     /// What is measured.
     pub setup: Setup,
     /// How to connect, with the strategy.
     pub url: String,
-    _sandbox: Sandbox,
+    sandbox: Sandbox,
 }
 
 impl Bench {
@@ -89,7 +104,7 @@ impl Bench {
     pub async fn start(setup: Setup) -> Result<Self, Box<dyn std::error::Error>> {
         let sandbox = Sandbox::start(setup.engine)?;
         let url = format!("{}?strategy={}", sandbox.url(), setup.strategy);
-        let bench = Self { setup, url, _sandbox: sandbox };
+        let bench = Self { setup, url, sandbox };
         if setup.strategy == Strategy::Striped {
             let url = format!("{}&buckets={BUCKETS}", bench.url);
             Provision::connect(&url, Hierarchy::default()).await?.run(|_| ()).await?;
@@ -102,10 +117,10 @@ impl Bench {
     /// # Errors
     /// No port is free.
     pub fn move_away(&mut self, one_way: Duration) -> Result<(), Box<dyn std::error::Error>> {
-        let (before, rest) = self.url.rsplit_once(':').ok_or("no port in the URL")?;
-        let (port, rest) = rest.split_once('/').ok_or("no database in the URL")?;
+        let (before, rest) = self.sandbox.url().rsplit_once(':').ok_or("no port in the URL")?;
+        let (port, database) = rest.split_once('/').ok_or("no database in the URL")?;
         let port = distance::away(port.parse()?, one_way)?;
-        self.url = format!("{before}:{port}/{rest}");
+        self.url = format!("{before}:{port}/{database}?strategy={}", self.setup.strategy);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The same statement as hierlock's, sent on one connection by hand: what is left is the server's own
 //! work and the driver's. It takes the locks, but it neither cancels, nor watches, nor tells.
 
-use super::{Bench, Nodes};
+use super::{Alone, Bench, Nodes};
 use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
 use sqlx::mysql::MySqlConnectOptions;
@@ -17,12 +17,8 @@ pub enum Statement {
     Postgres(Strategy, Box<PgConnection>),
 }
 
-impl Statement {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// A server that is gone.
-    pub async fn new(bench: &Bench) -> Result<Self, sqlx::Error> {
+impl Alone for Statement {
+    async fn open(bench: &Bench) -> Result<Self, sqlx::Error> {
         let url = bench.bare_url();
         Ok(match bench.setup.engine {
             Engine::Postgres => {
@@ -43,11 +39,7 @@ impl Statement {
         })
     }
 
-    /// Takes and gives back.
-    ///
-    /// # Errors
-    /// A server that is gone.
-    pub async fn cycle(&mut self, nodes: &Nodes) -> Result<(), sqlx::Error> {
+    async fn cycle(&mut self, nodes: &Nodes) -> Result<(), sqlx::Error> {
         let rows = nodes.rows();
         let [user, account, resources @ ..] = &rows[..] else { return Ok(()) };
         let buckets: Vec<i32> = resources.iter().map(|(_, bucket)| *bucket).collect();

@@ -266,7 +266,7 @@ impl Queue {
             let done = match self.database().kind() {
                 Kind::Innodb => self.complete_on_innodb(&pairs).await?,
                 Kind::Postgres => self.complete_on_postgres(&pairs).await?,
-                Kind::Sqlite => self.complete_on_sqlite(pairs).await?,
+                Kind::Sqlite => self.complete_on_sqlite(&pairs).await?,
             };
             for job in jobs {
                 match done.contains(&job.id()) {
@@ -278,22 +278,18 @@ impl Queue {
         Ok(lost)
     }
 
-    /// A transaction by itself, whose text is the same for every list.
-    async fn complete_on_sqlite(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
-        const SQL: &str = "WITH v (id, n) AS (SELECT json_extract(value, '$[0]'), json_extract(value, \
-                           '$[1]') FROM json_each(?)) DELETE FROM hier_jobs WHERE id IN (SELECT id FROM \
-                           v) AND (id, claim) IN (SELECT id, n FROM v) AND state = 2 RETURNING id";
-        let pairs: Vec<String> = list.iter().map(|(id, n)| format!("[{id},{n}]")).collect();
-        let json = format!("[{}]", pairs.join(","));
-        let done = self.database().send(|mut wire| {
-            let json = json.clone();
-            Box::pin(async move {
-                let done = wire.fetch(SQL, [json.into()]).await;
-                let done = done.map_err(SCHEMA.failed("complete jobs"))?;
-                done.iter().map(|row| row.int(0)).collect()
-            })
-        });
-        done.await
+    /// A transaction by itself, whose text is the same for all lists of a length.
+    async fn complete_on_sqlite(&self, list: &[(i64, i64)]) -> Result<Vec<i64>> {
+        let (ids, pairs) = (vec!["?"; list.len()].join(","), vec!["(?,?)"; list.len()].join(","));
+        let claimed = State::Claimed.code();
+        let sql = format!(
+            "DELETE FROM hier_jobs WHERE id IN ({ids}) AND (id, claim) IN (VALUES {pairs}) \
+             AND state = {claimed} RETURNING id"
+        );
+        let ids = list.iter().map(|(id, _)| (*id).into());
+        let pairs = list.iter().flat_map(|(id, claim)| [(*id).into(), (*claim).into()]);
+        let done = self.database().fetch(&sql, &ids.chain(pairs).collect::<Vec<_>>()).await;
+        done.map_err(SCHEMA.failed("complete jobs"))?.iter().map(|row| row.int(0)).collect()
     }
 
     /// It says only how many rows were deleted. If that is not all, they are done one by one.
