@@ -11,6 +11,7 @@ use crate::handover::Handover;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// What a [`promote`](Queue::promote) did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,7 @@ impl Queue {
     }
 
     async fn claim_now(&self, worker: &str, most: usize, lease: i64) -> Result<Vec<Claimed>> {
+        let ours_until = Instant::now() + Duration::from_millis(lease.unsigned_abs());
         let rows = match self.database().kind() {
             Kind::Postgres => self.claim_on_postgres(worker, most, lease, CLAIMED).await?,
             Kind::Innodb | Kind::Sqlite => {
@@ -62,14 +64,15 @@ impl Queue {
                 take(self.database(), "claim jobs", claims).await?
             }
         };
-        let claimed = rows.iter().map(|row| Claimed::read(self, worker, row));
+        let claimed = rows.iter().map(|row| Claimed::read(self, worker, ours_until, row));
         let mut claimed = claimed.collect::<Result<Vec<_>>>()?;
         claimed.sort_by_key(|job| (job.priority(), job.id()));
         Ok(claimed)
     }
 
     /// Extends the leases of all these to `lease` from now. The IDs of those that are no longer their
-    /// worker's come back; what somebody does with one of them at this moment is not waited for.
+    /// worker's come back, and their runs [learn](Claimed::lost) it; what somebody does with one of them at this
+    /// moment is not waited for.
     ///
     /// # Errors
     /// If the lease cannot be, or the database fails.
@@ -77,14 +80,15 @@ impl Queue {
     /// # Cancel safety
     /// Dropped, the leases are extended or not.
     pub async fn heartbeat(&self, jobs: &[Claimed], lease: Duration) -> Result<Vec<i64>> {
-        let lease = millis("lease", lease, 1)?;
+        let lease_ms = millis("lease", lease, 1)?;
         let mut lost: BTreeSet<i64> = jobs.iter().map(Claimed::id).collect();
         for jobs in jobs.chunks(BATCH) {
+            let asked = Instant::now();
             let list: Vec<_> = jobs.iter().map(Claimed::pair).collect();
             let extend = Take {
                 rows: Rows::Listed { pairs: list.clone(), busy: Busy::Skip },
                 counts: ("claim", 0),
-                set: format!("due_ms = {{now}} + {lease}"),
+                set: format!("due_ms = {{now}} + {lease_ms}"),
                 returns: "",
             };
             let doing = "extend the leases of jobs";
@@ -96,6 +100,10 @@ impl Queue {
                 for id in self.still_claimed(list).await? {
                     lost.remove(&id);
                 }
+            }
+            for job in jobs {
+                let is_lost = lost.contains(&job.id());
+                job.is_ours_until(if is_lost { asked } else { asked + lease });
             }
         }
         Ok(lost.into_iter().collect())

@@ -9,6 +9,8 @@ use crate::error::Result;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 /// A job that a worker has claimed. Its ID and [`claim`](Self::claim_number) together are the fencing token of this run:
 /// with every claim the second one is higher.
@@ -29,6 +31,8 @@ struct Run {
     unique_key: Option<String>,
     created_ms: i64,
     settled: OnceLock<Settled>,
+    /// Until then it is surely this run's, by our own clock: counted from before the database was asked.
+    ours_until: watch::Sender<Instant>,
 }
 
 /// How a run was ended by its own worker.
@@ -60,7 +64,12 @@ fn completed((id, claim): (i64, i64)) -> [Value; 3] {
 const MOST_ERROR: usize = 10_000;
 
 impl Claimed {
-    pub(super) fn read(queue: &Queue, worker: &str, row: &Row) -> Result<Self> {
+    pub(super) fn read(
+        queue: &Queue,
+        worker: &str,
+        ours_until: Instant,
+        row: &Row,
+    ) -> Result<Self> {
         Ok(Self(Arc::new(Run {
             queue: queue.clone(),
             worker: worker.to_owned(),
@@ -73,6 +82,7 @@ impl Claimed {
             unique_key: row.text_or_null(6)?,
             created_ms: row.int(7)?,
             settled: OnceLock::new(),
+            ours_until: watch::Sender::new(ours_until),
         })))
     }
 
@@ -135,8 +145,45 @@ impl Claimed {
         let _ = self.0.settled.set(settled);
     }
 
-    fn lost(&self) -> QueueError {
+    fn error_lost(&self) -> QueueError {
         QueueError::Lost { id: self.0.id }
+    }
+
+    /// What a heartbeat has found: it is this run's until then, or not any more.
+    pub(super) fn is_ours_until(&self, until: Instant) {
+        self.0.ours_until.send_replace(until);
+    }
+
+    /// Comes back when it is no longer this run's: a [heartbeat](Queue::heartbeat) found that, or none got
+    /// through for as long as the lease was. Who goes on does what somebody else may be doing. A run that was
+    /// ended here is never lost.
+    ///
+    /// ```
+    /// # use hierlock::queue::Claimed;
+    /// # async fn download(_: &str) {}
+    /// # async fn handler(job: Claimed) -> Result<(), String> {
+    /// tokio::select! {
+    ///     () = download(job.payload()) => Ok(()),
+    ///     () = job.lost() => Err("somebody else does it now".to_owned()),
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropped, nothing has happened.
+    pub async fn lost(&self) {
+        let mut ours_until = self.0.ours_until.subscribe();
+        loop {
+            let until = *ours_until.borrow_and_update();
+            tokio::select! {
+                () = sleep_until(until) => break,
+                // The other end is in this run.
+                _ = ours_until.changed() => {}
+            }
+        }
+        if self.settled().is_some() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// It is done, and leaves the queue.
@@ -149,7 +196,7 @@ impl Claimed {
     pub async fn complete(&self) -> Result<()> {
         match self.0.queue.complete_all(std::slice::from_ref(self)).await?.is_empty() {
             true => Ok(()),
-            false => Err(self.lost().into()),
+            false => Err(self.error_lost().into()),
         }
     }
 
@@ -175,7 +222,7 @@ impl Claimed {
             }
         };
         if done.map_err(SCHEMA.failed("complete a job"))? == 0 {
-            return Err(self.lost().into());
+            return Err(self.error_lost().into());
         }
         self.settle(Settled::Completed);
         Ok(())
@@ -227,7 +274,7 @@ impl Claimed {
             })
         });
         if counted.await?.rows == 0 {
-            return Err(self.lost().into());
+            return Err(self.error_lost().into());
         }
         self.settle(Settled::Failed);
         Ok(failed)
@@ -242,7 +289,7 @@ impl Claimed {
     /// Dropped, it is given back or not.
     pub async fn give_back(&self) -> Result<()> {
         match self.0.queue.give_back_all(std::slice::from_ref(self)).await? {
-            0 => Err(self.lost().into()),
+            0 => Err(self.error_lost().into()),
             _ => {
                 self.settle(Settled::GivenBack);
                 Ok(())

@@ -65,7 +65,7 @@ async fn go(
         worker = worker.until_empty();
     }
     let (stop, reporter) = (worker.handle(), Reporter::new(args.json, false));
-    let runner = Arc::new(Runner::new(queue, args.command, args.lease, reporter, stop.clone()));
+    let runner = Arc::new(Runner::new(queue, args.command, reporter, stop.clone()));
     let handler = runner.clone();
     let working = worker.run(move |job| {
         let runner = handler.clone();

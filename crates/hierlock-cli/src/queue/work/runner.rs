@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::sleep;
 
 /// How often a job is offered that nobody takes back, because somebody else looks at it just then.
 const OFFERS: u32 = 5;
@@ -21,7 +21,6 @@ const BETWEEN_OFFERS: Duration = Duration::from_millis(20);
 pub(super) struct Runner {
     queue: Queue,
     command: Vec<OsString>,
-    lease: Duration,
     reporter: Reporter,
     worker: WorkerHandle,
     /// Are commands to be ended?
@@ -42,12 +41,11 @@ impl Runner {
     pub(super) fn new(
         queue: Queue,
         command: Vec<OsString>,
-        lease: Duration,
         reporter: Reporter,
         worker: WorkerHandle,
     ) -> Self {
         let (ending, unstartable) = (watch::Sender::new(false), Mutex::default());
-        Self { queue, command, lease, reporter, worker, ending, unstartable }
+        Self { queue, command, reporter, worker, ending, unstartable }
     }
 
     pub(super) fn tell(&self, event: &Event<'_>) {
@@ -131,8 +129,7 @@ impl Runner {
         };
         self.tell(&Event::Started(Run::from(job)));
         let mut tail = Tail::follow(pipes.errors);
-        let (feed, lost, told) =
-            (feed(pipes.input, job.payload()), self.lost(job), self.told_to_end());
+        let (feed, lost, told) = (feed(pipes.input, job.payload()), job.lost(), self.told_to_end());
         tokio::pin!(feed, lost, told);
         let mut is_fed = false;
         loop {
@@ -160,21 +157,6 @@ impl Runner {
     async fn told_to_end(&self) {
         // We have the other end, too.
         let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
-    }
-
-    /// Comes back when the job is no longer ours, or nobody could be asked for as long as it was.
-    async fn lost(&self, job: &Claimed) {
-        let mut ours_until = Instant::now() + self.lease;
-        loop {
-            sleep(self.lease / 3).await;
-            let asked = Instant::now();
-            let beat = self.queue.heartbeat(std::slice::from_ref(job), self.lease);
-            match timeout_at(ours_until.into(), beat).await {
-                Ok(Ok(lost)) if lost.is_empty() => ours_until = asked + self.lease,
-                Ok(Err(_)) if Instant::now() < ours_until => {}
-                _ => return,
-            }
-        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! Who has a job, and who has it no more.
 
 use super::{LONG, add, claim_one, end_leases, payloads, provisioned, states};
+use crate::servers::GENEROUS;
 use crate::support::{Place, Store, eventually, on_every_engine};
+use futures_util::FutureExt as _;
 use hierlock::queue::{Dead, Failed, Job, Queue};
 use hierlock::retry::{RetryPolicy, retry};
 use std::collections::BTreeSet;
@@ -15,6 +17,7 @@ on_every_engine! {
     a_lease_ends_by_the_clock_of_the_database,
     a_heartbeat_keeps_jobs_and_tells_which_are_lost,
     a_heartbeat_waits_for_nobody,
+    a_run_learns_that_it_is_lost,
     too_many_failures_are_dead_until_somebody_says_so,
     what_kills_its_worker_again_and_again_is_dead,
     many_are_completed_together_and_the_lost_ones_told,
@@ -79,6 +82,30 @@ async fn a_heartbeat_keeps_jobs_and_tells_which_are_lost(store: Store) {
 
 /// A job that is being completed in a long transaction must not keep the others' leases from being
 /// extended.
+async fn a_run_learns_that_it_is_lost(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["x", "y"]).await;
+    let [kept, lost] = queue.claim("w", 2, LONG).await.unwrap().try_into().unwrap();
+    assert!(kept.lost().now_or_never().is_none() && lost.lost().now_or_never().is_none());
+    store.run(&format!("UPDATE hier_jobs SET due_ms = 0 WHERE id = {}", lost.id())).await;
+    assert_eq!(queue.promote().await.unwrap().returned, 1);
+    let waits = tokio::spawn({
+        let lost = lost.clone();
+        async move { lost.lost().await }
+    });
+    let jobs = [kept.clone(), lost.clone()];
+    assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), [lost.id()]);
+    tokio::time::timeout(GENEROUS, waits).await.expect("it waits on").unwrap();
+    assert!(kept.lost().now_or_never().is_none());
+    // If no heartbeat comes through it is lost when its time is over, but not if it was ended before.
+    let short = Duration::from_millis(20);
+    assert!(queue.heartbeat(std::slice::from_ref(&kept), short).await.unwrap().is_empty());
+    tokio::time::timeout(GENEROUS, kept.lost()).await.expect("it waits on");
+    let ended = queue.claim("w", 1, short).await.unwrap().pop().unwrap();
+    ended.complete().await.unwrap();
+    assert!(tokio::time::timeout(5 * short, ended.lost()).await.is_err());
+}
+
 async fn a_heartbeat_waits_for_nobody(store: Store) {
     if store.place == Place::Sqlite {
         return; // One writer at a time: there is nothing to skip.

@@ -1,6 +1,7 @@
 //! Workers: they run jobs, notice what happens, and end in good order.
 
 use super::{LONG, add, end_leases, provisioned, states};
+use crate::servers::GENEROUS;
 use crate::support::{Place, Store, eventually, on_every_engine};
 use hierlock::queue::{Claimed, Job, Queue};
 
@@ -17,6 +18,7 @@ on_every_engine! {
     stopped_it_finishes_what_it_has_begun_and_gives_back_the_rest,
     dropped_its_jobs_come_back_when_their_lease_ends,
     a_long_job_is_kept_by_heartbeats,
+    a_handler_learns_that_its_job_is_lost,
     a_worker_is_woken_in_its_process,
     what_failed_or_was_scheduled_is_found_by_polling,
     a_database_that_fails_for_a_while_is_waited_for,
@@ -203,6 +205,35 @@ async fn a_long_job_is_kept_by_heartbeats(store: Store) {
     });
     let worked = tokio::time::timeout(Duration::from_secs(60), worked).await.expect("no heartbeat");
     assert_eq!(worked.unwrap().done, 1);
+}
+
+async fn a_handler_learns_that_its_job_is_lost(store: Store) {
+    let queue = provisioned(&store).await;
+    add(&queue, ["x"]).await;
+    let worker = queue.worker("slow").lease(Duration::from_millis(300)).poll_every(LONG);
+    let handle = worker.handle();
+    let thief = queue.clone();
+    let database = store.database.clone();
+    let worked = worker.run(move |job| {
+        let (queue, database, stop) = (thief.clone(), database.clone(), handle.clone());
+        async move {
+            let steal = async || {
+                let mut tx = database.begin().await?;
+                tx.execute("UPDATE hier_jobs SET due_ms = 0 WHERE state = 2", []).await?;
+                tx.commit().await?;
+                queue.promote().await.map(|promoted| promoted.returned == 1)
+            };
+            // A heartbeat may come in between.
+            while !steal().await? {}
+            assert_eq!(queue.claim("fast", 1, LONG).await?.len(), 1);
+            job.lost().await;
+            stop.stop();
+            Ok::<_, hierlock::Error>(())
+        }
+    });
+    let worked = tokio::time::timeout(GENEROUS, worked).await.expect("it waits on").unwrap();
+    assert_eq!((worked.done, worked.lost), (0, 1));
+    assert_eq!(states(&queue).await, [0, 0, 1, 0]);
 }
 
 /// Runs a worker that would poll in an hour, until so many jobs are done; `enqueue` comes when it has
