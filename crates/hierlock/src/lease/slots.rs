@@ -69,3 +69,29 @@ fn lock_numbers(plan: &Plan) -> String {
     };
     format!("SELECT {}", plan.steps().map(lock).collect::<Vec<_>>().join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_has_numbers_of_its_own() {
+        let scheme = scheme(Kind::Postgres).unwrap();
+        let target: Target = "u/a/r".parse().unwrap();
+        let number = |level: usize| {
+            let bucket = target.ancestor(level).bucket(Buckets::new(NUMBERS).unwrap());
+            (1 << 24) * level as u64 + u64::from(bucket)
+        };
+        let (sql, rows) = lock(&scheme, &target).unwrap();
+        let [user, account, resource] = [0, 1, 2].map(number);
+        let expected = format!(
+            "SELECT pg_advisory_xact_lock_shared(1818583411, {user}), \
+             pg_advisory_xact_lock_shared(1818583411, {account}), \
+             pg_advisory_xact_lock(1818583411, {resource})"
+        );
+        assert_eq!((sql, rows), (expected, 1));
+        // The server's are signed.
+        let most = (Hierarchy::MAX_LEVELS << LEVEL_SHIFT) as u64;
+        assert!(most < i32::MAX as u64);
+    }
+}

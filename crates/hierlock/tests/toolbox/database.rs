@@ -14,6 +14,7 @@ on_every_engine! {
     values_come_back_as_they_were,
     an_error_can_be_read_by_retry,
     its_clock_can_be_read,
+    a_connection_that_died_while_nobody_used_it_is_replaced,
 }
 
 #[tokio::test]
@@ -84,6 +85,21 @@ async fn a_begin_dropped_at_any_point_leaves_nothing_open(store: Store) {
         let mut outside = crate::servers::Outside::connect(&store.url).await;
         outside.until_busy(0).await;
     }
+}
+
+async fn a_connection_that_died_while_nobody_used_it_is_replaced(store: Store) {
+    let Place::Server(_) = store.place else { return };
+    store.database.now().await.unwrap();
+    let mut outside = crate::servers::Outside::connect(&store.url).await;
+    let sessions = outside.sessions().await;
+    assert!(!sessions.is_empty());
+    for session in sessions {
+        outside.kill(session).await;
+    }
+    // For a second it is lent without being asked; after that it is found to be gone.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    store.database.now().await.unwrap();
+    store.database.begin().await.unwrap().commit().await.unwrap();
 }
 
 async fn values_come_back_as_they_were(store: Store) {
