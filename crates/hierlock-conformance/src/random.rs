@@ -3,8 +3,10 @@
 use crate::{GENEROUS, Intentions, matrix::nodes, until_idle};
 use hierlock::{Guard, Hierlock, Mode, Target};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::task::JoinHandle;
 
 /// A small generator of our own: the same run for the same seed.
 struct Dice(u64);
@@ -17,52 +19,62 @@ impl Dice {
     }
 }
 
-/// Who is inside, leaf by leaf: the number of readers, or -1 for a writer.
-struct Inside(BTreeMap<Target, AtomicI32>);
+/// Who is inside, leaf by leaf.
+struct Inside(Mutex<BTreeMap<Target, Vec<Visit>>>);
+
+/// Somebody who is.
+struct Visit {
+    task: usize,
+    mode: Mode,
+    /// What it holds.
+    targets: BTreeMap<Target, Mode>,
+}
+
+impl fmt::Display for Visit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.targets.iter().map(|(target, mode)| format!("{mode} {target}"));
+        write!(f, "task {} ({})", self.task, held.collect::<Vec<_>>().join(", "))
+    }
+}
 
 impl Inside {
     fn new() -> Self {
         let leaves = nodes().into_iter().filter(|node| node.level() == 2);
-        Self(leaves.map(|leaf| (leaf, AtomicI32::new(0))).collect())
+        Self(Mutex::new(leaves.map(|leaf| (leaf, Vec::new())).collect()))
     }
 
-    /// The strongest mode in which a guard covers each leaf.
-    fn covered<'a>(
-        &'a self,
-        targets: &'a BTreeMap<Target, Mode>,
-    ) -> impl Iterator<Item = (&'a Target, &'a AtomicI32, Mode)> {
-        self.0.iter().filter_map(|(leaf, inside)| {
+    /// Each leaf that a guard covers, in the strongest mode in which it does. A visitor who must not be
+    /// there is told with whom it met.
+    fn enter(&self, task: usize, guard: &Guard) {
+        let targets = guard.targets();
+        for (leaf, visits) in &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             let over = targets.iter().filter(|(target, _)| target.contains(leaf));
-            over.map(|(_, mode)| *mode).max().map(|mode| (leaf, inside, mode))
-        })
-    }
-
-    fn enter(&self, guard: &Guard) {
-        let targets = guard.targets();
-        for (leaf, inside, mode) in self.covered(&targets) {
-            let (others, fits) = match mode {
-                // An updater is a reader until it is upgraded.
-                Mode::Shared | Mode::Update => {
-                    let others = inside.fetch_add(1, Ordering::SeqCst);
-                    (others, others >= 0)
-                }
-                Mode::Exclusive => {
-                    let others = inside.swap(-1, Ordering::SeqCst);
-                    (others, others == 0)
-                }
-            };
-            assert!(fits, "{mode} {leaf} while {others} others are inside");
+            let Some(mode) = over.map(|(_, mode)| *mode).max() else { continue };
+            // An updater is a reader until it is upgraded.
+            let excludes = |visit: &&Visit| [mode, visit.mode].contains(&Mode::Exclusive);
+            let visit = Visit { task, mode, targets: targets.clone() };
+            if let Some(other) = visits.iter().find(excludes) {
+                panic!("{visit} meets {other} in {leaf}");
+            }
+            visits.push(visit);
         }
     }
 
-    fn leave(&self, guard: &Guard) {
-        let targets = guard.targets();
-        for (_, inside, mode) in self.covered(&targets) {
-            match mode {
-                Mode::Shared | Mode::Update => inside.fetch_sub(1, Ordering::SeqCst),
-                Mode::Exclusive => inside.swap(0, Ordering::SeqCst),
-            };
+    fn leave(&self, task: usize) {
+        for visits in self.0.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
+            visits.retain(|visit| visit.task != task);
         }
+    }
+}
+
+/// All to their end, also if one has failed: another may tell why.
+async fn joined(tasks: Vec<JoinHandle<()>>) {
+    let mut ended = Vec::new();
+    for task in tasks {
+        ended.push(task.await);
+    }
+    for end in ended {
+        end.unwrap();
     }
 }
 
@@ -82,17 +94,15 @@ pub async fn random_acquires_never_deadlock_and_never_overlap(locks: Hierlock, _
                         request = request.and(nodes[dice.below(nodes.len())].clone(), mode);
                     }
                     let guard = request.within(GENEROUS).acquire().await.expect("never a deadlock");
-                    inside.enter(&guard);
+                    inside.enter(task, &guard);
                     tokio::task::yield_now().await;
-                    inside.leave(&guard);
+                    inside.leave(task);
                     guard.release().await.unwrap();
                 }
             })
         })
         .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
+    joined(tasks).await;
     until_idle(&locks).await;
 }
 
@@ -123,16 +133,14 @@ pub async fn random_extensions_are_never_stuck(locks: Hierlock, _: Intentions) {
                         Err(error) => assert!(error.is_deadlock(), "{error}"),
                     }
                     // Whoever failed holds what it had, and nobody else is in there.
-                    inside.enter(&guard);
+                    inside.enter(task, &guard);
                     tokio::task::yield_now().await;
-                    inside.leave(&guard);
+                    inside.leave(task);
                 }
             })
         })
         .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
+    joined(tasks).await;
     assert!(grown.load(Ordering::Relaxed) > 0);
     until_idle(&locks).await;
 }
