@@ -92,10 +92,6 @@ impl Proxy {
     pub(crate) fn turns(&self) -> usize {
         self.connections.lock().unwrap()[0].count.load(Ordering::SeqCst)
     }
-
-    pub(crate) fn connections(&self) -> usize {
-        self.connections.lock().unwrap().len()
-    }
 }
 
 impl Drop for Proxy {
