@@ -119,12 +119,12 @@ fn postgres(strategy: Strategy, resources: usize) -> &'static str {
             "SELECT t0.bucket FROM hier_lock_buckets t0, hier_lock_buckets t1, \
              hier_lock_buckets t2 WHERE t0.level = 0 AND t0.bucket = $1 AND t1.level = 1 AND \
              t1.bucket = $2 AND t2.level = 2 AND t2.bucket = $3 \
-             FOR KEY SHARE OF t0 FOR KEY SHARE OF t1 FOR UPDATE OF t2"
+             FOR SHARE OF t0 FOR SHARE OF t1 FOR UPDATE OF t2"
         }
         (_, _) => {
             "SELECT count(*) FROM (SELECT t2.bucket FROM (SELECT t0.bucket FROM \
              hier_lock_buckets t0, hier_lock_buckets t1 WHERE t0.level = 0 AND t0.bucket = $1 AND \
-             t1.level = 1 AND t1.bucket = $2 FOR KEY SHARE OF t0 FOR KEY SHARE OF t1) s, \
+             t1.level = 1 AND t1.bucket = $2 FOR SHARE OF t0 FOR SHARE OF t1) s, \
              hier_lock_buckets t2 WHERE t2.level = 2 AND t2.bucket = ANY($3::int[]) \
              ORDER BY t2.bucket FOR UPDATE OF t2) q"
         }

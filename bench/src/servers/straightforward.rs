@@ -9,7 +9,7 @@ use sqlx::{MySqlPool, PgPool};
 pub enum Straightforward {
     /// `FOR SHARE` and `FOR UPDATE`; on MariaDB the older words.
     Innodb(MySqlPool, &'static str),
-    /// Rows, `FOR KEY SHARE` and `FOR UPDATE`.
+    /// Rows, `FOR SHARE` and `FOR UPDATE`.
     Rows(PgPool),
     /// Advisory keys.
     Keys(PgPool),
@@ -71,7 +71,7 @@ impl Straightforward {
                         }
                         false => {
                             "SELECT bucket FROM hier_lock_buckets WHERE level = $1 AND \
-                             bucket = $2 FOR KEY SHARE"
+                             bucket = $2 FOR SHARE"
                         }
                     };
                     sqlx::query(lock).bind(level).bind(bucket).fetch_one(&mut *tx).await?;

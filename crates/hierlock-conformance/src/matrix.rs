@@ -1,7 +1,7 @@
 //! Held versus requested, for every ordered pair of nodes of a 3×3×3 tree.
 
 use crate::{Intentions, asks, target, until_idle, until_waiting};
-use hierlock::{Hierlock, Mode, ModeSet, Target};
+use hierlock::{Hierlock, Mode, ModeSet, SlotMode, Target};
 
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
@@ -88,6 +88,31 @@ pub async fn modes_are_never_weaker_than_asked(locks: Hierlock, _: Intentions) {
             guard.release().await.unwrap();
         }
     }
+}
+
+/// A true update lock goes with readers, whoever comes first, and with nobody else; one that was rounded up
+/// goes with nobody.
+pub async fn an_update_lock_goes_with_readers_at_most(locks: Hierlock, _: Intentions) {
+    let node = target("u1/a1/r1");
+    let plan = locks.request(node.clone()).mode(Mode::Update).plan().unwrap();
+    let is_true = plan.steps().any(|step| step.mode == SlotMode::Update);
+    for held in [Mode::Update, Mode::Shared] {
+        let guard = locks.request(node.clone()).mode(held).acquire().await.unwrap();
+        for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+            let expected = match (held, mode) {
+                (Mode::Shared, Mode::Shared) => true,
+                (Mode::Shared, Mode::Update) | (Mode::Update, Mode::Shared) => is_true,
+                _ => false,
+            };
+            let tried = locks.request(node.clone()).mode(mode).try_acquire().await.unwrap();
+            assert_eq!(tried.is_some(), expected, "{held}, then {mode}");
+            if let Some(guard) = tried {
+                guard.release().await.unwrap();
+            }
+        }
+        guard.release().await.unwrap();
+    }
+    until_idle(&locks).await;
 }
 
 pub async fn unrelated_nodes_do_not_wait(locks: Hierlock, _: Intentions) {

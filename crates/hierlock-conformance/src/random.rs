@@ -50,8 +50,11 @@ impl Inside {
         for (leaf, visits) in &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             let over = targets.iter().filter(|(target, _)| target.contains(leaf));
             let Some(mode) = over.map(|(_, mode)| *mode).max() else { continue };
-            // An updater is a reader until it is upgraded.
-            let excludes = |visit: &&Visit| [mode, visit.mode].contains(&Mode::Exclusive);
+            // An updater goes with readers, but not with another.
+            let excludes = |visit: &&Visit| match [mode, visit.mode] {
+                [Mode::Update, Mode::Update] => true,
+                both => both.contains(&Mode::Exclusive),
+            };
             let visit = Visit { task, mode, targets: targets.clone() };
             if let Some(other) = visits.iter().find(excludes) {
                 panic!("{visit} meets {other} in {leaf}");
@@ -90,7 +93,7 @@ pub async fn random_acquires_never_deadlock_and_never_overlap(locks: Hierlock, _
                 for _ in 0..EACH {
                     let mut request = locks.request(nodes[dice.below(nodes.len())].clone());
                     for _ in 0..dice.below(4) {
-                        let mode = [Mode::Shared, Mode::Exclusive][dice.below(2)];
+                        let mode = [Mode::Shared, Mode::Update, Mode::Exclusive][dice.below(3)];
                         request = request.and(nodes[dice.below(nodes.len())].clone(), mode);
                     }
                     let guard = request.within(GENEROUS).acquire().await.expect("never a deadlock");

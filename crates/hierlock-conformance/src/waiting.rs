@@ -3,7 +3,7 @@
 use crate::{
     GENEROUS, Intentions, asks, is_free, target, until, until_free, until_idle, until_waiting,
 };
-use hierlock::{Guard, Hierlock, Mode, Result, Target};
+use hierlock::{Guard, Hierlock, Mode, Request, Result, Target};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -44,6 +44,36 @@ pub async fn a_deadline_names_what_was_in_the_way(locks: Hierlock, _: Intentions
     let late = locks.request(target("u1/a1/r1")).within(SOON).acquire().await;
     let message = late.unwrap_err().to_string();
     assert!(message.contains("`u1/a1`") && message.contains("`u1/a1/r1`"), "{message}");
+}
+
+/// A second updater is told the node for which it waits, and has nothing when it does so no more.
+pub async fn a_second_updater_is_told_where_it_waits(locks: Hierlock, _: Intentions) {
+    let several = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3"].map(target);
+    // Where rows are made on demand, making one is not to take what time there is.
+    locks.acquire_all(several.clone()).await.unwrap().release().await.unwrap();
+    let [first, second, third] = several;
+    let held = locks.request(second.clone()).mode(Mode::Update).acquire().await.unwrap();
+    fn asks(locks: &Hierlock) -> Request<&Hierlock> {
+        let request = locks.request(target("u1/a1/r1")).mode(Mode::Update);
+        let request = request.and(target("u1/a1/r2"), Mode::Update);
+        request.and(target("u1/a1/r3"), Mode::Exclusive)
+    }
+    assert!(asks(&locks).try_acquire().await.unwrap().is_none());
+    let late = asks(&locks).within(SOON).acquire().await.unwrap_err();
+    assert!(late.to_string().contains("waiting for `u1/a1/r2`"), "{late}");
+    let waits = locks.clone();
+    let waiter = tokio::spawn(async move { asks(&waits).acquire().await });
+    until_waiting(&locks, 1).await;
+    let waits = locks.holders().into_iter().find_map(|holder| holder.waits).unwrap();
+    assert_eq!(waits.target, second);
+    waiter.abort();
+    until_waiting(&locks, 0).await;
+    for free in [&first, &third] {
+        assert!(is_free(&locks, &free.to_string()).await, "{free} is still held");
+    }
+    held.release().await.unwrap();
+    asks(&locks).acquire().await.unwrap().release().await.unwrap();
+    until_idle(&locks).await;
 }
 
 pub async fn try_never_waits(locks: Hierlock, _: Intentions) {

@@ -114,6 +114,11 @@ impl Target {
 const FNV_32: u32 = 0x811c_9dc5;
 const FNV_64: u64 = 0xcbf2_9ce4_8422_2325;
 
+/// The 32-bit hash of any text.
+pub(crate) fn hash_32(bytes: &[u8]) -> u32 {
+    fnv1a_32(FNV_32, bytes)
+}
+
 /// Goes on from a hash with more bytes.
 fn fnv1a_32(hash: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))

@@ -15,7 +15,8 @@ pub(crate) enum Kind {
 /// How a row is locked when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowLock {
-    /// Nobody can delete it or change its key; on MySQL and MariaDB nobody can change it.
+    /// Nobody can delete it or change its key; on MySQL and MariaDB nobody can change it. (PostgreSQL may
+    /// grant it beside somebody's FOR UPDATE, but never beside a change of the key or a DELETE.)
     Shared,
     /// As by an UPDATE that leaves its key alone: on PostgreSQL rows that refer to it can be inserted.
     Update,

@@ -34,6 +34,7 @@ mod shared;
 mod statement;
 mod strategy;
 mod take;
+mod updaters;
 mod waiting;
 mod watchman;
 mod within;

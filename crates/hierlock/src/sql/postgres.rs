@@ -2,7 +2,7 @@
 
 use super::session::{Judgement, Meaning};
 use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
-use super::{Dialect, Scheme};
+use super::{Dialect, Scheme, updaters};
 use crate::mode::SlotMode;
 use crate::plan::Step;
 
@@ -62,11 +62,13 @@ pub(super) fn waits_for(scheme: &Scheme, pid: i64) -> String {
     // Whoever waits for a row has, or waits for, its tuple's lock; except that a row which is held already
     // and wanted in a stronger mode has none, only the end of a transaction is waited for. A change of the
     // table may be waiting for the very session that asks this: it must not wait behind the change.
-    let table = scheme.rows_table();
+    let (table, updater, ours) = (scheme.rows_table(), updaters::NAME, updaters::OURS);
     format!(
         "SET lock_timeout = '20ms'; (SELECT {name} AS name, 0 AS rank FROM {table} \
          WHERE ctid = (SELECT format('(%s,%s)', page, tuple)::tid FROM pg_locks \
          WHERE pid = {pid} AND locktype = 'tuple' AND relation = '{table}'::regclass LIMIT 1) \
+         UNION ALL SELECT '{updater}' || objid, 0 FROM pg_locks WHERE pid = {pid} AND NOT granted \
+         AND locktype = 'advisory' AND classid = {ours} AND objsubid = 2 \
          UNION ALL SELECT '', 1 FROM pg_locks \
          WHERE pid = {pid} AND NOT granted AND locktype = 'transactionid') \
          ORDER BY rank LIMIT 1"
@@ -125,10 +127,20 @@ pub(super) fn take_keys(steps: &[Step], wait: Wait, form: Form) -> Statement {
     }
 }
 
+/// Rows, and before them what updaters need besides.
+pub(super) fn take(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Statement {
+    let Some(keys) = updaters::take(scheme, steps, wait) else {
+        return take_rows(scheme, steps, wait, form);
+    };
+    let rows = take_rows(scheme, steps, wait, Form::Text);
+    let sql = format!("{};\n{}", keys.sql, rows.sql);
+    Statement { sql, rows: keys.rows + rows.rows, ..rows }
+}
+
 /// A few rows are one join, which locks them in the order of its clauses. A long run of rows can come
 /// after them: they are locked while it is still being sorted, and it is locked after that. Several long
 /// runs are one statement each.
-pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Statement {
+fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Statement {
     let singles = match runs(steps).last() {
         _ if steps.len() <= SINGLES_UP_TO => steps.len(),
         Some(last) => steps.len() - last.len(),
@@ -164,7 +176,8 @@ pub(super) fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form)
 pub(super) fn meaning(code: &str) -> Meaning {
     match code {
         "40P01" => Meaning::Deadlock,
-        "55P03" => Meaning::Refused,
+        // NOWAIT; and an updater's key that is not free.
+        "55P03" | "22012" => Meaning::Refused,
         "57014" => Meaning::Cancelled,
         // Terminated by an administrator, or the server shuts down or crashed; idle for too long.
         "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => Meaning::Gone,

@@ -140,15 +140,22 @@ impl Scheme {
     pub(super) fn take(&self, steps: &[Step], wait: Wait, form: Form) -> Statement {
         match (self.dialect, self.strategy) {
             (Dialect::Postgres, Strategy::Advisory) => postgres::take_keys(steps, wait, form),
-            (Dialect::Postgres, _) => postgres::take_rows(self, steps, wait, form),
+            (Dialect::Postgres, _) => postgres::take(self, steps, wait, form),
             (Dialect::Mysql | Dialect::Mariadb, _) => innodb::take_rows(self, steps, wait, form),
         }
     }
 
-    /// The same, one statement a step: the first that fails is the one in the way.
-    pub(super) fn take_singly(&self, steps: &[Step]) -> String {
-        let single = |step: &Step| self.take(std::slice::from_ref(step), Wait::No, Form::Text).sql;
-        steps.iter().map(single).collect::<Vec<_>>().join(";\n")
+    /// The same, one step after the other without waiting: the first that fails is the one in the way.
+    /// Beside it, the place of the step of each of its statements.
+    pub(super) fn take_singly(&self, steps: &[Step]) -> (String, Vec<usize>) {
+        let single = |step: &Step| self.take(std::slice::from_ref(step), Wait::No, Form::Text);
+        let singles: Vec<Statement> = steps.iter().map(single).collect();
+        // Each of its statements brings one row.
+        let places = singles.iter().enumerate();
+        let places = places.flat_map(|(place, single)| std::iter::repeat_n(place, single.rows));
+        let places = places.collect();
+        let sql: Vec<String> = singles.into_iter().map(|single| single.sql).collect();
+        (sql.join(";\n"), places)
     }
 
     /// The words after a SELECT that lock its row.
@@ -161,8 +168,8 @@ impl Scheme {
         let clause = match (self.dialect, mode) {
             (Dialect::Mysql, SlotMode::Shared) => "FOR SHARE",
             (Dialect::Mariadb, SlotMode::Shared) => "LOCK IN SHARE MODE",
-            (Dialect::Postgres, SlotMode::Shared) => "FOR KEY SHARE",
-            (Dialect::Postgres, SlotMode::Update) => "FOR NO KEY UPDATE",
+            // Updaters exclude each other otherwise. Not FOR KEY SHARE: see `updaters`.
+            (Dialect::Postgres, SlotMode::Shared | SlotMode::Update) => "FOR SHARE",
             _ => "FOR UPDATE",
         };
         let of = if table.is_empty() { String::new() } else { format!(" OF {table}") };

@@ -206,15 +206,15 @@ impl Taker<'_> {
         }
         // On PostgreSQL nothing runs after a failure; on InnoDB what was taken is still there.
         self.undo(line, around.undo).await?;
-        let (done, failure) =
-            line.how_far(format!("{}{}", around.before, self.scheme.take_singly(steps))).await;
+        let (singles, places) = self.scheme.take_singly(steps);
+        let (done, failure) = line.how_far(format!("{}{singles}", around.before)).await;
         if let Some(error) = failure
             && meaning(&error) == Meaning::Gone
         {
             return Err(NotTaken::Gone(error));
         }
         let before = usize::from(!around.before.is_empty());
-        Ok(done.saturating_sub(before).min(steps.len() - 1))
+        Ok(places.get(done.saturating_sub(before)).copied().unwrap_or(steps.len() - 1))
     }
 
     /// Gives back what was taken, and says which rows are not there, by a plain read.

@@ -1,10 +1,10 @@
 //! While a statement waits: asking the server on the side for what, and ending it there.
 
-use super::Dialect;
 use super::line::{Line, timed_out};
 use super::session::{Meaning, meaning};
 use super::statement::Statement;
 use super::take::{Take, Taker};
+use super::{Dialect, updaters};
 use crate::error::{Result, SqlError};
 use crate::handover::Interest;
 use crate::plan::Step;
@@ -59,8 +59,8 @@ impl Taker<'_> {
     ) -> Watched<'_> {
         let (dialect, pid, is_ours) = (line.dialect, line.pid, line.is_ours);
         let look_after = |pause| self.look_after(pause, pid, is_ours);
-        let place_of = |name: String| match name.is_empty() {
-            false => steps.iter().position(|step| self.is_called(step, &name)),
+        let place_of = |name: &str| match name.is_empty() {
+            false => steps.iter().position(|step| self.is_called(step, name)),
             // It has no name for a slot that is held already, and wanted in a stronger mode.
             true => self.entry.with(|record| {
                 steps.iter().position(|step| record.held(&take.plan, step).is_some())
@@ -93,8 +93,10 @@ impl Taker<'_> {
                     }
                     let (waits_for, so_far) = match looked.waits_for {
                         Ok(name) => {
-                            let place = name.and_then(place_of);
-                            (place, place.unwrap_or(0))
+                            let place = name.as_deref().and_then(place_of);
+                            let is_key = name.is_some_and(|name| name.starts_with(updaters::NAME));
+                            // Keys come before all rows.
+                            (place, place.filter(|_| !is_key).unwrap_or(0))
                         }
                         // Not everyone may ask. It has not answered, so it waits for something.
                         Err(_) => (Some(at.unwrap_or(0)), 0),
@@ -114,7 +116,7 @@ impl Taker<'_> {
             if let Ended::Late(_) = &ended
                 && let Ok(Some(name)) = look_after(Duration::ZERO).await.waits_for
             {
-                at = place_of(name).or(at);
+                at = place_of(&name).or(at);
             }
             // Granted at the last moment or not, it is given back.
             if let Err(error) = self.cancel(dialect, pid, lock.as_mut()).await
@@ -167,10 +169,11 @@ impl Taker<'_> {
     /// Is that what a server calls the slot? MariaDB cuts a long key.
     fn is_called(&self, step: &Step, name: &str) -> bool {
         let ours = self.scheme.slot_name(step);
-        match self.scheme.strategy.is_by_id() {
+        let is_slot = match self.scheme.strategy.is_by_id() {
             true => ours.starts_with(name),
             false => ours == name,
-        }
+        };
+        is_slot || updaters::name(self.scheme, step).is_some_and(|ours| ours == name)
     }
 
     /// Ends a statement on the server, and waits for its end. A cancel that comes before the statement

@@ -9,7 +9,7 @@ use super::pool::Pool;
 use super::session::{Meaning, meaning};
 use super::statement::Wait;
 use super::take::{Around, NotTaken, Take, Taker};
-use super::{Dialect, InTransaction, Scheme, Strategy};
+use super::{Dialect, InTransaction, Scheme, Strategy, updaters};
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
 use crate::handover::Interest;
 use crate::plan::Step;
@@ -189,7 +189,8 @@ impl Drop for EndsTheWait<'_> {
         let Some(Within { pool, scheme, .. }) = self.within else { return };
         let Ok(runtime) = Handle::try_current() else { return };
         let (pool, scheme, pid) = (pool.clone(), scheme.clone(), self.pid);
-        let names: Vec<String> = self.steps.iter().map(|step| scheme.slot_name(step)).collect();
+        let names = |step| [Some(scheme.slot_name(step)), updaters::name(&scheme, step)];
+        let names: Vec<String> = self.steps.iter().flat_map(names).flatten().collect();
         runtime.spawn(async move {
             for _ in 0..LOOKS {
                 // Only a wait for one of ours, and only once: the connection is the caller's, who may

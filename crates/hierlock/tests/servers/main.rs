@@ -17,6 +17,7 @@ mod soak;
 mod statements;
 #[allow(dead_code, reason = "shared with the tests of provisioning")]
 mod support;
+mod together;
 mod transactions;
 
 /// The suite that every backend passes.

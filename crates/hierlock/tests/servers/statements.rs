@@ -133,24 +133,30 @@ impl Small {
         }
         let all = self.could_lock("").await;
         let shared = match self.setup.engine {
-            Engine::Mysql => "FOR SHARE SKIP LOCKED",
+            Engine::Mysql | Engine::Postgres => "FOR SHARE SKIP LOCKED",
             Engine::Mariadb => "LOCK IN SHARE MODE SKIP LOCKED",
-            Engine::Postgres => "FOR KEY SHARE SKIP LOCKED",
         };
         let free = self.could_lock("FOR UPDATE SKIP LOCKED").await;
-        // Beside a reader, and beside an update lock.
-        let beside_update = self.could_lock(shared).await;
-        let beside_reader = match self.setup.engine {
-            Engine::Postgres => self.could_lock("FOR NO KEY UPDATE SKIP LOCKED").await,
-            _ => beside_update.clone(),
-        };
-        let mode = |row: &String| match row {
-            row if beside_reader.contains(row) => SlotMode::Shared,
-            row if beside_update.contains(row) => SlotMode::Update,
-            _ => SlotMode::Exclusive,
+        let beside_reader = self.could_lock(shared).await;
+        let updaters = self.updaters().await;
+        let mode = |row: &String| match beside_reader.contains(row) {
+            true if updaters.contains(&updater(row)) => SlotMode::Update,
+            true => SlotMode::Shared,
+            false => SlotMode::Exclusive,
         };
         let locked = all.into_iter().filter(|row| !free.contains(row));
         locked.map(|row| (row.clone(), mode(&row))).collect()
+    }
+
+    /// The keys by which updaters exclude each other on PostgreSQL.
+    async fn updaters(&mut self) -> Vec<String> {
+        if self.setup.engine != Engine::Postgres {
+            return Vec::new();
+        }
+        let sql = "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND granted \
+                   AND classid = 1751737714 AND objsubid = 2 AND database = (SELECT oid FROM \
+                   pg_database WHERE datname = current_database())";
+        self.outside.rows(sql).await.into_iter().map(|mut row| row.remove(0)).collect()
     }
 
     /// The rows that somebody else could lock now.
@@ -182,6 +188,15 @@ impl Small {
         database_session.run("BEGIN").await;
         database_session.run(&sql).await;
     }
+}
+
+/// The key of an update lock of that row, as anybody would compute it (`docs/keys.md`).
+fn updater(row: &str) -> String {
+    let text = format!("small|{}", row.replace(", ", ","));
+    let hash = text
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.to_string()
 }
 
 async fn an_acquire_takes_its_plan_and_nothing_else(setup: Setup) {

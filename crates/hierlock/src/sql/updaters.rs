@@ -1,0 +1,111 @@
+//! PostgreSQL's rows have no mode for an update lock that could be trusted: one that goes with readers, but
+//! not with itself. `FOR NO KEY UPDATE` beside `FOR KEY SHARE` looks like it, but the server may grant
+//! `FOR KEY SHARE` beside a `FOR UPDATE` that has come a moment before (`docs/backends.md`). So readers and
+//! updaters share a row, and updaters exclude each other by an advisory key.
+//!
+//! All keys of a plan are taken before its rows, in their order: so nobody waits for a key with rows that
+//! the holder of the key might want.
+
+use super::statement::{Statement, Value, Wait};
+use super::{Dialect, Scheme, Strategy};
+use crate::key::hash_32;
+use crate::mode::SlotMode;
+use crate::plan::Step;
+
+/// The first number of the keys: whose they are. The core's own have one number.
+pub(super) const OURS: i32 = i32::from_be_bytes(*b"hier");
+
+/// How the server's answer begins, if a session waits for the second number of a key.
+pub(super) const NAME: &str = "updater ";
+
+/// The second number, where an update lock of the step needs a key.
+fn key(scheme: &Scheme, step: &Step) -> Option<i32> {
+    let has_rows = scheme.strategy != Strategy::Advisory;
+    let needs_one = scheme.dialect == Dialect::Postgres && has_rows;
+    (needs_one && step.mode == SlotMode::Update).then(|| {
+        let slot = match scheme.strategy.is_by_id() {
+            true => step.target.key(),
+            false => format!("{},{}", step.level, step.slot),
+        };
+        hash_32(format!("{}|{slot}", scheme.rows_table()).as_bytes()) as i32
+    })
+}
+
+/// What it is called when the server says that a session waits for it.
+pub(super) fn name(scheme: &Scheme, step: &Step) -> Option<String> {
+    // The server shows it without a sign.
+    key(scheme, step).map(|key| format!("{NAME}{}", key as u32))
+}
+
+/// What takes the keys of these steps, if there are any. One that is not free, and not to be waited for,
+/// is a division by zero.
+pub(super) fn take(scheme: &Scheme, steps: &[Step], wait: Wait) -> Option<Statement> {
+    let mut keys: Vec<i32> = steps.iter().filter_map(|step| key(scheme, step)).collect();
+    if keys.is_empty() {
+        return None;
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    let lock = match wait {
+        Wait::Yes => format!("pg_advisory_xact_lock({OURS}, k)"),
+        Wait::No => format!("1 / pg_try_advisory_xact_lock({OURS}, k)::int"),
+    };
+    let rows = keys.len();
+    let keys = Value::Buckets(keys).literal(Dialect::Postgres);
+    let sql = format!("SELECT {lock} FROM unnest({keys}::int[]) k");
+    Some(Statement { rows, ..Statement::text(sql) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mode::Mode;
+    use crate::plan::Claim;
+
+    fn steps(scheme: &Scheme, mode: Mode) -> Vec<Step> {
+        let target = "u1/a1/r1".parse().unwrap();
+        scheme.plan([Claim { target, mode }]).unwrap().steps().collect()
+    }
+
+    #[test]
+    fn only_update_locks_on_rows_of_postgres_have_keys() {
+        let strategies = [Strategy::Striped, Strategy::PerId, Strategy::OnDemand];
+        for strategy in strategies {
+            let scheme = Scheme::new(Dialect::Postgres).strategy(strategy).unwrap();
+            for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+                let taken = take(&scheme, &steps(&scheme, mode), Wait::Yes);
+                assert_eq!(taken.is_some(), mode == Mode::Update, "{strategy} {mode}");
+            }
+        }
+        for scheme in [Dialect::Postgres, Dialect::Mysql, Dialect::Mariadb].map(Scheme::new) {
+            assert_eq!(take(&scheme, &steps(&scheme, Mode::Update), Wait::Yes), None);
+        }
+    }
+
+    #[test]
+    fn each_statement_belongs_to_a_step() {
+        let scheme = Scheme::new(Dialect::Postgres).strategy(Strategy::PerId).unwrap();
+        let steps = [steps(&scheme, Mode::Update), steps(&scheme, Mode::Exclusive)].concat();
+        let (sql, places) = scheme.take_singly(&steps);
+        assert_eq!(sql.split(";\n").count(), places.len());
+        assert_eq!(places, [0, 1, 2, 2, 3, 4, 5]);
+    }
+
+    /// The vectors of `docs/keys.md`.
+    #[test]
+    fn the_vectors_of_the_contract_hold() {
+        let scheme = |strategy| Scheme::new(Dialect::Postgres).strategy(strategy).unwrap();
+        let sql = |scheme: &Scheme| {
+            take(scheme, &steps(scheme, Mode::Update), Wait::Yes).map(|statement| statement.sql)
+        };
+        let lock = |key| {
+            Some(format!(
+                "SELECT pg_advisory_xact_lock(1751737714, k) FROM unnest('{{{key}}}'::int[]) k"
+            ))
+        };
+        assert_eq!(sql(&scheme(Strategy::Striped)), lock(2_046_723_141));
+        assert_eq!(sql(&scheme(Strategy::PerId)), lock(875_481_963));
+        let other = scheme(Strategy::PerId).table("other").unwrap();
+        assert_ne!(sql(&other), sql(&scheme(Strategy::PerId)));
+    }
+}

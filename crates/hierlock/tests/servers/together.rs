@@ -1,0 +1,109 @@
+//! A reader and a writer of one slot are never inside together, however fast they come: the statements of
+//! plans run in a loop in the server itself, in more sessions than there are cores. What is not kept by the
+//! server (PostgreSQL's `FOR KEY SHARE` beside `FOR UPDATE`, for example) is met here within seconds.
+
+use crate::support::{Database, Setup, on_each_engine};
+use hierlock::sql::{Dialect, Scheme, Strategy};
+use hierlock::{Buckets, Claim, Hierarchy, Mode};
+use hierlock_sandbox::Engine;
+
+/// Enough for one.
+const BUCKETS: u32 = 16;
+const READERS: usize = 6;
+const WRITERS: usize = 3;
+/// How often each comes. A run ends after some seconds, and is long enough to be red in most runs
+/// with a mode that the server does not keep.
+const VISITS: usize = 10_000;
+
+on_each_engine!(readers_and_writers_never_meet);
+
+/// Comes so often, as a reader or as a writer, with the statements of their plans; says how often it met
+/// somebody whom it must not. Whoever is inside says so by a lock of another kind, which it gives back
+/// first.
+fn visit(engine: Engine, reads: &str, writes: &str) -> String {
+    match engine {
+        Engine::Postgres => format!(
+            "CREATE PROCEDURE visit(times int, is_writer boolean, INOUT met int)
+             LANGUAGE plpgsql AS $$
+             DECLARE slot text;
+             BEGIN
+                 FOR i IN 1..times LOOP
+                     IF is_writer THEN {writes}; ELSE {reads}; END IF;
+                     IF is_writer AND pg_try_advisory_lock(1, 1) THEN
+                         PERFORM count(*) FROM generate_series(1, 50);
+                         PERFORM pg_advisory_unlock(1, 1);
+                     ELSIF NOT is_writer AND pg_try_advisory_lock_shared(1, 1) THEN
+                         PERFORM count(*) FROM generate_series(1, 50);
+                         PERFORM pg_advisory_unlock_shared(1, 1);
+                     ELSE
+                         met := met + 1;
+                     END IF;
+                     COMMIT;
+                 END LOOP;
+             END $$"
+        ),
+        // These locks are exclusive: only a reader who meets a writer says so.
+        Engine::Mysql | Engine::Mariadb => format!(
+            "CREATE PROCEDURE visit(times INT, is_writer BOOLEAN, met INT)
+             BEGIN
+                 DECLARE slot TEXT;
+                 SET @name = DATABASE();
+                 WHILE times > 0 DO
+                     START TRANSACTION;
+                     IF is_writer THEN
+                         {writes};
+                         SET @got = GET_LOCK(@name, 0);
+                         SET @got = IF(@got = 1, RELEASE_LOCK(@name), NULL);
+                         SET met = met + (@got IS NULL);
+                     ELSE
+                         {reads};
+                         SET met = met + (IS_FREE_LOCK(@name) = 0);
+                     END IF;
+                     ROLLBACK;
+                     SET times = times - 1;
+                 END WHILE;
+                 SELECT met;
+             END"
+        ),
+    }
+}
+
+async fn readers_and_writers_never_meet(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    if setup.strategy == Strategy::Striped {
+        database.stripe("small", BUCKETS).await;
+    }
+    let dialect = match setup.engine {
+        Engine::Mysql => Dialect::Mysql,
+        Engine::Mariadb => Dialect::Mariadb,
+        Engine::Postgres => Dialect::Postgres,
+    };
+    // A tree of one level: each locks one slot only, so that they meet more often.
+    let scheme = Scheme::new(dialect).strategy(setup.strategy).unwrap().table("small").unwrap();
+    let scheme = scheme.buckets(Buckets::new(BUCKETS).unwrap());
+    let scheme = scheme.hierarchy(Hierarchy::new(["user"]).unwrap());
+    let locks = |mode| {
+        let claim = Claim { target: "u1".parse().unwrap(), mode };
+        let sql = scheme.lock(&scheme.plan([claim]).unwrap());
+        match setup.strategy {
+            Strategy::Advisory => format!("{sql} INTO slot"),
+            _ => sql.replacen(" FROM ", " INTO slot FROM ", 1),
+        }
+    };
+    let visit = visit(setup.engine, &locks(Mode::Shared), &locks(Mode::Exclusive));
+    database.outside().await.run(&visit).await;
+    let mut all = Vec::new();
+    for number in 0..READERS + WRITERS {
+        let mut session = database.outside().await;
+        if setup.engine != Engine::Postgres {
+            session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
+        }
+        let sql = format!("CALL visit({VISITS}, {}, 0)", number >= READERS);
+        all.push(tokio::spawn(async move { session.number(&sql).await }));
+    }
+    let mut met = 0;
+    for session in all {
+        met += session.await.unwrap();
+    }
+    assert_eq!(met, 0, "of {} visits", VISITS * (READERS + WRITERS));
+}
