@@ -16,6 +16,9 @@ pub const LEVELS: u32 = 3;
 /// How many rows one statement, or one file, has.
 const CHUNK: u32 = 100_000;
 const TABLE: &str = "filled";
+/// So few pages that are still to be written do not matter; nor does a server that never gets there.
+const CLEAN: u64 = 50;
+const SETTLES_WITHIN: Duration = Duration::from_secs(20);
 
 /// What goes wrong ends the run.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -81,6 +84,13 @@ impl Session {
         Ok(())
     }
 
+    /// The number in the answer of a MySQL or MariaDB server about itself.
+    async fn status(&mut self, sql: &'static str) -> Result<u64> {
+        let Session::Innodb(c) = self else { return Ok(0) };
+        let (_, number): (String, String) = sqlx::query_as(sql).fetch_one(c).await?;
+        Ok(number.parse()?)
+    }
+
     async fn count(&mut self) -> Result<i64> {
         let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {TABLE}"));
         Ok(match self {
@@ -134,6 +144,7 @@ impl Place {
         if self.engine == Engine::Mysql {
             session.run("SET GLOBAL local_infile = 1".to_owned()).await?;
         }
+        self.settle(&mut session).await?;
         let begun = Instant::now();
         if way != Way::Hierlock {
             session.run(self.create()).await?;
@@ -153,6 +164,20 @@ impl Place {
             true => Ok(Some(time)),
             false => Err(format!("{way:?} made {count} rows").into()),
         }
+    }
+
+    /// What the fill before has left to the server to write must not fall on the next.
+    async fn settle(&self, session: &mut Session) -> Result<()> {
+        if self.engine == Engine::Postgres {
+            return session.run("CHECKPOINT".to_owned()).await;
+        }
+        session.run("SET GLOBAL innodb_max_dirty_pages_pct = 0".to_owned()).await?;
+        let begun = Instant::now();
+        let status = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'";
+        while session.status(status).await? > CLEAN && begun.elapsed() < SETTLES_WITHIN {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        session.run("SET GLOBAL innodb_max_dirty_pages_pct = 90".to_owned()).await
     }
 
     async fn provision(&self) -> Result<()> {

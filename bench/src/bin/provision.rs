@@ -65,8 +65,8 @@ async fn rates(engine: Engine, place: &Place, asked: &Asked) -> Result<Vec<Optio
     progress(&format!("{engine}, warming up"));
     place.fill(Way::ALL[0]).await?;
     for round in 0..asked.rounds {
-        // Nobody is always first, nor always after the same one: what one has left to the server to write
-        // falls on the next. There are eight ways, so every odd stride meets them all.
+        // Nobody is always first, nor always after the same one. There are eight ways, so every odd stride
+        // meets them all.
         let stride = 2 * round + 1;
         for turn in 0..ways {
             let place_of_way = (round + turn * stride) % ways;

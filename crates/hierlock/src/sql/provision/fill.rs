@@ -2,7 +2,7 @@
 //!
 //! | server | how | why |
 //! |---|---|---|
-//! | MySQL | `INSERT … SELECT` of a recursive table expression | nothing is sent but the two ends |
+//! | MySQL | `INSERT … SELECT` of two recursive table expressions, joined | nothing is sent but the two ends |
 //! | MariaDB | `INSERT … SELECT` of its `seq_A_to_B`, where it has that | the same, without a table in between |
 //! | PostgreSQL | `COPY`, into a table whose primary key is made last | an index is built faster than it grows |
 //!

@@ -36,7 +36,7 @@ impl Provision {
     pub(super) async fn session(&self) -> Result<Session> {
         let mut session = Session::connect(&self.address, &self.settings, Purpose::Side).await?;
         session.be_patient(PATIENCE);
-        if let Some(sql) = self.series.allow(self.scheme.dialect, u32::MAX) {
+        if let Some(sql) = self.series.allow(self.scheme.dialect) {
             session.run(&sql).await.map_err(|error| self.failed(error))?;
         }
         Ok(session)

@@ -15,7 +15,7 @@ pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String 
     let mut sql = vec![create_meta(), scheme.agree(state)];
     sql.extend(scheme.create_rows());
     if is_striped {
-        sql.extend(series.allow(scheme.dialect, chunks.size.max(1000)));
+        sql.extend(series.allow(scheme.dialect));
         sql.extend(chunks.iter().flat_map(|chunk| inserts(scheme, series, &[chunk])));
         sql.extend(analyse(scheme));
         sql.push(leader::keep_ready(scheme));

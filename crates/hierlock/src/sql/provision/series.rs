@@ -3,10 +3,15 @@
 use crate::sql::Dialect;
 use crate::sql::session::Session;
 
+/// A server makes so many of one expression without being told, unless it was told otherwise; and the square
+/// of it are more than a chunk has.
+const THOUSAND: u32 = 1000;
+
 /// How a server makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Series {
-    /// A table expression that refers to itself: MySQL.
+    /// Thousands and what is below them, each a table expression that refers to itself, joined: MySQL. One
+    /// expression alone would write all numbers to a table in between.
     Recursive,
     /// The engine `SEQUENCE` of MariaDB, which needs no table in between.
     Sequence,
@@ -39,33 +44,67 @@ impl Series {
         })
     }
 
-    /// Lets a session make so many at once, where it must be told.
-    pub(super) fn allow(self, dialect: Dialect, numbers: u32) -> Option<String> {
+    /// Lets a session make as many as are needed, where it may have been told otherwise.
+    pub(super) fn allow(self, dialect: Dialect) -> Option<String> {
         let limit = match (self, dialect) {
             (Series::Recursive, Dialect::Mariadb) => "max_recursive_iterations",
             (Series::Recursive, _) => "cte_max_recursion_depth",
             _ => return None,
         };
-        Some(format!("SET SESSION {limit} = {numbers}"))
+        Some(format!("SET SESSION {limit} = {THOUSAND}"))
     }
 
     /// From one to another, both included: what selects `columns`, in which a number is called `x`.
     pub(super) fn select(self, columns: &str, first: u32, last: u32) -> String {
         match self {
-            Series::Recursive => format!(
-                "WITH RECURSIVE s (x) AS (SELECT {first} UNION ALL SELECT x + 1 FROM s WHERE \
-                 x < {last}) SELECT {columns} FROM s"
-            ),
-            Series::Sequence => {
-                let columns = match columns {
-                    "x" => "seq AS x".to_owned(),
-                    columns => columns.replace('x', "seq"),
+            Series::Recursive => {
+                let thousands = (last - first) / THOUSAND;
+                let below = (last - first).min(THOUSAND - 1);
+                let numbers = |name, up_to| {
+                    format!(
+                        "{name} (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM {name} WHERE n < {up_to})"
+                    )
                 };
-                format!("SELECT {columns} FROM seq_{first}_to_{last}")
+                let (high, low) = (numbers("h", thousands), numbers("l", below));
+                let x = format!("{first} + {THOUSAND} * h.n + l.n");
+                let columns = named(columns, &x);
+                // In order: without a buffer in which the outer ones would wait for the inner ones.
+                format!(
+                    "WITH RECURSIVE {high}, {low} SELECT /*+ NO_BNL(h, l) */ {columns} \
+                     FROM h STRAIGHT_JOIN l WHERE {x} <= {last}"
+                )
+            }
+            Series::Sequence => {
+                format!("SELECT {} FROM seq_{first}_to_{last}", named(columns, "seq"))
             }
             Series::Generated => {
                 format!("SELECT {columns} FROM generate_series({first}, {last}) x")
             }
         }
+    }
+}
+
+/// Columns in which `x` stands for something else.
+fn named(columns: &str, x: &str) -> String {
+    match columns {
+        "x" => format!("{x} AS x"),
+        columns => columns.replace('x', x),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_joined_to_what_is_below() {
+        assert_eq!(
+            Series::Recursive.select("2, x", 5000, 7500),
+            "WITH RECURSIVE h (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM h WHERE n < 2), \
+             l (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM l WHERE n < 999) \
+             SELECT /*+ NO_BNL(h, l) */ 2, 5000 + 1000 * h.n + l.n FROM h STRAIGHT_JOIN l \
+             WHERE 5000 + 1000 * h.n + l.n <= 7500"
+        );
+        assert!(Series::Recursive.select("x", 7, 7).contains("FROM l WHERE n < 0)"));
     }
 }
