@@ -8,7 +8,7 @@
 
 pub(crate) mod args;
 mod show;
-mod work;
+mod worker;
 
 use crate::exit::Stop;
 use crate::generate::print;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 pub(crate) fn queue(args: args::Queue) -> ExitCode {
     let args::Queue { store, command } = args;
     if let Command::Work(args) = command {
-        return work::work(&store, args);
+        return worker::work(&store, args);
     }
     // Before anything else: while we wait for a person to type, Ctrl-C ends us.
     let jobs = match &command {
