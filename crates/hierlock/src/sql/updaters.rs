@@ -12,9 +12,6 @@ use crate::key::hash_32;
 use crate::mode::SlotMode;
 use crate::plan::Step;
 
-/// The first number of the keys: whose they are. The core's own have one number.
-pub(super) const OURS: i32 = i32::from_be_bytes(*b"hier");
-
 /// How the server's answer begins, if a session waits for the second number of a key.
 pub(super) const NAME: &str = "updater ";
 
@@ -27,7 +24,7 @@ fn key(scheme: &Scheme, step: &Step) -> Option<i32> {
             true => step.target.key(),
             false => format!("{},{}", step.level, step.slot),
         };
-        hash_32(format!("{}|{slot}", scheme.rows_table()).as_bytes()) as i32
+        hash_32(slot.as_bytes()) as i32
     })
 }
 
@@ -46,9 +43,11 @@ pub(super) fn take(scheme: &Scheme, steps: &[Step], wait: Wait) -> Option<Statem
     }
     keys.sort_unstable();
     keys.dedup();
+    // The first number is the server's for the table: there may be one of that name in each schema.
+    let table = format!("'{}'::regclass::oid::int", scheme.rows_table());
     let lock = match wait {
-        Wait::Yes => format!("pg_advisory_xact_lock({OURS}, k)"),
-        Wait::No => format!("1 / pg_try_advisory_xact_lock({OURS}, k)::int"),
+        Wait::Yes => format!("pg_advisory_xact_lock({table}, k)"),
+        Wait::No => format!("1 / pg_try_advisory_xact_lock({table}, k)::int"),
     };
     let rows = keys.len();
     let keys = Value::Buckets(keys).literal(Dialect::Postgres);
@@ -98,14 +97,13 @@ mod tests {
         let sql = |scheme: &Scheme| {
             take(scheme, &steps(scheme, Mode::Update), Wait::Yes).map(|statement| statement.sql)
         };
-        let lock = |key| {
+        let lock = |table, key| {
             Some(format!(
-                "SELECT pg_advisory_xact_lock(1751737714, k) FROM unnest('{{{key}}}'::int[]) k"
+                "SELECT pg_advisory_xact_lock('{table}'::regclass::oid::int, k) \
+                 FROM unnest('{{{key}}}'::int[]) k"
             ))
         };
-        assert_eq!(sql(&scheme(Strategy::Striped)), lock(2_046_723_141));
-        assert_eq!(sql(&scheme(Strategy::PerId)), lock(875_481_963));
-        let other = scheme(Strategy::PerId).table("other").unwrap();
-        assert_ne!(sql(&other), sql(&scheme(Strategy::PerId)));
+        assert_eq!(sql(&scheme(Strategy::Striped)), lock("hier_lock_buckets", -1_438_805_069));
+        assert_eq!(sql(&scheme(Strategy::PerId)), lock("hier_locks", -253_609_246));
     }
 }

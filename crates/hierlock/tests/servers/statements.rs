@@ -154,7 +154,7 @@ impl Small {
             return Vec::new();
         }
         let sql = "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND granted \
-                   AND classid = 1751737714 AND objsubid = 2 AND database = (SELECT oid FROM \
+                   AND classid = 'small'::regclass AND objsubid = 2 AND database = (SELECT oid FROM \
                    pg_database WHERE datname = current_database())";
         self.outside.rows(sql).await.into_iter().map(|mut row| row.remove(0)).collect()
     }
@@ -192,11 +192,9 @@ impl Small {
 
 /// The key of an update lock of that row, as anybody would compute it (`docs/keys.md`).
 fn updater(row: &str) -> String {
-    let text = format!("small|{}", row.replace(", ", ","));
-    let hash = text
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash.to_string()
+    let slot = row.replace(", ", ",");
+    let hash = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    slot.bytes().fold(0x811c_9dc5, hash).to_string()
 }
 
 async fn an_acquire_takes_its_plan_and_nothing_else(setup: Setup) {
