@@ -160,7 +160,11 @@ async fn a_server_that_dies_is_told_in_a_sentence(server: Server) {
     let reply = play.begin("B", TAKE);
     play.blocked("B").await;
     drop(sandbox);
-    let failure = end(reply).await.unwrap_err();
+    let failure = match end(reply).await {
+        Err(failure) => failure,
+        // It ended A first, and then B had what it waited for, for a moment.
+        Ok(_) => end(play.begin("B", TAKE)).await.unwrap_err(),
+    };
     assert!(matches!(failure.kind, FailureKind::Other), "{failure:?}");
     let error = play.stage.waits().await.unwrap_err().to_string();
     assert!(error.contains(engine.name()) && error.contains("lost"), "{error}");
