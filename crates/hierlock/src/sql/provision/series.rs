@@ -3,8 +3,8 @@
 use crate::sql::Dialect;
 use crate::sql::session::Session;
 
-/// A server makes so many of one expression without being told, unless it was told otherwise; and the square
-/// of it are more than a chunk has.
+/// A server makes so many of one expression without being told, unless it was told otherwise; and no chunk
+/// has more than the square of it.
 const THOUSAND: u32 = 1000;
 
 /// How a server makes them.
