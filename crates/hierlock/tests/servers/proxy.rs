@@ -1,12 +1,11 @@
 //! A network between a client and a server: it counts turns, and it can fail in each of the ways in
 //! which networks do.
 
-use crate::support::Database;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// What it does with what it gets.
@@ -28,6 +27,38 @@ pub(crate) enum Mood {
 impl Mood {
     fn stalls(self, connection: usize) -> bool {
         self == Mood::Stalls || self == Mood::StallsOne(connection)
+    }
+}
+
+/// What becomes of the request at which a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It does not arrive.
+    Lost,
+    /// It is answered, and the answer does not arrive.
+    Answered,
+    /// The same, and from then on the whole network [drops](Mood::Drops) everything.
+    Last,
+    /// It arrives long after the client was told that the connection has ended.
+    Late,
+}
+
+/// The state of the network, and where a connection is cut.
+struct Network {
+    mood: watch::Sender<Mood>,
+    /// At the next request that ends with these words, once.
+    cut: Mutex<Option<(&'static str, Fate)>>,
+    /// What is late may arrive now.
+    arrives: Notify,
+}
+
+impl Network {
+    fn cuts(&self, request: &[u8]) -> Option<Fate> {
+        let mut cut = self.cut.lock().unwrap();
+        // A text of PostgreSQL's ends with a zero.
+        let request = request.strip_suffix(&[0]).unwrap_or(request);
+        let (_, fate) = cut.take_if(|(words, _)| request.ends_with(words.as_bytes()))?;
+        Some(fate)
     }
 }
 
@@ -53,14 +84,14 @@ impl Turns {
 pub(crate) struct Proxy {
     /// Of the database, but through here.
     pub(crate) url: String,
-    mood: watch::Sender<Mood>,
+    network: Arc<Network>,
     connections: Arc<Mutex<Vec<Arc<Turns>>>>,
     accepts: AbortHandle,
 }
 
 impl Proxy {
-    pub(crate) async fn before(database: &Database) -> Self {
-        let (login, rest) = database.url.rsplit_once('@').unwrap();
+    pub(crate) async fn before(url: &str) -> Self {
+        let (login, rest) = url.rsplit_once('@').unwrap();
         let (address, rest) = rest.split_once('/').unwrap();
         let server = address.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -68,7 +99,9 @@ impl Proxy {
         let url = format!("{login}@127.0.0.1:{port}/{rest}");
         let connections: Arc<Mutex<Vec<Arc<Turns>>>> = Arc::default();
         let known = connections.clone();
-        let (mood, now) = watch::channel(Mood::Passes);
+        let mood = watch::Sender::new(Mood::Passes);
+        let network = Arc::new(Network { mood, cut: Mutex::default(), arrives: Notify::new() });
+        let between = network.clone();
         let accepts = tokio::spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
@@ -78,14 +111,24 @@ impl Proxy {
                     known.push(turns.clone());
                     known.len() - 1
                 };
-                all.spawn(join(number, client, server.clone(), now.clone(), turns));
+                all.spawn(join(number, client, server.clone(), between.clone(), turns));
             }
         });
-        Self { url, mood, connections, accepts: accepts.abort_handle() }
+        Self { url, network, connections, accepts: accepts.abort_handle() }
     }
 
     pub(crate) fn becomes(&self, mood: Mood) {
-        self.mood.send_replace(mood);
+        self.network.mood.send_replace(mood);
+    }
+
+    /// Cuts a connection at the next request that ends with these words, and no other.
+    pub(crate) fn cuts_at(&self, words: &'static str, fate: Fate) {
+        *self.network.cut.lock().unwrap() = Some((words, fate));
+    }
+
+    /// Lets a request arrive that is [late](Fate::Late).
+    pub(crate) fn lets_arrive(&self) {
+        self.network.arrives.notify_one();
     }
 
     /// The turns so far of the connection that was opened first.
@@ -105,75 +148,93 @@ async fn join(
     number: usize,
     client: TcpStream,
     server: String,
-    mut mood: watch::Receiver<Mood>,
+    network: Arc<Network>,
     turns: Arc<Turns>,
 ) {
+    let mut mood = network.mood.subscribe();
     let stalls = move |mood: Mood| mood.stalls(number);
     if mood.wait_for(|mood| !stalls(*mood)).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect(&server).await else { return };
     let (mut client, mut server) = (client.into_split(), server.into_split());
-    let dropped = mood.clone();
-    let pumps = async {
-        tokio::join!(
-            pump(
-                &mut client.0,
-                &mut server.1,
-                mood.clone(),
-                stalls,
-                Mood::HalfClosesToServer,
-                || {
-                    turns.client();
-                }
-            ),
-            pump(
-                &mut server.0,
-                &mut client.1,
-                mood.clone(),
-                stalls,
-                Mood::HalfClosesToClient,
-                || {
-                    turns.server();
-                }
-            ),
-        )
+    let (cut, hung_up) = (OnceLock::new(), Notify::new());
+    let to_server = |request: &[u8]| {
+        turns.client();
+        let Some(fate) = network.cuts(request) else { return Passes::Now };
+        let _ = cut.set(fate);
+        match fate {
+            Fate::Lost => Passes::Never,
+            Fate::Answered | Fate::Last => Passes::Now,
+            Fate::Late => {
+                hung_up.notify_one();
+                Passes::Later
+            }
+        }
+    };
+    let to_client = |_: &[u8]| {
+        turns.server();
+        if cut.get() == Some(&Fate::Last) {
+            network.mood.send_replace(Mood::Drops);
+        }
+        if cut.get().is_some() { Passes::Never } else { Passes::Now }
+    };
+    let requests = async {
+        let ended = until(&network, Mood::HalfClosesToServer);
+        tokio::select! {
+            () = pump(&mut client.0, &mut server.1, &network, stalls, to_server) => {}
+            () = ended => {}
+        }
+        let _ = server.1.shutdown().await;
+    };
+    let answers = async {
+        let ended = until(&network, Mood::HalfClosesToClient);
+        tokio::select! {
+            () = pump(&mut server.0, &mut client.1, &network, stalls, to_client) => {}
+            () = ended => {}
+            () = hung_up.notified() => {}
+        }
+        let _ = client.1.shutdown().await;
     };
     tokio::select! {
-        _ = pumps => {}
-        () = until(dropped, Mood::Drops) => {}
+        _ = async { tokio::join!(requests, answers) } => {}
+        () = until(&network, Mood::Drops) => {}
     }
+}
+
+/// What is done with something that was read.
+enum Passes {
+    Now,
+    /// When [`lets_arrive`](Proxy::lets_arrive) says so.
+    Later,
+    Never,
 }
 
 /// Passes everything on in one direction, as long as the mood lets it.
 async fn pump(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
-    mut mood: watch::Receiver<Mood>,
+    network: &Network,
     stalls: impl Fn(Mood) -> bool,
-    ends: Mood,
-    count: impl Fn(),
+    passes: impl Fn(&[u8]) -> Passes,
 ) {
     let mut bytes = [0; 16 * 1024];
-    let ended = mood.clone();
-    let passing = async {
-        while let Ok(read @ 1..) = from.read(&mut bytes).await {
-            count();
-            if mood.wait_for(|mood| !stalls(*mood)).await.is_err()
-                || to.write_all(&bytes[..read]).await.is_err()
-            {
-                break;
-            }
+    let mut mood = network.mood.subscribe();
+    while let Ok(read @ 1..) = from.read(&mut bytes).await {
+        match passes(&bytes[..read]) {
+            Passes::Now => {}
+            Passes::Later => network.arrives.notified().await,
+            Passes::Never => return,
         }
-    };
-    tokio::select! {
-        () = passing => {}
-        () = until(ended, ends) => {}
+        if mood.wait_for(|mood| !stalls(*mood)).await.is_err()
+            || to.write_all(&bytes[..read]).await.is_err()
+        {
+            return;
+        }
     }
-    let _ = to.shutdown().await;
 }
 
-/// Comes back when it is in that mood, or there is no proxy any more.
-async fn until(mut mood: watch::Receiver<Mood>, wanted: Mood) {
-    let _ = mood.wait_for(|mood| *mood == wanted).await;
+/// Comes back when it is in that mood.
+async fn until(network: &Network, wanted: Mood) {
+    let _ = network.mood.subscribe().wait_for(|mood| *mood == wanted).await;
 }
