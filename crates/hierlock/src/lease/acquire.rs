@@ -24,12 +24,17 @@ use crate::retry::random;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The pause before another try lies between these.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(150)];
 /// How long a lease that has expired but is locked may be on its way out.
 const SETTLED_WITHIN: Duration = Duration::from_millis(500);
+/// How long an acquire whose COMMIT has failed waits for its lease to be taken back, so that a program which
+/// ends with that error leaves none; after that it goes on by itself.
+const UNDONE_WITHIN: Duration = Duration::from_secs(1);
+/// The longest pause before a lease is tried to be taken back again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// So many that are in the way are read at a time.
 const BATCH: usize = 100;
 
@@ -49,7 +54,7 @@ impl Leases {
             let holder = match attempt.run(&self).await? {
                 Outcome::Gained(row) => {
                     if interest.is_lost() {
-                        self.undo(&request.owner, row).await;
+                        attempt.undo(&self, row).await;
                     }
                     return Ok(row.into_lease(&self, request, asked));
                 }
@@ -70,16 +75,6 @@ impl Leases {
             if left.is_zero() || !is_wanted {
                 return Err(LeaseError::Held { wanted: request.target.clone(), holder }.into());
             }
-        }
-    }
-
-    /// Removes a lease that nobody was told of. Its token alone might have been given to another one: SQLite
-    /// counts anew what was rolled back.
-    async fn undo(&self, owner: &str, row: Written) {
-        let sql = "DELETE FROM hier_leases WHERE token = ? AND owner = ? AND acquired_ms = ?";
-        let values = [row.token.into(), owner.into(), row.acquired_ms.into()];
-        if let Err(why) = self.database().execute(sql, &values).await {
-            tracing::warn!(token = row.token, %why, "a lease that nobody has stays until it expires");
         }
     }
 }
@@ -185,12 +180,43 @@ impl Attempt {
             Box::pin(async move { attempt.run_in(tx, rows).await })
         });
         let ran = ran.await.map_err(|error| SCHEMA.explain(error));
-        if let (Err(_), Some(row)) = (&ran, *self.written.lock()) {
-            let (leases, owner) = (leases.clone(), self.request.owner.clone());
-            // Nobody waits for it: the database may be gone.
-            tokio::spawn(async move { leases.undo(&owner, row).await });
+        let written = *self.written.lock();
+        if let (Err(_), Some(row)) = (&ran, written) {
+            let (attempt, leases) = (self.clone(), leases.clone());
+            let undo = tokio::spawn(async move { attempt.undo(&leases, row).await });
+            let _ = timeout(UNDONE_WITHIN, undo).await;
         }
         ran
+    }
+
+    /// Removes a lease that nobody was told of; tries until its time is over, for the database may be gone.
+    async fn undo(self: &Arc<Self>, leases: &Leases, row: Written) {
+        let over = Instant::now() + self.request.ttl;
+        let mut pause = PAUSES[0];
+        while let Err(why) = self.remove_written(leases, row).await {
+            tracing::warn!(token = row.token, %why, "cannot take back a lease that nobody has; trying again");
+            let is_closed = matches!(why.sql_source(), Some(sqlx::Error::PoolClosed));
+            if is_closed || Instant::now() >= over {
+                return;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Its COMMIT may still be under way, and PostgreSQL would not wait for a row that it does not see: so the
+    /// slots come first, which the transaction that wrote it has until its end. The token alone might have
+    /// been given to another lease: SQLite counts anew what was rolled back.
+    async fn remove_written(self: &Arc<Self>, leases: &Leases, row: Written) -> Result<()> {
+        let removed = leases.database().run_with(&self.first, |tx, _| {
+            let values = [row.token.into(), (&self.request.owner).into(), row.acquired_ms.into()];
+            Box::pin(async move {
+                let sql =
+                    "DELETE FROM hier_leases WHERE token = ? AND owner = ? AND acquired_ms = ?";
+                tx.execute(sql, values).await.map(drop)
+            })
+        });
+        removed.await
     }
 
     async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<Outcome> {

@@ -81,7 +81,8 @@ impl Lease {
     /// [checked](Self::check_in) it**, so commit that first.
     ///
     /// # Errors
-    /// What the database says.
+    /// What the database says. It may or may not be released then: ask again by its token
+    /// ([`Leases::release`]).
     ///
     /// # Cancel safety
     /// Dropped, it is released all the same.

@@ -134,7 +134,8 @@ impl Leases {
     /// # Errors
     /// [`is_held`](Error::is_held): somebody else has one, and [`lease_holder`](Error::lease_holder) tells
     /// who. [`is_usage`](Error::is_usage): the request is wrong.
-    /// [`is_not_provisioned`](Error::is_not_provisioned): the tables are missing.
+    /// [`is_not_provisioned`](Error::is_not_provisioned): the tables are missing. If the connection ends during
+    /// COMMIT, a task takes back what may have been gained: at once, or when the database is there again.
     ///
     /// # Cancel safety
     /// Dropped at any point, it leaves no lease behind: a task finishes what is under way and gives back
@@ -194,7 +195,7 @@ impl Leases {
     /// has checked it.
     ///
     /// # Errors
-    /// What the database says.
+    /// What the database says. It may or may not be released then; this can be asked again.
     ///
     /// # Cancel safety
     /// Dropped, it is released all the same.

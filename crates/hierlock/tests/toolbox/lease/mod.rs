@@ -3,6 +3,7 @@
 mod admin;
 mod cancel;
 mod checked;
+mod cut;
 mod exclusion;
 mod kept;
 mod life;

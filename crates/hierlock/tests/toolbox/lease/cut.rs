@@ -1,0 +1,147 @@
+//! The connection ends at the worst moment: nobody can know what has become of the last request.
+
+use super::*;
+use crate::proxy::{Fate, Mood, Proxy};
+use crate::servers::{GENEROUS, Outside};
+use crate::support::on_every_engine;
+use hierlock::database::Database;
+use hierlock_sandbox::Engine;
+
+on_every_engine! {
+    an_acquire_whose_commit_is_cut_off_leaves_no_lease,
+    a_commit_that_arrives_late_leaves_no_lease,
+    a_lease_is_taken_back_when_the_network_is_there_again,
+    a_renewal_that_is_cut_off_can_be_repeated,
+    a_release_that_is_cut_off_can_be_repeated,
+    a_kept_lease_outlives_cut_connections,
+}
+
+/// The network of a server, and leases behind it.
+async fn behind_a_network(store: &Store) -> Option<(Proxy, Leases)> {
+    let plain = match store.place {
+        Place::Server(Engine::Postgres) => "sslmode=disable",
+        Place::Server(_) => "ssl-mode=disabled",
+        Place::Sqlite => return None,
+    };
+    let proxy = Proxy::before(&format!("{}?{plain}", store.url)).await;
+    let leases = Leases::new(Database::connect(&proxy.url).await.unwrap());
+    Some((proxy, leases))
+}
+
+async fn rows(store: &Store) -> i64 {
+    store.number("SELECT COUNT(*) FROM hier_leases").await
+}
+
+/// An acquire that fails since its connection ended.
+async fn fails(leases: &Leases) {
+    let acquired = tokio::time::timeout(GENEROUS, leases.acquire(request("u/a", "ada")));
+    let error = acquired.await.expect("it waits for ever").unwrap_err();
+    assert!(error.to_string().contains("cannot commit"), "{error}");
+}
+
+async fn an_acquire_whose_commit_is_cut_off_leaves_no_lease(store: Store) {
+    let _ = provisioned(&store).await;
+    let Some((proxy, leases)) = behind_a_network(&store).await else { return };
+    for fate in [Fate::Lost, Fate::Answered] {
+        proxy.cuts_at("COMMIT", fate);
+        fails(&leases).await;
+        eventually("nothing is left", async || rows(&store).await == 0).await;
+        // The next one is as good as any.
+        assert!(acquire(&leases, "u", "bob").await.release().await.unwrap());
+    }
+}
+
+/// Whoever looks for the row before that commit finds none, and would think that all is well.
+async fn a_commit_that_arrives_late_leaves_no_lease(store: Store) {
+    let _ = provisioned(&store).await;
+    let Some((proxy, leases)) = behind_a_network(&store).await else { return };
+    proxy.cuts_at("COMMIT", Fate::Late);
+    fails(&leases).await;
+    // The one that is not committed yet, and the one that is to take it back.
+    let mut outside = Outside::connect(&store.url).await;
+    outside.until_busy(2).await;
+    proxy.lets_arrive();
+    outside.until_busy(0).await;
+    assert_eq!(rows(&store).await, 0);
+}
+
+/// The lease would last for five minutes.
+async fn a_lease_is_taken_back_when_the_network_is_there_again(store: Store) {
+    let _ = provisioned(&store).await;
+    let Some((proxy, leases)) = behind_a_network(&store).await else { return };
+    proxy.cuts_at("COMMIT", Fate::Last);
+    fails(&leases).await;
+    assert_eq!(rows(&store).await, 1, "nobody could reach it");
+    proxy.becomes(Mood::Passes);
+    eventually("nothing is left", async || rows(&store).await == 0).await;
+}
+
+/// Runs something on a lease, and cuts it off while the server is at it.
+async fn cut_off<T: Send + 'static>(
+    store: &Store,
+    proxy: &Proxy,
+    work: impl Future<Output = hierlock::Result<T>> + Send + 'static,
+) -> Error {
+    let mut obstacle = Outside::connect(&store.url).await;
+    obstacle.run("BEGIN").await;
+    let _ = obstacle.rows("SELECT token FROM hier_leases FOR UPDATE").await;
+    let working = tokio::spawn(work);
+    let mut outside = Outside::connect(&store.url).await;
+    // The obstacle, and whoever stands before it.
+    outside.until_busy(2).await;
+    proxy.becomes(Mood::Drops);
+    let ended = tokio::time::timeout(GENEROUS, working).await.expect("it waits for ever");
+    proxy.becomes(Mood::Passes);
+    obstacle.run("ROLLBACK").await;
+    // The server has not noticed, and does what it was told.
+    outside.until_busy(0).await;
+    ended.unwrap().err().expect("nobody was there to say that it was done")
+}
+
+async fn a_renewal_that_is_cut_off_can_be_repeated(store: Store) {
+    let direct = provisioned(&store).await;
+    let Some((proxy, leases)) = behind_a_network(&store).await else { return };
+    let lease = acquire(&leases, "u", "ada").await;
+    let (token, first) = (lease.token(), lease.expires_at());
+    let error = cut_off(&store, &proxy, async move {
+        let mut lease = lease;
+        lease.renew().await
+    });
+    let error = error.await;
+    assert!(!error.is_lost(), "nobody knows that: {error}");
+    let held = direct.find(token).await.unwrap().unwrap();
+    assert!(held.expires > first, "it was renewed");
+    let mut lease = leases.resume(token).await.unwrap();
+    lease.renew().await.unwrap();
+    assert!(lease.release().await.unwrap());
+}
+
+async fn a_release_that_is_cut_off_can_be_repeated(store: Store) {
+    let _ = provisioned(&store).await;
+    let Some((proxy, leases)) = behind_a_network(&store).await else { return };
+    let lease = acquire(&leases, "u", "ada").await;
+    let token = lease.token();
+    let error = cut_off(&store, &proxy, lease.release()).await;
+    assert!(!error.is_lost(), "{error}");
+    assert_eq!(rows(&store).await, 0, "it was released");
+    assert!(!leases.release(token).await.unwrap());
+}
+
+/// Its heartbeat asks again, on other connections.
+async fn a_kept_lease_outlives_cut_connections(store: Store) {
+    let direct = provisioned(&store).await;
+    let Some((proxy, leases)) = behind_a_network(&store).await else { return };
+    let request = request("u", "ada").ttl(Duration::from_secs(9));
+    let kept = leases.acquire(request).await.unwrap().keep();
+    let (token, first) = (kept.lease().token(), kept.expires_at());
+    proxy.becomes(Mood::Drops);
+    // Open connections have ended when this has.
+    Database::connect(&proxy.url).await.unwrap_err();
+    proxy.becomes(Mood::Passes);
+    eventually("it is renewed", async || {
+        assert!(direct.find(token).await.unwrap().is_some(), "it was lost");
+        kept.expires_at() > first
+    })
+    .await;
+    assert!(kept.release().await.unwrap());
+}
