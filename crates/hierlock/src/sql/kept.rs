@@ -5,7 +5,7 @@ use super::pool::{Permit, Pool};
 use super::session::{Meaning, Session, meaning};
 use super::shared::SharedKeys;
 use super::take::Taker;
-use super::{Dialect, Scheme};
+use super::{Dialect, Scheme, postgres};
 use crate::error::{Error, Result, SqlError};
 use crate::registry::Entry;
 use std::sync::Arc;
@@ -194,7 +194,7 @@ impl Kept {
         let token = match &mut connections.base {
             Base::Own(session) => {
                 let sql = match session.dialect {
-                    Dialect::Postgres => "SELECT pg_current_xact_id()::text",
+                    Dialect::Postgres => postgres::TOKEN,
                     _ => "SELECT UUID_SHORT()",
                 };
                 let rows = session.rows(sql).await;

@@ -10,6 +10,13 @@ use crate::plan::Step;
 pub(super) const HELLO: &str = "SELECT current_setting('server_version_num')::bigint, \
      pg_backend_pid()::bigint, pg_is_in_recovery()::int::bigint";
 
+/// A number that ascends, below 2⁶³: the second in which the last checkpoint began, since 2020, and how many
+/// transactions have begun since then. Their own numbers would not do: one that has written nothing, or not yet to
+/// the log, leaves no trace, and a server that was killed gives its number again. It comes back with a checkpoint.
+pub(super) const TOKEN: &str = "SELECT ((floor(extract(epoch FROM checkpoint_time)) - 1577836800 \
+     - split_part(next_xid, ':', 1)::numeric) * 4294967296 - split_part(next_xid, ':', 2)::numeric \
+     + pg_current_xact_id()::text::numeric)::numeric(20, 0)::text FROM pg_control_checkpoint()";
+
 /// The oldest version that is supported.
 const OLDEST: i64 = 13;
 

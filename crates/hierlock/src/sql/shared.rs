@@ -5,10 +5,10 @@
 //! waits on it, for all would wait: whoever finds a key taken waits for it on a connection of its own, where
 //! the server sees both.
 
-use super::Dialect;
 use super::pool::Pool;
 use super::session::{Meaning, Purpose, Session, meaning};
 use super::statement::Value;
+use super::{Dialect, postgres};
 use crate::error::{Error, SqlError};
 use crate::mode::SlotMode;
 use crate::plan::Step;
@@ -235,7 +235,7 @@ impl SharedKeys {
     }
 
     pub(super) async fn token(&self) -> Result<Option<u64>, sqlx::Error> {
-        let rows = self.state().await?.ask("SELECT pg_current_xact_id()::text").await?;
+        let rows = self.state().await?.ask(postgres::TOKEN).await?;
         Ok(rows.first().and_then(|row| row[0].parse().ok()))
     }
 

@@ -9,6 +9,7 @@ mod optimistic;
 #[allow(dead_code, reason = "shared with the tests of locks on servers")]
 mod proxy;
 mod queue;
+mod restarts;
 #[path = "../servers/support.rs"]
 #[allow(
     dead_code,

@@ -1,0 +1,107 @@
+//! Numbers that only grow, of leases and of locks, when the server that counts them ends and comes back: in good
+//! order, and killed with -9. A number that is given again would let a holder of long ago write.
+
+use crate::servers::Outside;
+use crate::support::eventually;
+use hierlock::database::Database;
+use hierlock::lease::{LeaseRequest, Leases};
+use hierlock::{Hierlock, Target};
+use hierlock_sandbox::{Engine, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql() {
+    tokens_ascend_beyond_restarts(Engine::Mysql).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb() {
+    tokens_ascend_beyond_restarts(Engine::Mariadb).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres() {
+    tokens_ascend_beyond_restarts(Engine::Postgres).await;
+}
+
+async fn tokens_ascend_beyond_restarts(engine: Engine) {
+    // What is committed is to outlive the server, as it does unless a server is told otherwise.
+    let (durable, locks, in_good_order): (&[_], &[_], _) = match engine {
+        Engine::Postgres => (
+            &["-c", "synchronous_commit=on"],
+            &["strategy=on-demand", "strategy=advisory&table=advisory"],
+            Signal::SIGINT,
+        ),
+        Engine::Mysql | Engine::Mariadb => {
+            (&["--innodb-flush-log-at-trx-commit=1"], &["strategy=on-demand"], Signal::SIGTERM)
+        }
+    };
+    let Some(mut server) = Sandbox::for_tests_with(engine, durable) else { return };
+    let mut last_lease = 0;
+    let mut last_locks = vec![0; locks.len()];
+    for end in [Some(in_good_order), Some(Signal::SIGKILL), None] {
+        last_lease = leased(server.url(), last_lease).await;
+        for (last, how) in last_locks.iter_mut().zip(locks) {
+            *last = locked(&format!("{}?{how}", server.url()), *last).await;
+        }
+        println!("{engine}: leases {last_lease}, locks {last_locks:?}, then {end:?}");
+        let Some(end) = end else { return };
+        until_a_second_old(&server).await;
+        let pid = i32::try_from(server.pid().unwrap()).unwrap();
+        kill(Pid::from_raw(pid), end).unwrap();
+        server.restart().unwrap();
+    }
+}
+
+/// Tokens of locks count from the second in which the server was started, or in which its last checkpoint began.
+async fn until_a_second_old(server: &Sandbox) {
+    let age = match server.engine() {
+        Engine::Postgres => {
+            "SELECT floor(extract(epoch FROM clock_timestamp() - checkpoint_time))::text \
+             FROM pg_control_checkpoint()"
+        }
+        Engine::Mysql | Engine::Mariadb => "SHOW GLOBAL STATUS LIKE 'Uptime'",
+    };
+    let mut outside = Outside::connect(server.url()).await;
+    eventually("time passes", async || outside.number(age).await > 1).await;
+}
+
+/// The last of some tokens, all greater than another. No lease is left: nothing but the counter knows them.
+async fn leased(url: &str, mut last: i64) -> i64 {
+    let leases = Leases::new(Database::connect(url).await.unwrap());
+    leases.provision().await.unwrap();
+    for end in ["released", "forced", "swept"] {
+        let request = LeaseRequest::new(Target::user("u").unwrap(), "ada");
+        let request = match end {
+            "swept" => request.ttl(std::time::Duration::from_millis(1)),
+            _ => request,
+        };
+        let token = leases.acquire(request).await.unwrap().token();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        match end {
+            "released" => assert!(leases.release(token).await.unwrap()),
+            "forced" => {
+                leases.force_release(token, "root", "test").await.unwrap().unwrap();
+            }
+            _ => {
+                let swept = async || leases.sweep().await.unwrap() == 1;
+                eventually("it is swept", swept).await;
+            }
+        }
+    }
+    last
+}
+
+async fn locked(url: &str, mut last: u64) -> u64 {
+    let locks = Hierlock::connect(url).await.unwrap();
+    for _ in 0..20 {
+        let guard = locks.acquire(Target::user("u").unwrap()).await.unwrap();
+        let token = guard.token().await.unwrap();
+        assert!(token > last, "{token} after {last}: {url}");
+        last = token;
+        guard.release().await.unwrap();
+    }
+    last
+}
