@@ -3,6 +3,7 @@
 
 mod cases;
 mod database;
+mod isolation;
 mod lease;
 mod optimistic;
 #[path = "../servers/proxy.rs"]
