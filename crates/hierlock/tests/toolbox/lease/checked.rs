@@ -1,7 +1,7 @@
 //! The lease is checked in the transaction of the write.
 
 use super::*;
-use crate::servers::Outside;
+use crate::servers::{GENEROUS, Outside};
 use crate::support::on_every_engine;
 use hierlock::lease::LostLease;
 use hierlock_sandbox::Engine;
@@ -13,6 +13,8 @@ on_every_engine! {
     a_forced_release_waits_for_a_checked_write,
     a_checked_write_is_protected_beyond_the_expiry,
     several_check_one_lease,
+    a_failed_check_is_in_nobodys_way,
+    a_failed_check_at_repeatable_read_is_in_the_way_until_its_end,
 }
 
 async fn a_write_fails_once_the_lease_is_lost(store: Store) {
@@ -166,4 +168,42 @@ async fn several_check_one_lease(store: Store) {
     one.commit().await.unwrap();
     two.commit().await.unwrap();
     assert!(lease.release().await.unwrap());
+}
+
+/// A token that was never given: of one that was, MySQL and MariaDB may still find the deleted row.
+const NEVER: i64 = 1_000_000;
+
+/// Acquires by another one, while a transaction is open in which a check has failed.
+async fn acquire_beside(store: &Store) -> tokio::task::JoinHandle<Lease> {
+    let leases = other(store).await;
+    tokio::spawn(async move { acquire(&leases, "v", "bob").await })
+}
+
+async fn a_failed_check_is_in_nobodys_way(store: Store) {
+    let Place::Server(_) = store.place else { return };
+    let leases = provisioned(&store).await;
+    let mut tx = store.database.begin().await.unwrap();
+    assert!(leases.check_token_in(&mut tx, NEVER).await.unwrap_err().is_lost());
+    let acquiring = acquire_beside(&store).await;
+    let beside = tokio::time::timeout(GENEROUS, acquiring).await.expect("it waits").unwrap();
+    assert!(beside.release().await.unwrap());
+    tx.rollback().await.unwrap();
+}
+
+/// MySQL and MariaDB lock the place of a row that is not there, and the newest lease would be in the same place.
+/// The acquire waits for the rollback, as the documentation says, and then goes on.
+async fn a_failed_check_at_repeatable_read_is_in_the_way_until_its_end(store: Store) {
+    let Place::Server(Engine::Mysql | Engine::Mariadb) = store.place else { return };
+    let leases = provisioned(&store).await;
+    let pool =
+        sqlx::MySqlPool::connect(&store.url.replacen("mariadb:", "mysql:", 1)).await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    assert!(leases.check_token_in(&mut tx, NEVER).await.unwrap_err().is_lost());
+    let acquiring = acquire_beside(&store).await;
+    // The one that has checked, and the one that waits.
+    Outside::connect(&store.url).await.until_busy(2).await;
+    assert!(!acquiring.is_finished());
+    tx.rollback().await.unwrap();
+    let beside = tokio::time::timeout(GENEROUS, acquiring).await.expect("it waits on").unwrap();
+    assert!(beside.release().await.unwrap());
 }
