@@ -131,6 +131,11 @@ impl Proxy {
         self.network.arrives.notify_one();
     }
 
+    /// How many have been opened so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.lock().unwrap().len()
+    }
+
     /// The turns so far of the connection that was opened first.
     pub(crate) fn turns(&self) -> usize {
         self.connections.lock().unwrap()[0].count.load(Ordering::SeqCst)
