@@ -324,6 +324,11 @@ impl Error {
         }
     }
 
+    /// There was no way to connect to the server.
+    pub(crate) fn is_no_connection(&self) -> bool {
+        matches!(&*self.0, Kind::Sql(SqlError::Connect { .. }))
+    }
+
     /// A row or a table that should be there is not.
     pub fn is_not_provisioned(&self) -> bool {
         matches!(self.lock(), Some(LockError::NotProvisioned { .. }))

@@ -32,6 +32,9 @@ pub(super) fn cancel(pid: i64) -> String {
     format!("KILL QUERY {pid}")
 }
 
+/// For how many seconds the server has been running.
+pub(super) const UPTIME: &str = "SHOW GLOBAL STATUS LIKE 'Uptime'";
+
 pub(super) fn terminate(pid: i64) -> String {
     format!("KILL {pid}")
 }

@@ -13,6 +13,7 @@
 //! caller, and to its end by a task if the caller goes away (`handover`). What is special to one server
 //! is in the file of its name.
 
+mod abandoned;
 mod acquire;
 mod agreement;
 mod backend;

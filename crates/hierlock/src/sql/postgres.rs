@@ -5,6 +5,7 @@ use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
 use super::{Dialect, Scheme, updaters};
 use crate::mode::SlotMode;
 use crate::plan::Step;
+use std::time::Duration;
 
 /// Its version, our number, and whether it only follows another.
 pub(super) const HELLO: &str = "SELECT current_setting('server_version_num')::bigint, \
@@ -46,8 +47,13 @@ pub(super) fn cancel(pid: i64) -> String {
     format!("SELECT pg_cancel_backend({pid})::text")
 }
 
-pub(super) fn terminate(pid: i64) -> String {
-    format!("SELECT pg_terminate_backend({pid})::text")
+/// Ends a session that has that number, and is at least so old.
+pub(super) fn terminate(pid: i64, age: Duration) -> String {
+    let age = age.as_millis();
+    format!(
+        "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity \
+         WHERE pid = {pid} AND clock_timestamp() - backend_start >= interval '{age} milliseconds'"
+    )
 }
 
 /// The slot that a session waits for, by its name; no row if it does not. (The server holds back the

@@ -4,6 +4,7 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
+use super::abandoned::SessionId;
 use super::line::Line;
 use super::pool::Pool;
 use super::session::{Meaning, meaning};
@@ -15,7 +16,7 @@ use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// How often a wait that nobody wants any more is looked for: it was sent, but may not have begun.
@@ -53,7 +54,8 @@ impl Within {
         let steps: Vec<Step> = take.plan.steps().collect();
         let dialect = self.scheme.dialect;
         let silence = self.pool.settings.silence;
-        let mut line = Line { wire: tx.wire(), silence, pid: 0, dialect, is_ours: false };
+        let id = SessionId { pid: 0, since: Instant::now() };
+        let mut line = Line { wire: tx.wire(), silence, id, dialect, is_ours: false };
         if line.is_postgres() != (dialect == Dialect::Postgres) {
             let server = self.pool.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());
@@ -79,8 +81,8 @@ impl Within {
             _ => "SELECT CONNECTION_ID()",
         };
         let pid = line.rows(pid).await.map_err(NotTaken::Gone)?;
-        line.pid = pid.first().and_then(|row| row[0].parse().ok()).unwrap_or(0);
-        let mut ends = EndsTheWait { within: Some(self), pid: line.pid, steps };
+        line.id.pid = pid.first().and_then(|row| row[0].parse().ok()).unwrap_or(0);
+        let mut ends = EndsTheWait { within: Some(self), pid: line.id.pid, steps };
         let mut interest = Interest::assumed();
         loop {
             let taken = self.taker().take(line, steps, take, around, &mut interest).await;

@@ -17,6 +17,8 @@ pub(crate) enum Mood {
     Stalls,
     /// The same, but only for the connection that was opened as the so many-th, counted from 0.
     StallsOne(usize),
+    /// The same for all that are open already: forgotten by a firewall, say. New ones pass.
+    Forgets(usize),
     /// What the client says still arrives; the server's answers end.
     HalfClosesToClient,
     /// The server's answers still arrive; what the client says ends.
@@ -27,7 +29,12 @@ pub(crate) enum Mood {
 
 impl Mood {
     fn stalls(self, connection: usize) -> bool {
-        self == Mood::Stalls || self == Mood::StallsOne(connection)
+        match self {
+            Mood::Stalls => true,
+            Mood::StallsOne(one) => connection == one,
+            Mood::Forgets(old) => connection < old,
+            _ => false,
+        }
     }
 }
 
@@ -86,6 +93,12 @@ impl Proxy {
 
     pub(crate) fn becomes(&self, mood: Mood) {
         self.mood.send_replace(mood);
+    }
+
+    /// Nothing is forwarded any more on what is open now.
+    pub(crate) fn forgets(&self) {
+        let open = self.connections.lock().unwrap().len();
+        self.becomes(Mood::Forgets(open));
     }
 
     /// The turns so far of the connection that was opened first.
