@@ -90,3 +90,56 @@ fn is_unheard(error: &Error) -> bool {
     let is_gone = |source| meaning(source) == Meaning::Gone;
     error.is_no_connection() || error.sql_source().is_some_and(is_gone)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hierarchy::Hierarchy;
+    use crate::sql::place::Place;
+    use hierlock_sandbox::{Engine, Sandbox};
+
+    const GENEROUS: Duration = Duration::from_secs(30);
+
+    /// A number that somebody else has got since must not cost him his session.
+    async fn only_the_session_that_was_meant_is_ended(engine: Engine) {
+        // Started just now: it cannot be as old as what is asked for.
+        let Some(server) = Sandbox::for_tests(engine) else { return };
+        let place = Place::parse(server.url(), Hierarchy::default()).unwrap();
+        let pool = Pool::new(&place);
+        let mut session = pool.connect().await.unwrap();
+        let (dialect, id) = (session.dialect, session.id);
+        let up_to = GENEROUS + server_is_up(&pool, dialect).await;
+        let since = Instant::now().checked_sub(up_to).expect("the machine is older than this");
+        pool.terminate(dialect, SessionId { since, ..id }).await.unwrap();
+        session.ping().await.unwrap();
+        pool.terminate(dialect, id).await.unwrap();
+        let ends = async { while session.ping().await.is_ok() {} };
+        tokio::time::timeout(GENEROUS, ends).await.expect("it lives");
+    }
+
+    async fn server_is_up(pool: &Pool, dialect: Dialect) -> Duration {
+        match dialect {
+            // It asks how old the session is.
+            Dialect::Postgres => Duration::ZERO,
+            _ => {
+                let uptime = pool.ask_on_the_side(innodb::UPTIME).await.unwrap();
+                Duration::from_secs(uptime[0][1].parse().unwrap())
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_session_that_was_meant_is_ended_on_mysql() {
+        only_the_session_that_was_meant_is_ended(Engine::Mysql).await;
+    }
+
+    #[tokio::test]
+    async fn only_the_session_that_was_meant_is_ended_on_mariadb() {
+        only_the_session_that_was_meant_is_ended(Engine::Mariadb).await;
+    }
+
+    #[tokio::test]
+    async fn only_the_session_that_was_meant_is_ended_on_postgres() {
+        only_the_session_that_was_meant_is_ended(Engine::Postgres).await;
+    }
+}
