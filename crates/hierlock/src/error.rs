@@ -103,7 +103,7 @@ pub(crate) enum UrlError {
     Parameter { name: &'static str, value: String, right: &'static str },
     #[error(
         "`{name}` is no parameter of a lock; there are strategy, buckets, table, connections, \
-         keep_alive_ms, silence_ms, lock_wait_timeout and scope"
+         keep_alive_ms, silence_ms, client_silence_ms, lock_wait_timeout and scope"
     )]
     NotOurs { name: String },
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]

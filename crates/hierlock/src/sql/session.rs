@@ -204,14 +204,14 @@ impl Session {
         self.is_read_only = is_read_only != "0";
         self.version = version.clone();
         let settings = match &self.connection {
-            Connection::Postgres(_) => postgres::settings(self.postgres_version()),
+            Connection::Postgres(_) => postgres::settings(self.postgres_version(), settings),
             Connection::Innodb(_) => {
                 self.dialect = match version.contains("MariaDB") {
                     true => Dialect::Mariadb,
                     false => Dialect::Mysql,
                 };
                 match purpose {
-                    Purpose::Lock => innodb::settings(settings.lock_wait_timeout),
+                    Purpose::Lock => innodb::settings(settings),
                     Purpose::Side => return Ok(()),
                 }
             }
