@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 
 /// Long enough for a busy machine to be heard in time.
-const LIMIT: &str = "keep_alive_ms=200&client_silence_ms=8000";
+const LIMIT: &str = "keep_alive_ms=200&client_silence_ms=5000";
 
 on_each_engine!(a_client_that_is_not_heard_of_is_ended_by_the_server);
 
