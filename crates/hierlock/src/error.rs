@@ -375,6 +375,13 @@ impl Error {
             Kind::Lease(error) => error.is_usage(),
             Kind::Queue(error) => !matches!(error, QueueError::Lost { .. }),
             Kind::Optimistic(error) => error.is_usage(),
+            Kind::Sql(error) => matches!(
+                error,
+                SqlError::OtherTransaction { .. }
+                    | SqlError::OtherConnection { .. }
+                    | SqlError::NoTransactions { .. }
+                    | SqlError::NoOwnTransaction
+            ),
             _ => false,
         }
     }

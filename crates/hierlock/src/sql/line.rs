@@ -37,10 +37,6 @@ macro_rules! counted {
 }
 
 impl Line<'_> {
-    pub(super) fn is_postgres(&self) -> bool {
-        matches!(self.wire, Wire::Postgres(_))
-    }
-
     /// Runs what locks, in one round trip; how many rows came back.
     ///
     /// # Cancel safety

@@ -11,6 +11,7 @@ use super::session::{Meaning, meaning};
 use super::statement::Wait;
 use super::take::{Around, NotTaken, Take, Taker};
 use super::{Dialect, InTransaction, Scheme, Strategy, updaters};
+use crate::database::Wire;
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
 use crate::handover::Interest;
 use crate::plan::Step;
@@ -56,7 +57,13 @@ impl Within {
         let silence = self.pool.settings.silence;
         let id = SessionId { pid: 0, since: Instant::now() };
         let mut line = Line { wire: tx.wire(), silence, id, dialect, is_ours: false };
-        if line.is_postgres() != (dialect == Dialect::Postgres) {
+        let is_of_that_server = match &line.wire {
+            Wire::Innodb(_) => dialect != Dialect::Postgres,
+            Wire::Postgres(_) => dialect == Dialect::Postgres,
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(_) => false,
+        };
+        if !is_of_that_server {
             let server = self.pool.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());
         }
