@@ -85,7 +85,7 @@ async fn a_network_that_fails_is_a_lost_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
     for mood in [Mood::Stalls, Mood::Drops, Mood::HalfClosesToClient, Mood::HalfClosesToServer] {
-        let proxy = Proxy::before(&database).await;
+        let proxy = Proxy::before(&database.url).await;
         let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
         println!("{mood:?}");
@@ -138,7 +138,7 @@ async fn a_wait_on_a_network_that_fails_ends(setup: Setup) {
     let others = database.connect().await;
     for mood in [Mood::Stalls, Mood::Drops] {
         for within in [None, Some(Duration::from_millis(300))] {
-            let proxy = Proxy::before(&database).await;
+            let proxy = Proxy::before(&database.url).await;
             let url = format!("{}&{QUICK}", proxy.url);
             let locks = Hierlock::connect(&url).await.unwrap();
             let held = others.acquire(target("u1/a1")).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_wait_on_a_network_that_fails_ends(setup: Setup) {
 
 async fn a_try_on_a_network_that_stalls_ends(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
     drop(locks.acquire(target("u1")).await.unwrap());
     until_free(&locks, "u1").await;
@@ -183,7 +183,7 @@ async fn a_try_on_a_network_that_stalls_ends(setup: Setup) {
 async fn an_extension_on_a_network_that_stalls_is_a_lost_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
     let (first, second) = in_order(&locks);
     let held = others.acquire(second.clone()).await.unwrap();
@@ -277,7 +277,7 @@ const THIRD: usize = 2;
 async fn an_idle_connection_that_is_half_open_is_replaced(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
     proxy.becomes(Mood::StallsOne(FIRST));
     let begun = Instant::now();
@@ -294,7 +294,7 @@ async fn an_idle_connection_that_is_half_open_is_replaced(setup: Setup) {
 async fn a_grant_that_never_arrives_is_given_back(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
     let held = others.acquire(target("u1/a1")).await.unwrap();
     let waiting = tokio::spawn({
@@ -316,7 +316,7 @@ async fn a_grant_that_never_arrives_is_given_back(setup: Setup) {
 async fn a_wait_on_a_new_connection_that_is_half_open_ends(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
     let own = locks.acquire(target("u2")).await.unwrap();
     let held = others.acquire(target("u1/a1")).await.unwrap();

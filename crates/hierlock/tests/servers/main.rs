@@ -8,6 +8,7 @@ mod lost;
 mod own_server;
 mod parts;
 mod processes;
+#[allow(dead_code, reason = "shared with the tests of the toolbox")]
 mod proxy;
 mod refusals;
 mod retry;

@@ -1,7 +1,6 @@
 //! A network between a client and a server: it counts turns, and it can fail in each of the ways in
 //! which networks do.
 
-use crate::support::Database;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -62,19 +61,24 @@ pub(crate) struct Proxy {
     pub(crate) url: String,
     mood: watch::Sender<Mood>,
     connections: Arc<Mutex<Vec<Arc<Turns>>>>,
+    held: Held,
     accepts: AbortHandle,
 }
 
+type Held = Arc<Mutex<Option<Vec<u8>>>>;
+
 impl Proxy {
-    pub(crate) async fn before(database: &Database) -> Self {
-        let (login, rest) = database.url.rsplit_once('@').unwrap();
+    /// Of a database by its URL.
+    pub(crate) async fn before(url: &str) -> Self {
+        let (login, rest) = url.rsplit_once('@').unwrap();
         let (address, rest) = rest.split_once('/').unwrap();
         let server = address.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let url = format!("{login}@127.0.0.1:{port}/{rest}");
         let connections: Arc<Mutex<Vec<Arc<Turns>>>> = Arc::default();
-        let known = connections.clone();
+        let (known, held) = (connections.clone(), Held::default());
+        let holds = held.clone();
         let (mood, now) = watch::channel(Mood::Passes);
         let accepts = tokio::spawn(async move {
             let mut all = JoinSet::new();
@@ -85,13 +89,15 @@ impl Proxy {
                     known.push(turns.clone());
                     known.len() - 1
                 };
-                all.spawn(join(number, client, server.clone(), now.clone(), turns));
+                let (server, now, holds) = (server.clone(), now.clone(), holds.clone());
+                all.spawn(join(number, client, server, now, turns, holds));
             }
         });
-        Self { url, mood, connections, accepts: accepts.abort_handle() }
+        Self { url, mood, connections, held, accepts: accepts.abort_handle() }
     }
 
     pub(crate) fn becomes(&self, mood: Mood) {
+        *self.held.lock().unwrap() = None;
         self.mood.send_replace(mood);
     }
 
@@ -104,6 +110,11 @@ impl Proxy {
     /// The turns so far of the connection that was opened first.
     pub(crate) fn turns(&self) -> usize {
         self.connections.lock().unwrap()[0].count.load(Ordering::SeqCst)
+    }
+
+    /// What it holds back, of whoever was the last to speak while it stalls.
+    pub(crate) fn held(&self) -> Option<Vec<u8>> {
+        self.held.lock().unwrap().clone()
     }
 }
 
@@ -120,6 +131,7 @@ async fn join(
     server: String,
     mut mood: watch::Receiver<Mood>,
     turns: Arc<Turns>,
+    held: Held,
 ) {
     let stalls = move |mood: Mood| mood.stalls(number);
     if mood.wait_for(|mood| !stalls(*mood)).await.is_err() {
@@ -128,6 +140,7 @@ async fn join(
     let Ok(server) = TcpStream::connect(&server).await else { return };
     let (mut client, mut server) = (client.into_split(), server.into_split());
     let dropped = mood.clone();
+    let holds = |said: &[u8]| *held.lock().unwrap() = Some(said.to_owned());
     let pumps = async {
         tokio::join!(
             pump(
@@ -138,7 +151,8 @@ async fn join(
                 Mood::HalfClosesToServer,
                 || {
                     turns.client();
-                }
+                },
+                holds,
             ),
             pump(
                 &mut server.0,
@@ -148,7 +162,8 @@ async fn join(
                 Mood::HalfClosesToClient,
                 || {
                     turns.server();
-                }
+                },
+                holds,
             ),
         )
     };
@@ -166,15 +181,19 @@ async fn pump(
     stalls: impl Fn(Mood) -> bool,
     ends: Mood,
     count: impl Fn(),
+    hold: impl Fn(&[u8]),
 ) {
     let mut bytes = [0; 16 * 1024];
     let ended = mood.clone();
     let passing = async {
         while let Ok(read @ 1..) = from.read(&mut bytes).await {
             count();
-            if mood.wait_for(|mood| !stalls(*mood)).await.is_err()
-                || to.write_all(&bytes[..read]).await.is_err()
-            {
+            let passes = |mood: &Mood| {
+                let is_held = stalls(*mood);
+                is_held.then(|| hold(&bytes[..read]));
+                !is_held
+            };
+            if mood.wait_for(passes).await.is_err() || to.write_all(&bytes[..read]).await.is_err() {
                 break;
             }
         }

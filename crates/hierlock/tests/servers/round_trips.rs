@@ -10,7 +10,7 @@ on_every_setup!(a_cycle_is_two_round_trips);
 /// Two: one to take, one to give back, however many nodes there are.
 async fn a_cycle_is_two_round_trips(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let locks = Hierlock::connect(&proxy.url).await.unwrap();
     for resources in [1, 2, 100] {
         let ids: Vec<String> = (0..resources).map(|i| format!("r{i}")).collect();

@@ -5,6 +5,9 @@ mod cases;
 mod database;
 mod lease;
 mod optimistic;
+#[path = "../servers/proxy.rs"]
+#[allow(dead_code, reason = "shared with the tests of locks on servers")]
+mod proxy;
 mod queue;
 #[path = "../servers/support.rs"]
 #[allow(
