@@ -103,7 +103,7 @@ async fn a_network_that_fails_is_a_lost_lock(setup: Setup) {
 async fn a_hold_that_the_network_forgets_is_ended_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     proxy.forgets();
@@ -116,7 +116,7 @@ async fn a_hold_that_the_network_forgets_is_ended_on_the_server(setup: Setup) {
 async fn a_release_that_never_arrives_is_ended_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let url = format!("{}&keep_alive_ms=3600000&silence_ms=1000", proxy.url);
     let locks = Hierlock::connect(&url).await.unwrap();
     let guard = locks.acquire(target("u1/a1")).await.unwrap();

@@ -107,7 +107,7 @@ async fn when_the_connection_is_lost_all_are_told() {
 async fn a_connection_that_the_network_forgets_is_ended_on_the_server() {
     let Some(database) = database().await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database).await;
+    let proxy = Proxy::before(&database.url).await;
     let url = format!("{}&scope=session&keep_alive_ms=100&silence_ms=1000", proxy.url);
     let locks = Hierlock::connect(&url).await.unwrap();
     let guards = hold_many(&locks, 5).await;

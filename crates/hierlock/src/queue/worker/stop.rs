@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// A database that is there answers in this time. A claim that is dropped all the same gives back what it gets, or
 /// its lease does.
-pub(super) const MOMENT: Duration = Duration::from_millis(400);
+pub(super) const MOMENT: Duration = Duration::from_secs(2);
 
 /// For so long it is tried to write down what became of a job.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
