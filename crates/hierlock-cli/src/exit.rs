@@ -48,7 +48,8 @@ Exit codes of `lease`:
 
 Exit codes of `queue`:
   0    done; `work`: stopped, or the queue is empty
-  64   the call was wrong          69   the database cannot be used, or has no table yet
+  64   the call was wrong
+  69   the database cannot be used, has no table yet, or could not be told what became of a job
   126  the command could not be started
   127  the command was not found
   128+n  a second signal, n, ended the commands of `work`

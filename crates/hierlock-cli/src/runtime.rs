@@ -3,13 +3,22 @@
 use crate::exit::Stop;
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+
+/// For so long threads may finish what they write. One that asks a name server which does not answer
+/// keeps nobody here.
+const LAST_LINES: Duration = Duration::from_millis(100);
 
 /// Runs it on the main thread. A command that we run must be the child of a thread that lives as long as we
 /// do, for the kernel ends the command when that thread is gone.
 pub(crate) fn on_one_thread(work: impl Future<Output = ExitCode>) -> ExitCode {
     match made(Builder::new_current_thread().enable_all().build()) {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let ended = runtime.block_on(work);
+            runtime.shutdown_timeout(LAST_LINES);
+            ended
+        }
         Err(stop) => stop.end(),
     }
 }

@@ -5,7 +5,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// One that we were told to ignore (by `nohup`, or by a shell
 /// that runs us in the background) stays ignored.
-pub(crate) struct Signals(Vec<(i32, Signal)>);
+pub(crate) struct Signals {
+    each: Vec<(i32, Signal)>,
+    came: bool,
+}
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
@@ -22,15 +25,21 @@ impl Signals {
         .filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0)
         .map(|kind| Ok((kind.as_raw_value(), signal(kind)?)))
         .collect::<io::Result<_>>()
-        .map(Self)
+        .map(|each| Self { each, came: false })
+    }
+
+    /// Has there been any?
+    pub(crate) fn came(&self) -> bool {
+        self.came
     }
 
     /// # Cancel safety
     /// No signal is lost.
     pub(crate) async fn next(&mut self) -> i32 {
         std::future::poll_fn(|context| {
-            for (number, signal) in &mut self.0 {
+            for (number, signal) in &mut self.each {
                 if signal.poll_recv(context).is_ready() {
+                    self.came = true;
                     return std::task::Poll::Ready(*number);
                 }
             }

@@ -15,6 +15,9 @@ use tokio::time::{sleep, timeout};
 /// How long it may take to finish what is under way, and to end connections.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long it may take after a signal to end connections, which is only polite: the server may be away.
+const POLITENESS: Duration = Duration::from_millis(100);
+
 /// Which database. Not `HIERLOCK_URL`: that is a place of locks, which may be no database.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Store {
@@ -78,7 +81,8 @@ impl Store {
             };
             let ended = work(database.clone(), &mut signals).await;
             // Who does not want to end keeps nobody here.
-            let _ = timeout(GRACE, database.close()).await;
+            let limit = if signals.came() { POLITENESS } else { GRACE };
+            let _ = timeout(limit, database.close()).await;
             ended
         };
         on_one_thread(async { ran.await.unwrap_or_else(Stop::end) })

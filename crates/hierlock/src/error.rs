@@ -103,7 +103,7 @@ pub(crate) enum UrlError {
     Parameter { name: &'static str, value: String, right: &'static str },
     #[error(
         "`{name}` is no parameter of a lock; there are strategy, buckets, table, connections, \
-         keep_alive_ms, silence_ms, lock_wait_timeout and scope"
+         keep_alive_ms, silence_ms, client_silence_ms, lock_wait_timeout and scope"
     )]
     NotOurs { name: String },
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
@@ -324,6 +324,11 @@ impl Error {
         }
     }
 
+    /// There was no way to connect to the server.
+    pub(crate) fn is_no_connection(&self) -> bool {
+        matches!(&*self.0, Kind::Sql(SqlError::Connect { .. }))
+    }
+
     /// A row or a table that should be there is not.
     pub fn is_not_provisioned(&self) -> bool {
         matches!(self.lock(), Some(LockError::NotProvisioned { .. }))
@@ -370,6 +375,13 @@ impl Error {
             Kind::Lease(error) => error.is_usage(),
             Kind::Queue(error) => !matches!(error, QueueError::Lost { .. }),
             Kind::Optimistic(error) => error.is_usage(),
+            Kind::Sql(error) => matches!(
+                error,
+                SqlError::OtherTransaction { .. }
+                    | SqlError::OtherConnection { .. }
+                    | SqlError::NoTransactions { .. }
+                    | SqlError::NoOwnTransaction
+            ),
             _ => false,
         }
     }

@@ -7,6 +7,7 @@ mod lease;
 mod plan;
 mod provision;
 mod queue;
+mod queue_stop;
 mod run;
 mod sandbox;
 mod server;

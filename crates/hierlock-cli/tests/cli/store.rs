@@ -3,6 +3,8 @@
 use crate::support::{code, hierlock, stderr, stdout};
 use hierlock::database::Database;
 use hierlock_sandbox::{Engine, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -25,7 +27,12 @@ impl Store {
 
     /// A server without our tables; none where it is not installed and this is not CI.
     pub(crate) fn server(engine: Engine) -> Option<Self> {
-        let server = Sandbox::for_tests(engine)?;
+        Self::server_with(engine, &[])
+    }
+
+    /// The same, with more on the server's command line.
+    pub(crate) fn server_with(engine: Engine, options: &[&str]) -> Option<Self> {
+        let server = Sandbox::for_tests_with(engine, options)?;
         let directory = tempfile::tempdir().unwrap();
         Some(Self { url: server.url().to_owned(), directory, server: Some(server) })
     }
@@ -33,6 +40,17 @@ impl Store {
     /// The server is gone, if it is one.
     pub(crate) fn shut_down(&mut self) {
         self.server = None;
+    }
+
+    /// To the server itself.
+    pub(crate) fn signal_server(&self, signal: Signal) {
+        let pid = self.server.as_ref().and_then(Sandbox::pid).unwrap();
+        kill(Pid::from_raw(pid as i32), signal).unwrap();
+    }
+
+    /// A server that was killed is there again.
+    pub(crate) fn restart(&mut self) {
+        self.server.as_mut().unwrap().restart().unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> String {

@@ -8,7 +8,6 @@ use crate::error::{Error, Result, TableError};
 pub(crate) enum Kind {
     Innodb,
     Postgres,
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "without its driver"))]
     Sqlite,
 }
 

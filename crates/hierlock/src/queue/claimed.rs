@@ -36,11 +36,14 @@ struct Run {
 }
 
 /// How a run was ended by its own worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Settled {
     /// In a transaction of the caller's: if that is committed.
     Completed,
-    Failed,
+    Failed {
+        error: String,
+        next: Failed,
+    },
     GivenBack,
 }
 
@@ -136,8 +139,13 @@ impl Claimed {
     }
 
     /// How this run was ended here, if it was.
-    pub(super) fn settled(&self) -> Option<Settled> {
-        self.0.settled.get().copied()
+    pub(super) fn settled(&self) -> Option<&Settled> {
+        self.0.settled.get()
+    }
+
+    /// Has its lease ended, as far as we know?
+    pub(super) fn is_over(&self) -> bool {
+        *self.0.ours_until.borrow() <= Instant::now()
     }
 
     fn settle(&self, settled: Settled) {
@@ -276,7 +284,7 @@ impl Claimed {
         if counted.await?.rows == 0 {
             return Err(self.error_lost().into());
         }
-        self.settle(Settled::Failed);
+        self.settle(Settled::Failed { error: text, next: failed });
         Ok(failed)
     }
 

@@ -54,7 +54,7 @@ pub use claimed::{Claimed, Failed};
 pub(crate) use error::QueueError;
 pub use inspect::{Dead, DeadJob, Stats};
 pub use job::{Enqueued, Job};
-pub use worker::{Worked, Worker, WorkerHandle};
+pub use worker::{Ended, Worked, Worker, WorkerHandle};
 
 use crate::database::{AnyTransaction, Database, Wire};
 use crate::error::Result;

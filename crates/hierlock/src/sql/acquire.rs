@@ -1,5 +1,6 @@
 //! From a demand to a hold: a connection, all steps in one transaction, and again if the server says so.
 
+use super::abandoned::Whose;
 use super::kept::{Base, Held};
 use super::pool::{Permit, Pool};
 use super::session::Session;
@@ -14,6 +15,7 @@ use crate::retry::random;
 use crate::snapshot::Statistics;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 /// The longest pause before a deadlocked acquire is tried again.
@@ -133,10 +135,15 @@ impl Applicant {
                     came_back += 1;
                     idle = Some(session);
                 }
-                // It had died in its sleep; the next is new.
-                Err(NotTaken::Gone(_))
-                    if was_idle && !self.pool.is_silent() && !take.patience.is_over() => {}
-                Err(NotTaken::Gone(error)) => return Err(NotTaken::Gone(error)),
+                Err(NotTaken::Gone(error)) => {
+                    // It may have been granted, and only the answer is missing.
+                    let whose = Whose::Own(session.id);
+                    self.pool.abandon(&Handle::current(), session.dialect, whose);
+                    // If it had died in its sleep, the next is new.
+                    if !was_idle || self.pool.is_silent() || take.patience.is_over() {
+                        return Err(NotTaken::Gone(error));
+                    }
+                }
                 Err(other) => {
                     self.pool.give_back(session);
                     return Err(other);

@@ -15,11 +15,12 @@ impl Connection for MySqlConnection {}
 impl Connection for PgConnection {}
 
 /// A transaction of the caller's, in which [`Hierlock::acquire_in`](crate::Hierlock::acquire_in) can lock:
-/// sqlx's, on MySQL, MariaDB or PostgreSQL.
+/// sqlx's, on MySQL, MariaDB or PostgreSQL, or that of a [`Database`](crate::database::Database) there.
 pub trait InTransaction: AnyTransaction {}
 
 impl InTransaction for Transaction<'_, MySql> {}
 impl InTransaction for Transaction<'_, Postgres> {}
+impl InTransaction for crate::database::Transaction {}
 
 /// A pool that the program has already, of MySQL, MariaDB or PostgreSQL: for
 /// [`Hierlock::beside`](crate::Hierlock::beside).

@@ -10,6 +10,7 @@
 //! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
 //!    free, so that the server never chooses a victim.
 
+use super::abandoned::{SessionId, Whose};
 use super::kept::{Base, Held, Kept, Trouble};
 use super::session::Session;
 use super::shared::SharedKeys;
@@ -104,12 +105,7 @@ impl Kept {
         };
         if interest.is_lost() {
             match more {
-                Some(mut more) => {
-                    // Another connection's end is not that of the hold.
-                    if more.end().await.is_ok() {
-                        self.pool.give_back(more);
-                    }
-                }
+                Some(more) => self.give_back(more).await,
                 None => {
                     if let Base::Own(base) = &mut held.base
                         && self.scheme.dialect == Dialect::Postgres
@@ -162,15 +158,16 @@ impl Kept {
         let mut more = None;
         if !out_of_order.is_empty() || !in_order.is_empty() {
             let mut session = self.another_session().await?;
-            let pid = session.pid;
+            let id = session.id;
             let taken = {
                 let taking = self.take_beside(&mut session, &out_of_order, &in_order, wish);
-                self.while_it_is_held(base, pid, taking).await?
+                self.while_it_is_held(base, id, taking).await?
             };
             match taken {
                 Ok(()) => more = Some(session),
                 // Another connection's end is not that of the hold.
                 Err(NotTaken::Gone(error)) => {
+                    self.abandon(Whose::Own(id));
                     return Err(NotTaken::Because(self.failed(error)));
                 }
                 Err(why) => {
@@ -180,10 +177,8 @@ impl Kept {
             }
         }
         if let Err(why) = self.strengthen(base, &stronger, wish).await {
-            if let Some(mut session) = more
-                && session.end().await.is_ok()
-            {
-                self.pool.give_back(session);
+            if let Some(session) = more {
+                self.give_back(session).await;
             }
             return Err(why);
         }
@@ -195,7 +190,7 @@ impl Kept {
     async fn while_it_is_held<T>(
         &self,
         base: &mut Session,
-        other: i64,
+        other: SessionId,
         taking: impl Future<Output = T>,
     ) -> Result<T, NotTaken> {
         let mut taking = std::pin::pin!(taking);
@@ -301,6 +296,14 @@ impl Kept {
                 Ok(())
             }
             Some(place) => Err(out_of_order_if_waiting(take.would_block(&steps[place]), take)),
+        }
+    }
+
+    /// Frees what another connection of the hold has. Its end is not that of the hold.
+    async fn give_back(&self, mut session: Session) {
+        match session.end().await {
+            Ok(()) => self.pool.give_back(session),
+            Err(_) => self.abandon(Whose::Own(session.id)),
         }
     }
 

@@ -127,14 +127,14 @@ impl Kept {
     async fn look_at(&self, held: &mut Held) -> Returned {
         let Held { base: Base::Own(base), entry, .. } = held else { return Returned::Whole };
         let ended = |error: sqlx::Error| Returned::Ended(error.to_string());
-        let (dialect, pid) = (base.dialect, base.pid);
+        let (dialect, id) = (base.dialect, base.id);
         // Whoever borrowed it may have dropped a statement that still runs.
         let released = {
             let mut line = base.line();
             let mut release = pin!(line.run("RELEASE SAVEPOINT lent"));
             match tokio::time::timeout(CANCEL_AFTER, release.as_mut()).await {
                 Ok(released) => released,
-                Err(_) => self.taker(entry).cancel(dialect, pid, release).await,
+                Err(_) => self.taker(entry).cancel(dialect, id, release).await,
             }
         };
         let released = match released {

@@ -1,6 +1,7 @@
 //! A connection on which statements run, whoever owns it: a session of ours, or a caller's transaction.
 
 use super::Dialect;
+use super::abandoned::SessionId;
 use super::statement::{Statement, Value};
 use crate::database::{Wire, on_wire};
 use futures_util::TryStreamExt as _;
@@ -12,8 +13,8 @@ pub(super) struct Line<'a> {
     pub(super) wire: Wire<'a>,
     /// How long the server may take to answer what it need not wait for.
     pub(super) silence: Duration,
-    /// The server's number for the connection, by which it can be cancelled.
-    pub(super) pid: i64,
+    /// Who the connection is to the server.
+    pub(super) id: SessionId,
     pub(super) dialect: Dialect,
     /// Is it a session of ours? Another user's may be hidden from us.
     pub(super) is_ours: bool,
@@ -36,10 +37,6 @@ macro_rules! counted {
 }
 
 impl Line<'_> {
-    pub(super) fn is_postgres(&self) -> bool {
-        matches!(self.wire, Wire::Postgres(_))
-    }
-
     /// Runs what locks, in one round trip; how many rows came back.
     ///
     /// # Cancel safety

@@ -6,13 +6,15 @@
 //!                     ▼
 //!   backend ─► acquire ─► kept: the connections of a hold ─► session ─► server
 //!                           ▲ watchman: are they still there?   ▲
-//!                           └── pool: idle sessions, and one on the side to ask and to cancel
+//!                           ├── pool: idle sessions, and one on the side to ask and to cancel
+//!                           └── abandoned: what was lost is ended on the server as well
 //! ```
 //!
 //! Each hold is a transaction on a connection of its own. Whatever talks to the server is run by the
 //! caller, and to its end by a task if the caller goes away (`handover`). What is special to one server
 //! is in the file of its name.
 
+mod abandoned;
 mod acquire;
 mod agreement;
 mod backend;

@@ -18,10 +18,15 @@ pub(super) struct Settings {
     pub(super) keep_alive: Duration,
     /// How long a server may take to answer what it need not wait for.
     pub(super) silence: Duration,
+    /// How long a server may hear nothing from a client before it ends its sessions, with their locks.
+    pub(super) client_silence: Option<Duration>,
     /// After how many seconds InnoDB ends a wait, which then begins again.
     pub(super) lock_wait_timeout: u32,
     pub(super) scope: Scope,
 }
+
+/// So many times a client is to be heard before it is taken to be gone.
+const HEARD: u32 = 3;
 
 /// What advisory keys belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +43,7 @@ impl Default for Settings {
             connections: 10,
             keep_alive: Duration::from_secs(1),
             silence: Duration::from_secs(5),
+            client_silence: None,
             lock_wait_timeout: innodb::LONGEST_WAIT,
             scope: Scope::Transaction,
         }
@@ -131,6 +137,7 @@ impl Parameters {
             }
             "keep_alive_ms" => settings.keep_alive = millis("keep_alive_ms")?,
             "silence_ms" => settings.silence = millis("silence_ms")?,
+            "client_silence_ms" => settings.client_silence = Some(millis("client_silence_ms")?),
             "lock_wait_timeout" => {
                 let seconds = number("lock_wait_timeout", "a number of seconds")?;
                 settings.lock_wait_timeout = seconds.min(innodb::LONGEST_WAIT);
@@ -151,6 +158,13 @@ impl Parameters {
         let Self { scheme, follows, settings } = self;
         if settings.scope == Scope::Session && scheme.strategy != Strategy::Advisory {
             return Err(bad_scope("session"));
+        }
+        if let Some(limit) = settings.client_silence
+            && limit < HEARD * settings.keep_alive
+        {
+            let value = limit.as_millis().to_string();
+            let right = "at least three times keep_alive_ms, so that a holder is heard in time";
+            return Err(UrlError::Parameter { name: "client_silence_ms", value, right }.into());
         }
         Ok(Place { address, scheme, follows, settings })
     }
@@ -201,6 +215,7 @@ mod tests {
             ("connections=0", "connections"),
             ("table=a-b", "table"),
             ("keep_alive_ms=1s", "milliseconds"),
+            ("client_silence_ms=2999", "three times keep_alive_ms"),
             ("scope=session", "advisory"),
             ("scope=x", "`x`"),
         ] {

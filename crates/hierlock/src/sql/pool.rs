@@ -109,15 +109,6 @@ impl Pool {
         self.ask_on_the_side(&cancel).await.map(|_| ())
     }
 
-    /// Ends a session, with all it holds.
-    pub(super) async fn terminate(&self, dialect: Dialect, pid: i64) -> Result<()> {
-        let terminate = match dialect {
-            Dialect::Postgres => postgres::terminate(pid),
-            _ => innodb::terminate(pid),
-        };
-        self.ask_on_the_side(&terminate).await.map(|_| ())
-    }
-
     /// The name of the slot that a session waits for, if it does.
     pub(super) async fn waits_for(&self, scheme: &Scheme, pid: i64) -> Result<Option<String>> {
         let question = match scheme.dialect {
@@ -152,13 +143,13 @@ impl Pool {
     pub(super) async fn is_pooled(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
         let connected = Session::connect(&self.address, &self.settings, Purpose::Side).await;
         let Ok(mut other) = connected else { return Ok(false) };
-        if other.pid == session.pid {
+        if other.id.pid == session.id.pid {
             return Ok(true);
         }
         other.run("BEGIN").await?;
         let busy = other.ask_pid().await?;
         let ours = session.ask_pid().await?;
-        let is_pooled = busy != other.pid || ours != session.pid;
+        let is_pooled = busy != other.id.pid || ours != session.id.pid;
         other.run("ROLLBACK").await?;
         *self.side.lock().await = Some(other);
         Ok(is_pooled)

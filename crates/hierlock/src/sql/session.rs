@@ -1,5 +1,6 @@
 //! One connection to a server, and what can be asked of it. Knows nothing of holds and guards.
 
+use super::abandoned::SessionId;
 use super::line::{Line, Ran, TextRow, timed_out};
 use super::place::Settings;
 use super::{Dialect, innodb, mariadb, mysql, postgres};
@@ -10,7 +11,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use std::any::Any;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use url::Url;
 
 /// Where a server is, and who we are to it.
@@ -141,8 +142,8 @@ pub(super) enum Purpose {
 pub(super) struct Session {
     connection: Connection,
     silence: Duration,
-    /// The server's number for it, by which it can be cancelled.
-    pub(super) pid: i64,
+    /// Who it is to the server.
+    pub(super) id: SessionId,
     /// What the server turned out to be.
     pub(super) dialect: Dialect,
     /// On PostgreSQL: has the next transaction begun already? It saves the next acquire a BEGIN, and
@@ -154,7 +155,7 @@ pub(super) struct Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("Session").field("pid", &self.id.pid).finish_non_exhaustive()
     }
 }
 
@@ -181,7 +182,7 @@ impl Session {
         let mut session = Self {
             connection,
             silence,
-            pid: 0,
+            id: SessionId { pid: 0, since: Instant::now() },
             dialect: Dialect::Postgres,
             in_transaction: false,
             version: String::new(),
@@ -199,18 +200,18 @@ impl Session {
         };
         let row = self.rows(hello).await?.into_iter().next().ok_or(sqlx::Error::RowNotFound)?;
         let [version, pid, is_read_only] = &row[..] else { return Err(sqlx::Error::RowNotFound) };
-        self.pid = pid.parse().map_err(|_| sqlx::Error::RowNotFound)?;
+        self.id.pid = pid.parse().map_err(|_| sqlx::Error::RowNotFound)?;
         self.is_read_only = is_read_only != "0";
         self.version = version.clone();
         let settings = match &self.connection {
-            Connection::Postgres(_) => postgres::settings(self.postgres_version()),
+            Connection::Postgres(_) => postgres::settings(self.postgres_version(), settings),
             Connection::Innodb(_) => {
                 self.dialect = match version.contains("MariaDB") {
                     true => Dialect::Mariadb,
                     false => Dialect::Mysql,
                 };
                 match purpose {
-                    Purpose::Lock => innodb::settings(settings.lock_wait_timeout),
+                    Purpose::Lock => innodb::settings(settings),
                     Purpose::Side => return Ok(()),
                 }
             }
@@ -296,7 +297,7 @@ impl Session {
             Connection::Innodb(connection) => Wire::Innodb(connection),
             Connection::Postgres(connection) => Wire::Postgres(connection),
         };
-        Line { wire, silence: self.silence, pid: self.pid, dialect: self.dialect, is_ours: true }
+        Line { wire, silence: self.silence, id: self.id, dialect: self.dialect, is_ours: true }
     }
 
     /// Runs what returns nothing and waits for nobody.

@@ -5,6 +5,7 @@
 //! waits on it, for all would wait: whoever finds a key taken waits for it on a connection of its own, where
 //! the server sees both.
 
+use super::abandoned::SessionId;
 use super::pool::Pool;
 use super::session::{Meaning, Purpose, Session, meaning};
 use super::statement::Value;
@@ -31,6 +32,8 @@ struct State {
     taken: HashMap<i64, Count>,
     /// Which connection it is: counted up whenever one is gone, with all keys on it.
     generation: u64,
+    /// Connections that are gone, of which the server may not know.
+    ended: Vec<SessionId>,
     pinged: Option<Instant>,
 }
 
@@ -78,6 +81,11 @@ impl Shared {
         state
     }
 
+    /// The connections that are gone, for who sees to it that they end on the server too.
+    pub(super) async fn take_ended(&self) -> Vec<SessionId> {
+        std::mem::take(&mut self.lock().await.ended)
+    }
+
     /// Takes steps, if nothing is in the way.
     pub(super) async fn try_take(
         self: &Arc<Self>,
@@ -112,7 +120,7 @@ impl Shared {
 impl State {
     /// Gives up the connection, with everything on it.
     fn end(&mut self) {
-        self.session = None;
+        self.ended.extend(self.session.take().map(|session| session.id));
         self.taken.clear();
         self.generation += 1;
     }

@@ -1,5 +1,6 @@
 //! While a statement waits: asking the server on the side for what, and ending it there.
 
+use super::abandoned::SessionId;
 use super::line::{Line, timed_out};
 use super::session::{Meaning, meaning};
 use super::statement::Statement;
@@ -57,8 +58,8 @@ impl Taker<'_> {
         take: &Take,
         interest: &mut Interest,
     ) -> Watched<'_> {
-        let (dialect, pid, is_ours) = (line.dialect, line.pid, line.is_ours);
-        let look_after = |pause| self.look_after(pause, pid, is_ours);
+        let (dialect, id, is_ours) = (line.dialect, line.id, line.is_ours);
+        let look_after = |pause| self.look_after(pause, id.pid, is_ours);
         let place_of = |name: &str| match name.is_empty() {
             false => steps.iter().position(|step| self.is_called(step, name)),
             // It has no name for a slot that is held already, and wanted in a stronger mode.
@@ -88,7 +89,7 @@ impl Taker<'_> {
                     unheard = looked.runs_nothing.then(|| unheard.unwrap_or_else(Instant::now));
                     if unheard.is_some_and(|since| since.elapsed() >= silence) {
                         // Whatever it may have taken there must not outlive it.
-                        self.terminate(dialect, pid).await;
+                        self.terminate(dialect, id).await;
                         break Ended::Ran(Err(timed_out(silence)));
                     }
                     let (waits_for, so_far) = match looked.waits_for {
@@ -119,7 +120,7 @@ impl Taker<'_> {
                 at = place_of(&name).or(at);
             }
             // Granted at the last moment or not, it is given back.
-            if let Err(error) = self.cancel(dialect, pid, lock.as_mut()).await
+            if let Err(error) = self.cancel(dialect, id, lock.as_mut()).await
                 && meaning(&error) == Meaning::Gone
             {
                 ended = Ended::Ran(Err(error));
@@ -181,13 +182,13 @@ impl Taker<'_> {
     pub(super) async fn cancel<T>(
         &self,
         dialect: Dialect,
-        pid: i64,
+        id: SessionId,
         mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
     ) -> Result<T, sqlx::Error> {
         let silence = self.pool.settings.silence;
         let until_it_ends = async {
             loop {
-                if let Err(error) = self.pool.cancel(dialect, pid).await {
+                if let Err(error) = self.pool.cancel(dialect, id.pid).await {
                     tracing::warn!(%error, "a statement could not be cancelled yet");
                 }
                 if let Ok(ran) = tokio::time::timeout(CANCEL_EVERY, statement.as_mut()).await {
@@ -199,16 +200,16 @@ impl Taker<'_> {
             return ran;
         }
         // The server would not notice a closed connection while it waits for a lock.
-        self.terminate(dialect, pid).await;
+        self.terminate(dialect, id).await;
         Err(timed_out(silence))
     }
 
     /// Ends a session on the server, with all that it has there, if the server can be told.
-    async fn terminate(&self, dialect: Dialect, pid: i64) {
-        let terminate = self.pool.terminate(dialect, pid);
+    async fn terminate(&self, dialect: Dialect, id: SessionId) {
+        let terminate = self.pool.terminate(dialect, id);
         let silence = self.pool.settings.silence;
         if !matches!(tokio::time::timeout(silence, terminate).await, Ok(Ok(()))) {
-            tracing::error!(pid, "a session could not be ended");
+            tracing::error!(pid = id.pid, "a session could not be ended");
         }
     }
 }

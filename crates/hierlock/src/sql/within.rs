@@ -4,18 +4,20 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
+use super::abandoned::SessionId;
 use super::line::Line;
 use super::pool::Pool;
 use super::session::{Meaning, meaning};
 use super::statement::Wait;
 use super::take::{Around, NotTaken, Take, Taker};
 use super::{Dialect, InTransaction, Scheme, Strategy, updaters};
+use crate::database::Wire;
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
 use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// How often a wait that nobody wants any more is looked for: it was sent, but may not have begun.
@@ -53,8 +55,15 @@ impl Within {
         let steps: Vec<Step> = take.plan.steps().collect();
         let dialect = self.scheme.dialect;
         let silence = self.pool.settings.silence;
-        let mut line = Line { wire: tx.wire(), silence, pid: 0, dialect, is_ours: false };
-        if line.is_postgres() != (dialect == Dialect::Postgres) {
+        let id = SessionId { pid: 0, since: Instant::now() };
+        let mut line = Line { wire: tx.wire(), silence, id, dialect, is_ours: false };
+        let is_of_that_server = match &line.wire {
+            Wire::Innodb(_) => dialect != Dialect::Postgres,
+            Wire::Postgres(_) => dialect == Dialect::Postgres,
+            #[cfg(feature = "sqlite")]
+            Wire::Sqlite(_) => false,
+        };
+        if !is_of_that_server {
             let server = self.pool.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());
         }
@@ -79,8 +88,8 @@ impl Within {
             _ => "SELECT CONNECTION_ID()",
         };
         let pid = line.rows(pid).await.map_err(NotTaken::Gone)?;
-        line.pid = pid.first().and_then(|row| row[0].parse().ok()).unwrap_or(0);
-        let mut ends = EndsTheWait { within: Some(self), pid: line.pid, steps };
+        line.id.pid = pid.first().and_then(|row| row[0].parse().ok()).unwrap_or(0);
+        let mut ends = EndsTheWait { within: Some(self), pid: line.id.pid, steps };
         let mut interest = Interest::assumed();
         loop {
             let taken = self.taker().take(line, steps, take, around, &mut interest).await;

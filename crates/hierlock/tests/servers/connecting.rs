@@ -1,7 +1,8 @@
 //! Ways to a server: a socket, TLS, beside the program's own pool; and a pooler in between, refused.
 
-use crate::support::{Outside, server};
-use hierlock::{Hierarchy, Hierlock, Target};
+use crate::support::{Database, Outside, Setup, server};
+use hierlock::sql::Strategy;
+use hierlock::{Hierarchy, Hierlock, Mode, Target};
 use hierlock_sandbox::{Engine, Sandbox, Server};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -231,6 +232,34 @@ async fn a_transaction_pooler_is_refused_by_name() {
                 let error = outcome.unwrap_err();
                 assert!(error.to_string().contains("pool_mode"), "{error}");
             }
+        }
+    }
+}
+
+/// Each schema of PostgreSQL has a lock table of its own, and whoever updates in one is nobody to the other.
+#[tokio::test]
+async fn schemas_do_not_share_locks() {
+    let setup = Setup { engine: Engine::Postgres, strategy: Strategy::OnDemand };
+    let Some(database) = Database::empty(setup).await else { return };
+    let mut outside = database.outside().await;
+    let mut schemas = Vec::new();
+    for schema in ["one", "two"] {
+        outside.run(&format!("CREATE SCHEMA {schema}")).await;
+        let path = format!("options=-c%20search_path%3D{schema}");
+        schemas.push((database.connect_with(&path).await, database.connect_with(&path).await));
+    }
+    for mode in [Mode::Update, Mode::Exclusive] {
+        let attempt = async |locks: &Hierlock| {
+            locks.request(target("u1/a1/r1")).mode(mode).try_acquire().await.unwrap()
+        };
+        let mut guards = Vec::new();
+        for (locks, others) in &schemas {
+            let held = attempt(locks).await;
+            guards.push(held.unwrap_or_else(|| panic!("{mode:?}: kept out by another schema")));
+            assert!(attempt(others).await.is_none(), "{mode:?}: two in one schema");
+        }
+        for guard in guards {
+            guard.release().await.unwrap();
         }
     }
 }

@@ -17,6 +17,8 @@ const SLACK: Duration = Duration::from_secs(10);
 on_every_setup!(a_killed_session_is_a_lost_lock, connections_that_died_in_their_sleep_are_replaced);
 on_each_engine!(
     a_network_that_fails_is_a_lost_lock,
+    a_hold_that_the_network_forgets_is_ended_on_the_server,
+    a_release_that_never_arrives_is_ended_on_the_server,
     a_wait_on_a_network_that_fails_ends,
     a_try_on_a_network_that_stalls_ends,
     an_extension_on_a_network_that_stalls_is_a_lost_lock,
@@ -95,6 +97,33 @@ async fn a_network_that_fails_is_a_lost_lock(setup: Setup) {
         until_free(&others, "u1").await;
         stays_lost(guard).await;
     }
+}
+
+/// The client knows that it has lost its lock; the server, which hears nothing, would keep it for hours.
+async fn a_hold_that_the_network_forgets_is_ended_on_the_server(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    let proxy = Proxy::before(&database.url).await;
+    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let guard = locks.acquire(target("u1/a1")).await.unwrap();
+    proxy.forgets();
+    is_told(&guard).await;
+    until_free(&others, "u1").await;
+    stays_lost(guard).await;
+}
+
+/// The same, if that is noticed first by giving it back.
+async fn a_release_that_never_arrives_is_ended_on_the_server(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    let proxy = Proxy::before(&database.url).await;
+    let url = format!("{}&keep_alive_ms=3600000&silence_ms=1000", proxy.url);
+    let locks = Hierlock::connect(&url).await.unwrap();
+    let guard = locks.acquire(target("u1/a1")).await.unwrap();
+    proxy.forgets();
+    let error = guard.release().await.unwrap_err();
+    assert!(error.to_string().contains("no answer"), "{error}");
+    until_free(&others, "u1").await;
 }
 
 /// How an acquire ended, and how long that took from now on.

@@ -14,6 +14,7 @@ mod refusals;
 mod retry;
 mod round_trips;
 mod shared;
+mod silent;
 mod soak;
 mod statements;
 #[allow(dead_code, reason = "shared with the tests of provisioning")]

@@ -16,6 +16,8 @@ pub(crate) enum Mood {
     Stalls,
     /// The same, but only for the connection that was opened as the so many-th, counted from 0.
     StallsOne(usize),
+    /// The same for all that are open already: forgotten by a firewall, say. New ones pass.
+    Forgets(usize),
     /// What the client says still arrives; the server's answers end.
     HalfClosesToClient,
     /// The server's answers still arrive; what the client says ends.
@@ -26,7 +28,12 @@ pub(crate) enum Mood {
 
 impl Mood {
     fn stalls(self, connection: usize) -> bool {
-        self == Mood::Stalls || self == Mood::StallsOne(connection)
+        match self {
+            Mood::Stalls => true,
+            Mood::StallsOne(one) => connection == one,
+            Mood::Forgets(old) => connection < old,
+            _ => false,
+        }
     }
 }
 
@@ -50,6 +57,8 @@ struct Network {
     cut: Mutex<Option<(&'static str, Fate)>>,
     /// What is late may arrive now.
     arrives: Notify,
+    /// What is held back, of whoever was the last to speak while it stalls.
+    held: Mutex<Option<Vec<u8>>>,
 }
 
 impl Network {
@@ -90,6 +99,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
+    /// Of a database by its URL.
     pub(crate) async fn before(url: &str) -> Self {
         let (login, rest) = url.rsplit_once('@').unwrap();
         let (address, rest) = rest.split_once('/').unwrap();
@@ -100,7 +110,12 @@ impl Proxy {
         let connections: Arc<Mutex<Vec<Arc<Turns>>>> = Arc::default();
         let known = connections.clone();
         let mood = watch::Sender::new(Mood::Passes);
-        let network = Arc::new(Network { mood, cut: Mutex::default(), arrives: Notify::new() });
+        let network = Arc::new(Network {
+            mood,
+            cut: Mutex::default(),
+            arrives: Notify::new(),
+            held: Mutex::default(),
+        });
         let between = network.clone();
         let accepts = tokio::spawn(async move {
             let mut all = JoinSet::new();
@@ -118,7 +133,13 @@ impl Proxy {
     }
 
     pub(crate) fn becomes(&self, mood: Mood) {
+        *self.network.held.lock().unwrap() = None;
         self.network.mood.send_replace(mood);
+    }
+
+    /// Nothing is forwarded any more on what is open now.
+    pub(crate) fn forgets(&self) {
+        self.becomes(Mood::Forgets(self.connections()));
     }
 
     /// Cuts a connection at the next request that ends with these words, and no other.
@@ -139,6 +160,11 @@ impl Proxy {
     /// The turns so far of the connection that was opened first.
     pub(crate) fn turns(&self) -> usize {
         self.connections.lock().unwrap()[0].count.load(Ordering::SeqCst)
+    }
+
+    /// What it holds back, of whoever was the last to speak while it stalls.
+    pub(crate) fn held(&self) -> Option<Vec<u8>> {
+        self.network.held.lock().unwrap().clone()
     }
 }
 
@@ -231,9 +257,12 @@ async fn pump(
             Passes::Later => network.arrives.notified().await,
             Passes::Never => return,
         }
-        if mood.wait_for(|mood| !stalls(*mood)).await.is_err()
-            || to.write_all(&bytes[..read]).await.is_err()
-        {
+        let goes_on = |mood: &Mood| {
+            let is_held = stalls(*mood);
+            is_held.then(|| *network.held.lock().unwrap() = Some(bytes[..read].to_owned()));
+            !is_held
+        };
+        if mood.wait_for(goes_on).await.is_err() || to.write_all(&bytes[..read]).await.is_err() {
             return;
         }
     }

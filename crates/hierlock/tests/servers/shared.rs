@@ -1,5 +1,6 @@
 //! Guards that share one connection (`scope=session`, advisory keys on PostgreSQL).
 
+use crate::proxy::Proxy;
 use crate::support::{Database, GENEROUS, Outside, Setup, target};
 use hierlock::sql::Strategy;
 use hierlock::{Guard, Hierlock, Mode};
@@ -99,6 +100,23 @@ async fn when_the_connection_is_lost_all_are_told() {
     }
     // And the next one works, on a new connection.
     drop(locks.acquire(target("u1")).await.unwrap());
+}
+
+/// The server hears nothing, and would keep all keys for hours.
+#[tokio::test]
+async fn a_connection_that_the_network_forgets_is_ended_on_the_server() {
+    let Some(database) = database().await else { return };
+    let others = database.connect().await;
+    let proxy = Proxy::before(&database.url).await;
+    let url = format!("{}&scope=session&keep_alive_ms=100&silence_ms=1000", proxy.url);
+    let locks = Hierlock::connect(&url).await.unwrap();
+    let guards = hold_many(&locks, 5).await;
+    proxy.forgets();
+    for guard in guards {
+        let lost = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("never told");
+        assert!(lost.is_lost(), "{lost}");
+    }
+    until_free(&others, "u1").await;
 }
 
 /// Keys of a session outlive a statement that fails: what it had got by then must not stay.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 on_every_setup!(
     locks_in_a_transaction_end_with_it,
+    locks_in_a_transaction_of_the_toolbox,
     an_acquire_in_waits_and_is_waited_for,
     a_deadline_leaves_the_transaction_usable,
     a_dropped_acquire_in_ends_its_wait,
@@ -64,6 +65,23 @@ async fn locks_in_a_transaction_end_with_it(setup: Setup) {
             }
         }
     });
+}
+
+/// Also in that of the toolbox, so that a lock, a lease and a version can be in one.
+async fn locks_in_a_transaction_of_the_toolbox(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect().await;
+    let toolbox = hierlock::database::Database::connect(database.bare_url()).await.unwrap();
+    let mut tx = toolbox.begin().await.unwrap();
+    locks.acquire_in(&mut tx, [target("u1/a1")]).await.unwrap();
+    assert!(!is_free(&locks, "u1").await && is_free(&locks, "u1/a2").await);
+    tx.commit().await.unwrap();
+    assert!(is_free(&locks, "u1").await);
+    // Not in one of another database, which would lock nothing.
+    let elsewhere = hierlock::database::Database::connect("sqlite::memory:").await.unwrap();
+    let mut tx = elsewhere.begin().await.unwrap();
+    let error = locks.acquire_in(&mut tx, [target("u1/a1")]).await.unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("not one of"), "{error}");
 }
 
 async fn an_acquire_in_waits_and_is_waited_for(setup: Setup) {

@@ -1,8 +1,8 @@
 //! `hierlock queue work`: runs a command for each job.
 //!
 //! ```text
-//!   Worker ──job──► Runner: start the command, feed it, wait ──► exit code 0: done
-//!      ▲                       │  │                              anything else: failed
+//!   Worker ──job──► Runner: start the command, feed it, wait ──► exit code 0: done ──► Worker: records
+//!      ▲                       │  │                              anything else: failed   it, and tells
 //!      │ first signal: stop    │  └ lost: its group is ended
 //!      └ second signal ────────┘ its group is ended, the job given back
 //! ```
@@ -52,7 +52,10 @@ async fn go(
 ) -> Result<ExitCode, Stop> {
     let queue = Queue::new(database, &args.queue)?;
     if is_file {
-        queue.provision().await?;
+        tokio::select! {
+            provisioned = queue.provision() => provisioned?,
+            signal = signals.next() => return Ok(ExitCode::from(exit::of_signal(signal))),
+        }
     }
     let batch = args.batch.map_or(args.concurrency, |batch| batch as usize);
     let mut worker = queue
@@ -66,18 +69,21 @@ async fn go(
     }
     let (stop, reporter) = (worker.handle(), Reporter::new(args.json, false));
     let runner = Arc::new(Runner::new(queue, args.command, reporter, stop.clone()));
-    let handler = runner.clone();
+    let (teller, handler) = (runner.clone(), runner.clone());
+    let worker = worker.on_end(move |job, ended| teller.ended(job, ended));
     let working = worker.run(move |job| {
         let runner = handler.clone();
         async move { runner.run(&job).await }
     });
     tokio::pin!(working);
-    let mut stopped_by = Vec::new();
+    let (mut stopped_by, mut unrecorded) = (Vec::new(), 0);
     let mut leave = pin!(sleep(Duration::MAX));
     loop {
         tokio::select! {
             worked = &mut working => {
-                runner.tell(&Event::from(worked?));
+                let worked = worked?;
+                unrecorded = worked.unrecorded;
+                runner.tell(&Event::from(worked));
                 break;
             }
             signal = signals.next() => {
@@ -103,6 +109,7 @@ async fn go(
     }
     Ok(match stopped_by.get(1) {
         Some(signal) => ExitCode::from(exit::of_signal(*signal)),
+        None if unrecorded > 0 => exit::UNAVAILABLE.into(),
         None => ExitCode::SUCCESS,
     })
 }

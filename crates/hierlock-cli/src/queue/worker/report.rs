@@ -1,7 +1,7 @@
 //! What happens to the jobs of a worker.
 
 use crate::time::span;
-use hierlock::queue::{Claimed, Failed, Worked};
+use hierlock::queue::{Claimed, Ended, Failed, Worked};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(super) enum Event<'a> {
     /// It was ended before it was done.
     GivenBack(Run),
     Lost(Run),
+    /// The database could not be told what came of it.
+    Unrecorded(Run),
     Stopping {
         at_once: bool,
     },
@@ -37,6 +39,7 @@ pub(super) enum Event<'a> {
         failed: u64,
         lost: u64,
         given_back: u64,
+        unrecorded: u64,
     },
 }
 
@@ -55,6 +58,20 @@ impl From<&Claimed> for Run {
 }
 
 impl<'a> Event<'a> {
+    /// What became of a job; None if that is to be told by nobody.
+    pub(super) fn ended(job: &Claimed, ended: &'a Ended, elapsed: Duration) -> Option<Self> {
+        let run = Run::from(job);
+        Some(match ended {
+            Ended::Done => Event::Done { run, elapsed_ms: elapsed.as_millis() },
+            Ended::Failed { error, next, .. } => Event::failed(run, error, *next),
+            Ended::GivenBack => Event::GivenBack(run),
+            Ended::Lost => Event::Lost(run),
+            Ended::Unrecorded => Event::Unrecorded(run),
+            // What the library may learn to say.
+            _ => return None,
+        })
+    }
+
     pub(super) fn failed(run: Run, error: &'a str, failed: Failed) -> Self {
         let again_in_ms = match failed {
             Failed::Again(pause) => Some(pause.as_millis()),
@@ -66,8 +83,8 @@ impl<'a> Event<'a> {
 
 impl From<Worked> for Event<'_> {
     fn from(worked: Worked) -> Self {
-        let Worked { done, failed, lost, given_back, .. } = worked;
-        Event::Ended { done, failed, lost, given_back }
+        let Worked { done, failed, lost, given_back, unrecorded, .. } = worked;
+        Event::Ended { done, failed, lost, given_back, unrecorded }
     }
 }
 
@@ -95,13 +112,21 @@ impl crate::report::Event for Event<'_> {
             Event::Lost(Run { job, .. }) => {
                 format!("job {job} is no longer this worker's; its command has ended")
             }
+            Event::Unrecorded(Run { job, .. }) => {
+                format!(
+                    "job {job} has ended, and that could not be recorded: it will come back when its \
+                     lease ends"
+                )
+            }
             Event::Stopping { at_once: false } => {
                 "stopping when what runs has ended; once more ends it".to_owned()
             }
             Event::Stopping { at_once: true } => "ending what runs".to_owned(),
-            Event::Ended { done, failed, lost, given_back } => {
+            Event::Ended { done, failed, lost, given_back, unrecorded } => {
                 let mut text = format!("{done} done, {failed} failed");
-                for (count, what) in [(lost, "lost"), (given_back, "given back")] {
+                let others =
+                    [(lost, "lost"), (given_back, "given back"), (unrecorded, "not recorded")];
+                for (count, what) in others {
                     if *count > 0 {
                         text += &format!(", {count} {what}");
                     }
@@ -132,9 +157,11 @@ mod tests {
             Event::failed(run, "signal 9", Failed::Dead),
             Event::GivenBack(run),
             Event::Lost(run),
+            Event::Unrecorded(run),
             Event::Stopping { at_once: false },
             Event::Stopping { at_once: true },
-            Event::Ended { done: 3, failed: 1, lost: 0, given_back: 2 },
+            Event::Ended { done: 3, failed: 1, lost: 0, given_back: 2, unrecorded: 0 },
+            Event::Ended { done: 3, failed: 1, lost: 0, given_back: 0, unrecorded: 1 },
         ];
         let shown: Vec<String> = events
             .iter()

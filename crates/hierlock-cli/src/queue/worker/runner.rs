@@ -1,18 +1,20 @@
-//! One job: the command is started, fed and waited for, and what became of it is written down.
+//! One job: the command is started, fed and waited for, and what became of it is told.
 
+use super::PATIENCE;
 use super::report::{Event, Run};
 use super::tail::Tail;
-use crate::child::{Child, Ended};
+use crate::child::{self, Child};
 use crate::exit::Stop;
 use crate::report::Reporter;
-use hierlock::queue::{Claimed, Queue, WorkerHandle};
+use hierlock::queue::{Claimed, Ended, Queue, WorkerHandle};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::process::ChildStdin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// How often a job is offered that nobody takes back, because somebody else looks at it just then.
 const OFFERS: u32 = 5;
@@ -23,6 +25,8 @@ pub(super) struct Runner {
     command: Vec<OsString>,
     reporter: Reporter,
     worker: WorkerHandle,
+    /// Since when jobs run whose end was not told yet, by ID and claim.
+    begun: Mutex<HashMap<(i64, i64), Instant>>,
     /// Are commands to be ended?
     ending: watch::Sender<bool>,
     unstartable: Mutex<Option<Stop>>,
@@ -44,8 +48,9 @@ impl Runner {
         reporter: Reporter,
         worker: WorkerHandle,
     ) -> Self {
-        let (ending, unstartable) = (watch::Sender::new(false), Mutex::default());
-        Self { queue, command, reporter, worker, ending, unstartable }
+        let (begun, unstartable) = (Mutex::default(), Mutex::default());
+        let ending = watch::Sender::new(false);
+        Self { queue, command, reporter, worker, begun, ending, unstartable }
     }
 
     pub(super) fn tell(&self, event: &Event<'_>) {
@@ -62,51 +67,47 @@ impl Runner {
         self.unstartable.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Runs the command for a job. An error is a failure that the worker counts; otherwise the job is
-    /// settled here, or is to be completed.
+    /// Runs the command for a job. The worker writes down what came of it, unless it was given back.
     pub(super) async fn run(&self, job: &Claimed) -> Result<(), String> {
-        let (run, begun) = (Run::from(job), Instant::now());
+        self.begun().insert(name(job), Instant::now());
         match self.attempt(job).await {
-            Verdict::Done => match job.complete().await {
-                Err(error) if error.is_lost() => {
-                    self.tell(&Event::Lost(run));
-                    Err(error.to_string())
-                }
-                // The worker goes on to try what the database could not do just now.
-                _ => {
-                    let elapsed_ms = begun.elapsed().as_millis();
-                    self.tell(&Event::Done { run, elapsed_ms });
-                    Ok(())
-                }
-            },
-            Verdict::Failed(error) => match job.fail(&error).await {
-                Ok(failed) => {
-                    self.tell(&Event::failed(run, &error, failed));
-                    Ok(())
-                }
-                Err(_) => Err(error),
-            },
-            Verdict::Undone => {
-                self.give_back(job).await?;
-                self.tell(&Event::GivenBack(run));
-                Ok(())
-            }
+            Verdict::Done => Ok(()),
+            Verdict::Failed(error) => Err(error),
+            Verdict::Undone => self.give_back(job).await,
             Verdict::Lost => {
-                self.tell(&Event::Lost(run));
+                // The database may be away, and the worker not know for sure for a while.
+                self.ended(job, &Ended::Lost);
                 // Should it still be ours after all, it has failed.
                 Err("the lease could not be extended, and the command was ended".to_owned())
             }
         }
     }
 
-    async fn give_back(&self, job: &Claimed) -> Result<(), String> {
-        for _ in 1..OFFERS {
-            if job.give_back().await.is_ok() {
-                return Ok(());
-            }
-            sleep(BETWEEN_OFFERS).await;
+    /// Tells what became of a job, once.
+    pub(super) fn ended(&self, job: &Claimed, ended: &Ended) {
+        let begun = self.begun().remove(&name(job));
+        if let Some(event) = begun.and_then(|begun| Event::ended(job, ended, begun.elapsed())) {
+            self.tell(&event);
         }
-        job.give_back().await.map_err(|error| format!("it was ended, and not given back: {error}"))
+    }
+
+    fn begun(&self) -> MutexGuard<'_, HashMap<(i64, i64), Instant>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn give_back(&self, job: &Claimed) -> Result<(), String> {
+        let offers = async {
+            for _ in 1..OFFERS {
+                if job.give_back().await.is_ok() {
+                    return Ok(());
+                }
+                sleep(BETWEEN_OFFERS).await;
+            }
+            job.give_back().await.map_err(|error| error.to_string())
+        };
+        let offered = timeout(PATIENCE, offers).await;
+        let given = offered.unwrap_or_else(|_| Err("the database does not answer".to_owned()));
+        given.map_err(|why| format!("it was ended, and not given back: {why}"))
     }
 
     async fn attempt(&self, job: &Claimed) -> Verdict {
@@ -160,6 +161,11 @@ impl Runner {
     }
 }
 
+/// A job may run again before its last run has ended.
+fn name(job: &Claimed) -> (i64, i64) {
+    (job.id(), job.claim_number())
+}
+
 /// Writes the payload, and closes the pipe. A command need not read it.
 async fn feed(input: Option<ChildStdin>, payload: &str) {
     if let Some(Ok(mut input)) = input.map(tokio::process::ChildStdin::from_std) {
@@ -167,11 +173,11 @@ async fn feed(input: Option<ChildStdin>, payload: &str) {
     }
 }
 
-fn verdict(ended: Ended, said: &str) -> Verdict {
+fn verdict(ended: child::Ended, said: &str) -> Verdict {
     let how = match ended {
-        Ended { code: 0, .. } => return Verdict::Done,
-        Ended { signal: Some(signal), .. } => format!("signal {signal}"),
-        Ended { code, .. } => format!("exit code {code}"),
+        child::Ended { code: 0, .. } => return Verdict::Done,
+        child::Ended { signal: Some(signal), .. } => format!("signal {signal}"),
+        child::Ended { code, .. } => format!("exit code {code}"),
     };
     Verdict::Failed(match said {
         "" => how,

@@ -3,15 +3,16 @@
 mod attempt;
 mod beside;
 mod run;
+mod stop;
 
 use super::Queue;
-use super::claimed::Claimed;
+use super::claimed::{Claimed, Failed};
 use super::job::{millis, plain};
 use crate::error::Result;
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
-use tokio::sync::watch;
+use stop::Teller;
 
 /// How a worker works; [`run`](Self::run) sets it to work.
 ///
@@ -45,12 +46,37 @@ pub struct Worker {
     lease: Duration,
     poll_every: Duration,
     until_empty: bool,
-    stop: watch::Sender<bool>,
+    stop: Teller,
+    on_end: Box<OnEnd>,
 }
+
+type OnEnd = dyn Fn(&Claimed, &Ended) + Send + Sync;
 
 /// Stops a worker, from anywhere.
 #[derive(Clone)]
-pub struct WorkerHandle(watch::Sender<bool>);
+pub struct WorkerHandle(Teller);
+
+/// What became of a run that was begun, as its worker knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// It is done, and has left the queue.
+    Done,
+    /// A failure was counted.
+    #[non_exhaustive]
+    Failed {
+        /// Why it failed.
+        error: String,
+        /// How it goes on.
+        next: Failed,
+    },
+    /// Its handler gave it back.
+    GivenBack,
+    /// It was no longer this run's.
+    Lost,
+    /// The handler has come back, and the database could not be told: the job comes back when its lease ends.
+    Unrecorded,
+}
 
 /// What a worker did until it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +90,9 @@ pub struct Worked {
     pub lost: u64,
     /// Jobs that were not begun when it was stopped.
     pub given_back: u64,
+    /// Runs that have come to their end without the database being told, for it did not answer: their jobs come
+    /// back when their lease ends.
+    pub unrecorded: u64,
 }
 
 impl Worker {
@@ -76,7 +105,8 @@ impl Worker {
             lease: Duration::from_secs(30),
             poll_every: Duration::from_secs(1),
             until_empty: false,
-            stop: watch::Sender::new(false),
+            stop: Teller::new(),
+            on_end: Box::new(log),
         }
     }
 
@@ -112,6 +142,13 @@ impl Worker {
         self
     }
 
+    /// Calls this with what became of each run that was begun, for figures or a log of your own; unless told,
+    /// what is [`Unrecorded`](Ended::Unrecorded) is logged. It is to come back soon: the worker waits for it.
+    pub fn on_end(mut self, tell: impl Fn(&Claimed, &Ended) + Send + Sync + 'static) -> Self {
+        self.on_end = Box::new(tell);
+        self
+    }
+
     /// Something to stop it with.
     pub fn handle(&self) -> WorkerHandle {
         WorkerHandle(self.stop.clone())
@@ -119,6 +156,11 @@ impl Worker {
 
     /// Works until it is [stopped](WorkerHandle::stop): then it claims no more, finishes what it has begun,
     /// and gives back the rest.
+    ///
+    /// That is so also while the database does not answer. Without a job in hand it comes back within a second.
+    /// For what became of its jobs it tries to reach the database for 30 seconds after the last handler came
+    /// back, and for ten to give back others. What could not be told is [`unrecorded`](Worked::unrecorded): those jobs
+    /// come back when their lease ends, and so does what a claim got that was under way.
     ///
     /// `handler` is run for each job, in a task of its own. Ok completes the job, unless the handler has
     /// done so (with [`complete_in`](Claimed::complete_in), to have effects exactly once). An error or a
@@ -143,10 +185,16 @@ impl Worker {
     }
 }
 
+fn log(job: &Claimed, ended: &Ended) {
+    if *ended == Ended::Unrecorded {
+        tracing::warn!(job = job.id(), "what became of a job could not be recorded: it comes back");
+    }
+}
+
 impl WorkerHandle {
     /// Tells the worker to end in good order; its [`run`](Worker::run) comes back when it has.
     pub fn stop(&self) {
-        self.0.send_replace(true);
+        self.0.tell();
     }
 }
 

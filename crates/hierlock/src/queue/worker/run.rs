@@ -7,9 +7,10 @@
 //!      └── a wake, a poll, or something before
 //! ```
 
-use super::attempt::{Outcome, attempt};
+use super::attempt::{Attempt, attempt};
 use super::beside::{Beside, Hand};
-use super::{Worked, Worker};
+use super::stop::{AGAIN, MOMENT, PATIENCE, Stop, TURN};
+use super::{Ended, Worked, Worker};
 use crate::error::{Error, Result};
 use crate::queue::{Claimed, Queue};
 use std::collections::VecDeque;
@@ -17,9 +18,8 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 /// For so long a job that is done waits for others, to be completed together with them.
 const LINGER: Duration = Duration::from_millis(5);
@@ -30,14 +30,17 @@ struct Loop {
     hand: Hand,
     /// Claimed, but not begun.
     waiting: VecDeque<Claimed>,
-    running: JoinSet<(Claimed, Outcome)>,
+    running: JoinSet<Attempt>,
     done: Vec<Claimed>,
+    /// When the last handler came back.
+    ended_at: Instant,
     /// When these are completed at the latest.
     complete_at: Instant,
     /// May there be something to claim?
     may_claim: bool,
     /// Did the last claim find that there was nothing?
     found_nothing: bool,
+    stop: Stop,
     is_stopping: bool,
     worked: Worked,
 }
@@ -51,7 +54,7 @@ where
     let handler = Arc::new(handler);
     let queue = worker.queue.clone();
     let mut wakes = queue.wakes();
-    let mut stop = worker.stop.subscribe();
+    let mut stop = worker.stop.listen();
     let mut poll = interval(worker.poll_every);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let hand = Hand::default();
@@ -59,7 +62,7 @@ where
     let mut work = Loop::new(worker, queue, hand);
     loop {
         // Before anything is begun: a handler may have stopped it.
-        work.is_stopping |= *stop.borrow();
+        work.is_stopping |= stop.is_told();
         work.begin(&handler);
         work.complete_if_worth_it().await?;
         if work.is_stopping {
@@ -78,27 +81,24 @@ where
         tokio::select! {
             Some(ended) = work.running.join_next(), if is_running => work.ended(ended),
             () = sleep_until(work.complete_at), if has_done => {}
-            () = stopped(&mut stop), if !work.is_stopping => work.is_stopping = true,
+            _ = stop.told(), if !work.is_stopping => work.is_stopping = true,
             Ok(()) = wakes.changed() => work.may_claim = true,
             _ = poll.tick(), if !work.is_stopping => work.promote().await?,
         }
     }
 }
 
-/// The worker has the other end, so that one is never gone.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    drop(stop.wait_for(|stop| *stop).await);
-}
-
 impl Loop {
     fn new(worker: Worker, queue: Queue, hand: Hand) -> Self {
         Self {
+            stop: worker.stop.listen(),
             worker,
             queue,
             hand,
             waiting: VecDeque::new(),
             running: JoinSet::new(),
             done: Vec::new(),
+            ended_at: Instant::now(),
             complete_at: Instant::now(),
             may_claim: false,
             found_nothing: false,
@@ -120,32 +120,47 @@ impl Loop {
     }
 
     /// A task has ended, and with it perhaps others.
-    fn ended(&mut self, first: Result<(Claimed, Outcome), tokio::task::JoinError>) {
+    fn ended(&mut self, first: Result<Attempt, JoinError>) {
         let mut next = Some(first);
         while let Some(ended) = next {
             // It catches panics by itself; what is cancelled with its runtime is not settled.
-            if let Ok((job, outcome)) = ended {
-                self.settle(job, outcome);
+            if let Ok(attempt) = ended {
+                self.settle(attempt);
             }
             next = self.running.try_join_next();
         }
     }
 
-    fn settle(&mut self, job: Claimed, outcome: Outcome) {
-        match outcome {
-            Outcome::Done => {
+    fn settle(&mut self, Attempt { job, ended, at }: Attempt) {
+        self.ended_at = self.ended_at.max(at);
+        match ended {
+            Some(ended) => self.count(&job, &ended),
+            None => {
                 if self.done.is_empty() {
                     self.complete_at = Instant::now() + LINGER;
                 }
                 self.done.push(job);
-                return;
             }
-            Outcome::Completed => self.worked.done += 1,
-            Outcome::Failed => self.worked.failed += 1,
-            Outcome::GivenBack => self.worked.given_back += 1,
-            Outcome::Lost => self.worked.lost += 1,
         }
-        self.hand.remove(&[job]);
+    }
+
+    fn count(&mut self, job: &Claimed, ended: &Ended) {
+        let worked = &mut self.worked;
+        *match ended {
+            Ended::Done => &mut worked.done,
+            Ended::Failed { .. } => &mut worked.failed,
+            Ended::GivenBack => &mut worked.given_back,
+            Ended::Lost => &mut worked.lost,
+            Ended::Unrecorded => &mut worked.unrecorded,
+        } += 1;
+        self.hand.remove(std::slice::from_ref(job));
+        (self.worker.on_end)(job, ended);
+    }
+
+    fn count_done(&mut self, ended: impl Fn(&Claimed) -> Ended) {
+        for job in std::mem::take(&mut self.done) {
+            self.count(&job, &ended(&job));
+        }
     }
 
     /// Fast jobs are completed together: when there are enough, or no others, or it is time.
@@ -156,20 +171,34 @@ impl Loop {
         if self.done.is_empty() || !(is_time || is_enough && !self.is_putting_off()) {
             return Ok(());
         }
-        match self.queue.complete_all(&self.done).await {
-            Ok(lost) => {
-                self.worked.lost += lost.len() as u64;
-                self.worked.done += (self.done.len() - lost.len()) as u64;
-                self.hand.remove(&self.done);
-                self.done.clear();
+        // While others run there is time for more tries, and their end is to be noticed.
+        let (patience, since) = match self.running.is_empty() {
+            true => (PATIENCE, self.ended_at),
+            false => (TURN, Instant::now()),
+        };
+        let complete = self.queue.complete_all(&self.done);
+        match self.stop.within(patience, since, complete).await {
+            Some(Ok(lost)) => {
+                self.count_done(|job| match lost.contains(&job.id()) {
+                    true => Ended::Lost,
+                    false => Ended::Done,
+                });
+                return Ok(());
             }
-            Err(error) if self.is_stopping => return Err(error),
-            Err(error) => {
-                self.bear(error)?;
-                self.complete_at = Instant::now() + self.worker.poll_every;
-            }
+            Some(Err(error)) => self.bear(error)?,
+            None => {}
         }
+        if self.is_out_of_patience() {
+            self.count_done(|_| Ended::Unrecorded);
+        }
+        self.complete_at = Instant::now() + self.worker.poll_every.min(AGAIN);
         Ok(())
+    }
+
+    /// Was it stopped, and has tried for long enough to complete what it has done?
+    fn is_out_of_patience(&self) -> bool {
+        let is_long = |told: Instant| Instant::now() >= told.max(self.ended_at) + PATIENCE;
+        self.running.is_empty() && self.stop.since().is_some_and(is_long)
     }
 
     /// Has completing failed just now?
@@ -184,9 +213,11 @@ impl Loop {
     }
 
     async fn claim(&mut self) -> Result<()> {
+        self.may_claim = false;
         let Worker { name, batch, lease, .. } = &self.worker;
-        match self.queue.claim(name, *batch, *lease).await {
-            Ok(claimed) => {
+        let claim = self.queue.claim(name, *batch, *lease);
+        match self.stop.within(MOMENT, Instant::now(), claim).await {
+            Some(Ok(claimed)) => {
                 self.found_nothing = claimed.is_empty();
                 // Where there was something, more may have come by the time that it is done.
                 self.may_claim = !self.found_nothing;
@@ -194,18 +225,16 @@ impl Loop {
                 self.waiting.extend(claimed);
                 Ok(())
             }
-            Err(error) => {
-                self.may_claim = false;
-                self.bear(error)
-            }
+            Some(Err(error)) => self.bear(error),
+            None => Ok(()),
         }
     }
 
     async fn promote(&mut self) -> Result<()> {
         self.may_claim = true;
-        match self.queue.promote().await {
-            Ok(_) => Ok(()),
-            Err(error) => self.bear(error),
+        match self.stop.within(MOMENT, Instant::now(), self.queue.promote()).await {
+            Some(Err(error)) => self.bear(error),
+            Some(Ok(_)) | None => Ok(()),
         }
     }
 
@@ -215,9 +244,20 @@ impl Loop {
         }
         let waiting: Vec<Claimed> = self.waiting.drain(..).collect();
         self.hand.remove(&waiting);
-        match self.queue.give_back_all(&waiting).await {
-            Ok(given) => self.worked.given_back += given,
-            Err(error) => tracing::warn!(%error, "jobs come back only when their lease ends"),
+        let give_back = async {
+            loop {
+                match self.queue.give_back_all(&waiting).await {
+                    Err(error) if !error.is_not_provisioned() => {
+                        tracing::warn!(%error, "jobs are not given back yet");
+                        sleep(AGAIN).await;
+                    }
+                    other => return other.unwrap_or_default(),
+                }
+            }
+        };
+        match self.stop.within(TURN, Instant::now(), give_back).await {
+            Some(given) => self.worked.given_back += given,
+            None => tracing::warn!("jobs that were not begun come back only when their lease ends"),
         }
     }
 

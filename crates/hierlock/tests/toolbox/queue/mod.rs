@@ -4,6 +4,7 @@ mod adding;
 mod claiming;
 mod processes;
 mod seed;
+mod stopping;
 mod working;
 
 use crate::support::Store;

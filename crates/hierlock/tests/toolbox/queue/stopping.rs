@@ -1,0 +1,143 @@
+//! A worker is stopped while its server says nothing: it once stayed for as long as that lasted.
+
+use super::{LONG, add, end_leases, provisioned, states};
+use crate::proxy::{Mood, Proxy};
+use crate::servers::GENEROUS;
+use crate::support::{Place, Store, eventually};
+use hierlock::database::Database;
+use hierlock::queue::{Claimed, Ended, Queue, Worked};
+use hierlock_sandbox::Engine;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql() {
+    without_a_job_it_ends_at_once(Engine::Mysql).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb() {
+    without_a_job_it_ends_at_once(Engine::Mariadb).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres() {
+    without_a_job_it_ends_at_once(Engine::Postgres).await;
+}
+
+/// A queue that is reached through a network which can fall silent, and the same without it.
+struct Far {
+    store: Store,
+    proxy: Proxy,
+    queue: Queue,
+    near: Queue,
+}
+
+impl Far {
+    async fn new(engine: Engine) -> Option<Self> {
+        let store = Store::new(Place::Server(engine)).await?;
+        let near = provisioned(&store).await;
+        let proxy = Proxy::before(&store.url).await;
+        let database = Database::connect(&proxy.url).await.unwrap();
+        let queue = Queue::new(database, "mail").unwrap();
+        // Now it has a connection, to ask on.
+        states(&queue).await;
+        Some(Self { store, proxy, queue, near })
+    }
+
+    /// Somebody waits for an answer when this comes back; what was said last.
+    async fn falls_silent(&self) -> String {
+        self.proxy.becomes(Mood::Stalls);
+        eventually("it asks in vain", async || self.proxy.held().is_some()).await;
+        String::from_utf8_lossy(&self.proxy.held().unwrap()).into_owned()
+    }
+}
+
+type Work = JoinHandle<hierlock::Result<Worked>>;
+
+/// Ends by itself, silent as the server is.
+async fn ends(work: Work, limit: Duration) -> Worked {
+    tokio::time::timeout(limit, work).await.expect("it does not end").unwrap().unwrap()
+}
+
+async fn without_a_job_it_ends_at_once(engine: Engine) {
+    let Some(far) = Far::new(engine).await else { return };
+    add(&far.near, ["x"]).await;
+    let done = Arc::new(Semaphore::new(0));
+    let tells = done.clone();
+    let worker = far.queue.worker("w").poll_every(Duration::from_millis(10));
+    let worker = worker.on_end(move |_, _| tells.add_permits(1));
+    let handle = worker.handle();
+    let work = tokio::spawn(worker.run(|_| async { Ok::<_, String>(()) }));
+    eventually("it has worked", async || done.available_permits() == 1).await;
+    far.falls_silent().await;
+    handle.stop();
+    assert_eq!(ends(work, GENEROUS).await.done, 1);
+}
+
+/// Nobody waits for it, and no failure is counted for a job that was not begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_claim_gets_later_is_given_back() {
+    let Some(far) = Far::new(Engine::Mariadb).await else { return };
+    let worker = far.queue.worker("w").lease(LONG).poll_every(Duration::from_millis(10));
+    let handle = worker.handle();
+    let work = tokio::spawn(worker.run(|_| async { Ok::<_, String>(()) }));
+    // It may as well look for jobs that are due.
+    while !far.falls_silent().await.contains("hier_jobs_claim") {
+        far.proxy.becomes(Mood::Passes);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    add(&far.near, ["x"]).await;
+    handle.stop();
+    assert_eq!(ends(work, GENEROUS).await, Worked::default());
+    assert_eq!(states(&far.near).await, [1, 0, 0, 0]);
+    far.proxy.becomes(Mood::Passes);
+    let back = "SELECT COUNT(*) FROM hier_jobs WHERE claim = 1 AND state = 0 AND attempts = 0";
+    eventually("it was claimed and is back", async || far.store.number(back).await == 1).await;
+}
+
+/// What has begun comes to its end; for a while it is tried to say so, and then the jobs are left to their
+/// leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_recorded_comes_back() {
+    let Some(far) = Far::new(Engine::Postgres).await else { return };
+    add(&far.near, ["good", "bad", "not begun"]).await;
+    let (begun, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let told = Arc::new(Mutex::new(BTreeMap::new()));
+    let (seen, open, tells) = (begun.clone(), gate.clone(), told.clone());
+    let worker = far.queue.worker("w").batch(3).concurrency(2).lease(Duration::from_secs(600));
+    let worker = worker.on_end(move |job, ended| {
+        tells.lock().unwrap().insert(job.payload().to_owned(), ended.clone());
+    });
+    let handle = worker.handle();
+    let work = tokio::spawn(worker.run(move |job: Claimed| {
+        let (seen, open) = (seen.clone(), open.clone());
+        async move {
+            seen.fetch_add(1, Ordering::SeqCst);
+            open.acquire().await.unwrap().forget();
+            if job.payload() == "good" { Ok(()) } else { Err("it is bad") }
+        }
+    }));
+    eventually("two have begun", async || begun.load(Ordering::SeqCst) == 2).await;
+    far.falls_silent().await;
+    handle.stop();
+    gate.add_permits(9);
+    // It has tried for half a minute; that is not to be waited for for ever.
+    let worked = ends(work, 4 * GENEROUS).await;
+    assert_eq!((worked.unrecorded, begun.load(Ordering::SeqCst)), (2, 2), "{worked:?}");
+    assert_eq!((worked.done, worked.failed, worked.lost, worked.given_back), (0, 0, 0, 0));
+    let expected = ["bad", "good"].map(|job| (job.to_owned(), Ended::Unrecorded));
+    assert_eq!(*told.lock().unwrap(), BTreeMap::from(expected));
+
+    let Far { store, proxy, near, .. } = far;
+    // With all that lies in it.
+    drop(proxy);
+    assert_eq!(states(&near).await, [0, 0, 3, 0]);
+    end_leases(&store).await;
+    assert_eq!(near.promote().await.unwrap().returned, 3);
+    assert_eq!(states(&near).await, [3, 0, 0, 0]);
+}
