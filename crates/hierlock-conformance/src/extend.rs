@@ -106,6 +106,18 @@ pub async fn an_upgrade_excludes_readers(locks: Hierlock, _: Intentions) {
     until_free(&locks, "u1").await;
 }
 
+/// It is greater than that of whoever held what was added, also if the guard is older.
+pub async fn a_token_counts_for_what_was_added(locks: Hierlock, _: Intentions) {
+    let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
+    let own = guard.token().await.unwrap();
+    let other = locks.acquire(target("u2/a1")).await.unwrap();
+    let before = other.token().await.unwrap();
+    other.release().await.unwrap();
+    assert!(guard.request(target("u2/a1")).try_acquire().await.unwrap());
+    let now = guard.token().await.unwrap();
+    assert!(now > before && now > own, "{now} after {before} and {own}");
+}
+
 /// What update locks are for: two that read and then write, one after the other, no victim.
 pub async fn two_updaters_cannot_deadlock(locks: Hierlock, _: Intentions) {
     let node = "u1/a1/r1";

@@ -75,6 +75,7 @@ macro_rules! conformance {
             an_extension_holds_and_is_released_with_the_guard,
             an_upgrade_excludes_readers,
             two_updaters_cannot_deadlock,
+            a_token_counts_for_what_was_added,
         );
     };
     (@ $intentions:expr, $open:expr; $($name:ident),* $(,)?) => {

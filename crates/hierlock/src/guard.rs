@@ -114,7 +114,8 @@ impl Guard {
     /// stores it refuse a smaller one than it has seen: then a holder that has lost its lock without
     /// noticing can do no harm.
     ///
-    /// Asking a server is one round trip. Asked again, it may be greater; it is never smaller.
+    /// Asking MySQL or MariaDB is one round trip, asking PostgreSQL two and a write to its log. Asked again, it may be
+    /// greater; it is never smaller. Ask again after [`extend`](Self::extend).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {

@@ -82,10 +82,30 @@ impl Held {
 
     async fn ping(&mut self, pool: &Pool) -> Result<(), sqlx::Error> {
         self.base.ping(pool).await?;
+        self.ping_more().await
+    }
+
+    async fn ping_more(&mut self) -> Result<(), sqlx::Error> {
         for session in &mut self.more {
             session.ping().await?;
         }
         Ok(())
+    }
+
+    /// A number of the server's that grows. All was still held when it was drawn.
+    async fn draw(&mut self) -> Result<Option<u64>, sqlx::Error> {
+        let rows = match &mut self.base {
+            Base::Own(session) => {
+                let token = match session.dialect {
+                    Dialect::Postgres => postgres::TOKEN,
+                    _ => "SELECT UUID_SHORT()",
+                };
+                session.rows(token).await?
+            }
+            Base::Shared(keys) => keys.ask(postgres::TOKEN).await?,
+        };
+        self.ping_more().await?;
+        Ok(rows.first().and_then(|row| row[0].parse().ok()))
     }
 }
 
@@ -218,22 +238,16 @@ impl Kept {
     pub(super) async fn token(&self) -> Result<u64, Trouble> {
         let mut held = self.held.lock().await;
         let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
-        let token = match &mut connections.base {
-            Base::Own(session) => {
-                let sql = match session.dialect {
-                    Dialect::Postgres => postgres::TOKEN,
-                    _ => "SELECT UUID_SHORT()",
-                };
-                let rows = session.rows(sql).await;
-                rows.map(|rows| rows.first().and_then(|row| row[0].parse().ok()))
-            }
-            Base::Shared(keys) => keys.token().await,
+        let token = match connections.draw().await {
+            Ok(Some(token)) => token,
+            Ok(None) => return Err(Trouble::Error(self.failed(sqlx::Error::RowNotFound))),
+            Err(error) => return Err(self.lose(&mut held, &error.to_string())),
         };
-        match token {
-            Ok(Some(token)) => Ok(token),
-            Ok(None) => Err(Trouble::Error(self.failed(sqlx::Error::RowNotFound))),
-            Err(error) => Err(self.lose(&mut held, &error.to_string())),
+        drop(held);
+        if self.scheme.dialect == Dialect::Postgres {
+            self.pool.ask_on_the_side(postgres::FLUSH).await?;
         }
+        Ok(token)
     }
 
     pub(super) fn failed(&self, source: sqlx::Error) -> Error {

@@ -12,12 +12,15 @@ use std::time::Duration;
 pub(super) const HELLO: &str = "SELECT current_setting('server_version_num')::bigint, \
      pg_backend_pid()::bigint, pg_is_in_recovery()::int::bigint";
 
-/// A number that ascends, below 2⁶³: the second in which the last checkpoint began, since 2020, and how many
-/// transactions have begun since then. Their own numbers would not do: one that has written nothing, or not yet to
-/// the log, leaves no trace, and a server that was killed gives its number again. It comes back with a checkpoint.
-pub(super) const TOKEN: &str = "SELECT ((floor(extract(epoch FROM checkpoint_time)) - 1577836800 \
-     - split_part(next_xid, ':', 1)::numeric) * 4294967296 - split_part(next_xid, ':', 2)::numeric \
-     + pg_current_xact_id()::text::numeric)::numeric(20, 0)::text FROM pg_control_checkpoint()";
+/// A number that ascends: the place in the server's log of a message that is written for it. (The number of
+/// the transaction would not do. It is given when something is first locked, so who has come by a node later may
+/// have a smaller one; and a server that was killed gives it again.)
+pub(super) const TOKEN: &str =
+    "SELECT (pg_logical_emit_message(false, 'hierlock', ''::text) - '0/0'::pg_lsn)::text";
+
+/// Has all of the log so far on disk when it is done, so that no place in it is given again.
+pub(super) const FLUSH: &str = "BEGIN; SET LOCAL synchronous_commit = local; \
+     SELECT pg_logical_emit_message(true, 'hierlock', ''::text); COMMIT";
 
 /// The oldest version that is supported.
 const OLDEST: i64 = 13;

@@ -5,11 +5,12 @@
 //! waits on it, for all would wait: whoever finds a key taken waits for it on a connection of its own, where
 //! the server sees both.
 
+use super::Dialect;
 use super::abandoned::SessionId;
+use super::line::TextRow;
 use super::pool::Pool;
 use super::session::{Meaning, Purpose, Session, meaning};
 use super::statement::Value;
-use super::{Dialect, postgres};
 use crate::error::{Error, SqlError};
 use crate::mode::SlotMode;
 use crate::plan::Step;
@@ -186,7 +187,7 @@ impl State {
         Ok(rows.iter().map(|row| row[0] == "t").collect())
     }
 
-    async fn ask(&mut self, sql: &str) -> Result<Vec<Vec<String>>, sqlx::Error> {
+    async fn ask(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
         let session = self.session.as_mut().ok_or(sqlx::Error::PoolClosed)?;
         let answer = session.rows(sql).await;
         self.look_at(answer)
@@ -242,9 +243,9 @@ impl SharedKeys {
         self.state().await?.give_back(&last).await
     }
 
-    pub(super) async fn token(&self) -> Result<Option<u64>, sqlx::Error> {
-        let rows = self.state().await?.ask(postgres::TOKEN).await?;
-        Ok(rows.first().and_then(|row| row[0].parse().ok()))
+    /// Asks on the connection with our keys.
+    pub(super) async fn ask(&self, question: &str) -> Result<Vec<TextRow>, sqlx::Error> {
+        self.state().await?.ask(question).await
     }
 
     /// Frees them.
