@@ -29,7 +29,8 @@ async fn tokens_ascend_beyond_restarts(engine: Engine) {
     // What is committed is to outlive the server, as it does unless a server is told otherwise.
     let (durable, locks, in_good_order): (&[_], &[_], _) = match engine {
         Engine::Postgres => (
-            &["-c", "synchronous_commit=on"],
+            // Else what nobody waits for may happen to be there, too.
+            &["-c", "synchronous_commit=on", "-c", "wal_writer_delay=10s"],
             &["strategy=on-demand", "strategy=advisory&table=advisory"],
             Signal::SIGINT,
         ),
@@ -41,16 +42,22 @@ async fn tokens_ascend_beyond_restarts(engine: Engine) {
     let mut last_lease = 0;
     let mut last_locks = vec![0; locks.len()];
     for end in [Some(in_good_order), Some(Signal::SIGKILL), None] {
+        // Locks first, and last: nothing else has moved the counters on, and nothing has kept them.
+        lock_all(&server, locks, &mut last_locks).await;
         last_lease = leased(server.url(), last_lease).await;
-        for (last, how) in last_locks.iter_mut().zip(locks) {
-            *last = locked(&format!("{}?{how}", server.url()), *last).await;
-        }
+        lock_all(&server, locks, &mut last_locks).await;
         println!("{engine}: leases {last_lease}, locks {last_locks:?}, then {end:?}");
         let Some(end) = end else { return };
         until_a_second_old(&server).await;
         let pid = i32::try_from(server.pid().unwrap()).unwrap();
         kill(Pid::from_raw(pid), end).unwrap();
         server.restart().unwrap();
+    }
+}
+
+async fn lock_all(server: &Sandbox, locks: &[&str], last: &mut [u64]) {
+    for (last, how) in last.iter_mut().zip(locks) {
+        *last = locked(&format!("{}?{how}", server.url()), *last).await;
     }
 }
 
