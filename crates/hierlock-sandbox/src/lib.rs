@@ -25,6 +25,40 @@ mod go_dsn;
 mod server;
 mod supervisor;
 
+/// The same test on each server: modules of the names of the functions, which take an [`Engine`], with a test each.
+/// The crate that uses it has tokio.
+///
+/// ```
+/// use hierlock_sandbox::{Engine, on_each_server};
+///
+/// on_each_server!(it_has_a_name);
+///
+/// async fn it_has_a_name(engine: Engine) {
+///     assert!(!engine.to_string().is_empty());
+/// }
+/// ```
+#[macro_export]
+macro_rules! on_each_server {
+    ($($test:ident),* $(,)?) => {
+        $(mod $test {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn mysql() {
+                super::$test($crate::Engine::Mysql).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn mariadb() {
+                super::$test($crate::Engine::Mariadb).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres() {
+                super::$test($crate::Engine::Postgres).await;
+            }
+        })*
+    };
+}
+
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use server::Server;

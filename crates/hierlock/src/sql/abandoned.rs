@@ -96,9 +96,11 @@ mod tests {
     use super::*;
     use crate::hierarchy::Hierarchy;
     use crate::sql::place::Place;
-    use hierlock_sandbox::{Engine, Sandbox};
+    use hierlock_sandbox::{Engine, Sandbox, on_each_server};
 
     const GENEROUS: Duration = Duration::from_secs(30);
+
+    on_each_server!(only_the_session_that_was_meant_is_ended);
 
     /// A number that somebody else has got since must not cost him his session.
     async fn only_the_session_that_was_meant_is_ended(engine: Engine) {
@@ -126,20 +128,5 @@ mod tests {
                 Duration::from_secs(uptime[0][1].parse().unwrap())
             }
         }
-    }
-
-    #[tokio::test]
-    async fn only_the_session_that_was_meant_is_ended_on_mysql() {
-        only_the_session_that_was_meant_is_ended(Engine::Mysql).await;
-    }
-
-    #[tokio::test]
-    async fn only_the_session_that_was_meant_is_ended_on_mariadb() {
-        only_the_session_that_was_meant_is_ended(Engine::Mariadb).await;
-    }
-
-    #[tokio::test]
-    async fn only_the_session_that_was_meant_is_ended_on_postgres() {
-        only_the_session_that_was_meant_is_ended(Engine::Postgres).await;
     }
 }

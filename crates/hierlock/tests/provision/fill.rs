@@ -1,14 +1,14 @@
 //! Filling, checking, repairing.
 
+use crate::striped;
 use crate::support::{Database, Setup};
-use crate::{on_all, striped};
 use hierlock::sql::{Phase, Provision, RowRange, Strategy};
 use hierlock::{Buckets, Hierarchy, Target};
-use hierlock_sandbox::{Engine, Sandbox};
+use hierlock_sandbox::{Engine, Sandbox, on_each_server};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-on_all! {
+on_each_server! {
     a_table_is_filled_exactly_and_only_once,
     a_client_waits_for_nothing_less_than_ready,
     what_differs_is_named,

@@ -1,12 +1,11 @@
 //! Rows by ID: made with the nodes.
 
-use crate::on_all;
 use crate::support::{Database, Setup};
 use hierlock::Target;
 use hierlock::sql::Strategy;
-use hierlock_sandbox::Engine;
+use hierlock_sandbox::{Engine, on_each_server};
 
-on_all! { a_node_comes_with_all_above_it, rows_by_id_have_no_buckets }
+on_each_server! { a_node_comes_with_all_above_it, rows_by_id_have_no_buckets }
 
 async fn by_id(engine: Engine) -> Option<Database> {
     Database::empty(Setup { engine, strategy: Strategy::PerId }).await

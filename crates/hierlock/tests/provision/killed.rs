@@ -1,15 +1,15 @@
 //! `kill -9` at any point, again and again, until it is done: the rows are right.
 
-use crate::{on_all, striped};
+use crate::striped;
 use hierlock::Hierarchy;
 use hierlock::sql::Provision;
-use hierlock_sandbox::Engine;
+use hierlock_sandbox::{Engine, on_each_server};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-on_all! { what_was_killed_goes_on }
+on_each_server! { what_was_killed_goes_on }
 
 const URL: &str = "HIERLOCK_TEST_PROVISION";
 const DIE_AT: &str = "HIERLOCK_TEST_DIE_AT";

@@ -15,29 +15,6 @@ use hierlock::{Hierarchy, Hierlock};
 use hierlock_sandbox::Engine;
 use support::{Database, Setup};
 
-/// The same test on every server.
-macro_rules! on_all {
-    ($($test:ident),* $(,)?) => {
-        $(mod $test {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn mysql() {
-                super::$test(hierlock_sandbox::Engine::Mysql).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn mariadb() {
-                super::$test(hierlock_sandbox::Engine::Mariadb).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn postgres() {
-                super::$test(hierlock_sandbox::Engine::Postgres).await;
-            }
-        })*
-    };
-}
-pub(crate) use on_all;
-
 /// An empty database for striped rows.
 async fn striped(engine: Engine) -> Option<Database> {
     Database::empty(Setup { engine, strategy: Strategy::Striped }).await

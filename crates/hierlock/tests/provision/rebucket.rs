@@ -1,15 +1,15 @@
 //! Another number of buckets while clients lock.
 
+use crate::striped;
 use crate::support::GENEROUS;
-use crate::{on_all, striped};
 use hierlock::sql::Phase;
 use hierlock::{Buckets, Hierlock, Mode, Target};
-use hierlock_sandbox::Engine;
+use hierlock_sandbox::{Engine, on_each_server};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-on_all! {
+on_each_server! {
     nobody_overlaps_while_the_count_changes,
     a_change_that_was_cut_short_is_finished,
     a_long_holder_is_waited_for_without_standing_in_the_way,

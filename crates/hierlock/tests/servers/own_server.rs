@@ -4,25 +4,12 @@
 use crate::support::{GENEROUS, Outside, target};
 use hierlock::Hierlock;
 use hierlock_conformance::{is_free, until_waiting};
-use hierlock_sandbox::{Engine, Sandbox};
+use hierlock_sandbox::{Engine, Sandbox, on_each_server};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql() {
-    a_server_goes_read_only_and_dies(Engine::Mysql).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb() {
-    a_server_goes_read_only_and_dies(Engine::Mariadb).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres() {
-    a_server_goes_read_only_and_dies(Engine::Postgres).await;
-}
+on_each_server!(a_server_goes_read_only_and_dies);
 
 async fn a_server_goes_read_only_and_dies(engine: Engine) {
     // What is committed is to outlive the server: those of the sandbox write it down once a second.

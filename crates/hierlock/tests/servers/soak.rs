@@ -10,7 +10,7 @@ use crate::parts::Part;
 use crate::support::{Database, GENEROUS, Outside, Setup, on_each_engine, target};
 use hierlock::sql::Strategy;
 use hierlock::{Hierlock, Mode, Target};
-use hierlock_sandbox::Engine;
+use hierlock_sandbox::{Engine, on_each_server};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,24 +26,7 @@ const FEW: u32 = 5;
 
 on_each_engine!(nobody_deadlocks_fails_starves_or_overlaps);
 
-mod control {
-    use super::{Engine, the_same_work_by_hand_deadlocks};
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn mysql() {
-        the_same_work_by_hand_deadlocks(Engine::Mysql).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn mariadb() {
-        the_same_work_by_hand_deadlocks(Engine::Mariadb).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn postgres() {
-        the_same_work_by_hand_deadlocks(Engine::Postgres).await;
-    }
-}
+on_each_server!(the_same_work_by_hand_deadlocks);
 
 fn how_long() -> Duration {
     let seconds = std::env::var("HIERLOCK_SOAK_SECONDS").ok().map(|text| text.parse().unwrap());

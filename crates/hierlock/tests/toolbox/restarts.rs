@@ -6,24 +6,11 @@ use crate::support::eventually;
 use hierlock::database::Database;
 use hierlock::lease::{LeaseRequest, Leases};
 use hierlock::{Hierlock, Target};
-use hierlock_sandbox::{Engine, Sandbox};
+use hierlock_sandbox::{Engine, Sandbox, on_each_server};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql() {
-    tokens_ascend_beyond_restarts(Engine::Mysql).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb() {
-    tokens_ascend_beyond_restarts(Engine::Mariadb).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres() {
-    tokens_ascend_beyond_restarts(Engine::Postgres).await;
-}
+on_each_server!(tokens_ascend_beyond_restarts);
 
 async fn tokens_ascend_beyond_restarts(engine: Engine) {
     // What is committed is to outlive the server, as it does unless a server is told otherwise.

@@ -6,7 +6,7 @@ use crate::servers::GENEROUS;
 use crate::support::{Place, Store, eventually};
 use hierlock::database::Database;
 use hierlock::queue::{Claimed, Ended, Queue, Worked};
-use hierlock_sandbox::Engine;
+use hierlock_sandbox::{Engine, on_each_server};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,20 +14,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql() {
-    without_a_job_it_ends_at_once(Engine::Mysql).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb() {
-    without_a_job_it_ends_at_once(Engine::Mariadb).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres() {
-    without_a_job_it_ends_at_once(Engine::Postgres).await;
-}
+on_each_server!(without_a_job_it_ends_at_once);
 
 /// A queue that is reached through a network which can fall silent, and the same without it.
 struct Far {
