@@ -36,6 +36,7 @@ mod supervisor;
 /// async fn it_has_a_name(engine: Engine) {
 ///     assert!(!engine.to_string().is_empty());
 /// }
+/// # fn main() {}
 /// ```
 #[macro_export]
 macro_rules! on_each_server {

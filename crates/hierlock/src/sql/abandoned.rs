@@ -1,22 +1,45 @@
 //! Sessions that a client has given up, and that may still hold something on the server: it has perhaps not
 //! heard of it, and would keep their locks until its own network gives up. So it is told on the side.
 
+use super::line::TextRow;
 use super::pool::Pool;
 use super::session::{Meaning, meaning};
 use super::{Dialect, innodb, postgres};
 use crate::error::{Error, Result};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 /// Who a session is to the server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SessionId {
     /// The server's number for it, by which it can be cancelled.
     pub(super) pid: i64,
-    /// It is at least as old as this: another one may have the same number later.
-    pub(super) since: Instant,
+    /// What tells it from another that has the same number later, because the server was started again. None if
+    /// nothing does.
+    mark: Option<u64>,
+}
+
+impl SessionId {
+    /// From the columns that a session has asked for of itself: its number, and what it is known by besides.
+    pub(super) fn read(pid: &str, known_by: &str) -> Option<Self> {
+        Some(Self { pid: pid.parse().ok()?, mark: mark(known_by) })
+    }
+
+    /// Is that what the server says of the session that has the number now?
+    fn is(self, rows: &[TextRow]) -> bool {
+        let now = rows.first().and_then(|row| mark(&row[0]));
+        !rows.is_empty() && (self.mark.is_none() || now == self.mark)
+    }
+}
+
+/// A client's port on InnoDB, and a time on PostgreSQL: of the sockets of one host all are alike.
+fn mark(known_by: &str) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    known_by.hash(&mut hasher);
+    known_by.contains([':', '.']).then(|| hasher.finish())
 }
 
 /// Which session a hold was on.
@@ -34,18 +57,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 impl Pool {
     /// Ends a session, with all it holds; not one that has got its number since.
     pub(super) async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<()> {
-        let SessionId { pid, since } = id;
-        if dialect == Dialect::Postgres {
-            let terminate = postgres::terminate(pid, since.elapsed());
-            return self.ask_on_the_side(&terminate).await.map(|_| ());
+        let (known_by, terminate) = match dialect {
+            Dialect::Postgres => (postgres::known_by(id.pid), postgres::terminate(id.pid)),
+            _ => (innodb::known_by(id.pid), innodb::terminate(id.pid)),
+        };
+        if id.is(&self.ask_on_the_side(&known_by).await?) {
+            self.ask_on_the_side(&terminate).await?;
         }
-        // A server that has not been started again gives no number twice.
-        let uptime = self.ask_on_the_side(innodb::UPTIME).await?;
-        let uptime = uptime.first().and_then(|row| row.last()?.parse().ok()).unwrap_or(0);
-        if uptime < since.elapsed().as_secs() {
-            return Ok(());
-        }
-        self.ask_on_the_side(&innodb::terminate(pid)).await.map(|_| ())
+        Ok(())
     }
 
     /// Has a session ended as soon as the server can be told, for as long as this client lives.
@@ -57,7 +76,8 @@ impl Pool {
                 (Whose::Shared, Some(shared)) => shared.take_ended().await,
                 (Whose::Shared, None) => vec![],
             };
-            for id in ids {
+            // Over a socket the kernel tells the server that its client has gone.
+            for id in ids.into_iter().filter(|id| id.mark.is_some()) {
                 tokio::spawn(end_when_it_can_be_told(pool.clone(), dialect, id));
             }
         });
@@ -96,7 +116,7 @@ mod tests {
     use super::*;
     use crate::hierarchy::Hierarchy;
     use crate::sql::place::Place;
-    use hierlock_sandbox::{Engine, Sandbox, on_each_server};
+    use hierlock_sandbox::{Engine, Server, on_each_server};
 
     const GENEROUS: Duration = Duration::from_secs(30);
 
@@ -104,29 +124,18 @@ mod tests {
 
     /// A number that somebody else has got since must not cost him his session.
     async fn only_the_session_that_was_meant_is_ended(engine: Engine) {
-        // Started just now: it cannot be as old as what is asked for.
-        let Some(server) = Sandbox::for_tests(engine) else { return };
+        let Some(server) = Server::for_tests(engine) else { return };
         let place = Place::parse(server.url(), Hierarchy::default()).unwrap();
         let pool = Pool::new(&place);
-        let mut session = pool.connect().await.unwrap();
+        let (mut session, other) = (pool.connect().await.unwrap(), pool.connect().await.unwrap());
         let (dialect, id) = (session.dialect, session.id);
-        let up_to = GENEROUS + server_is_up(&pool, dialect).await;
-        let since = Instant::now().checked_sub(up_to).expect("the machine is older than this");
-        pool.terminate(dialect, SessionId { since, ..id }).await.unwrap();
+        assert!(id.mark.is_some() && id.mark != other.id.mark);
+        pool.terminate(dialect, SessionId { mark: other.id.mark, ..id }).await.unwrap();
         session.ping().await.unwrap();
         pool.terminate(dialect, id).await.unwrap();
         let ends = async { while session.ping().await.is_ok() {} };
         tokio::time::timeout(GENEROUS, ends).await.expect("it lives");
-    }
-
-    async fn server_is_up(pool: &Pool, dialect: Dialect) -> Duration {
-        match dialect {
-            // It asks how old the session is.
-            Dialect::Postgres => Duration::ZERO,
-            _ => {
-                let uptime = pool.ask_on_the_side(innodb::UPTIME).await.unwrap();
-                Duration::from_secs(uptime[0][1].parse().unwrap())
-            }
-        }
+        // There is no such session any more.
+        pool.terminate(dialect, id).await.unwrap();
     }
 }

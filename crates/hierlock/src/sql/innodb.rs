@@ -14,8 +14,12 @@ const LIST_FROM: usize = 4;
 const BRANCHES_UP_TO: usize = 8;
 const KEYS_UP_TO: usize = 256;
 
-/// Its version, our number, and whether it only follows another.
-pub(super) const HELLO: &str = "SELECT VERSION(), CONNECTION_ID(), @@read_only";
+/// Who a session is: its number, and from where it has come.
+pub(super) const WHO: &str = "CONNECTION_ID(), \
+     (SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID())";
+
+/// Its version, and whether it only follows another.
+pub(super) const HELLO: &str = "VERSION(), @@read_only";
 
 /// What a session that locks is told once: only rows of the plan are locked, a transaction begins by
 /// itself, and a wait ends when *we* say so.
@@ -39,8 +43,10 @@ pub(super) fn cancel(pid: i64) -> String {
     format!("KILL QUERY {pid}")
 }
 
-/// For how many seconds the server has been running.
-pub(super) const UPTIME: &str = "SHOW GLOBAL STATUS LIKE 'Uptime'";
+/// From where a session has come; no row if there is none, or none that we may see.
+pub(super) fn known_by(pid: i64) -> String {
+    format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = {pid}")
+}
 
 pub(super) fn terminate(pid: i64) -> String {
     format!("KILL {pid}")

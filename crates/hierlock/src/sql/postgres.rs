@@ -6,11 +6,14 @@ use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
 use super::{Dialect, Scheme, updaters};
 use crate::mode::SlotMode;
 use crate::plan::Step;
-use std::time::Duration;
 
-/// Its version, our number, and whether it only follows another.
-pub(super) const HELLO: &str = "SELECT current_setting('server_version_num')::bigint, \
-     pg_backend_pid()::bigint, pg_is_in_recovery()::int::bigint";
+/// Who a session is: its number, and since when it has been there.
+pub(super) const WHO: &str = "pg_backend_pid()::bigint, (SELECT extract(epoch FROM backend_start)::text \
+     FROM pg_stat_activity WHERE pid = pg_backend_pid())";
+
+/// Its version, and whether it only follows another.
+pub(super) const HELLO: &str =
+    "current_setting('server_version_num')::bigint, pg_is_in_recovery()::int::bigint";
 
 /// A number that ascends: the place in the server's log of a message that is written for it. (The number of
 /// the transaction would not do. It is given when something is first locked, so who has come by a node later may
@@ -75,12 +78,14 @@ pub(super) fn cancel(pid: i64) -> String {
     format!("SELECT pg_cancel_backend({pid})::text")
 }
 
-/// Ends a session that has that number, and is at least so old.
-pub(super) fn terminate(pid: i64, age: Duration) -> String {
-    let age = age.as_millis();
+pub(super) fn terminate(pid: i64) -> String {
+    format!("SELECT pg_terminate_backend({pid})::text")
+}
+
+/// Since when a session has been there; no row if there is none.
+pub(super) fn known_by(pid: i64) -> String {
     format!(
-        "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity \
-         WHERE pid = {pid} AND clock_timestamp() - backend_start >= interval '{age} milliseconds'"
+        "SELECT extract(epoch FROM backend_start)::text FROM pg_stat_activity WHERE pid = {pid}"
     )
 }
 

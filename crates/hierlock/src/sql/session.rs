@@ -11,7 +11,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use std::any::Any;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use url::Url;
 
 /// Where a server is, and who we are to it.
@@ -182,7 +182,7 @@ impl Session {
         let mut session = Self {
             connection,
             silence,
-            id: SessionId { pid: 0, since: Instant::now() },
+            id: SessionId::default(),
             dialect: Dialect::Postgres,
             in_transaction: false,
             version: String::new(),
@@ -194,13 +194,15 @@ impl Session {
 
     /// Asks who it is, and tells it how it is used.
     async fn introduce(&mut self, settings: &Settings, purpose: Purpose) -> Ran {
-        let hello = match &self.connection {
-            Connection::Innodb(_) => innodb::HELLO,
-            Connection::Postgres(_) => postgres::HELLO,
+        let (hello, who) = match &self.connection {
+            Connection::Innodb(_) => (innodb::HELLO, innodb::WHO),
+            Connection::Postgres(_) => (postgres::HELLO, postgres::WHO),
         };
-        let row = self.rows(hello).await?.into_iter().next().ok_or(sqlx::Error::RowNotFound)?;
-        let [version, pid, is_read_only] = &row[..] else { return Err(sqlx::Error::RowNotFound) };
-        self.id.pid = pid.parse().map_err(|_| sqlx::Error::RowNotFound)?;
+        let rows = self.rows(&format!("SELECT {hello}, {who}")).await?;
+        let Some([version, is_read_only, pid, known_by]) = rows.first().map(|row| &row[..]) else {
+            return Err(sqlx::Error::RowNotFound);
+        };
+        self.id = SessionId::read(pid, known_by).ok_or(sqlx::Error::RowNotFound)?;
         self.is_read_only = is_read_only != "0";
         self.version = version.clone();
         let settings = match &self.connection {

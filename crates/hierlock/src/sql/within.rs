@@ -10,14 +10,14 @@ use super::pool::Pool;
 use super::session::{Meaning, meaning};
 use super::statement::Wait;
 use super::take::{Around, NotTaken, Take, Taker};
-use super::{Dialect, InTransaction, Scheme, Strategy, updaters};
+use super::{Dialect, InTransaction, Scheme, Strategy, innodb, postgres, updaters};
 use crate::database::Wire;
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
 use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// How often a wait that nobody wants any more is looked for: it was sent, but may not have begun.
@@ -55,7 +55,7 @@ impl Within {
         let steps: Vec<Step> = take.plan.steps().collect();
         let dialect = self.scheme.dialect;
         let silence = self.pool.settings.silence;
-        let id = SessionId { pid: 0, since: Instant::now() };
+        let id = SessionId::default();
         let mut line = Line { wire: tx.wire(), silence, id, dialect, is_ours: false };
         let is_of_that_server = match &line.wire {
             Wire::Innodb(_) => dialect != Dialect::Postgres,
@@ -83,12 +83,13 @@ impl Within {
             true => return Ok(()),
             false => self.taker().undo(line, around.undo).await?,
         }
-        let pid = match line.dialect {
-            Dialect::Postgres => "SELECT pg_backend_pid()",
-            _ => "SELECT CONNECTION_ID()",
+        let who = match line.dialect {
+            Dialect::Postgres => postgres::WHO,
+            _ => innodb::WHO,
         };
-        let pid = line.rows(pid).await.map_err(NotTaken::Gone)?;
-        line.id.pid = pid.first().and_then(|row| row[0].parse().ok()).unwrap_or(0);
+        let who = line.rows(&format!("SELECT {who}")).await.map_err(NotTaken::Gone)?;
+        let id = who.first().and_then(|row| SessionId::read(&row[0], &row[1]));
+        line.id = id.ok_or(NotTaken::Gone(sqlx::Error::RowNotFound))?;
         let mut ends = EndsTheWait { within: Some(self), pid: line.id.pid, steps };
         let mut interest = Interest::assumed();
         loop {
