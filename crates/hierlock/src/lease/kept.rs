@@ -142,16 +142,18 @@ impl Heart {
     /// Renews it, trying until its time is over.
     async fn renew(&self, held_until: Instant) -> Result<(SystemTime, Instant), LostLease> {
         let pause = (self.ttl / 30).min(Duration::from_secs(1));
-        let mut why = "the database did not answer".to_owned();
+        let mut why = String::new();
         let mut asked = Instant::now();
         while asked < held_until {
-            match timeout_at(held_until, self.leases.renew_row(&self.info)).await {
+            // The network may have forgotten one connection, and not the others.
+            let answers_by = held_until.min(asked + self.ttl / 6);
+            match timeout_at(answers_by, self.leases.renew_row(&self.info)).await {
                 Ok(Ok(expires)) => return Ok((expires, asked + self.ttl)),
                 Ok(Err(error)) => match error.lost_lease() {
                     Some(lost) => return Err(lost.clone()),
                     None => why = error.to_string(),
                 },
-                Err(_) => break,
+                Err(_) => why = "the database did not answer".to_owned(),
             }
             tracing::warn!(token = self.info.token, why, "cannot renew a lease; trying again");
             sleep_until((Instant::now() + pause).min(held_until)).await;

@@ -157,7 +157,7 @@ impl Line<'_> {
     }
 }
 
-pub(super) fn timed_out(silence: Duration) -> sqlx::Error {
+pub(crate) fn timed_out(silence: Duration) -> sqlx::Error {
     let message = format!("no answer within {} ms", silence.as_millis());
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
 }

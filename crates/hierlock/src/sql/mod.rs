@@ -44,6 +44,7 @@ mod within;
 pub(crate) use backend::{SqlBackend, SqlHold};
 pub use connection::{Connection, InTransaction, ProgramPool};
 pub use lend::Work;
+pub(crate) use line::timed_out;
 pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 /// The driver, in the version whose transactions and pools are taken and lent here.

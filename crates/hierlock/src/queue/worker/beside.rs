@@ -1,6 +1,7 @@
 //! What goes on beside the loop of a worker, and ends with it: heartbeats for the jobs in hand, and on
 //! PostgreSQL an ear for new ones.
 
+use super::stop::answered;
 use crate::queue::enqueue::CHANNEL;
 use crate::queue::{Claimed, Queue};
 use parking_lot::Mutex;
@@ -56,7 +57,8 @@ impl Beside {
     }
 }
 
-/// Three in the time of a lease, so that one may fail.
+/// Three in the time of a lease, and sooner after one that failed. One that is not answered fails, for the
+/// network may have forgotten its connection, and not others.
 async fn heartbeats(queue: Queue, hand: Hand, lease: Duration) {
     let mut beat = interval((lease / 3).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -66,13 +68,16 @@ async fn heartbeats(queue: Queue, hand: Hand, lease: Duration) {
         if jobs.is_empty() {
             continue;
         }
-        match queue.heartbeat(&jobs, lease).await {
+        match answered(lease / 6, queue.heartbeat(&jobs, lease)).await {
             Ok(lost) => {
                 // One that has just been completed is not lost, and not in the hand any more either.
                 let lost = jobs.into_iter().filter(|job| lost.contains(&job.id()));
                 hand.remove(&lost.collect::<Vec<_>>());
             }
-            Err(error) => tracing::warn!(%error, "a heartbeat failed"),
+            Err(error) => {
+                tracing::warn!(%error, "a heartbeat failed");
+                beat.reset_after(lease / 12);
+            }
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use super::attempt::{Attempt, attempt};
 use super::beside::{Beside, Hand};
-use super::stop::{AGAIN, MOMENT, PATIENCE, Stop, TURN};
+use super::stop::{AGAIN, ANSWERS, MOMENT, PATIENCE, Stop, TURN, answered};
 use super::{Ended, Worked, Worker};
 use crate::error::{Error, Result};
 use crate::queue::{Claimed, Queue};
@@ -176,7 +176,7 @@ impl Loop {
             true => (PATIENCE, self.ended_at),
             false => (TURN, Instant::now()),
         };
-        let complete = self.queue.complete_all(&self.done);
+        let complete = answered(ANSWERS, self.queue.complete_all(&self.done));
         match self.stop.within(patience, since, complete).await {
             Some(Ok(lost)) => {
                 self.count_done(|job| match lost.contains(&job.id()) {
@@ -215,7 +215,7 @@ impl Loop {
     async fn claim(&mut self) -> Result<()> {
         self.may_claim = false;
         let Worker { name, batch, lease, .. } = &self.worker;
-        let claim = self.queue.claim(name, *batch, *lease);
+        let claim = answered(ANSWERS, self.queue.claim(name, *batch, *lease));
         match self.stop.within(MOMENT, Instant::now(), claim).await {
             Some(Ok(claimed)) => {
                 self.found_nothing = claimed.is_empty();
@@ -232,7 +232,8 @@ impl Loop {
 
     async fn promote(&mut self) -> Result<()> {
         self.may_claim = true;
-        match self.stop.within(MOMENT, Instant::now(), self.queue.promote()).await {
+        let promote = answered(ANSWERS, self.queue.promote());
+        match self.stop.within(MOMENT, Instant::now(), promote).await {
             Some(Err(error)) => self.bear(error),
             Some(Ok(_)) | None => Ok(()),
         }

@@ -5,6 +5,7 @@ use crate::proxy::{Fate, Mood, Proxy};
 use crate::servers::{GENEROUS, Outside};
 use crate::support::on_every_engine;
 use hierlock::database::Database;
+use hierlock::lease::KeptLease;
 use hierlock_sandbox::Engine;
 
 on_every_engine! {
@@ -14,6 +15,7 @@ on_every_engine! {
     a_renewal_that_is_cut_off_can_be_repeated,
     a_release_that_is_cut_off_can_be_repeated,
     a_kept_lease_outlives_cut_connections,
+    a_kept_lease_outlives_forgotten_connections,
 }
 
 /// The network of a server, and leases behind it.
@@ -127,21 +129,36 @@ async fn a_release_that_is_cut_off_can_be_repeated(store: Store) {
     assert!(!leases.release(token).await.unwrap());
 }
 
+/// Nobody says that they are of no use; but what is asked on a new one is answered.
+async fn a_kept_lease_outlives_forgotten_connections(store: Store) {
+    let direct = provisioned(&store).await;
+    let Some((proxy, leases)) = behind_a_network(&store).await else { return };
+    let request = request("u", "ada").ttl(Duration::from_secs(12));
+    let kept = leases.acquire(request).await.unwrap().keep();
+    proxy.forgets();
+    is_renewed(&direct, &kept).await;
+    assert!(kept.release().await.unwrap());
+}
+
 /// Its heartbeat asks again, until somebody answers.
 async fn a_kept_lease_outlives_cut_connections(store: Store) {
     let direct = provisioned(&store).await;
     let Some((proxy, leases)) = behind_a_network(&store).await else { return };
     let request = request("u", "ada").ttl(Duration::from_secs(12));
     let kept = leases.acquire(request).await.unwrap().keep();
-    let (token, first) = (kept.lease().token(), kept.expires_at());
     proxy.becomes(Mood::Drops);
     let before = proxy.connections();
     eventually("it has tried", async || proxy.connections() > before + 1).await;
     proxy.becomes(Mood::Passes);
+    is_renewed(&direct, &kept).await;
+    assert!(kept.release().await.unwrap());
+}
+
+async fn is_renewed(direct: &Leases, kept: &KeptLease) {
+    let (token, before) = (kept.lease().token(), kept.expires_at());
     eventually("it is renewed", async || {
         assert!(direct.find(token).await.unwrap().is_some(), "it was lost");
-        kept.expires_at() > first
+        kept.expires_at() > before
     })
     .await;
-    assert!(kept.release().await.unwrap());
 }

@@ -10,11 +10,11 @@ use hierlock_sandbox::{Engine, on_each_server};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-on_each_server!(without_a_job_it_ends_at_once);
+on_each_server!(without_a_job_it_ends_at_once, forgotten_connections_are_replaced);
 
 /// A queue that is reached through a network which can fall silent, and the same without it.
 struct Far {
@@ -64,6 +64,44 @@ async fn without_a_job_it_ends_at_once(engine: Engine) {
     far.falls_silent().await;
     handle.stop();
     assert_eq!(ends(work, GENEROUS).await.done, 1);
+}
+
+/// What is open is of no use any more, and nobody says so: the worker finds out, and goes on with new connections. The
+/// job in its hand stays its own.
+async fn forgotten_connections_are_replaced(engine: Engine) {
+    let Some(far) = Far::new(engine).await else { return };
+    add(&far.near, ["long"]).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let open = gate.clone();
+    let lease = Duration::from_secs(36);
+    let worker = far.queue.worker("w").concurrency(2).lease(lease);
+    let worker = worker.poll_every(Duration::from_millis(10));
+    let handle = worker.handle();
+    let work = tokio::spawn(worker.run(move |job: Claimed| {
+        let open = open.clone();
+        async move {
+            if job.payload() == "long" {
+                open.acquire().await.unwrap().forget();
+            }
+            Ok::<_, String>(())
+        }
+    }));
+    eventually("one has begun", async || states(&far.near).await == [0, 0, 1, 0]).await;
+    let until = "SELECT due_ms FROM hier_jobs WHERE state = 2";
+    let before = far.store.number(until).await;
+    far.proxy.forgets();
+    add(&far.near, ["short"]).await;
+    let begun = Instant::now();
+    while states(&far.near).await != [0, 0, 1, 0] || far.store.number(until).await == before {
+        assert!(begun.elapsed() < 4 * GENEROUS, "it is still silent");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("{engine}: went on after {:?}", begun.elapsed());
+    gate.add_permits(1);
+    eventually("all is done", async || states(&far.near).await == [0, 0, 0, 0]).await;
+    handle.stop();
+    let worked = ends(work, GENEROUS).await;
+    assert_eq!((worked.done, worked.lost), (2, 0), "{worked:?}");
 }
 
 /// Nobody waits for it, and no failure is counted for a job that was not begun.
