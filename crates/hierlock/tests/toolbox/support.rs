@@ -70,6 +70,21 @@ pub(crate) async fn number_in(tx: &mut Transaction, sql: &str) -> i64 {
     tx.fetch(sql, []).await.unwrap()[0].int(0).unwrap()
 }
 
+/// A client, and whether none of its connections is in use.
+pub(crate) async fn watched(url: &str) -> (Database, Box<dyn Fn() -> bool + Send + Sync>) {
+    macro_rules! watched {
+        ($pool:ident, $url:expr) => {{
+            let pool = sqlx::$pool::connect($url).await.unwrap();
+            let database = Database::from(pool.clone());
+            (database, Box::new(move || pool.num_idle() == pool.size() as usize))
+        }};
+    }
+    match url.starts_with("postgres") {
+        true => watched!(PgPool, url),
+        false => watched!(MySqlPool, &url.replacen("mariadb", "mysql", 1)),
+    }
+}
+
 /// Polls until it is so.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();

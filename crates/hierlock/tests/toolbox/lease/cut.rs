@@ -3,7 +3,7 @@
 use super::*;
 use crate::proxy::{Fate, Mood, Proxy};
 use crate::servers::{GENEROUS, Outside};
-use crate::support::on_every_engine;
+use crate::support::{on_every_engine, watched};
 use hierlock::database::Database;
 use hierlock::lease::KeptLease;
 use hierlock_sandbox::Engine;
@@ -132,9 +132,11 @@ async fn a_release_that_is_cut_off_can_be_repeated(store: Store) {
 /// Nobody says that they are of no use; but what is asked on a new one is answered.
 async fn a_kept_lease_outlives_forgotten_connections(store: Store) {
     let direct = provisioned(&store).await;
-    let Some((proxy, leases)) = behind_a_network(&store).await else { return };
+    let Some((proxy, _)) = behind_a_network(&store).await else { return };
+    let (database, is_at_rest) = watched(&proxy.url).await;
     let request = request("u", "ada").ttl(Duration::from_secs(12));
-    let kept = leases.acquire(request).await.unwrap().keep();
+    let kept = Leases::new(database).acquire(request).await.unwrap().keep();
+    eventually("it is at rest", async || is_at_rest()).await;
     proxy.forgets();
     is_renewed(&direct, &kept).await;
     assert!(kept.release().await.unwrap());

@@ -3,8 +3,7 @@
 use super::{LONG, add, end_leases, provisioned, states};
 use crate::proxy::{Mood, Proxy};
 use crate::servers::GENEROUS;
-use crate::support::{Place, Store, eventually};
-use hierlock::database::Database;
+use crate::support::{Place, Store, eventually, watched};
 use hierlock::queue::{Claimed, Ended, Queue, Worked};
 use hierlock_sandbox::{Engine, on_each_server};
 use std::collections::BTreeMap;
@@ -14,7 +13,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-on_each_server!(without_a_job_it_ends_at_once, forgotten_connections_are_replaced);
+on_each_server!(
+    without_a_job_it_ends_at_once,
+    forgotten_connections_are_replaced,
+    a_job_in_hand_outlives_forgotten_connections,
+);
 
 /// A queue that is reached through a network which can fall silent, and the same without it.
 struct Far {
@@ -22,6 +25,7 @@ struct Far {
     proxy: Proxy,
     queue: Queue,
     near: Queue,
+    is_at_rest: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Far {
@@ -29,11 +33,11 @@ impl Far {
         let store = Store::new(Place::Server(engine)).await?;
         let near = provisioned(&store).await;
         let proxy = Proxy::before(&store.url).await;
-        let database = Database::connect(&proxy.url).await.unwrap();
+        let (database, is_at_rest) = watched(&proxy.url).await;
         let queue = Queue::new(database, "mail").unwrap();
         // Now it has a connection, to ask on.
         states(&queue).await;
-        Some(Self { store, proxy, queue, near })
+        Some(Self { store, proxy, queue, near, is_at_rest })
     }
 
     /// Somebody waits for an answer when this comes back; what was said last.
@@ -66,42 +70,51 @@ async fn without_a_job_it_ends_at_once(engine: Engine) {
     assert_eq!(ends(work, GENEROUS).await.done, 1);
 }
 
-/// What is open is of no use any more, and nobody says so: the worker finds out, and goes on with new connections. The
-/// job in its hand stays its own.
+/// What is open is of no use any more, and nobody says so: the worker finds out, and goes on with new connections.
 async fn forgotten_connections_are_replaced(engine: Engine) {
+    let Some(far) = Far::new(engine).await else { return };
+    let worker = far.queue.worker("w").poll_every(Duration::from_millis(10));
+    let handle = worker.handle();
+    let work = tokio::spawn(worker.run(|_| async { Ok::<_, String>(()) }));
+    add(&far.near, ["before"]).await;
+    eventually("it works", async || states(&far.near).await == [0, 0, 0, 0]).await;
+    far.proxy.forgets();
+    add(&far.near, ["after"]).await;
+    let begun = Instant::now();
+    while states(&far.near).await != [0, 0, 0, 0] {
+        assert!(begun.elapsed() < 4 * GENEROUS, "it stands still");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("{engine}: went on after {:?}", begun.elapsed());
+    handle.stop();
+    assert_eq!(ends(work, GENEROUS).await.done, 2);
+}
+
+/// So is the one on which a heartbeat is not answered, before it is too late.
+async fn a_job_in_hand_outlives_forgotten_connections(engine: Engine) {
     let Some(far) = Far::new(engine).await else { return };
     add(&far.near, ["long"]).await;
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
-    let lease = Duration::from_secs(36);
-    let worker = far.queue.worker("w").concurrency(2).lease(lease);
-    let worker = worker.poll_every(Duration::from_millis(10));
+    let worker = far.queue.worker("w").lease(Duration::from_secs(12)).poll_every(LONG);
     let handle = worker.handle();
-    let work = tokio::spawn(worker.run(move |job: Claimed| {
+    let work = tokio::spawn(worker.run(move |_| {
         let open = open.clone();
         async move {
-            if job.payload() == "long" {
-                open.acquire().await.unwrap().forget();
-            }
+            open.acquire().await.unwrap().forget();
             Ok::<_, String>(())
         }
     }));
-    eventually("one has begun", async || states(&far.near).await == [0, 0, 1, 0]).await;
+    eventually("it has begun", async || states(&far.near).await == [0, 0, 1, 0]).await;
+    eventually("nothing is said", async || (far.is_at_rest)()).await;
     let until = "SELECT due_ms FROM hier_jobs WHERE state = 2";
     let before = far.store.number(until).await;
     far.proxy.forgets();
-    add(&far.near, ["short"]).await;
-    let begun = Instant::now();
-    while states(&far.near).await != [0, 0, 1, 0] || far.store.number(until).await == before {
-        assert!(begun.elapsed() < 4 * GENEROUS, "it is still silent");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    println!("{engine}: went on after {:?}", begun.elapsed());
+    eventually("it is extended", async || far.store.number(until).await > before).await;
     gate.add_permits(1);
-    eventually("all is done", async || states(&far.near).await == [0, 0, 0, 0]).await;
     handle.stop();
-    let worked = ends(work, GENEROUS).await;
-    assert_eq!((worked.done, worked.lost), (2, 0), "{worked:?}");
+    let worked = ends(work, 4 * GENEROUS).await;
+    assert_eq!((worked.done, worked.lost), (1, 0), "{worked:?}");
 }
 
 /// Nobody waits for it, and no failure is counted for a job that was not begun.
