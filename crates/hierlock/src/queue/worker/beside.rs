@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+/// A database may take so long at least to answer a heartbeat: it is busy, not silent.
+const BUSY: Duration = Duration::from_secs(1);
 /// How long it waits before it connects again to listen.
 const DEAF: Duration = Duration::from_secs(1);
 
@@ -68,7 +70,7 @@ async fn heartbeats(queue: Queue, hand: Hand, lease: Duration) {
         if jobs.is_empty() {
             continue;
         }
-        match answered(lease / 6, queue.heartbeat(&jobs, lease)).await {
+        match answered((lease / 6).max(BUSY), queue.heartbeat(&jobs, lease)).await {
             Ok(lost) => {
                 // One that has just been completed is not lost, and not in the hand any more either.
                 let lost = jobs.into_iter().filter(|job| lost.contains(&job.id()));
