@@ -22,6 +22,7 @@
 //! # Ok(()) }
 //! ```
 
+mod answer;
 mod caller;
 mod kind;
 mod row;
@@ -30,6 +31,7 @@ mod transaction;
 mod value;
 mod wire;
 
+pub(crate) use answer::{answered, heartbeat_within};
 pub use caller::AnyTransaction;
 pub(crate) use kind::{Busy, Kind, RowLock, checked_name, checked_table, quoted};
 pub use row::Row;

@@ -3,15 +3,13 @@
 use super::error::LostLease;
 use super::lost::Known;
 use super::{Lease, LeaseInfo, Leases};
+use crate::database::heartbeat_within;
 use crate::error::{Error, Result};
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
-
-/// A database may take so long at least to answer: it is busy, not silent.
-const BUSY: Duration = Duration::from_secs(1);
 
 /// A lease that is renewed every third of its time. **Dropping it stops that and releases the lease**, in
 /// the background.
@@ -148,8 +146,7 @@ impl Heart {
         let mut why = String::new();
         let mut asked = Instant::now();
         while asked < held_until {
-            // The network may have forgotten one connection, and not the others.
-            let answers_by = held_until.min(asked + (self.ttl / 6).max(BUSY));
+            let answers_by = held_until.min(asked + heartbeat_within(self.ttl));
             match timeout_at(answers_by, self.leases.renew_row(&self.info)).await {
                 Ok(Ok(expires)) => return Ok((expires, asked + self.ttl)),
                 Ok(Err(error)) => match error.lost_lease() {

@@ -1,46 +1,14 @@
 //! Sessions that a client has given up, and that may still hold something on the server: it has perhaps not
 //! heard of it, and would keep their locks until its own network gives up. So it is told on the side.
 
-use super::line::TextRow;
 use super::pool::Pool;
-use super::session::{Meaning, meaning};
+use super::session::{Meaning, SessionId, meaning};
 use super::{Dialect, innodb, postgres};
 use crate::error::{Error, Result};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
-
-/// Who a session is to the server.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SessionId {
-    /// The server's number for it, by which it can be cancelled.
-    pub(super) pid: i64,
-    /// What tells it from another that has the same number later, because the server was started again. None if
-    /// nothing does.
-    mark: Option<u64>,
-}
-
-impl SessionId {
-    /// From the columns that a session has asked for of itself: its number, and what it is known by besides.
-    pub(super) fn read(pid: &str, known_by: &str) -> Option<Self> {
-        Some(Self { pid: pid.parse().ok()?, mark: mark(known_by) })
-    }
-
-    /// Is that what the server says of the session that has the number now?
-    fn is(self, rows: &[TextRow]) -> bool {
-        let now = rows.first().and_then(|row| mark(&row[0]));
-        !rows.is_empty() && (self.mark.is_none() || now == self.mark)
-    }
-}
-
-/// A client's port on InnoDB, and a time on PostgreSQL: of the sockets of one host all are alike.
-fn mark(known_by: &str) -> Option<u64> {
-    let mut hasher = DefaultHasher::new();
-    known_by.hash(&mut hasher);
-    known_by.contains([':', '.']).then(|| hasher.finish())
-}
 
 /// Which session a hold was on.
 #[derive(Clone, Copy, Debug)]

@@ -10,9 +10,9 @@
 //! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
 //!    free, so that the server never chooses a victim.
 
-use super::abandoned::{SessionId, Whose};
+use super::abandoned::Whose;
 use super::kept::{Base, Held, Kept, Trouble};
-use super::session::Session;
+use super::session::{Session, SessionId};
 use super::shared::SharedKeys;
 use super::take::{Around, NotTaken, Take};
 use super::{Dialect, Strategy};

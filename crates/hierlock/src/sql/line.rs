@@ -1,7 +1,7 @@
 //! A connection on which statements run, whoever owns it: a session of ours, or a caller's transaction.
 
 use super::Dialect;
-use super::abandoned::SessionId;
+use super::session::SessionId;
 use super::statement::{Statement, Value};
 use crate::database::{Wire, on_wire};
 use futures_util::TryStreamExt as _;

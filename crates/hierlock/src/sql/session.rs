@@ -1,6 +1,5 @@
 //! One connection to a server, and what can be asked of it. Knows nothing of holds and guards.
 
-use super::abandoned::SessionId;
 use super::line::{Line, Ran, TextRow, timed_out};
 use super::place::Settings;
 use super::{Dialect, innodb, mariadb, mysql, postgres};
@@ -11,6 +10,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use std::any::Any;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 use url::Url;
 
@@ -136,6 +136,36 @@ pub(super) enum Purpose {
     Lock,
     /// Asking and cancelling.
     Side,
+}
+
+/// Who a session is to the server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SessionId {
+    /// The server's number for it, by which it can be cancelled.
+    pub(super) pid: i64,
+    /// What tells it from another that has the same number later, because the server was started again. None if
+    /// nothing does.
+    pub(super) mark: Option<u64>,
+}
+
+impl SessionId {
+    /// From the columns that a session has asked for of itself: its number, and what it is known by besides.
+    pub(super) fn read(pid: &str, known_by: &str) -> Option<Self> {
+        Some(Self { pid: pid.parse().ok()?, mark: mark(known_by) })
+    }
+
+    /// Is that what the server says of the session that has the number now?
+    pub(super) fn is(self, rows: &[TextRow]) -> bool {
+        let now = rows.first().and_then(|row| mark(&row[0]));
+        !rows.is_empty() && (self.mark.is_none() || now == self.mark)
+    }
+}
+
+/// A client's port on InnoDB, and a time on PostgreSQL: of the sockets of one host all are alike.
+fn mark(known_by: &str) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    known_by.hash(&mut hasher);
+    known_by.contains([':', '.']).then(|| hasher.finish())
 }
 
 /// A connection that is in no transaction when nobody uses it.

@@ -6,10 +6,9 @@
 //! the server sees both.
 
 use super::Dialect;
-use super::abandoned::SessionId;
 use super::line::TextRow;
 use super::pool::Pool;
-use super::session::{Meaning, Purpose, Session, meaning};
+use super::session::{Meaning, Purpose, Session, SessionId, meaning};
 use super::statement::Value;
 use crate::error::{Error, SqlError};
 use crate::mode::SlotMode;

@@ -1,8 +1,7 @@
 //! While a statement waits: asking the server on the side for what, and ending it there.
 
-use super::abandoned::SessionId;
 use super::line::{Line, timed_out};
-use super::session::{Meaning, meaning};
+use super::session::{Meaning, SessionId, meaning};
 use super::statement::Statement;
 use super::take::{Take, Taker};
 use super::{Dialect, updaters};

@@ -4,10 +4,9 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
-use super::abandoned::SessionId;
 use super::line::Line;
 use super::pool::Pool;
-use super::session::{Meaning, meaning};
+use super::session::{Meaning, SessionId, meaning};
 use super::statement::Wait;
 use super::take::{Around, NotTaken, Take, Taker};
 use super::{Dialect, InTransaction, Scheme, Strategy, innodb, postgres, updaters};

@@ -29,6 +29,13 @@ on_each_engine!(
     a_wait_on_a_new_connection_that_is_half_open_ends,
 );
 
+/// A network before a server, and a client behind it.
+async fn behind(database: &Database, parameters: &str) -> (Proxy, Hierlock) {
+    let proxy = Proxy::before(&database.url).await;
+    let locks = Hierlock::connect(&format!("{}&{parameters}", proxy.url)).await.unwrap();
+    (proxy, locks)
+}
+
 /// The guard knows within what was promised.
 async fn is_told(guard: &Guard) {
     let begun = Instant::now();
@@ -85,8 +92,7 @@ async fn a_network_that_fails_is_a_lost_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
     for mood in [Mood::Stalls, Mood::Drops, Mood::HalfClosesToClient, Mood::HalfClosesToServer] {
-        let proxy = Proxy::before(&database.url).await;
-        let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+        let (proxy, locks) = behind(&database, QUICK).await;
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
         println!("{mood:?}");
         proxy.becomes(mood);
@@ -103,8 +109,7 @@ async fn a_network_that_fails_is_a_lost_lock(setup: Setup) {
 async fn a_hold_that_the_network_forgets_is_ended_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database.url).await;
-    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let (proxy, locks) = behind(&database, QUICK).await;
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     proxy.forgets();
     is_told(&guard).await;
@@ -116,9 +121,8 @@ async fn a_hold_that_the_network_forgets_is_ended_on_the_server(setup: Setup) {
 async fn a_release_that_never_arrives_is_ended_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database.url).await;
-    let url = format!("{}&keep_alive_ms=3600000&silence_ms=1000", proxy.url);
-    let locks = Hierlock::connect(&url).await.unwrap();
+    let seldom = "keep_alive_ms=3600000&silence_ms=1000";
+    let (proxy, locks) = behind(&database, seldom).await;
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     proxy.forgets();
     let error = guard.release().await.unwrap_err();
@@ -138,9 +142,7 @@ async fn a_wait_on_a_network_that_fails_ends(setup: Setup) {
     let others = database.connect().await;
     for mood in [Mood::Stalls, Mood::Drops] {
         for within in [None, Some(Duration::from_millis(300))] {
-            let proxy = Proxy::before(&database.url).await;
-            let url = format!("{}&{QUICK}", proxy.url);
-            let locks = Hierlock::connect(&url).await.unwrap();
+            let (proxy, locks) = behind(&database, QUICK).await;
             let held = others.acquire(target("u1/a1")).await.unwrap();
             let waiting = tokio::spawn({
                 let locks = locks.clone();
@@ -169,8 +171,7 @@ async fn a_wait_on_a_network_that_fails_ends(setup: Setup) {
 
 async fn a_try_on_a_network_that_stalls_ends(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let proxy = Proxy::before(&database.url).await;
-    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let (proxy, locks) = behind(&database, QUICK).await;
     drop(locks.acquire(target("u1")).await.unwrap());
     until_free(&locks, "u1").await;
     proxy.becomes(Mood::Stalls);
@@ -183,8 +184,7 @@ async fn a_try_on_a_network_that_stalls_ends(setup: Setup) {
 async fn an_extension_on_a_network_that_stalls_is_a_lost_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database.url).await;
-    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let (proxy, locks) = behind(&database, QUICK).await;
     let (first, second) = in_order(&locks);
     let held = others.acquire(second.clone()).await.unwrap();
     let mut guard = locks.acquire(first.clone()).await.unwrap();
@@ -277,8 +277,7 @@ const THIRD: usize = 2;
 async fn an_idle_connection_that_is_half_open_is_replaced(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database.url).await;
-    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let (proxy, locks) = behind(&database, QUICK).await;
     proxy.becomes(Mood::StallsOne(FIRST));
     let begun = Instant::now();
     let acquire = tokio::time::timeout(GENEROUS, locks.acquire(target("u1")));
@@ -294,8 +293,7 @@ async fn an_idle_connection_that_is_half_open_is_replaced(setup: Setup) {
 async fn a_grant_that_never_arrives_is_given_back(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database.url).await;
-    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let (proxy, locks) = behind(&database, QUICK).await;
     let held = others.acquire(target("u1/a1")).await.unwrap();
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -316,8 +314,7 @@ async fn a_grant_that_never_arrives_is_given_back(setup: Setup) {
 async fn a_wait_on_a_new_connection_that_is_half_open_ends(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database.url).await;
-    let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+    let (proxy, locks) = behind(&database, QUICK).await;
     let own = locks.acquire(target("u2")).await.unwrap();
     let held = others.acquire(target("u1/a1")).await.unwrap();
     let mut waiting = tokio::spawn({

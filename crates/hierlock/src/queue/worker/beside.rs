@@ -1,7 +1,7 @@
 //! What goes on beside the loop of a worker, and ends with it: heartbeats for the jobs in hand, and on
 //! PostgreSQL an ear for new ones.
 
-use super::stop::answered;
+use crate::database::{answered, heartbeat_within};
 use crate::queue::enqueue::CHANNEL;
 use crate::queue::{Claimed, Queue};
 use parking_lot::Mutex;
@@ -13,8 +13,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// A database may take so long at least to answer a heartbeat: it is busy, not silent.
-const BUSY: Duration = Duration::from_secs(1);
 /// How long it waits before it connects again to listen.
 const DEAF: Duration = Duration::from_secs(1);
 
@@ -70,7 +68,8 @@ async fn heartbeats(queue: Queue, hand: Hand, lease: Duration) {
         if jobs.is_empty() {
             continue;
         }
-        match answered((lease / 6).max(BUSY), queue.heartbeat(&jobs, lease)).await {
+        let heartbeat = queue.heartbeat(&jobs, lease);
+        match answered(heartbeat_within(lease), "extend leases", heartbeat).await {
             Ok(lost) => {
                 // One that has just been completed is not lost, and not in the hand any more either.
                 let lost = jobs.into_iter().filter(|job| lost.contains(&job.id()));

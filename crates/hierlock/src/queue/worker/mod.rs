@@ -157,7 +157,7 @@ impl Worker {
     /// Works until it is [stopped](WorkerHandle::stop): then it claims no more, finishes what it has begun,
     /// and gives back the rest.
     ///
-    /// That is so also while the database does not answer. Without a job in hand it comes back within a second.
+    /// That is so also while the database does not answer. Without a job in hand it comes back after two seconds.
     /// For what became of its jobs it tries to reach the database for 30 seconds after the last handler came
     /// back, and for ten to give back others. What could not be told is [`unrecorded`](Worked::unrecorded): those jobs
     /// come back when their lease ends, and so does what a claim got that was under way.

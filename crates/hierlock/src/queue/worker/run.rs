@@ -9,8 +9,9 @@
 
 use super::attempt::{Attempt, attempt};
 use super::beside::{Beside, Hand};
-use super::stop::{AGAIN, ANSWERS, MOMENT, PATIENCE, Stop, TURN, answered};
+use super::stop::{AGAIN, MOMENT, PATIENCE, Stop, TURN};
 use super::{Ended, Worked, Worker};
+use crate::database::answered;
 use crate::error::{Error, Result};
 use crate::queue::{Claimed, Queue};
 use std::collections::VecDeque;
@@ -20,6 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+/// A database that does not answer the loop in this time is asked again, on another connection.
+const ANSWERS: Duration = Duration::from_secs(10);
 
 /// For so long a job that is done waits for others, to be completed together with them.
 const LINGER: Duration = Duration::from_millis(5);
@@ -176,7 +180,7 @@ impl Loop {
             true => (PATIENCE, self.ended_at),
             false => (TURN, Instant::now()),
         };
-        let complete = answered(ANSWERS, self.queue.complete_all(&self.done));
+        let complete = answered(ANSWERS, "complete jobs", self.queue.complete_all(&self.done));
         match self.stop.within(patience, since, complete).await {
             Some(Ok(lost)) => {
                 self.count_done(|job| match lost.contains(&job.id()) {
@@ -215,7 +219,7 @@ impl Loop {
     async fn claim(&mut self) -> Result<()> {
         self.may_claim = false;
         let Worker { name, batch, lease, .. } = &self.worker;
-        let claim = answered(ANSWERS, self.queue.claim(name, *batch, *lease));
+        let claim = answered(ANSWERS, "claim jobs", self.queue.claim(name, *batch, *lease));
         match self.stop.within(MOMENT, Instant::now(), claim).await {
             Some(Ok(claimed)) => {
                 self.found_nothing = claimed.is_empty();
@@ -232,7 +236,7 @@ impl Loop {
 
     async fn promote(&mut self) -> Result<()> {
         self.may_claim = true;
-        let promote = answered(ANSWERS, self.queue.promote());
+        let promote = answered(ANSWERS, "make jobs ready", self.queue.promote());
         match self.stop.within(MOMENT, Instant::now(), promote).await {
             Some(Err(error)) => self.bear(error),
             Some(Ok(_)) | None => Ok(()),

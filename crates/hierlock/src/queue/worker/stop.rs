@@ -5,9 +5,6 @@
 //!                     what is to be told (results, what goes back): PATIENCE more, then left to the leases
 //! ```
 
-use crate::database::failed;
-use crate::error::Result;
-use crate::sql::timed_out;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -24,19 +21,6 @@ pub(super) const TURN: Duration = Duration::from_secs(10);
 
 /// The pause between two tries.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-
-/// A database is taken to be silent if it does not answer the loop in this time; then it is asked again, on
-/// another connection.
-pub(super) const ANSWERS: Duration = Duration::from_secs(10);
-
-/// Fails if there is no answer in time.
-pub(super) async fn answered<T>(
-    limit: Duration,
-    question: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let answer = tokio::time::timeout(limit, question).await;
-    answer.unwrap_or_else(|_| Err(failed("ask the queue")(timed_out(limit))))
-}
 
 /// Whose it is: a worker and its handles. When it was told to stop, if it was.
 #[derive(Clone)]

@@ -1,0 +1,25 @@
+//! How long a database may take to answer. The network may have forgotten one connection, and not the others: what is
+//! not answered is asked again, and then on another one.
+
+use super::failed;
+use crate::error::Result;
+use crate::sql::timed_out;
+use std::time::Duration;
+
+/// A database that takes so long is busy, not silent.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// For a heartbeat, so that there is time for others before a lease is over.
+pub(crate) fn heartbeat_within(lease: Duration) -> Duration {
+    (lease / 6).max(BUSY)
+}
+
+/// Fails if there is no answer in time.
+pub(crate) async fn answered<T>(
+    limit: Duration,
+    doing: &'static str,
+    question: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let answer = tokio::time::timeout(limit, question).await;
+    answer.unwrap_or_else(|_| Err(failed(doing)(timed_out(limit))))
+}
