@@ -117,17 +117,20 @@ async fn a_hold_that_the_network_forgets_is_ended_on_the_server(setup: Setup) {
     stays_lost(guard).await;
 }
 
-/// The same, if that is noticed first by giving it back.
+/// The same, if that is noticed first by giving it back, or by a COMMIT.
 async fn a_release_that_never_arrives_is_ended_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    let seldom = "keep_alive_ms=3600000&silence_ms=1000";
-    let (proxy, locks) = behind(&database, seldom).await;
-    let guard = locks.acquire(target("u1/a1")).await.unwrap();
-    proxy.forgets();
-    let error = guard.release().await.unwrap_err();
-    assert!(error.to_string().contains("no answer"), "{error}");
-    until_free(&others, "u1").await;
+    for commits in [false, true] {
+        let seldom = "keep_alive_ms=3600000&silence_ms=1000";
+        let (proxy, locks) = behind(&database, seldom).await;
+        let guard = locks.acquire(target("u1/a1")).await.unwrap();
+        proxy.forgets();
+        let ended = if commits { guard.commit().await } else { guard.release().await };
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("no answer"), "{error}");
+        until_free(&others, "u1").await;
+    }
 }
 
 /// How an acquire ended, and how long that took from now on.
