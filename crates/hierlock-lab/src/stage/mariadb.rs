@@ -203,7 +203,7 @@ fn wait_key(transaction: &Transaction) -> Option<WaitKey> {
 /// Who of ours waits for something that is not InnoDB's, those who wait longest first.
 fn processes(who: &Who) -> String {
     format!(
-        "SELECT ID, STATE, INFO FROM information_schema.PROCESSLIST WHERE ID IN ({}) \
+        "SELECT ID, STATE, INFO, DB FROM information_schema.PROCESSLIST WHERE ID IN ({}) \
          AND (STATE LIKE 'Waiting for %lock' OR STATE = 'User lock') ORDER BY TIME_MS DESC",
         who.list()
     )
@@ -221,8 +221,8 @@ async fn metadata_waits(
     let mut locks = metadata_locks(wire).await?;
     for row in processes {
         let Some(waiter) = number(row, 0).filter(|id| !waits.has(*id)) else { continue };
-        let (state, statement) = (cell(row, 1), cell(row, 2));
-        let Some(wanted) = wanted(waiter, state, statement, &locks) else {
+        let state = cell(row, 1);
+        let Some(wanted) = wanted(waiter, state, [cell(row, 2), cell(row, 3)], &locks) else {
             waits.add(waiter, Some(unnamed(state)));
             continue;
         };
@@ -269,11 +269,13 @@ fn metadata_lock(row: &TextRow) -> Option<MetadataLock> {
     Some(lock)
 }
 
-/// What a session wants, by its state and its statement.
+/// What a session wants, by its state, its statement and its database. Other cases on the server have
+/// tables of the same names in databases of their own: a name without a database is one of the session's
+/// own.
 fn wanted(
     waiter: i64,
     state: &str,
-    statement: &str,
+    [statement, home]: [&str; 2],
     held: &[MetadataLock],
 ) -> Option<MetadataLock> {
     let words = Words::of(statement);
@@ -293,12 +295,15 @@ fn wanted(
         }
         "Waiting for table metadata lock" => {
             let mode = wanted_mode(&words);
-            let is_named =
-                |lock: &&MetadataLock| lock.scope == Scope::Object && words.has_name(&lock.name);
+            let is_named = |lock: &&MetadataLock| {
+                lock.scope == Scope::Object
+                    && words.has_name(&lock.name)
+                    && (lock.home == home || words.has_name(&lock.home))
+            };
             let wants = by_others().filter(is_named).map(|lock| want(lock, mode));
-            // Of several tables, the one that is not to be had.
-            let mut wants = wants.filter(|want| want.blockers(held).next().is_some());
-            wants.next()
+            // Of several tables, the one that is not to be had; best one whose database is named too.
+            let wants = wants.filter(|want| want.blockers(held).next().is_some());
+            wants.min_by_key(|want| !words.has_name(&want.home))
         }
         "Waiting for backup lock" => {
             let is_stop = |lock: &&MetadataLock| {

@@ -154,6 +154,12 @@ impl SqlStage {
         self.sessions.values().map(|session| session.id).collect()
     }
 
+    /// The database or schema of the case.
+    #[cfg(test)]
+    pub(super) fn home(&self) -> &str {
+        self.made.home.name()
+    }
+
     /// A connection that is a stranger from now on.
     #[cfg(test)]
     pub(super) fn disown(&self, connection: i64) {

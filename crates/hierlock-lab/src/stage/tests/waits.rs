@@ -10,6 +10,7 @@ on_all!(
     a_gap_is_waited_for,
     a_table_is_waited_for,
     a_definition_is_waited_for,
+    cases_beside_each_other_do_not_mix,
     a_key_is_waited_for,
     a_parent_is_waited_for,
     many_locks_are_no_excuse,
@@ -134,6 +135,46 @@ async fn a_definition_is_waited_for(server: Server) {
     let wait = play.blocked("C").await;
     assert_eq!((by(&wait).as_str(), kind(&wait)), ("B", expected), "{wait:?}");
     play.close().await;
+}
+
+/// The failure this prevents: MariaDB does not tell which table is waited for, and of those that the
+/// statement names the first that anybody held was taken: with several cases at a time, one of another
+/// case's database. So the holder was "something outside of the scenario", more often than not.
+async fn cases_beside_each_other_do_not_mix(server: Server) {
+    let sqls = ["alter table numbers add column more int", "drop table numbers"];
+    for round in 0..5 {
+        let mut plays = Vec::new();
+        for _ in 0..4 {
+            let play = Play::open(server.clone(), &numbers(server.engine())).await;
+            play.all("A", &["begin", "select * from numbers where id = 1"]).await;
+            let reply = play.begin("B", sqls[round % 2]);
+            plays.push((play, reply));
+        }
+        // Everybody waits by now, the later ones too, who come first or last in whatever the server lists.
+        for (play, _) in &plays {
+            let wait = play.blocked("B").await;
+            assert_eq!(by(&wait), "A", "round {round}: {wait:?}");
+            assert_eq!(wait.thing.unwrap().object, "numbers");
+        }
+        for (play, reply) in plays {
+            play.all("A", &["commit"]).await;
+            end(reply).await.unwrap();
+            play.close().await;
+        }
+    }
+    // A database that is named goes before the session's own.
+    let [here, there] = [&server, &server].map(|server| numbers(server.engine()));
+    let (here, there) =
+        (Play::open(server.clone(), &here).await, Play::open(server.clone(), &there).await);
+    for play in [&here, &there] {
+        play.all("A", &["begin", "select * from numbers where id = 1"]).await;
+    }
+    let _reply = here.begin("B", &format!("drop table {}.numbers", there.stage.home()));
+    let wait = here.blocked("B").await;
+    assert!(wait.strangers && wait.blockers.is_empty(), "{wait:?}");
+    assert_eq!(wait.thing.unwrap().object, format!("{}.numbers", there.stage.home()));
+    here.close().await;
+    there.close().await;
 }
 
 async fn a_key_is_waited_for(server: Server) {
