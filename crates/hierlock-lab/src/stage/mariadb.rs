@@ -325,7 +325,7 @@ fn wanted_mode(words: &Words) -> &'static str {
     match words.first() {
         "lock" if words.has("write") => "SHARED_NO_READ_WRITE",
         "lock" => "SHARED_READ_ONLY",
-        "alter" | "drop" | "truncate" | "rename" | "create" | "optimize" => "EXCLUSIVE",
+        "alter" | "drop" | "truncate" | "rename" | "create" | "optimize" | "flush" => "EXCLUSIVE",
         "insert" | "update" | "delete" | "replace" | "load" => "SHARED_WRITE",
         _ if words.has_all(&["for", "update"]) => "SHARED_WRITE",
         _ => "SHARED_READ",

@@ -1,10 +1,10 @@
 //! What MySQL tells: its tables of locks and of waits are live, and complete.
 
 use super::StageError;
-use super::innodb;
 use super::metadata::{MetadataLock, Scope};
 use super::who::{Waits, Who};
 use super::wire::{TextRow, Wire, cell, number};
+use super::{flush, innodb};
 use crate::observation::{Lock, LockKind, Thing, Wait};
 
 /// Whoever asks must be allowed to.
@@ -67,8 +67,9 @@ pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, Stage
          AND p.OBJECT_NAME <=> m.OBJECT_NAME)",
         who.list()
     );
-    let [data, metadata, states] =
-        wire.ask_all([&row_waits(who), &metadata_locks(&pending), &table_level(who)]).await?;
+    let questions =
+        [&row_waits(who), &metadata_locks(&pending), &table_level(who), &flush::waiters(who)];
+    let [data, metadata, states, flushes] = wire.ask_all(questions.map(String::as_str)).await?;
     let mut waits = Waits::default();
     for row in &data {
         let Some(waiter) = number(row, 0) else { continue };
@@ -94,6 +95,10 @@ pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, Stage
         let object = "table level lock".to_owned();
         let (kind, mode) = (LockKind::Table, String::new());
         waits.add(waiter, Some(Thing { kind, object, index: None, record: None, mode }));
+    }
+    if !flushes.is_empty() {
+        let open = wire.ask(flush::OPEN_TABLES).await?;
+        flush::add_waits(who, &flushes, &open, &mut waits);
     }
     Ok(waits.of(who))
 }

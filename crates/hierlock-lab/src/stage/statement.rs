@@ -72,6 +72,11 @@ impl Words {
             .any(|window| window.iter().map(|(_, word)| word.as_str()).eq(phrase.iter().copied()))
     }
 
+    /// Has it no words but these, and nothing quoted?
+    pub(super) fn is_all_of(&self, known: &[&str]) -> bool {
+        self.quoted.is_empty() && self.words.iter().all(|(_, word)| known.contains(&word.as_str()))
+    }
+
     /// What it does, behind any `with …`.
     fn verb(&self) -> &str {
         const VERBS: [&str; 7] =

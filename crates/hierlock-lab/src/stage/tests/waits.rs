@@ -11,6 +11,7 @@ on_all!(
     a_table_is_waited_for,
     a_definition_is_waited_for,
     cases_beside_each_other_do_not_mix,
+    a_flush_waits_for_lock_tables,
     a_key_is_waited_for,
     a_parent_is_waited_for,
     many_locks_are_no_excuse,
@@ -175,6 +176,59 @@ async fn cases_beside_each_other_do_not_mix(server: Server) {
     assert_eq!(wait.thing.unwrap().object, format!("{}.numbers", there.stage.home()));
     here.close().await;
     there.close().await;
+}
+
+/// The failure this prevents: `FLUSH TABLES t` beside LOCK TABLES was "stuck" on MySQL, where it is in no
+/// table of locks, and blocked by nobody known on MariaDB.
+async fn a_flush_waits_for_lock_tables(server: Server) {
+    if server.engine() == Engine::Postgres {
+        return;
+    }
+    let mut case = numbers(server.engine());
+    case.setup.push("create table others (id int primary key)".to_owned());
+    will_run(&mut case, "flush tables numbers");
+    let play = Play::open(server.clone(), &case).await;
+    // Has a table open that nobody flushes.
+    play.all("D", &["lock tables others read"]).await;
+    for mode in ["read", "write"] {
+        play.all("A", &[&format!("lock tables numbers {mode}")]).await;
+        let flush = play.begin("B", "flush tables numbers");
+        let wait = play.blocked("B").await;
+        assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Table), "{wait:?}");
+        assert_eq!(wait.thing.unwrap().object, "numbers");
+        // Who comes later waits too: on MariaDB for the flush, on MySQL for the same as the flush.
+        let read = play.begin("C", "select count(*) from others, numbers");
+        let wait = play.blocked("C").await;
+        let first = match (server.engine(), mode) {
+            (Engine::Mariadb, "read") => "B",
+            (Engine::Mariadb, _) => "A B",
+            _ => "A",
+        };
+        assert_eq!(by(&wait), first, "{mode}: {wait:?}");
+        play.all("A", &["unlock tables"]).await;
+        end(flush).await.unwrap();
+        end(read).await.unwrap();
+    }
+    // A transaction between two statements: it has nothing open, but its metadata lock.
+    play.all("A", &["begin", "insert into numbers values (5, 5, '')"]).await;
+    let flush = play.begin("B", "flush tables numbers");
+    if server.engine() == Engine::Mariadb {
+        assert_eq!(by(&play.blocked("B").await), "A");
+        play.all("A", &["rollback", "begin", "insert into numbers values (5, 5, '')"]).await;
+    }
+    end(flush).await.unwrap();
+    if server.engine() == Engine::Mysql {
+        // In the middle of a statement it has.
+        let insert = play.begin("C", "insert into numbers values (5, 6, '')");
+        play.blocked("C").await;
+        let flush = play.begin("B", "flush tables numbers");
+        assert_eq!(by(&play.blocked("B").await), "C");
+        play.all("A", &["rollback"]).await;
+        end(insert).await.unwrap();
+        end(flush).await.unwrap();
+    }
+    play.all("D", &["unlock tables"]).await;
+    play.close().await;
 }
 
 async fn a_key_is_waited_for(server: Server) {

@@ -1,0 +1,80 @@
+//! Waits of MySQL for `FLUSH TABLES`. They are in no table of locks: `FLUSH TABLES t` waits until nobody
+//! has the old version of `t` open any more, and who wants to open `t` meanwhile waits for the same. Both
+//! show only as a state of the session. Who has a table open is told by its metadata locks: a session
+//! with LOCK TABLES, or one in the middle of a statement. A transaction between two statements has no
+//! table open, though it keeps its metadata lock.
+
+use super::statement::Words;
+use super::who::{Waits, Who};
+use super::wire::{TextRow, cell, number};
+use crate::observation::{LockKind, Thing};
+
+/// The state of a session that waits for the old version of a table to be closed.
+const STATE: &str = "Waiting for table flush";
+
+/// Asks who waits so, if one of ours does: connection, statement, database.
+pub(super) fn waiters(who: &Who) -> String {
+    format!(
+        "SELECT PROCESSLIST_ID, PROCESSLIST_INFO, PROCESSLIST_DB FROM performance_schema.threads \
+         WHERE PROCESSLIST_STATE = '{STATE}' AND EXISTS (SELECT 1 FROM performance_schema.threads o \
+         WHERE o.PROCESSLIST_STATE = '{STATE}' AND o.PROCESSLIST_ID IN ({}))",
+        who.list()
+    )
+}
+
+/// Asks who has which table open: connection, schema, table.
+pub(super) const OPEN_TABLES: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_SCHEMA, m.OBJECT_NAME FROM performance_schema.metadata_locks m \
+     JOIN performance_schema.threads t ON t.THREAD_ID = m.OWNER_THREAD_ID \
+     WHERE m.OBJECT_TYPE = 'TABLE' AND m.LOCK_STATUS = 'GRANTED' \
+     AND t.PROCESSLIST_ID <> CONNECTION_ID() \
+     AND COALESCE(t.PROCESSLIST_STATE, '') <> 'Waiting for table flush' \
+     AND (m.LOCK_TYPE IN ('SHARED_READ_ONLY', 'SHARED_NO_WRITE', 'SHARED_NO_READ_WRITE', 'EXCLUSIVE') \
+       OR t.PROCESSLIST_COMMAND <> 'Sleep')";
+
+/// Adds the waits for tables to be closed.
+pub(super) fn add_waits(who: &Who, waiters: &[TextRow], open: &[TextRow], waits: &mut Waits) {
+    let statements: Vec<(i64, Words, &str)> = waiters
+        .iter()
+        .filter_map(|row| Some((number(row, 0)?, Words::of(cell(row, 1)), cell(row, 2))))
+        .collect();
+    let is_flushed = |home: &str, table: &str| {
+        let mut flushes = statements.iter().filter(|(_, words, _)| words.first() == "flush");
+        // Whoever flushed it may have given up; its old version still has to be closed.
+        flushes.clone().next().is_none()
+            || flushes.any(|(_, words, own)| flushes_all(words) || names(words, own, home, table))
+    };
+    for (waiter, words, own) in &statements {
+        let mut object = None;
+        for row in open {
+            let (Some(holder), home, table) = (number(row, 0), cell(row, 1), cell(row, 2)) else {
+                continue;
+            };
+            let wants = flushes_all(words) || names(words, own, home, table);
+            if holder != *waiter && wants && is_flushed(home, table) {
+                object = Some(who.table(home, table));
+                waits.add(*waiter, Some(closing(object.clone())));
+                waits.blocked_by(*waiter, holder);
+            }
+        }
+        if object.is_none() {
+            waits.add(*waiter, Some(closing(None)));
+        }
+    }
+}
+
+/// `FLUSH TABLES` without a table.
+fn flushes_all(words: &Words) -> bool {
+    words.first() == "flush"
+        && words.is_all_of(&["flush", "local", "no_write_to_binlog", "table", "tables"])
+}
+
+/// Does a statement name a table, or leave its database to the session's own?
+fn names(words: &Words, own: &str, home: &str, table: &str) -> bool {
+    words.has_name(table) && (home == own || words.has_name(home))
+}
+
+fn closing(table: Option<String>) -> Thing {
+    let object = table.unwrap_or_else(|| "table flush".to_owned());
+    let mode = "FLUSH".to_owned();
+    Thing { kind: LockKind::Table, object, index: None, record: None, mode }
+}
