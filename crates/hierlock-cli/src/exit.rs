@@ -14,7 +14,7 @@ pub(crate) const INCOMPLETE: Exit = Exit(65);
 pub(crate) const UNAVAILABLE: Exit = Exit(69);
 /// The lock was not free (in time), or somebody else has a lease.
 pub(crate) const NOT_ACQUIRED: Exit = Exit(75);
-/// The lock was lost while the command ran, which was ended; or a lease is no longer there.
+/// The lock was lost while the command ran, or nobody can tell; or a lease is no longer there.
 pub(crate) const LOST: Exit = Exit(76);
 /// The command was found but could not be started.
 pub(crate) const CANNOT_START: Exit = Exit(126);
@@ -33,8 +33,10 @@ Exit codes of `run`:
   that of the command, or 128+n if signal n ended it
   64   the call was wrong          126  the command could not be started
   69   the lock cannot be used     127  the command was not found
-  75   the lock was not free (in time): the command did not run
-  76   the lock was lost while the command ran: the command was ended
+  75   the lock was not free (in time)
+       After these (64, 69, 75, 126, 127) the command did not run
+  76   the command ran, and the lock was lost meanwhile: the command was ended, or had
+       ended by itself when the release could not be confirmed
 
 Exit codes of `provision`:
   0    ready, or the check found nothing wrong

@@ -28,7 +28,8 @@ impl Guard {
     /// Frees everything; unlike dropping, says if that could not be confirmed.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost): it had been freed before, by someone else.
+    /// [`is_lost`](Error::is_lost): it was not held any more, or nobody can tell, because the server has not
+    /// confirmed the release. What was done under the lock was done, but perhaps not under the lock alone.
     ///
     /// # Cancel safety
     /// Dropping the future frees as well.

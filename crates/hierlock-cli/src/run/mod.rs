@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   connect ──► acquire ──► start the command ──► it ends ──► release ──► its exit code
-//!                 │ signal: give up                │ signal: forwarded to its group
+//!                 │ signal: give up                │ signal: forwarded   │ not confirmed: lost, 76
 //!                 │ not free (in time): 75         │ lock lost: its group is ended, 76
 //! ```
+//!
+//! Once the command has begun, the exit code is its own or 76. A code such as 69 says that it did not run, so a
+//! script may try again.
 
 mod report;
 
@@ -32,7 +35,7 @@ struct Run {
     reporter: Reporter,
 }
 
-/// Why the command did not run to its own end.
+/// Why the command did not run.
 enum Failure {
     /// hierlock was told to stop while it waited.
     Signal(i32),
@@ -53,10 +56,7 @@ impl Run {
 
     async fn go(&self) -> ExitCode {
         let failure = match self.hold_and_run().await {
-            Ok(ended) => {
-                self.reporter.tell(&Event::Exited { code: ended.code, signal: ended.signal });
-                return ExitCode::from(ended.code);
-            }
+            Ok(code) => return code,
             Err(failure) => failure,
         };
         let (exit, message) = match failure {
@@ -67,30 +67,29 @@ impl Run {
         };
         self.reporter.tell(&match exit {
             exit::NOT_ACQUIRED => Event::NotAcquired { message, exit: exit.0 },
-            exit::LOST => Event::Lost { message, exit: exit.0 },
             _ => Event::Failed { message, exit: exit.0 },
         });
         exit.into()
     }
 
-    async fn hold_and_run(&self) -> Result<Ended, Failure> {
+    async fn hold_and_run(&self) -> Result<ExitCode, Failure> {
         let url = self.url()?;
         let mut signals = Signals::listen().map_err(|error| Failure::Io {
             doing: "listen to signals",
             error,
             exit: exit::UNAVAILABLE,
         })?;
-        let locks = Hierlock::connect_with(&url, self.args.what.levels.clone())
-            .await
-            .map_err(Failure::Lock)?;
+        let locks = tokio::select! {
+            locks = Hierlock::connect_with(&url, self.args.what.levels.clone()) => {
+                locks.map_err(Failure::Lock)?
+            }
+            signal = signals.next() => return Err(Failure::Signal(signal)),
+        };
         for warning in locks.warnings() {
             self.reporter.tell(&Event::Warning { message: warning.clone() });
         }
         let guard = self.acquire(&locks, &url, &mut signals).await?;
-        let ended = self.run_under(&guard, &url, &mut signals).await?;
-        // A lock that was lost just before the end was lost all the same.
-        guard.release().await.map_err(Failure::Lock)?;
-        Ok(ended)
+        self.run_under(guard, &url, &mut signals).await
     }
 
     fn url(&self) -> Result<String, Failure> {
@@ -149,28 +148,50 @@ impl Run {
         Ok(guard)
     }
 
+    /// Runs the command, and tells how it ended and what became of the lock. Fails only if it did not begin.
     async fn run_under(
         &self,
-        guard: &Guard,
+        guard: Guard,
         url: &str,
         signals: &mut Signals,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<ExitCode, Failure> {
         let variables =
             [("HIERLOCK_TARGETS", self.targets().join("\n")), ("HIERLOCK_URL", url.into())];
         let mut child = Child::start(&self.args.command, variables)
             .map_err(|(error, exit)| Failure::Io { doing: "run the command", error, exit })?;
-        let lost = guard.lost();
-        tokio::pin!(lost);
-        loop {
+        let mut lost = Box::pin(guard.lost());
+        let ended = loop {
             tokio::select! {
-                ended = child.ended() => return Ok(ended),
+                biased;
+                ended = child.ended() => break ended,
                 signal = signals.next() => child.signal(signal),
                 error = &mut lost => {
+                    self.tell_lost(&error, None);
                     child.end().await;
-                    return Err(Failure::Lock(error));
+                    self.tell_exited(child.ended().await);
+                    return Ok(exit::LOST.into());
                 }
             }
+        };
+        drop(lost);
+        self.tell_exited(ended);
+        // A lock that was lost just before the end was lost all the same; and so it is if nobody can tell.
+        if let Err(error) = guard.release().await {
+            self.tell_lost(&error, Some(ended));
+            return Ok(exit::LOST.into());
         }
+        Ok(ExitCode::from(ended.code))
+    }
+
+    fn tell_exited(&self, Ended { code, signal }: Ended) {
+        self.reporter.tell(&Event::Exited { code, signal });
+    }
+
+    /// `ended` is how the command ended, if it ran to its own end.
+    fn tell_lost(&self, error: &hierlock::Error, ended: Option<Ended>) {
+        let (code, signal) = (ended.map(|ended| ended.code), ended.and_then(|ended| ended.signal));
+        let (message, exit) = (error.to_string(), exit::LOST.0);
+        self.reporter.tell(&Event::Lost { message, exit, code, signal });
     }
 
     fn targets(&self) -> Vec<String> {

@@ -29,6 +29,11 @@ pub(super) enum Event {
     Lost {
         message: String,
         exit: u8,
+        /// How the command ended, if it ran to its own end.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<u8>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
     },
     Failed {
         message: String,
@@ -67,7 +72,10 @@ fn text(event: &Event) -> Option<String> {
             format!("got {} after {:.1} s", targets.join(", "), *waited_ms as f64 / 1000.0)
         }
         Event::NotAcquired { message, .. } => format!("{message}; the command did not run"),
-        Event::Lost { message, .. } => format!("{message}; the command has ended"),
+        Event::Lost { message, code: None, .. } => format!("{message}; the command is ended"),
+        Event::Lost { message, code: Some(code), .. } => {
+            format!("{message}; the command has run to its end (exit code {code})")
+        }
         Event::Failed { message, .. } => message.clone(),
         Event::Acquired { noticed: false, .. } | Event::Exited { .. } => return None,
     })
@@ -77,6 +85,10 @@ fn text(event: &Event) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn lost(code: Option<u8>, signal: Option<i32>) -> Event {
+        Event::Lost { message: "the lock of `u1` is lost".into(), exit: 76, code, signal }
+    }
+
     #[test]
     fn every_event_as_json_and_as_text() {
         let events = [
@@ -84,7 +96,9 @@ mod tests {
             Event::Waiting { targets: vec!["u1".into()], hint: Some("u1/a1".into()) },
             Event::Acquired { targets: vec!["u1".into()], waited_ms: 1500, noticed: true },
             Event::NotAcquired { message: "`u1` is locked".into(), exit: 75 },
-            Event::Lost { message: "the lock of `u1` is lost".into(), exit: 76 },
+            lost(None, None),
+            lost(Some(3), None),
+            lost(Some(143), Some(15)),
             Event::Failed { message: "cannot run the command".into(), exit: 127 },
             Event::Exited { code: 143, signal: Some(15) },
         ];

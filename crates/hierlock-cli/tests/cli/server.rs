@@ -7,11 +7,16 @@ use std::process::Command;
 
 /// `hierlock run` on a server, with nothing set up there beforehand.
 fn run(server: &Sandbox, arguments: &[&str]) -> Command {
+    run_with(server, "keep_alive_ms=100", arguments)
+}
+
+/// The same with parameters of its URL.
+fn run_with(server: &Sandbox, parameters: &str, arguments: &[&str]) -> Command {
     let strategy = match server.engine() {
         Engine::Postgres => "advisory",
         Engine::Mysql | Engine::Mariadb => "on-demand",
     };
-    let url = format!("{}?strategy={strategy}&keep_alive_ms=100", server.url());
+    let url = format!("{}?strategy={strategy}&{parameters}", server.url());
     let mut command = hierlock(&["run", "--url", &url]);
     command.args(arguments);
     command
@@ -39,6 +44,7 @@ fn a_server_is_locked_on(engine: Engine) {
     let Some(server) = Sandbox::for_tests(engine) else { return };
     two_commands_exclude_each_other(&server);
     a_killed_connection_ends_the_command(&server);
+    a_loss_that_only_the_release_notices_is_76(&server);
     a_server_that_goes_away_ends_the_command(server);
 }
 
@@ -62,13 +68,41 @@ fn two_commands_exclude_each_other(server: &Sandbox) {
 
 /// A command must not run on without its lock.
 fn a_killed_connection_ends_the_command(server: &Sandbox) {
-    let mut holder = Holder::start(run(server, &[&["u1"][..], &HOLD].concat()));
+    let arguments = [&["--json", "u1"][..], &HOLD].concat();
+    let mut holder = Holder::start(run(server, &arguments));
     assert!(kill_all_sessions(server) > 0);
     let (code, said) = holder.wait();
     assert_eq!(code, Some(76), "{said}");
     assert!(said.contains("lock of `u1` is lost"), "{said}");
+    // It did not end by itself, so `lost` has no exit code of it; how it ended is told all the same.
+    let told: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&told[1]["event"], &told[1]["code"]), (&"lost".into(), &().into()), "{said}");
+    assert_eq!(told[2], serde_json::json!({"event": "exited", "code": 143, "signal": 15}));
     let output = run(server, &["--try", "u1", "--", "true"]).output().unwrap();
     assert_eq!(self::code(&output), Some(0), "{}", stderr(&output));
+}
+
+/// It was 69, which a script reads as "did not run": it would do the work twice. And what the command itself said
+/// was dropped.
+fn a_loss_that_only_the_release_notices_is_76(server: &Sandbox) {
+    for (script, code, signal) in
+        [("exit 3", 3, None), ("exit 0", 0, None), ("kill -TERM $$", 143, Some(15))]
+    {
+        let script = format!("echo $$; read word; {script}");
+        let arguments = ["--json", "u1", "--", "sh", "-c", &script];
+        let mut holder = Holder::start(run_with(server, "keep_alive_ms=3600000", &arguments));
+        assert!(kill_all_sessions(server) > 0);
+        holder.tell("go\n");
+        let (exit, said) = holder.wait();
+        assert_eq!(exit, Some(76), "{said}");
+        let events = said.lines().map(|line| serde_json::from_str(line).unwrap());
+        let [_, exited, lost]: [serde_json::Value; 3] =
+            events.collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!((&exited["event"], &exited["code"]), (&"exited".into(), &code.into()), "{said}");
+        assert_eq!((&lost["event"], &lost["code"]), (&"lost".into(), &code.into()), "{said}");
+        assert_eq!((&lost["exit"], lost["signal"].as_i64()), (&76.into(), signal), "{said}");
+    }
 }
 
 fn a_server_that_goes_away_ends_the_command(server: Sandbox) {

@@ -170,9 +170,10 @@ impl Hold for FileHold {
     }
 
     async fn release(self) -> Result<()> {
-        match self.file.is_in_place()? {
-            true => Ok(()),
-            false => Err(self.is_lost()),
+        match self.file.is_in_place() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.is_lost(REPLACED.to_owned())),
+            Err(error) => Err(self.is_lost(format!("its lock file cannot be looked at: {error}"))),
         }
     }
 
@@ -196,14 +197,15 @@ impl Hold for FileHold {
         while self.file.is_in_place().unwrap_or(true) {
             tokio::time::sleep(LOOK_AFTER).await;
         }
-        self.is_lost()
+        self.is_lost(REPLACED.to_owned())
     }
 }
 
+const REPLACED: &str = "its lock file was removed or replaced, so others lock another one";
+
 impl FileHold {
-    fn is_lost(&self) -> crate::Error {
+    fn is_lost(&self, why: String) -> crate::Error {
         let targets = self.claims().into_keys().collect();
-        let why = "its lock file was removed or replaced, so others lock another one".to_owned();
         LockError::Lost { targets, why }.into()
     }
 }

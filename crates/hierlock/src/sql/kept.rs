@@ -180,38 +180,47 @@ impl Kept {
         }
     }
 
-    /// Frees everything.
+    /// Frees everything. If a server does not confirm it, the hold counts as lost: nobody knows since when.
     pub(super) async fn release(&self) -> Result<(), Trouble> {
         let held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
-        self.end(held).await
+        self.end(held).await.map_err(|source| {
+            let server = &self.pool.address;
+            self.lost
+                .send_replace(Some(format!("{server} has not confirmed its release: {source}")));
+            Trouble::Lost
+        })
     }
 
     /// Keeps the connections if they are known to be clean.
-    async fn end(&self, held: Held) -> Result<(), Trouble> {
+    async fn end(&self, held: Held) -> Result<(), sqlx::Error> {
         let Held { base, more, entry, permit, .. } = held;
         let mut ended = Ok(());
         for base in more.into_iter().map(Base::Own).chain([base]) {
             let session = base.whose();
             if let Err(source) = base.end(&self.pool).await {
                 self.abandon(session);
-                ended = Err(self.failed(source));
+                ended = Err(source);
             }
         }
         // In this order: what is free is no longer listed when the guard's release returns.
         drop((entry, permit));
-        ended.map_err(Trouble::Error)
+        ended
     }
 
     /// Ends it by COMMIT, with the work that was done in its transaction.
     pub(super) async fn commit(&self) -> Result<(), Trouble> {
         let mut held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
         let server = self.pool.address.to_string();
+        // What an extension has taken may be lost alone; then the work was not protected.
+        if let Err(error) = held.ping_more().await {
+            return Err(self.lose(&mut Some(held), &error.to_string()));
+        }
         let Base::Own(base) = &mut held.base else {
-            self.end(held).await?;
+            self.end_quietly(held).await;
             return Err(Trouble::Error(SqlError::NoOwnTransaction.into()));
         };
         if held.failed {
-            self.end(held).await?;
+            self.end_quietly(held).await;
             return Err(Trouble::Error(SqlError::WorkFailed { server }.into()));
         }
         let commit = match base.dialect {
@@ -226,12 +235,21 @@ impl Kept {
                 }
                 _ => {
                     // Refused, for example by a deferred constraint: then it was rolled back.
-                    self.end(held).await?;
+                    self.end_quietly(held).await;
                     SqlError::Failed { server, source }.into()
                 }
             }));
         }
-        self.end(held).await
+        // It is committed, whatever becomes of the connections.
+        self.end_quietly(held).await;
+        Ok(())
+    }
+
+    /// Frees everything where something else is to be told than how that went.
+    async fn end_quietly(&self, held: Held) {
+        if let Err(error) = self.end(held).await {
+            tracing::debug!(%error, "the connection of a hold was gone when it was freed");
+        }
     }
 
     /// A number that is greater than that of everyone who held the same before.
