@@ -1,7 +1,7 @@
 //! What the clients of a server have agreed about, as the server keeps it beside the rows. A client
 //! that differs would lock other rows than the rest, and exclude nobody: so it is told at connect.
 
-use super::scheme::{KEY_VERSION, META_TABLE};
+use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use super::session::{Meaning, Session, meaning};
 use super::statement::Value;
 use super::{Dialect, Scheme, Strategy};
@@ -11,6 +11,8 @@ use crate::target::Target;
 /// What is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Agreement {
+    /// Its name in the table of agreements.
+    pub(super) space: String,
     pub(super) strategy: String,
     pub(super) buckets: u32,
     /// The names of the levels.
@@ -48,7 +50,7 @@ pub(super) fn create_meta() -> String {
 impl Scheme {
     /// What makes the table of its rows; advisory keys have none.
     pub(crate) fn create_rows(&self) -> Option<String> {
-        let (table, fence) = (self.rows_table(), self.fence());
+        let (table, fence) = (self.quoted_table(), self.fence());
         let columns = match (self.dialect, self.strategy) {
             (_, Strategy::Advisory) => return None,
             (Dialect::Postgres, Strategy::Striped) => format!(
@@ -78,7 +80,7 @@ impl Scheme {
             .map(|node| Value::Key(node.key().into_bytes()).literal(self.dialect))
             .map(|key| format!("({key})"))
             .collect();
-        let (table, keys) = (self.rows_table(), keys.join(", "));
+        let (table, keys) = (self.quoted_table(), keys.join(", "));
         match self.dialect {
             Dialect::Postgres => {
                 let or_not = "ON CONFLICT DO NOTHING";
@@ -89,26 +91,55 @@ impl Scheme {
     }
 
     /// What writes the agreement down; an earlier one stays.
-    pub(super) fn agree(&self, state: State) -> String {
+    pub(super) fn agree(&self, state: State) -> Vec<String> {
         let (insert, or_not) = match self.dialect {
             Dialect::Postgres => ("INSERT INTO", " ON CONFLICT DO NOTHING"),
             _ => ("INSERT IGNORE INTO", ""),
         };
-        let Agreement { strategy, buckets, levels, key_version, state } = self.agreement(state);
-        let (space, state) = (self.space(), state.name());
+        let Agreement { space, strategy, buckets, levels, key_version, state } =
+            self.agreement(state);
+        let state = state.name();
         let levels = levels.replace('\\', "\\\\").replace('\'', "''");
         // A backslash is plain text on PostgreSQL, unless asked for.
         let escape = if self.dialect == Dialect::Postgres { "E" } else { "" };
-        format!(
-            "{insert} {META_TABLE} (space, strategy, buckets, levels, key_version, state) VALUES \
-             ('{space}', '{strategy}', {buckets}, {escape}'{levels}', {key_version}, \
-             '{state}'){or_not}"
-        )
+        let insert = |space: &str, condition: &str| {
+            format!(
+                "{insert} {META_TABLE} (space, strategy, buckets, levels, key_version, state) \
+                 SELECT '{space}', '{strategy}', {buckets}, {escape}'{levels}', {key_version}, \
+                 '{state}'{condition}{or_not}"
+            )
+        };
+        let mut statements = vec![insert(&space, "")];
+        if space == DEFAULT_SPACE && self.table.is_some() {
+            // Those who name no table may have agreed on another strategy, and so on another table.
+            let (table, is_about) = (self.rows_table(), self.is_about());
+            let condition = format!(
+                " FROM (SELECT COUNT(*) AS n FROM {META_TABLE} WHERE {is_about}) a WHERE a.n = 0"
+            );
+            statements.push(insert(table, &condition));
+        }
+        statements
+    }
+
+    /// Which rows of the table of agreements are about the table of its rows.
+    pub(super) fn is_about(&self) -> String {
+        let table = self.rows_table();
+        let strategies: Vec<String> = Strategy::ALL
+            .into_iter()
+            .filter(|strategy| strategy.default_table() == table)
+            .map(|strategy| format!("'{strategy}'"))
+            .collect();
+        if strategies.is_empty() {
+            return format!("space = '{table}'");
+        }
+        let strategies = strategies.join(", ");
+        format!("(space = '{table}' OR (space = '{DEFAULT_SPACE}' AND strategy IN ({strategies})))")
     }
 
     /// What this scheme would have written down.
     fn agreement(&self, state: State) -> Agreement {
         Agreement {
+            space: self.space().to_owned(),
             strategy: self.strategy.name().to_owned(),
             buckets: if self.strategy == Strategy::Striped { self.buckets.count() } else { 0 },
             levels: self.hierarchy.to_string(),
@@ -120,7 +151,7 @@ impl Scheme {
     /// Why this scheme and what is kept do not go together, if they do not.
     pub(super) fn differs(&self, kept: &Agreement) -> Option<String> {
         let ours = self.agreement(kept.state);
-        let (table, space) = (self.rows_table(), self.space());
+        let (table, space) = (self.rows_table(), &kept.space);
         // By ID or on demand: the same rows, only made by others.
         let same_rows = |strategy: &str| match strategy {
             "on-demand" => "per-id".to_owned(),
@@ -170,28 +201,89 @@ pub(super) async fn read(
     session: &mut Session,
     scheme: &Scheme,
 ) -> Result<Option<Agreement>, sqlx::Error> {
+    let spaces: Vec<String> = scheme.spaces().iter().map(|space| format!("'{space}'")).collect();
     let sql = format!(
-        "SELECT strategy, buckets, levels, key_version, state FROM {META_TABLE} \
-         WHERE space = '{}'",
-        scheme.space()
+        "SELECT space, strategy, buckets, levels, key_version, state FROM {META_TABLE} \
+         WHERE space IN ({})",
+        spaces.join(", ")
     );
     let rows = match session.rows(&sql).await {
         Ok(rows) => rows,
         Err(error) if meaning(&error) == Meaning::NoSuchTable => return Ok(None),
         Err(error) => return Err(error),
     };
-    let Some([strategy, buckets, levels, key_version, state]) = rows.first().map(|row| &row[..])
-    else {
-        return Ok(None);
+    let all: Result<Vec<Agreement>, _> = rows.iter().map(|row| parse(row)).collect();
+    let mut about = scheme.relevant(all?);
+    // Older releases may have written two for one table, and changed the bucket count of only one.
+    if let [first, second] = &about[..]
+        && first.buckets != second.buckets
+    {
+        let fence = fence_of(&columns(session, scheme).await?);
+        about.sort_by_key(|kept| fence != Some(kept.buckets));
+    }
+    Ok(about.into_iter().next())
+}
+
+fn parse(row: &[String]) -> Result<Agreement, sqlx::Error> {
+    let [space, strategy, buckets, levels, key_version, state] = row else {
+        return Err(sqlx::Error::RowNotFound);
     };
     let number = |text: &str| text.parse::<i64>().map_err(|_| sqlx::Error::RowNotFound);
-    Ok(Some(Agreement {
+    Ok(Agreement {
+        space: space.clone(),
         strategy: strategy.clone(),
         buckets: u32::try_from(number(buckets)?).unwrap_or(0),
         levels: levels.clone(),
         key_version: number(key_version)?,
         state: if state == State::Ready.name() { State::Ready } else { State::Filling },
-    }))
+    })
+}
+
+impl Scheme {
+    /// Those of the agreements that bind its clients, the first before all others.
+    fn relevant(&self, mut all: Vec<Agreement>) -> Vec<Agreement> {
+        let is_about_table = |kept: &Agreement| {
+            kept.space != DEFAULT_SPACE
+                || kept
+                    .strategy
+                    .parse::<Strategy>()
+                    .is_ok_and(|strategy| strategy.default_table() == self.rows_table())
+        };
+        // Who names no table must agree with all others who name none, whatever table theirs is.
+        let elsewhere = all.iter().position(|kept| !is_about_table(kept));
+        if let Some(elsewhere) = elsewhere {
+            let kept = all.swap_remove(elsewhere);
+            if self.table.is_none() {
+                return vec![kept];
+            }
+        }
+        all.sort_by_key(|kept| (kept.state != State::Ready, kept.space != DEFAULT_SPACE));
+        all
+    }
+}
+
+/// The names of the columns of the table of rows; none if there is no table.
+pub(super) async fn columns(
+    session: &mut Session,
+    scheme: &Scheme,
+) -> Result<Vec<String>, sqlx::Error> {
+    let table = scheme.rows_table();
+    let sql = match scheme.dialect {
+        Dialect::Postgres => format!(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass('{table}') \
+             AND attnum > 0 AND NOT attisdropped"
+        ),
+        _ => format!(
+            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
+             AND TABLE_NAME = '{table}'"
+        ),
+    };
+    Ok(session.rows(&sql).await?.into_iter().map(|mut row| row.swap_remove(0)).collect())
+}
+
+/// The bucket count in the name of the fence, if there is one.
+pub(super) fn fence_of(columns: &[String]) -> Option<u32> {
+    columns.iter().find_map(|column| column.strip_prefix("of_")?.parse().ok())
 }
 
 /// Is the table of rows there, striped as agreed?
@@ -199,7 +291,7 @@ pub(super) async fn is_there(session: &mut Session, scheme: &Scheme) -> Result<b
     if scheme.strategy == Strategy::Advisory {
         return Ok(true);
     }
-    let (fence, table) = (scheme.fence(), scheme.rows_table());
+    let (fence, table) = (scheme.fence(), scheme.quoted_table());
     match session.rows(&format!("SELECT {fence} FROM {table} WHERE 1 = 0")).await {
         Ok(_) if scheme.dialect == Dialect::Postgres => Ok(true),
         Ok(_) => session.run("ROLLBACK").await.map(|()| true),

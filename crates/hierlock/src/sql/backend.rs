@@ -230,7 +230,9 @@ async fn make_on_demand(session: &mut Session, scheme: &Scheme) -> Result<(), sq
     if let Some(create_rows) = scheme.create_rows() {
         session.run(&create_rows).await?;
     }
-    session.run(&scheme.agree(State::Ready)).await?;
+    for statement in scheme.agree(State::Ready) {
+        session.run(&statement).await?;
+    }
     match scheme.dialect {
         Dialect::Postgres => Ok(()),
         _ => session.run("COMMIT").await,

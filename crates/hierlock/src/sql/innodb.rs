@@ -127,7 +127,7 @@ fn list(scheme: &Scheme, run: &[Step], wait: Wait, writer: &mut Writer) -> Strin
         true => (keys(scheme, run, writer), "c.lock_key = v.x".to_owned()),
         false => (buckets(run, writer), format!("c.level = {} AND c.bucket = v.x", first.level)),
     };
-    let (fence, table) = (scheme.fence(), scheme.rows_table());
+    let (fence, table) = (scheme.fence(), scheme.quoted_table());
     let clause = match scheme.dialect {
         // The list is not to be locked: an array has no rows that could be.
         Dialect::Mysql => scheme.clause_of("c", first.mode, wait),

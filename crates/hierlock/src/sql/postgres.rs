@@ -101,7 +101,7 @@ pub(super) fn waits_for(scheme: &Scheme, pid: i64) -> String {
     // Whoever waits for a row has, or waits for, its tuple's lock; except that a row which is held already
     // and wanted in a stronger mode has none, only the end of a transaction is waited for. A change of the
     // table may be waiting for the very session that asks this: it must not wait behind the change.
-    let (table, updater) = (scheme.rows_table(), updaters::NAME);
+    let (table, updater) = (scheme.quoted_table(), updaters::NAME);
     format!(
         "SET lock_timeout = '20ms'; (SELECT {name} AS name, 0 AS rank FROM {table} \
          WHERE ctid = (SELECT format('(%s,%s)', page, tuple)::tid FROM pg_locks \

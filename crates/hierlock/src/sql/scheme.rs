@@ -15,6 +15,11 @@ pub const BUCKET_TABLE: &str = "hier_lock_buckets";
 pub const ID_TABLE: &str = "hier_locks";
 /// Where a server keeps what its clients have agreed about.
 pub const META_TABLE: &str = "hier_lock_meta";
+/// The tables that are used unless another is named.
+pub(super) const DEFAULT_TABLES: [&str; 2] = [BUCKET_TABLE, ID_TABLE];
+/// What a default table is called in the table of agreements. All who name no table must agree with each
+/// other, whatever their strategy.
+pub(super) const DEFAULT_SPACE: &str = "default";
 /// The version of the key text and its hashes (rule 3). Clients of different versions would not
 /// exclude each other.
 pub(super) const KEY_VERSION: i64 = 1;
@@ -71,7 +76,8 @@ impl Scheme {
     /// Another table: locks in it have nothing to do with those in others.
     ///
     /// # Errors
-    /// Not a plain name: a letter or `_`, then letters, digits and `_`, at most 48.
+    /// Not a plain name: a letter or `_`, then letters, digits and `_`, at most 48. Also a name that means
+    /// something else here: `default` and [`META_TABLE`].
     pub fn table(mut self, name: &str) -> Result<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -80,7 +86,12 @@ impl Scheme {
             return Err(UrlError::Parameter { name: "table", value: name.to_owned(), right }.into());
         }
         // One case, as servers differ in whether it matters.
-        self.table = Some(name.to_ascii_lowercase());
+        let name = name.to_ascii_lowercase();
+        if [META_TABLE, DEFAULT_SPACE].contains(&&*name) {
+            let right = "a name that hierlock has no other use for";
+            return Err(UrlError::Parameter { name: "table", value: name, right }.into());
+        }
+        self.table = Some(name);
         Ok(self)
     }
 
@@ -137,14 +148,38 @@ impl Scheme {
 
     /// The table of its rows.
     pub fn rows_table(&self) -> &str {
-        let default = if self.strategy.is_by_id() { ID_TABLE } else { BUCKET_TABLE };
-        self.table.as_deref().unwrap_or(default)
+        self.table.as_deref().unwrap_or(self.strategy.default_table())
     }
 
-    /// Its name in the table of agreements. All who use the default tables must agree with each other,
-    /// whatever their strategy.
+    /// The same as a statement names it. A name that somebody chose may be a reserved word.
+    pub(crate) fn quoted_table(&self) -> String {
+        let table = self.rows_table();
+        if DEFAULT_TABLES.contains(&table) {
+            return table.to_owned();
+        }
+        let quote = if self.dialect == Dialect::Postgres { '"' } else { '`' };
+        format!("{quote}{table}{quote}")
+    }
+
+    /// The names under which its table may be found in the table of agreements. That of a default table is
+    /// under [`DEFAULT_SPACE`], whether the table was named or not; older releases wrote it under the name
+    /// of the table, if it was named.
+    pub(crate) fn spaces(&self) -> Vec<&str> {
+        let table = self.rows_table();
+        if self.table.is_none() && self.strategy == Strategy::Advisory {
+            // Keys are in no table.
+            vec![DEFAULT_SPACE]
+        } else if DEFAULT_TABLES.contains(&table) {
+            vec![DEFAULT_SPACE, table]
+        } else {
+            vec![table]
+        }
+    }
+
+    /// The name under which its agreement is written: the same for all who use one table.
     pub(crate) fn space(&self) -> &str {
-        self.table.as_deref().unwrap_or("default")
+        let is_default = self.rows_table() == self.strategy.default_table();
+        if is_default { DEFAULT_SPACE } else { self.rows_table() }
     }
 
     /// A column that is there only for its name, which says how many buckets the rows are striped over.
@@ -165,7 +200,8 @@ mod tests {
     fn a_table_has_a_plain_name() {
         let scheme = || Scheme::new(Dialect::Mysql);
         assert_eq!(scheme().table("App_locks2").unwrap().rows_table(), "app_locks2");
-        for bad in ["", "2x", "a b", "a;b", "a`b", "ユ", &"x".repeat(49)] {
+        let too_long = "x".repeat(49);
+        for bad in ["", "2x", "a b", "a;b", "a`b", "ユ", &too_long, META_TABLE, "Default"] {
             let error = scheme().table(bad).unwrap_err();
             assert!(error.is_usage() && error.to_string().contains("table"), "{error}");
         }

@@ -209,7 +209,7 @@ impl Scheme {
 
     /// One row by itself.
     pub(super) fn select(&self, step: &Step, wait: Wait, writer: &mut Writer) -> String {
-        let (fence, table) = (self.fence(), self.rows_table());
+        let (fence, table) = (self.fence(), self.quoted_table());
         let (row, clause) = (self.row("", step, writer), self.clause(step.mode, wait));
         format!("SELECT {fence} FROM {table} WHERE {row} {clause}")
     }
@@ -240,7 +240,7 @@ impl Join {
     /// One more occurrence of the table; its name comes back.
     fn add(&mut self, scheme: &Scheme, mode: SlotMode, wait: Wait) -> String {
         let name = format!("t{}", self.clauses.len());
-        self.tables.push(format!("{} {name}", scheme.rows_table()));
+        self.tables.push(format!("{} {name}", scheme.quoted_table()));
         self.clauses.push(scheme.clause_of(&name, mode, wait));
         name
     }

@@ -1,5 +1,6 @@
 //! How a node becomes a slot on a server: the four strategies, by name.
 
+use super::{BUCKET_TABLE, ID_TABLE};
 use crate::error::UrlError;
 use std::fmt;
 
@@ -36,6 +37,11 @@ impl Strategy {
             Strategy::OnDemand => "on-demand",
             Strategy::Advisory => "advisory",
         }
+    }
+
+    /// The table of its rows, unless another is named.
+    pub(super) fn default_table(self) -> &'static str {
+        if self.is_by_id() { ID_TABLE } else { BUCKET_TABLE }
     }
 
     /// Does a node have a row of its own?

@@ -250,7 +250,7 @@ impl Taker<'_> {
             (Dialect::Postgres, true) => "encode(lock_key, 'hex')",
             (_, true) => "LOWER(HEX(lock_key))",
         };
-        let (table, rows) = (scheme.rows_table(), rows.join(" OR "));
+        let (table, rows) = (scheme.quoted_table(), rows.join(" OR "));
         let found = line.rows(&format!("SELECT {name} FROM {table} WHERE {rows}")).await?;
         let found: HashSet<String> = found.into_iter().map(|row| row.join(", ")).collect();
         let is_missing = |step: &&Step| !found.contains(&scheme.slot_name(step));

@@ -5,6 +5,7 @@ mod fill;
 mod ids;
 #[cfg(target_os = "linux")]
 mod killed;
+mod names;
 mod rebucket;
 #[path = "../servers/support.rs"]
 #[allow(dead_code, unused_imports, unused_macros, reason = "shared with the tests of locking")]

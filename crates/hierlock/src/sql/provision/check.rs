@@ -84,7 +84,7 @@ impl Provision {
 
     /// Rows that nobody locks, found by the key.
     fn count_extra(&self) -> Vec<String> {
-        let (table, levels) = (self.scheme.rows_table(), self.scheme.hierarchy.len());
+        let (table, levels) = (self.scheme.quoted_table(), self.scheme.hierarchy.len());
         let count = self.scheme.buckets.count();
         let beyond = format!("SELECT COUNT(*) FROM {table} WHERE level >= {levels}");
         (0..levels)

@@ -123,7 +123,7 @@ pub(super) async fn count(
     scheme: &Scheme,
     range: RowRange,
 ) -> Result<u64, sqlx::Error> {
-    let sql = format!("SELECT COUNT(*) FROM {} WHERE {}", scheme.rows_table(), within(range));
+    let sql = format!("SELECT COUNT(*) FROM {} WHERE {}", scheme.quoted_table(), within(range));
     number(session, &sql).await
 }
 
@@ -144,7 +144,7 @@ pub(super) async fn missing(
         rows if rows == chunk.rows() => return Ok(Vec::new()),
         _ => {}
     }
-    let (table, within) = (scheme.rows_table(), within(chunk));
+    let (table, within) = (scheme.quoted_table(), within(chunk));
     let sql = format!("SELECT bucket FROM {table} WHERE {within} ORDER BY bucket");
     let there = session.rows(&sql).await?;
     let there: Result<Vec<u32>, _> = there.iter().map(|row| row[0].parse()).collect();
@@ -164,7 +164,7 @@ pub(super) async fn keyless(
 ) -> Result<Before, sqlx::Error> {
     let sql = format!(
         "SELECT level, bucket / {size}, COUNT(*) FROM {} GROUP BY 1, 2",
-        scheme.rows_table()
+        scheme.quoted_table()
     );
     let mut counts = HashMap::new();
     for row in session.rows(&sql).await? {
@@ -213,7 +213,7 @@ async fn replace(
     scheme: &Scheme,
     chunk: RowRange,
 ) -> Result<u64, sqlx::Error> {
-    let (table, within) = (scheme.rows_table(), within(chunk));
+    let (table, within) = (scheme.quoted_table(), within(chunk));
     session.run(&format!("BEGIN; DELETE FROM {table} WHERE {within}")).await?;
     let copied = session.copy_in(&copy(scheme), text(&[chunk])).await?;
     session.run("COMMIT").await?;
@@ -225,7 +225,7 @@ fn is_duplicate(error: &sqlx::Error) -> bool {
 }
 
 fn copy(scheme: &Scheme) -> String {
-    format!("COPY {} (level, bucket) FROM STDIN", scheme.rows_table())
+    format!("COPY {} (level, bucket) FROM STDIN", scheme.quoted_table())
 }
 
 /// Rows as COPY reads them.
@@ -254,7 +254,7 @@ pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> V
         .into_iter()
         .flat_map(|range| (range.first..=range.last).map(|b| format!("({}, {b})", range.level)))
         .collect();
-    let table = scheme.rows_table();
+    let table = scheme.quoted_table();
     sql.extend(listed.chunks(LISTED).map(|rows| {
         format!("INSERT IGNORE INTO {table} (level, bucket) VALUES {}", rows.join(", "))
     }));
@@ -263,7 +263,7 @@ pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> V
 
 fn insert_range(scheme: &Scheme, series: Series, range: &RowRange) -> String {
     let RowRange { level, first, last } = *range;
-    let into = format!("INTO {} (level, bucket)", scheme.rows_table());
+    let into = format!("INTO {} (level, bucket)", scheme.quoted_table());
     let rows = series.select(&format!("{level}, x"), first, last);
     match scheme.dialect {
         Dialect::Postgres => format!("INSERT {into} {rows} ON CONFLICT DO NOTHING"),

@@ -56,7 +56,7 @@ impl Provision {
     async fn take_lead(&self, leader: &mut Session) -> Result<bool, sqlx::Error> {
         if self.scheme.dialect != Dialect::Postgres {
             // A name has at most 64 characters, and is the server's, not the database's.
-            let place = format!("SHA2(CONCAT(DATABASE(), '/{}'), 256)", self.scheme.space());
+            let place = format!("SHA2(CONCAT(DATABASE(), '/{}'), 256)", self.scheme.spaces()[0]);
             let name = format!("CONCAT('{LEADS} ', LEFT({place}, 40))");
             let sql = format!("SELECT COALESCE(GET_LOCK({name}, {WAIT_FOR_LEAD}), 0)");
             let rows = leader.rows(&sql).await?;
@@ -90,7 +90,7 @@ impl Provision {
 
     /// Two numbers: such keys are never those of a node, which are one.
     fn key(&self, what: &str) -> String {
-        format!("hashtext('{what}'), hashtext('{}')", self.scheme.space())
+        format!("hashtext('{what}'), hashtext('{}')", self.scheme.spaces()[0])
     }
 
     /// The table of rows, if it is there; refused if it has no row locks.
@@ -103,33 +103,21 @@ impl Provision {
                 return Err(self.unfit(why));
             }
         }
-        let (columns, key) = match self.scheme.dialect {
-            Dialect::Postgres => (
-                format!(
-                    "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass('{name}') \
-                     AND attnum > 0 AND NOT attisdropped"
-                ),
-                format!(
-                    "SELECT 1 FROM pg_index WHERE indrelid = to_regclass('{name}') AND indisprimary"
-                ),
-            ),
-            _ => {
-                let here = format!("TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{name}'");
-                (
-                    format!("SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE {here}"),
-                    format!(
-                        "SELECT 1 FROM information_schema.STATISTICS WHERE {here} AND \
-                         INDEX_NAME = 'PRIMARY' LIMIT 1"
-                    ),
-                )
-            }
-        };
-        let columns = session.rows(&columns).await.map_err(failed)?;
+        let columns = agreement::columns(session, &self.scheme).await.map_err(failed)?;
         if columns.is_empty() {
             return Ok(None);
         }
+        let key = match self.scheme.dialect {
+            Dialect::Postgres => format!(
+                "SELECT 1 FROM pg_index WHERE indrelid = to_regclass('{name}') AND indisprimary"
+            ),
+            _ => format!(
+                "SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND \
+                 TABLE_NAME = '{name}' AND INDEX_NAME = 'PRIMARY' LIMIT 1"
+            ),
+        };
         let has_key = !session.rows(&key).await.map_err(failed)?.is_empty();
-        let fence = columns.iter().find_map(|row| row[0].strip_prefix("of_")?.parse().ok());
+        let fence = agreement::fence_of(&columns);
         Ok(Some(Table { fence, has_key }))
     }
 
@@ -165,10 +153,10 @@ impl Provision {
 }
 
 pub(super) fn keep_buckets(scheme: &Scheme, buckets: u32) -> String {
-    format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE space = '{}'", scheme.space())
+    format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", scheme.is_about())
 }
 
 pub(super) fn keep_ready(scheme: &Scheme) -> String {
     let ready = State::Ready.name();
-    format!("UPDATE {META_TABLE} SET state = '{ready}' WHERE space = '{}'", scheme.space())
+    format!("UPDATE {META_TABLE} SET state = '{ready}' WHERE {}", scheme.is_about())
 }

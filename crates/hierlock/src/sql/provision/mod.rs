@@ -237,7 +237,9 @@ impl Provision {
                     Strategy::Striped => State::Filling,
                     _ => State::Ready,
                 };
-                leader.run(&self.scheme.agree(state)).await.map_err(failed)?;
+                for statement in self.scheme.agree(state) {
+                    leader.run(&statement).await.map_err(failed)?;
+                }
             }
         }
         let inserted = match self.scheme.strategy {
@@ -282,7 +284,7 @@ impl Provision {
         if !has_key {
             let total = chunks.rows();
             progress(Progress { phase: Phase::Indexing, done: total, total });
-            let table = self.scheme.rows_table();
+            let table = self.scheme.quoted_table();
             let sql = format!("ALTER TABLE {table} ADD PRIMARY KEY (level, bucket)");
             leader.run(&sql).await.map_err(failed)?;
         }
@@ -376,7 +378,7 @@ impl Provision {
     async fn add_with(&self, session: &mut Session, nodes: &[Target]) -> Result<u64> {
         let failed = |error| self.failed(error);
         self.agreed(session).await?;
-        let (table, mut added) = (self.scheme.rows_table(), 0);
+        let (table, mut added) = (self.scheme.quoted_table(), 0);
         for nodes in nodes.chunks(ADDED_AT_ONCE) {
             // Inserting a row that is there would wait for whoever has locked it.
             let hex = match self.scheme.dialect {

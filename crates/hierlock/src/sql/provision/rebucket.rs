@@ -85,7 +85,7 @@ impl Provision {
         progress: &(dyn Fn(Progress) + Send + Sync),
     ) -> Result<()> {
         let failed = |error| self.failed(error);
-        let (table, fence) = (self.scheme.rows_table(), self.scheme.fence());
+        let (table, fence) = (self.scheme.quoted_table(), self.scheme.fence());
         let rename = format!("ALTER TABLE {table} RENAME COLUMN of_{old} TO {fence}");
         let keep = leader::keep_buckets(&self.scheme, self.scheme.buckets.count());
         let mut seconds = WAIT.0;
@@ -116,7 +116,7 @@ impl Provision {
         progress: &(dyn Fn(Progress) + Send + Sync),
     ) -> Result<u64> {
         let failed = |error| self.failed(error);
-        let (table, count) = (self.scheme.rows_table(), self.scheme.buckets.count());
+        let (table, count) = (self.scheme.quoted_table(), self.scheme.buckets.count());
         let mut end = u64::from(count);
         for level in 0..self.scheme.hierarchy.len() {
             let sql =

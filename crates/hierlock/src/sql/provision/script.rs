@@ -12,7 +12,8 @@ use crate::sql::{Dialect, Scheme, Strategy};
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
     let state = if is_striped { State::Filling } else { State::Ready };
-    let mut sql = vec![create_meta(), scheme.agree(state)];
+    let mut sql = vec![create_meta()];
+    sql.extend(scheme.agree(state));
     sql.extend(scheme.create_rows());
     if is_striped {
         sql.extend(series.allow(scheme.dialect));
@@ -31,7 +32,7 @@ pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String 
 /// read all of them instead. InnoDB keeps count by itself.
 pub(super) fn analyse(scheme: &Scheme) -> Option<String> {
     let is_postgres = scheme.dialect == Dialect::Postgres;
-    is_postgres.then(|| format!("ANALYZE {}", scheme.rows_table()))
+    is_postgres.then(|| format!("ANALYZE {}", scheme.quoted_table()))
 }
 
 #[cfg(test)]
