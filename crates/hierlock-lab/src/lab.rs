@@ -60,6 +60,11 @@ impl Lab {
         Ok(())
     }
 
+    /// What earlier runs have left on the servers and what cannot be removed, in sentences.
+    pub fn leftovers(&self) -> Vec<String> {
+        self.servers.values().flat_map(Server::leftovers).collect()
+    }
+
     /// Can cases be run there?
     pub fn has(&self, engine: Engine) -> bool {
         engine.server().is_none() || self.servers.contains_key(&engine)
@@ -108,6 +113,7 @@ impl Lab {
             took: Default::default(),
             steps: Vec::new(),
             deadlocks: Vec::new(),
+            notes: Vec::new(),
             verdict: Verdict::Agrees,
             anomaly: None,
         };
@@ -125,10 +131,12 @@ impl Lab {
         record.deadlocks = played.deadlocks;
         record.verdict = played.verdict;
         record.anomaly = case.scenario.anomaly.is_some().then_some(played.anomaly);
-        if let Err(StageError(why)) = stage.close().await
-            && record.verdict == Verdict::Agrees
-        {
-            record.verdict = Verdict::Failed { why };
+        match stage.close().await {
+            Ok(notes) => record.notes = notes,
+            Err(StageError(why)) if record.verdict == Verdict::Agrees => {
+                record.verdict = Verdict::Failed { why };
+            }
+            Err(StageError(why)) => record.notes.push(why),
         }
         record
     }

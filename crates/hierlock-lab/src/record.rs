@@ -30,6 +30,8 @@ pub struct Record {
     pub steps: Vec<StepRecord>,
     /// The deadlocks there were.
     pub deadlocks: Vec<Deadlock>,
+    /// What else there is to say, such as that a transaction was left prepared and rolled back.
+    pub notes: Vec<String>,
     /// What is to be said of it all.
     pub verdict: Verdict,
     /// Whether the anomaly that the scenario looks for has shown; `None` where it looks for none.

@@ -65,6 +65,9 @@ pub(super) async fn equip(
         }
     }
     shown.finish_and_clear();
+    for left in equipped.lab.leftovers() {
+        eprintln!("hierlock: {left}");
+    }
     Ok(equipped)
 }
 

@@ -59,7 +59,7 @@ struct Run<'a> {
 ///     "engine": "mysql", "strategy": "striped" or null,
 ///     "scenario", "file", "title", "place", "server", "variant": { axis: value }, "round": number,
 ///     "took_ms", "verdict": { "is": "agrees" | "disagrees" | "failed", "step", "why" },
-///     "anomaly": bool or null,
+///     "anomaly": bool or null, "notes": [ "what else there is to say" ],
 ///     "steps": [ { "line", "session", "text", "began_ms", "seen", "seen_ms",
 ///                  "ended": { "observation", "at_ms", "during" } or null,
 ///                  "expected", "difference" or null, "waits": [], "locks": [] or null } ],

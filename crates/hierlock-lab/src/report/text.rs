@@ -58,6 +58,10 @@ pub fn text(report: &Report, stories: &[Story], look: Look) -> String {
             }
         }
     }
+    if !look.verbose {
+        // Those that disagree have been told in full.
+        page.notes(report.records.iter().filter(|record| record.agrees()));
+    }
     page.summary(report, &groups);
     page.text
 }
@@ -133,6 +137,26 @@ impl Page {
         self.line(format!("{lead}{}", self.paint.with(FAINT, seen)));
     }
 
+    /// What there is to say of runs besides, once for each that says the same.
+    fn notes<'a>(&mut self, records: impl Iterator<Item = &'a Record>) {
+        let mut told = Vec::new();
+        for record in records {
+            let at = format!("{} ({})", record.scenario, record.place);
+            for note in record.notes.iter().map(|note| format!("{at}: {note}")) {
+                if !told.contains(&note) {
+                    told.push(note);
+                }
+            }
+        }
+        if !told.is_empty() {
+            self.line("");
+        }
+        for note in told {
+            let lead = format!("{} ", self.paint.with(STRONG, "note:"));
+            self.paragraph(&lead, 6, &note);
+        }
+    }
+
     fn run(&mut self, record: &Record) {
         let mark = match record.verdict {
             Verdict::Agrees => self.paint.with(GOOD, "✓"),
@@ -162,6 +186,11 @@ impl Page {
             for sentence in explain::deadlock(record, deadlock) {
                 self.paragraph("    ", 4, &sentence);
             }
+        }
+        for note in &record.notes {
+            self.line("");
+            let lead = format!("  {} ", self.paint.with(STRONG, "note:"));
+            self.paragraph(&lead, 8, note);
         }
     }
 

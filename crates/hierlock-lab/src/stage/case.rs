@@ -122,14 +122,14 @@ impl Stage for CaseStage<'_> {
         }
     }
 
-    async fn close(self) -> Result<(), StageError> {
+    async fn close(self) -> Result<Vec<String>, StageError> {
         if let Some(tree) = self.tree {
             tree.close().await;
         }
         match (self.sql, self.grove) {
             (Some(sql), _) => sql.close().await,
-            (None, Some((groves, grove))) => groves.put_back(grove).await,
-            (None, None) => Ok(()),
+            (None, Some((groves, grove))) => groves.put_back(grove).await.map(|()| Vec::new()),
+            (None, None) => Ok(Vec::new()),
         }
     }
 }

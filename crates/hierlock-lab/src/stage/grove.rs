@@ -129,7 +129,7 @@ impl Grove {
         let Self { home, locks, .. } = self;
         // Its connections would be in the way.
         drop(locks);
-        home.close().await
+        home.close().await.map(|_| ())
     }
 }
 

@@ -1,10 +1,16 @@
 //! The database or schema that a case has to itself, and that nothing is left of it.
 
+use super::prepared::PreparedTransactions;
 use super::server::{PREFIX, Server, in_a_thread};
-use super::wire::{Wire, cell};
+use super::wire::{Address, Wire, cell};
 use super::{LIMIT, StageError, innodb, postgres};
 use crate::place::Engine;
+use sqlx::mysql::MySqlDatabaseError;
 use std::sync::PoisonError;
+use std::time::Duration;
+
+/// How long whoever has a lock on a table of a case may keep it from being removed.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Where the tables of a case are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,10 +63,44 @@ impl Home {
         }
     }
 
+    /// Removes it. Whoever has a lock in it is waited for, but not for ever: then the server ends the
+    /// statement, and what is left is told with how to remove it.
     pub(super) async fn remove(&self, wire: &mut Wire) -> Result<(), StageError> {
-        let sql = self.drop_sql();
-        let removed = wire.within(LIMIT, &sql).await?;
-        removed.map(|_| ()).map_err(|error| StageError(format!("`{sql}` failed: {error}")))
+        let removed = self.remove_within(wire, LOCK_WAIT).await;
+        removed?.map_err(|error| StageError(self.left_over(&error)))
+    }
+
+    /// The same, with a limit for whoever has a lock in it.
+    pub(super) async fn remove_within(
+        &self,
+        wire: &mut Wire,
+        limit: Duration,
+    ) -> Result<Result<(), sqlx::Error>, StageError> {
+        let seconds = limit.as_secs();
+        let wait = match self {
+            Home::Innodb(_) => format!("SET SESSION lock_wait_timeout = {seconds}"),
+            _ => format!("SET lock_timeout = '{seconds}s'"),
+        };
+        wire.ask(&wait).await?;
+        Ok(wire.within(LIMIT, &self.drop_sql()).await?.map(|_| ()))
+    }
+
+    /// What to do about it when it cannot be removed.
+    pub(super) fn left_over(&self, error: &sqlx::Error) -> String {
+        let why = match error {
+            sqlx::Error::Database(error) => error.to_string(),
+            error => error.to_string(),
+        };
+        let prepared = match self {
+            Home::Innodb(_) => "XA RECOVER lists them, XA ROLLBACK ends one",
+            _ => "pg_prepared_xacts lists them, ROLLBACK PREPARED ends one",
+        };
+        format!(
+            "{} is left on the server: `{}` failed: {why}. The next run tries again; if it stays, somebody \
+             has a lock in it, perhaps a prepared transaction ({prepared})",
+            self.name(),
+            self.drop_sql()
+        )
     }
 
     /// All that the lab has made on a server, whoever it was.
@@ -88,12 +128,23 @@ pub(super) struct Made {
     pub(super) home: Home,
     /// The server's numbers of the connections.
     pub(super) connections: Vec<i64>,
+    pub(super) prepared: PreparedTransactions,
     is_removed: bool,
 }
 
 impl Made {
     pub(super) fn new(server: Server, home: Home) -> Self {
-        Self { server, home, connections: Vec::new(), is_removed: false }
+        let prepared = PreparedTransactions::default();
+        Self { server, home, connections: Vec::new(), prepared, is_removed: false }
+    }
+
+    /// Where those connect who work there.
+    pub(super) fn address(&self) -> Address {
+        let address = &self.server.inner.address;
+        match &self.home {
+            Home::Schema(name) => address.schema(name),
+            home => address.database(home.name()),
+        }
     }
 
     /// Nothing is left to do.
@@ -108,12 +159,19 @@ impl Drop for Made {
             return;
         }
         let (address, home) = (self.server.inner.address.clone(), self.home.clone());
+        let (inside, prepared) = (self.address(), self.prepared.clone());
         let connections = std::mem::take(&mut self.connections);
         let cleaner = in_a_thread(async move {
             // Whatever fails here is found by the next sweep.
             let Ok(mut wire) = address.connect().await else { return };
             for id in connections {
                 _ = wire.try_ask(&terminate(address.engine, id)).await;
+            }
+            if !prepared.is_empty()
+                && let Ok(mut wire) = inside.connect().await
+            {
+                _ = prepared.roll_back(address.engine, &mut wire, &[]).await;
+                wire.close().await;
             }
             _ = home.remove(&mut wire).await;
             wire.close().await;
@@ -131,4 +189,12 @@ pub(super) fn terminate(engine: Engine, id: i64) -> String {
         Engine::Postgres => postgres::terminate(id),
         _ => innodb::terminate(id),
     }
+}
+
+/// Did a statement fail because of somebody's lock, and not because it is not allowed?
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else { return false };
+    let number = error.try_downcast_ref::<MySqlDatabaseError>().map(|error| error.number());
+    // Lock timeouts, and a database with prepared transactions.
+    number == Some(1205) || error.code().is_some_and(|code| code == "55P03" || code == "55006")
 }

@@ -22,6 +22,7 @@ mod mariadb;
 mod metadata;
 mod mysql;
 mod postgres;
+mod prepared;
 mod server;
 mod session;
 mod side;
@@ -86,8 +87,9 @@ pub(crate) trait Stage: Send + Sync {
     /// Ends what a session is doing, on the server; its [`Reply`] then comes.
     fn cancel(&self, session: &Name) -> impl Future<Output = Result<(), StageError>> + Send;
 
-    /// Ends all sessions, runs the teardown, and leaves nothing behind.
-    fn close(self) -> impl Future<Output = Result<(), StageError>> + Send;
+    /// Ends all sessions, runs the teardown, and leaves nothing behind. What there is to say about it is
+    /// returned, in sentences without a subject: the case is meant.
+    fn close(self) -> impl Future<Output = Result<Vec<String>, StageError>> + Send;
 }
 
 /// A setting in the engine's own words, with or without the word itself.

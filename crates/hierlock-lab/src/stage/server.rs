@@ -1,7 +1,7 @@
 //! A server that is there: what it is, and the databases that are made on it for cases, each with a name
 //! that says whose it is, so that what a process leaves behind can be found and removed.
 
-use super::home::{Home, Made};
+use super::home::{Home, Made, is_locked};
 use super::sql::{Beside, SqlStage};
 use super::wire::{Address, Wire, cell, number};
 use super::{StageError, innodb, mariadb, mysql};
@@ -11,10 +11,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{Mutex, RwLock};
 
 /// What the names of all that the lab makes begin with.
 pub(super) const PREFIX: &str = "hierlock_lab_";
+
+/// How long whoever has a lock in what a dead process left may keep it from being removed.
+const SWEEP_LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// A server to play cases on. Clones are the same server; with the last of them everything that was
 /// changed on it is as before.
@@ -51,8 +55,10 @@ pub(super) struct Inner {
     row_locks: Mutex<Option<Option<String>>>,
     /// Cases that touch the whole server play alone, others beside each other.
     pub(super) crowd: Arc<RwLock<()>>,
-    /// MySQL and MariaDB: names of GET_LOCK belong to no database, so cases with them take turns.
+    /// Names of GET_LOCK and of prepared transactions belong to no database, so cases with them take turns.
     pub(super) names: Arc<Mutex<()>>,
+    /// What was found on the server and cannot be removed, in sentences.
+    leftovers: std::sync::Mutex<Vec<String>>,
     /// Those who clean up after stages that were dropped.
     pub(super) cleaners: std::sync::Mutex<Vec<JoinHandle<()>>>,
 }
@@ -106,6 +112,7 @@ impl Server {
                 row_locks: Mutex::new(None),
                 crowd: Arc::default(),
                 names: Arc::default(),
+                leftovers: std::sync::Mutex::default(),
                 cleaners: std::sync::Mutex::default(),
             }),
         };
@@ -128,6 +135,12 @@ impl Server {
         self.inner.is_superuser
     }
 
+    /// What processes that are gone have left on it and what cannot be removed, because somebody has a
+    /// lock there: a sentence each, with what to do.
+    pub fn leftovers(&self) -> Vec<String> {
+        self.inner.leftovers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// A stage for a case: a database of its own, set up, with a connection for each session.
     ///
     /// # Errors
@@ -141,13 +154,14 @@ impl Server {
         self.inner.crowd.clone().read_owned().await
     }
 
-    /// Removes databases and schemas of processes that are no more; their names.
+    /// Removes databases and schemas of processes that are no more; their names. One in which somebody has
+    /// a lock is not waited for long: it is among the [leftovers](Self::leftovers) then.
     ///
     /// # Errors
     /// The server is gone.
     pub async fn sweep(&self) -> Result<Vec<String>, StageError> {
         let mut keeper = self.inner.keeper.lock().await;
-        let mut swept = Vec::new();
+        let (mut swept, mut left) = (Vec::new(), Vec::new());
         for home in Home::all(self.engine(), &mut keeper).await? {
             let Some(mark) = home.mark() else { continue };
             let lives = match self.engine() {
@@ -157,12 +171,15 @@ impl Server {
                 _ => format!("SELECT 1 FROM DUAL WHERE IS_FREE_LOCK('{mark}') = 0"),
             };
             if keeper.ask(&lives).await?.is_empty() {
-                // It may not be ours to remove, or somebody else was quicker.
-                if keeper.try_ask(&home.drop_sql()).await?.is_ok() {
-                    swept.push(home.name().to_owned());
+                match home.remove_within(&mut keeper, SWEEP_LOCK_WAIT).await? {
+                    Ok(()) => swept.push(home.name().to_owned()),
+                    Err(error) if is_locked(&error) => left.push(home.left_over(&error)),
+                    // It may not be ours to remove, or somebody else was quicker.
+                    Err(_) => {}
                 }
             }
         }
+        *self.inner.leftovers.lock().unwrap_or_else(PoisonError::into_inner) = left;
         Ok(swept)
     }
 

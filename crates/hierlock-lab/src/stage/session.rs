@@ -1,6 +1,7 @@
 //! A session of a case: a connection with a task of its own, which does one thing at a time and says
 //! how it went. Knows nothing of who waits for whom.
 
+use super::prepared::PreparedTransactions;
 use super::statement::{Turn, Words};
 use super::wire::{Address, PATIENCE, Wire};
 use super::{Reply, StageError, innodb, postgres};
@@ -34,16 +35,11 @@ impl Session {
     pub(super) async fn open(
         address: &Address,
         settings: &[SettingValue],
+        prepared: PreparedTransactions,
     ) -> Result<Self, StageError> {
         let mut wire = address.connect().await?;
         let engine = address.engine;
-        let hello = match engine {
-            Engine::Postgres => postgres::HELLO,
-            _ => innodb::HELLO,
-        };
-        let id = wire.ask(hello).await?;
-        let id = id.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
-        let id = id.ok_or_else(|| StageError(format!("{address} does not number connections")))?;
+        let id = wire.id(engine).await?;
         if engine == Engine::Postgres {
             for wish in postgres::WISHES {
                 // Not everyone may set these.
@@ -72,6 +68,7 @@ impl Session {
             engine,
             begins_by_itself,
             in_transaction: false,
+            prepared,
             is_busy: is_busy.clone(),
             is_cancelled: is_cancelled.clone(),
         };
@@ -126,6 +123,7 @@ struct Player {
     /// one, as psql does.
     begins_by_itself: bool,
     in_transaction: bool,
+    prepared: PreparedTransactions,
     is_busy: Arc<watch::Sender<bool>>,
     is_cancelled: Arc<AtomicBool>,
 }
@@ -134,6 +132,9 @@ impl Player {
     async fn play(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         while let Some(Order { sql, reply }) = orders.recv().await {
             let answer = self.run(&sql).await.map_err(|error| self.failure(&sql, &error));
+            if answer.is_ok() {
+                self.prepared.note(&sql);
+            }
             self.is_busy.send_replace(false);
             // Nobody may want to know any more.
             _ = reply.send(answer);

@@ -10,12 +10,13 @@
 //! ([`SqlStage::url`]).
 
 use super::home::{Home, Made, terminate};
+use super::prepared::{self, PreparedTransactions};
 use super::server::Server;
 use super::session::Session;
 use super::side::Side;
 use super::statement::Words;
 use super::who::{Seen, Who};
-use super::wire::{Address, PATIENCE, Wire};
+use super::wire::{PATIENCE, Wire};
 use super::{LIMIT, Reply, Stage, StageError, innodb, postgres};
 use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
 use crate::place::{Engine, Place};
@@ -64,7 +65,13 @@ impl SqlStage {
         stage.teardown = case.teardown.clone();
         {
             let mut side = stage.side.lock().await;
-            run_all(&mut side.wire, &case.setup, "setup").await?;
+            run_all(&mut side.wire, &case.setup, "setup", &stage.made.prepared).await?;
+            if !stage.made.prepared.is_empty() {
+                // A connection that has prepared something is good for nothing else on MariaDB.
+                let mut wire = stage.made.address().connect().await?;
+                stage.made.connections.push(wire.id(server.engine()).await?);
+                std::mem::replace(&mut side.wire, wire).close().await;
+            }
             if server.engine() == Engine::Postgres {
                 side.wire.ask(postgres::BRIEF).await?;
             }
@@ -84,12 +91,14 @@ impl SqlStage {
             false => None,
         };
         let mut wire = server.inner.address.connect().await?;
-        let made = server.make(needs.database, &mut wire).await?;
+        let mut made = server.make(needs.database, &mut wire).await?;
         if let Home::Database(_) = made.home {
             // It was made from outside.
             wire.close().await;
-            wire = address(server, &made).connect().await?;
+            wire = made.address().connect().await?;
         }
+        // What it does is ended too, should it never end.
+        made.connections.push(wire.id(server.engine()).await?);
         let who = Who::new(made.home.of_tables());
         Ok(Self {
             server: server.clone(),
@@ -108,11 +117,13 @@ impl SqlStage {
         &mut self,
         wanted: &BTreeMap<Name, Vec<SettingValue>>,
     ) -> Result<(), StageError> {
-        let address = address(&self.server, &self.made);
+        let address = self.made.address();
         let mut opening = JoinSet::new();
         for (name, settings) in wanted {
             let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
-            opening.spawn(async move { (name, Session::open(&address, &settings).await) });
+            let prepared = self.made.prepared.clone();
+            opening
+                .spawn(async move { (name, Session::open(&address, &settings, prepared).await) });
         }
         let mut failed = None;
         while let Some(opened) = opening.join_next().await {
@@ -284,8 +295,9 @@ impl Stage for SqlStage {
         Ok(())
     }
 
-    async fn close(mut self) -> Result<(), StageError> {
+    async fn close(mut self) -> Result<Vec<String>, StageError> {
         let ended = self.end_sessions().await;
+        let engine = self.server.engine();
         let Self { server, side, teardown, made, .. } = self;
         let mut guard = side.lock().await;
         let wire = &mut guard.wire;
@@ -293,7 +305,9 @@ impl Stage for SqlStage {
             // A server that is gone says so below.
             _ = wire.try_ask(postgres::PATIENT).await;
         }
-        let torn_down = run_all(wire, &teardown, "teardown").await;
+        let rolled_back = made.prepared.roll_back(engine, wire, &teardown).await;
+        let torn_down = run_all(wire, &teardown, "teardown", &made.prepared).await;
+        let rest = made.prepared.roll_back(engine, wire, &[]).await;
         let removed = match &made.home {
             home @ Home::Database(_) => server.remove(home).await,
             home => home.remove(wire).await,
@@ -306,7 +320,8 @@ impl Stage for SqlStage {
         if removed.is_ok() {
             made.forget();
         }
-        ended.and(torn_down).and(removed)
+        ended.and(torn_down).and(removed)?;
+        Ok([rolled_back?, rest?].concat())
     }
 }
 
@@ -315,17 +330,13 @@ async fn answered<T>(task: JoinHandle<Result<T, StageError>>) -> Result<T, Stage
     task.await.map_err(|error| StageError(format!("a question to the server failed: {error}")))?
 }
 
-/// Where those connect who work in a place.
-fn address(server: &Server, made: &Made) -> Address {
-    let address = &server.inner.address;
-    match &made.home {
-        Home::Schema(name) => address.schema(name),
-        home => address.database(home.name()),
-    }
-}
-
 /// Runs the statements of a part of the file; one that is refused is named.
-async fn run_all(wire: &mut Wire, statements: &[String], part: &str) -> Result<(), StageError> {
+async fn run_all(
+    wire: &mut Wire,
+    statements: &[String],
+    part: &str,
+    prepared: &PreparedTransactions,
+) -> Result<(), StageError> {
     for sql in statements {
         wire.within(LIMIT, sql).await?.map_err(|error| {
             let error = match error {
@@ -334,6 +345,7 @@ async fn run_all(wire: &mut Wire, statements: &[String], part: &str) -> Result<(
             };
             StageError(format!("the {part} fails at `{}`: {error}", sql.trim()))
         })?;
+        prepared.note(sql);
     }
     Ok(())
 }
@@ -344,7 +356,7 @@ pub(super) struct Needs {
     /// PostgreSQL: a database, since advisory keys, and waits for all who may still look at something,
     /// belong to the database and not to a schema.
     database: bool,
-    /// MySQL and MariaDB: names for GET_LOCK.
+    /// Names that belong to the whole server: those of GET_LOCK, and of prepared transactions.
     names: bool,
     /// The server to itself.
     server: bool,
@@ -363,6 +375,7 @@ impl Needs {
             _ => None,
         });
         let texts = case.setup.iter().chain(&case.teardown).chain(steps);
+        let prepares = texts.clone().any(|sql| prepared::is_preparing(sql));
         let texts: Vec<Words> = texts.map(|sql| Words::of(sql)).collect();
         let any = |is: &dyn Fn(&Words) -> bool| texts.iter().any(is);
         let is_advisory = |words: &Words| words.has_part("advisory");
@@ -380,7 +393,7 @@ impl Needs {
                 && (Self::of_tree(case.place).database
                     || any(&is_advisory)
                     || any(&is_database_wide)),
-            names: !is_postgres && any(&|words| words.has("get_lock")),
+            names: prepares || !is_postgres && any(&|words| words.has("get_lock")),
             server: !is_postgres && any(&is_server_wide),
         }
     }

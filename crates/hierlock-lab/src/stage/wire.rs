@@ -1,8 +1,8 @@
 //! One connection to a server, which sends text and gets text back. Knows nothing of sessions, locks and
 //! cases.
 
-use super::StageError;
 use super::statement::Words;
+use super::{StageError, innodb, postgres};
 use crate::observation::Answer;
 use crate::place::Engine;
 use futures_util::TryStreamExt as _;
@@ -198,6 +198,17 @@ impl Wire {
             Connection::Innodb(connection) => collect!(connection, sql, innodb_cells),
             Connection::Postgres(connection) => collect!(connection, sql, postgres_cells),
         })
+    }
+
+    /// The server's number for the connection.
+    pub(super) async fn id(&mut self, engine: Engine) -> Result<i64, StageError> {
+        let hello = match engine {
+            Engine::Postgres => postgres::HELLO,
+            _ => innodb::HELLO,
+        };
+        let rows = self.ask(hello).await?;
+        let id = rows.first().and_then(|row| number(row, 0));
+        id.ok_or_else(|| StageError(format!("{} does not number its connections", self.at)))
     }
 
     /// Asks what waits for nobody.

@@ -55,6 +55,8 @@ impl Recipe for Postgres {
             "max_connections=300".into(),
             // Deadlocks are looked for after this long; a second is long for a test that makes many.
             "deadlock_timeout=50ms".into(),
+            // None are allowed unless told.
+            "max_prepared_transactions=20".into(),
             // A power cut may take it.
             "fsync=off".into(),
             "full_page_writes=off".into(),

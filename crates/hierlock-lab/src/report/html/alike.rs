@@ -37,6 +37,9 @@ fn story(record: &Record) -> String {
             text += &seen(&end.seen);
         }
     }
+    for note in &record.notes {
+        let _ = writeln!(text, "{note}");
+    }
     for deadlock in &record.deadlocks {
         let _ = writeln!(text, "{:?}", explain::deadlock(record, deadlock));
     }

@@ -31,6 +31,7 @@ pub(super) struct Run {
     pub(super) timeline: Timeline,
     pub(super) lines: Vec<Line>,
     pub(super) deadlocks: Vec<Knot>,
+    pub(super) notes: Vec<String>,
     /// Locks differ between places even where all else is the same: whose, and what.
     pub(super) locks: Vec<(String, Locks)>,
 }
@@ -117,6 +118,7 @@ impl Run {
             timeline: Timeline::of(record),
             lines: lines(record),
             deadlocks: deadlocks.collect(),
+            notes: record.notes.clone(),
             locks: all_locks(same),
         }
     }

@@ -10,6 +10,8 @@ on_all!(
     closing_leaves_nothing,
     dropping_leaves_nothing,
     what_a_dead_process_left_is_swept,
+    what_was_prepared_is_rolled_back,
+    what_cannot_be_removed_is_told,
     a_server_that_dies_is_told_in_a_sentence,
     only_statements_are_played,
 );
@@ -147,6 +149,136 @@ async fn what_a_dead_process_left_is_swept(server: Server) {
     assert_eq!(wire.ask(&list).await.unwrap().len(), 0);
     play.all("A", &[TAKE]).await;
     play.close().await;
+}
+
+/// What is prepared on the server, by the names that begin so.
+async fn prepared(server: &Server, begins: &str) -> usize {
+    let mut wire = server.inner.address.connect().await.unwrap();
+    let (list, column) = match server.engine() {
+        Engine::Postgres => ("select gid from pg_prepared_xacts", 0),
+        _ => ("xa recover", 3),
+    };
+    let rows = wire.ask(list).await.unwrap();
+    wire.close().await;
+    rows.iter()
+        .filter(|row| row[column].as_ref().is_some_and(|name| name.starts_with(begins)))
+        .count()
+}
+
+/// What prepares a transaction that has changed a row.
+fn preparing(engine: Engine, name: &str, change: &str) -> Vec<String> {
+    match engine {
+        Engine::Postgres => {
+            vec!["begin".to_owned(), change.to_owned(), format!("prepare transaction '{name}'")]
+        }
+        _ => vec![
+            format!("xa start '{name}', 'b'"),
+            change.to_owned(),
+            format!("xa end '{name}', 'b'"),
+            format!("XA PREPARE '{name}', 'b'"),
+        ],
+    }
+}
+
+/// The failure this prevents: a transaction that a scenario left prepared keeps its locks, so the case's
+/// tables could not be removed; that waited for a minute, and every later run on the server failed.
+async fn what_was_prepared_is_rolled_back(server: Server) {
+    let engine = server.engine();
+    let name = format!("lab{}", server.inner.mark().rsplit('_').next().unwrap());
+    let change = "update numbers set value = 0 where id = 1";
+    // Somebody else's stays.
+    let mut other = server.inner.address.connect().await.unwrap();
+    if engine == Engine::Postgres {
+        let allowed = other.ask("show max_prepared_transactions").await.unwrap();
+        if allowed[0][0].as_deref() == Some("0") {
+            eprintln!("skipped: this server allows no prepared transactions");
+            return;
+        }
+    }
+    for sql in preparing(engine, &format!("{name}other"), "select 1") {
+        other.ask(&sql).await.unwrap();
+    }
+    for advisory in [false, true] {
+        let mut case = numbers(engine);
+        for sql in preparing(engine, &format!("{name}setup"), change) {
+            case.setup.push(sql);
+        }
+        if advisory {
+            // In a database of its own, on PostgreSQL.
+            will_run(&mut case, "select pg_advisory_lock(1)");
+        }
+        let mine = preparing(engine, &format!("{name}mine"), &change.replace("= 1", "= 2"));
+        let mine: Vec<&str> = mine.iter().map(String::as_str).collect();
+        let begun = Instant::now();
+        let play = Play::open(server.clone(), &case).await;
+        play.all("A", &mine).await;
+        let notes = play.stage.close().await.unwrap();
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        let is_told = |which: &str| {
+            let told = format!("transaction '{name}{which}'");
+            notes.iter().any(|note| note.contains(&told) && note.contains("rolled back"))
+        };
+        assert!(is_told("setup") && is_told("mine"), "{notes:?}");
+        assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+        assert_eq!((left(&server).await, prepared(&server, &name).await), (0, 1));
+        // The same when it is dropped.
+        let play = Play::open(server.clone(), &case).await;
+        play.all("A", &mine).await;
+        drop(play);
+        until("nothing is left", async || left(&server).await == 0).await;
+        until("nothing is prepared", async || prepared(&server, &name).await == 1).await;
+        // What the teardown ends is left to it.
+        let end = match engine {
+            Engine::Postgres => "commit prepared",
+            _ => "xa commit",
+        };
+        let both = if engine == Engine::Postgres { "" } else { ",'b'" };
+        case.teardown =
+            vec![format!("{end} '{name}setup'{both};"), "drop table numbers".to_owned()];
+        let play = Play::open(server.clone(), &case).await;
+        assert_eq!(play.stage.close().await.unwrap(), Vec::<String>::new());
+    }
+    let end = match engine {
+        Engine::Postgres => format!("rollback prepared '{name}other'"),
+        _ => format!("xa rollback '{name}other', 'b'"),
+    };
+    other.ask(&end).await.unwrap();
+}
+
+/// The failure this prevents: what could not be removed at once was asked for again and again by statements
+/// that nobody ended, and who came later failed with "has not answered within 5s".
+async fn what_cannot_be_removed_is_told(server: Server) {
+    let engine = server.engine();
+    let play = Play::open(server.clone(), &numbers(engine)).await;
+    let home = play.stage.home().to_owned();
+    let mut other = server.inner.address.connect().await.unwrap();
+    other.ask("begin").await.unwrap();
+    other.ask(&format!("select * from {home}.numbers")).await.unwrap();
+    let error = play.stage.close().await.unwrap_err().to_string();
+    assert!(error.contains(&home) && error.contains("prepared transaction"), "{error}");
+    // Once nobody is in the way, what was tried again succeeds.
+    other.ask("rollback").await.unwrap();
+    until("nothing is left", async || left(&server).await == 0).await;
+    // What a dead process left, and somebody has a lock in.
+    let mark = format!("hierlock_lab_2_{}", server.inner.mark().rsplit('_').next().unwrap());
+    let home = format!("{mark}_0");
+    let make = if engine == Engine::Postgres { "create schema" } else { "create database" };
+    for sql in [format!("{make} {home}"), format!("create table {home}.t (id int)")] {
+        other.ask(&sql).await.unwrap();
+    }
+    other.ask("begin").await.unwrap();
+    other.ask(&format!("select * from {home}.t")).await.unwrap();
+    let later = Server::connect(engine, &server.inner.url).await.unwrap();
+    assert!(later.leftovers().iter().any(|left| left.contains(&home)), "{:?}", later.leftovers());
+    let play = Play::open(later.clone(), &numbers(engine)).await;
+    play.all("A", &[TAKE]).await;
+    play.close().await;
+    other.ask("rollback").await.unwrap();
+    until("it is swept", async || {
+        later.sweep().await.unwrap();
+        later.leftovers().is_empty()
+    })
+    .await;
 }
 
 async fn a_server_that_dies_is_told_in_a_sentence(server: Server) {

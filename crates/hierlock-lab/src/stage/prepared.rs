@@ -1,0 +1,196 @@
+//! Prepared transactions: `XA PREPARE` and `PREPARE TRANSACTION`. They outlive the session that prepared
+//! them and keep its locks, so what a case has prepared and not ended is rolled back when it is over.
+//! Otherwise its tables could not be removed, and the server could not be used for the next run.
+//!
+//! The servers do not tell whose they are. So the statements of the case are listened to: only what one of
+//! them has prepared, and none has ended, is rolled back.
+
+use super::StageError;
+use super::wire::{PATIENCE, Wire, cell};
+use crate::place::Engine;
+use sqlx::mysql::MySqlDatabaseError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// MariaDB ends a prepared transaction from elsewhere only when it has seen its session leave.
+const RETRY_AFTER: Duration = Duration::from_millis(5);
+
+/// What a case has prepared and not ended, by their names as they were written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PreparedTransactions(Arc<Mutex<Vec<String>>>);
+
+/// What a statement does to a prepared transaction.
+#[derive(Debug, PartialEq, Eq)]
+enum Act {
+    Prepares(String),
+    Ends(String),
+}
+
+impl PreparedTransactions {
+    /// A statement of the case has succeeded.
+    pub(super) fn note(&self, sql: &str) {
+        match act(sql) {
+            Some(Act::Prepares(name)) => self.names().push(name),
+            Some(Act::Ends(name)) => self.names().retain(|known| *known != name),
+            None => {}
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.names().is_empty()
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rolls back what is left, except what these statements are going to end. A sentence for each; what
+    /// cannot be rolled back is told with how to do it.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub(super) async fn roll_back(
+        &self,
+        engine: Engine,
+        wire: &mut Wire,
+        except: &[String],
+    ) -> Result<Vec<String>, StageError> {
+        let later: Vec<Act> = except.iter().filter_map(|sql| act(sql)).collect();
+        let is_now = |name: &String| !later.contains(&Act::Ends(name.clone()));
+        let names: Vec<String> = self.names().iter().filter(|name| is_now(name)).cloned().collect();
+        let mut notes = Vec::new();
+        for name in names {
+            let sql = match engine {
+                Engine::Postgres => format!("ROLLBACK PREPARED {name}"),
+                _ => format!("XA ROLLBACK {name}"),
+            };
+            match roll_back(engine, wire, &name, &sql).await? {
+                RollBack::Done => {
+                    notes.push(format!("it left transaction {name} prepared: rolled back"));
+                }
+                RollBack::Gone => {}
+                RollBack::Refused(why) => notes.push(format!(
+                    "it left transaction {name} prepared, and that cannot be rolled back: {why}; \
+                     its locks stay until somebody runs `{sql}`"
+                )),
+            }
+            self.names().retain(|known| *known != name);
+        }
+        Ok(notes)
+    }
+}
+
+enum RollBack {
+    Done,
+    /// It is not there any more.
+    Gone,
+    Refused(String),
+}
+
+async fn roll_back(
+    engine: Engine,
+    wire: &mut Wire,
+    name: &str,
+    sql: &str,
+) -> Result<RollBack, StageError> {
+    let begun = Instant::now();
+    loop {
+        let error = match wire.try_ask(sql).await? {
+            Ok(_) => return Ok(RollBack::Done),
+            Err(sqlx::Error::Database(error)) => error,
+            Err(error) => return Ok(RollBack::Refused(error.to_string())),
+        };
+        let number =
+            error.try_downcast_ref::<MySqlDatabaseError>().map_or(0, |error| error.number());
+        match (engine, number) {
+            // Undefined object.
+            (Engine::Postgres, _) if error.code().is_some_and(|code| code == "42704") => {
+                return Ok(RollBack::Gone);
+            }
+            // It was rolled back, says MariaDB of one that changed nothing.
+            (_, 1402) => return Ok(RollBack::Done),
+            // Unknown, or its session has not left yet.
+            (_, 1397) if !is_listed(wire, name).await? => return Ok(RollBack::Gone),
+            (_, 1397) if begun.elapsed() < PATIENCE => sleep(RETRY_AFTER).await,
+            _ => return Ok(RollBack::Refused(error.to_string())),
+        }
+    }
+}
+
+/// Is there one of such a name? Who may not know must suppose so.
+async fn is_listed(wire: &mut Wire, name: &str) -> Result<bool, StageError> {
+    let Ok(rows) = wire.try_ask("XA RECOVER").await? else { return Ok(true) };
+    let written = name.to_lowercase();
+    let is_it = |row: &Vec<Option<String>>| {
+        // The format, the lengths of both parts, and both parts together.
+        let (length, data) = (cell(row, 1).parse().unwrap_or(0), cell(row, 3));
+        let first = data.get(..length).unwrap_or(data).to_lowercase();
+        let hex: String = first.bytes().map(|byte| format!("{byte:02x}")).collect();
+        written.contains(&first) || written.contains(&hex)
+    };
+    Ok(rows.iter().any(is_it))
+}
+
+fn act(sql: &str) -> Option<Act> {
+    let (first, rest) = next_word(sql)?;
+    let (second, rest) = next_word(rest)?;
+    let is = |a: &str, b: &str| first.eq_ignore_ascii_case(a) && second.eq_ignore_ascii_case(b);
+    let name = || rest.trim().trim_end_matches(';').split_whitespace().collect::<String>();
+    let ends =
+        [("xa", "commit"), ("xa", "rollback"), ("commit", "prepared"), ("rollback", "prepared")];
+    if is("xa", "prepare") || is("prepare", "transaction") {
+        Some(Act::Prepares(name()))
+    } else if ends.iter().any(|(a, b)| is(a, b)) {
+        Some(Act::Ends(name()))
+    } else {
+        None
+    }
+}
+
+/// Will a statement prepare a transaction? Their names belong to the whole server.
+pub(super) fn is_preparing(sql: &str) -> bool {
+    matches!(act(sql), Some(Act::Prepares(_)))
+}
+
+/// The first word of a statement, behind comments, and what follows it.
+fn next_word(sql: &str) -> Option<(&str, &str)> {
+    let sql = sql.trim_start();
+    if let Some(comment) = sql.strip_prefix("--").or_else(|| sql.strip_prefix('#')) {
+        return next_word(comment.split_once('\n')?.1);
+    }
+    if let Some(comment) = sql.strip_prefix("/*") {
+        return next_word(comment.split_once("*/")?.1);
+    }
+    let end = sql.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(sql.len());
+    (end > 0).then(|| sql.split_at(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_prepared_and_not_ended_is_known() {
+        let prepared = PreparedTransactions::default();
+        for sql in [
+            "XA START 'a'",
+            "-- why\n/* or */ xa prepare 'a', 'b' , 2;",
+            "XA PREPARE X'61'",
+            "prepare transaction 'c'",
+            "prepare p from 'select 1'",
+            "prepare",
+            "COMMIT",
+            "--",
+            "/*",
+        ] {
+            prepared.note(sql);
+        }
+        assert_eq!(*prepared.names(), ["'a','b',2", "X'61'", "'c'"]);
+        for sql in ["xa commit 'a','b',2", "Commit Prepared 'c'", "xa rollback 'a'"] {
+            prepared.note(sql);
+        }
+        assert_eq!(*prepared.names(), ["X'61'"]);
+        assert!(is_preparing("xa prepare 'a'") && !is_preparing("xa start 'a'"));
+    }
+}
