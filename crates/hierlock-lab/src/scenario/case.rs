@@ -21,13 +21,22 @@ pub struct Case {
     /// Into how many buckets a level is striped.
     pub buckets: u32,
     /// SQL before the sessions exist.
-    pub setup: Vec<String>,
+    pub setup: Vec<Statement>,
     /// SQL when it is all over.
-    pub teardown: Vec<String>,
+    pub teardown: Vec<Statement>,
     /// Every session that does something, with its settings, in the order to apply them.
     pub sessions: BTreeMap<Name, Vec<SettingValue>>,
     /// The transcript.
     pub steps: Vec<Step>,
+}
+
+/// A statement of `setup:` or `teardown:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Its line in the file.
+    pub line: usize,
+    /// Its text.
+    pub sql: String,
 }
 
 /// One step of a case.

@@ -2,7 +2,7 @@
 //! replaced and defaults filled in. Pure. What turns out to be wrong only in a case (a path that is
 //! none once its `{name}` is filled in) is noted where it stands in the file.
 
-use super::case::{Case, CaseDeed, Step};
+use super::case::{Case, CaseDeed, Statement, Step};
 use super::file::{
     Axis, Deed, Expectation, Expected, Guarded, Line, Scenario, SettingValue, Wanted, Who,
 };
@@ -174,14 +174,15 @@ impl Expander<'_, '_> {
         }
     }
 
-    fn statements(&mut self, statements: &[Guarded<Text>]) -> Vec<String> {
+    fn statements(&mut self, statements: &[Guarded<Text>]) -> Vec<Statement> {
         let mut filled = Vec::new();
         for statement in statements {
             if !statement.only.fits(&self.place, self.variant) {
                 continue;
             }
             self.needs_server("SQL", statement.what.begins());
-            filled.push(statement.what.fill(self.variant).text);
+            let line = statement.what.begins().line;
+            filled.push(Statement { line, sql: statement.what.fill(self.variant).text });
         }
         filled
     }

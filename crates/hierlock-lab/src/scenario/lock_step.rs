@@ -9,14 +9,26 @@ use std::time::Duration;
 
 const MODES: [&str; 3] = ["shared", "update", "exclusive"];
 
-/// Is this a lock step, and not SQL? `lock tables …` and `release savepoint …` are SQL, and so is
-/// anything in capitals.
+/// Is this a lock step, and not SQL? `lock tables …`, `lock instance for backup`, `lock t in share mode`
+/// and `release savepoint …` are SQL, and so is anything whose first word is in capitals.
 pub(crate) fn is_lock_step(statement: &str) -> bool {
-    let mut words = statement.split_whitespace();
-    let first = words.next().unwrap_or_default();
-    let second = words.next().unwrap_or_default().to_lowercase();
-    matches!(first, "lock" | "try" | "extend" | "upgrade" | "release")
-        && !matches!(second.as_str(), "table" | "tables" | "savepoint")
+    let first = statement.split_whitespace().next().unwrap_or_default();
+    matches!(first, "lock" | "try" | "extend" | "upgrade" | "release") && !is_sql(statement)
+}
+
+/// Is this a statement of a server that begins with a word of ours?
+fn is_sql(statement: &str) -> bool {
+    let statement = statement.to_lowercase();
+    let words: Vec<&str> =
+        statement.split_whitespace().map(|word| word.trim_end_matches(';')).collect();
+    match words.as_slice() {
+        ["lock", "table" | "tables", ..] | ["release", "savepoint", ..] => true,
+        // MySQL's, and one of its relatives.
+        ["lock", "instance" | "binlog", "for", "backup"] => true,
+        // PostgreSQL's, where the word `table` may be left out.
+        ["lock", .., "mode"] | ["lock", .., "mode", "nowait"] => words.contains(&"in"),
+        _ => false,
+    }
 }
 
 /// Reads a lock step.
@@ -120,6 +132,13 @@ mod tests {
             ("lock TABLE t in share mode", false),
             ("LOCK numbers in share mode", false),
             ("release savepoint s", false),
+            // Was read as a lock of the nodes `instance`, `for` and `backup`.
+            ("lock instance for backup", false),
+            ("lock instance\n  for backup;", false),
+            ("lock instance u1", true),
+            ("lock numbers in share mode", false),
+            ("lock only numbers in access exclusive mode nowait", false),
+            ("lock shared mode", true),
             ("RELEASE s", false),
             ("select 1", false),
             ("", false),

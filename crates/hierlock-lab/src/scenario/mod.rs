@@ -28,7 +28,7 @@ mod wanted;
 mod wording;
 
 pub use bless::bless;
-pub use case::{Case, CaseDeed, Step};
+pub use case::{Case, CaseDeed, Statement, Step};
 pub use expand::{DEFAULT_BUCKETS, DEFAULT_LIMIT};
 pub use file::{
     Axis, Deed, Expectation, Expected, ExpectedCell, ExpectedRows, Guarded, Label, Line, LockDeed,

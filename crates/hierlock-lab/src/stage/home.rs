@@ -50,7 +50,12 @@ impl Home {
             Home::Innodb(name) => vec![format!("CREATE DATABASE {name}"), format!("USE {name}")],
             Home::Database(name) => vec![format!("CREATE DATABASE {name} TEMPLATE template0")],
             Home::Schema(name) => {
-                vec![format!("CREATE SCHEMA {name}"), format!("SET search_path = {name}")]
+                // As in the schema `public`: roles of the scenario see what they are granted.
+                vec![
+                    format!("CREATE SCHEMA {name}"),
+                    format!("GRANT USAGE ON SCHEMA {name} TO PUBLIC"),
+                    format!("SET search_path = {name}"),
+                ]
             }
         }
     }

@@ -23,6 +23,7 @@ mod metadata;
 mod mysql;
 mod postgres;
 mod prepared;
+mod prepared_statements;
 mod server;
 mod session;
 mod side;

@@ -63,6 +63,7 @@ pub(super) fn failure(sql: &str, error: &dyn DatabaseError) -> Failure {
         "40001" => FailureKind::Conflict,
         // One code for both; what it says differs, and who did not ask not to wait has waited.
         "55P03" if message.contains("lock timeout") => FailureKind::TimedOut,
+        "55P03" if message.contains("could not obtain lock") => FailureKind::Refused,
         "55P03" if Words::of(sql).is_impatient() => FailureKind::Refused,
         "55P03" => FailureKind::TimedOut,
         "57014" if message.contains("timeout") => FailureKind::TimedOut,

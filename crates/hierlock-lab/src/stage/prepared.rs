@@ -8,6 +8,7 @@
 use super::StageError;
 use super::wire::{PATIENCE, Wire, cell};
 use crate::place::Engine;
+use crate::scenario::Statement;
 use sqlx::mysql::MySqlDatabaseError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -54,9 +55,9 @@ impl PreparedTransactions {
         &self,
         engine: Engine,
         wire: &mut Wire,
-        except: &[String],
+        except: &[Statement],
     ) -> Result<Vec<String>, StageError> {
-        let later: Vec<Act> = except.iter().filter_map(|sql| act(sql)).collect();
+        let later: Vec<Act> = except.iter().filter_map(|statement| act(&statement.sql)).collect();
         let is_now = |name: &String| !later.contains(&Act::Ends(name.clone()));
         let names: Vec<String> = self.names().iter().filter(|name| is_now(name)).cloned().collect();
         let mut notes = Vec::new();

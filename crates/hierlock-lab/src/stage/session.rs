@@ -2,10 +2,11 @@
 //! how it went. Knows nothing of who waits for whom.
 
 use super::prepared::PreparedTransactions;
+use super::prepared_statements::PreparedStatements;
 use super::statement::{Turn, Words};
-use super::wire::{Address, PATIENCE, Wire};
+use super::wire::{Address, PATIENCE, Wire, in_words};
 use super::{Reply, StageError, innodb, postgres};
-use crate::observation::{Failure, FailureKind};
+use crate::observation::{Answer, Failure, FailureKind};
 use crate::place::Engine;
 use crate::scenario::SettingValue;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use tokio::task::JoinHandle;
 /// A statement, and who wants to know.
 struct Order {
     sql: String,
-    reply: oneshot::Sender<Result<crate::observation::Answer, Failure>>,
+    reply: oneshot::Sender<Result<Answer, Failure>>,
 }
 
 /// A session.
@@ -37,7 +38,7 @@ impl Session {
         settings: &[SettingValue],
         prepared: PreparedTransactions,
     ) -> Result<Self, StageError> {
-        let mut wire = address.connect().await?;
+        let mut wire = address.connect_session().await?;
         let engine = address.engine;
         let id = wire.id(engine).await?;
         if engine == Engine::Postgres {
@@ -69,6 +70,7 @@ impl Session {
             begins_by_itself,
             in_transaction: false,
             prepared,
+            statements: PreparedStatements::default(),
             is_busy: is_busy.clone(),
             is_cancelled: is_cancelled.clone(),
         };
@@ -124,6 +126,7 @@ struct Player {
     begins_by_itself: bool,
     in_transaction: bool,
     prepared: PreparedTransactions,
+    statements: PreparedStatements,
     is_busy: Arc<watch::Sender<bool>>,
     is_cancelled: Arc<AtomicBool>,
 }
@@ -131,7 +134,7 @@ struct Player {
 impl Player {
     async fn play(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         while let Some(Order { sql, reply }) = orders.recv().await {
-            let answer = self.run(&sql).await.map_err(|error| self.failure(&sql, &error));
+            let answer = self.run(&sql).await;
             if answer.is_ok() {
                 self.prepared.note(&sql);
             }
@@ -142,35 +145,51 @@ impl Player {
         self.wire.close().await;
     }
 
-    async fn run(&mut self, sql: &str) -> Result<crate::observation::Answer, sqlx::Error> {
+    async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
+        if let Some(copies) = Words::of(sql).copies().filter(|_| self.engine == Engine::Postgres) {
+            // Sent, it would leave the connection waiting for rows that nobody sends.
+            return Err(failed(copies.refusal().to_owned()));
+        }
+        self.statements.learn(self.engine, sql, &mut self.wire).await;
+        let text = self.statements.text_of(self.engine, sql, &mut self.wire).await;
+        let answer = match self.begin_by_itself(sql).await {
+            Ok(()) => self.wire.run(sql, &Words::of(&text)).await,
+            Err(error) => Err(error),
+        };
+        answer.map_err(|error| self.failure(&text, &error))
+    }
+
+    /// Begins a transaction, if a statement needs one and there is none.
+    async fn begin_by_itself(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         if !self.begins_by_itself {
-            return self.wire.run(sql).await;
+            return Ok(());
         }
         let turn = Words::of(sql).turn();
         if turn == Turn::None && !self.in_transaction {
-            self.wire.run("BEGIN").await?;
+            self.wire.run("BEGIN", &Words::of("BEGIN")).await?;
         }
         // Also one that fails is in a transaction, until that is rolled back.
         self.in_transaction = turn != Turn::Ends;
-        self.wire.run(sql).await
+        Ok(())
     }
 
+    /// What a failure means, of a statement that ran this text.
     fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
         let mut failure = match error {
             sqlx::Error::Database(error) => match self.engine {
                 Engine::Postgres => postgres::failure(sql, &**error),
                 engine => innodb::failure(engine, sql, &**error),
             },
-            error => Failure {
-                kind: FailureKind::Other,
-                code: String::new(),
-                message: format!("the connection is lost: {error}"),
-                detail: None,
-            },
+            error => failed(format!("the connection is lost: {}", in_words(error))),
         };
         if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
             failure.kind = FailureKind::Cancelled;
         }
         failure
     }
+}
+
+/// A failure without a code of the server.
+fn failed(message: String) -> Failure {
+    Failure { kind: FailureKind::Other, code: String::new(), message, detail: None }
 }

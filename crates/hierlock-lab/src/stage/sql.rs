@@ -16,12 +16,12 @@ use super::session::Session;
 use super::side::Side;
 use super::statement::Words;
 use super::who::{Seen, Who};
-use super::wire::{PATIENCE, Wire};
+use super::wire::{PATIENCE, Wire, in_words};
 use super::{LIMIT, Reply, Stage, StageError, innodb, postgres};
 use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
 use crate::place::{Engine, Place};
 use crate::record::Link;
-use crate::scenario::{Case, CaseDeed, SettingValue};
+use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
 use hierlock::sql::Strategy;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ pub(crate) struct SqlStage {
     who: StdMutex<Who>,
     seen: StdMutex<Seen>,
     side: Arc<Mutex<Side>>,
-    teardown: Vec<String>,
+    teardown: Vec<Statement>,
     made: Made,
     crowd: Option<Crowd>,
     _names: Option<OwnedMutexGuard<()>>,
@@ -169,6 +169,12 @@ impl SqlStage {
     #[cfg(test)]
     pub(super) fn home(&self) -> &str {
         self.made.home.name()
+    }
+
+    /// The number of the connection of a session.
+    #[cfg(test)]
+    pub(super) fn connection(&self, name: &Name) -> i64 {
+        self.sessions[name].id
     }
 
     /// A connection that is a stranger from now on.
@@ -333,17 +339,21 @@ async fn answered<T>(task: JoinHandle<Result<T, StageError>>) -> Result<T, Stage
 /// Runs the statements of a part of the file; one that is refused is named.
 async fn run_all(
     wire: &mut Wire,
-    statements: &[String],
+    statements: &[Statement],
     part: &str,
     prepared: &PreparedTransactions,
 ) -> Result<(), StageError> {
-    for sql in statements {
-        wire.within(LIMIT, sql).await?.map_err(|error| {
-            let error = match error {
-                sqlx::Error::Database(error) => error.to_string(),
-                error => error.to_string(),
-            };
-            StageError(format!("the {part} fails at `{}`: {error}", sql.trim()))
+    for Statement { line, sql } in statements {
+        let failed = |why: &str| {
+            StageError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
+        };
+        if let Some(copies) = Words::of(sql).copies() {
+            return Err(failed(copies.refusal()));
+        }
+        let run = wire.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
+        run.map_err(|error| match error {
+            sqlx::Error::Database(error) => failed(&error.to_string()),
+            error => failed(&in_words(&error)),
         })?;
         prepared.note(sql);
     }
@@ -374,7 +384,8 @@ impl Needs {
             CaseDeed::Sql(sql) => Some(sql),
             _ => None,
         });
-        let texts = case.setup.iter().chain(&case.teardown).chain(steps);
+        let around = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
+        let texts = around.chain(steps);
         let prepares = texts.clone().any(|sql| prepared::is_preparing(sql));
         let texts: Vec<Words> = texts.map(|sql| Words::of(sql)).collect();
         let any = |is: &dyn Fn(&Words) -> bool| texts.iter().any(is);
@@ -387,6 +398,11 @@ impl Needs {
                 || words.has_all(&["set", "global"])
                 || words.has_all(&["lock", "instance"])
         };
+        // Users and roles belong to no database.
+        let is_about_roles = |words: &Words| {
+            ["create", "alter", "drop"].contains(&words.first())
+                && ["role", "user", "group"].contains(&words.nth(1))
+        };
         let is_postgres = engine == Engine::Postgres;
         Self {
             database: is_postgres
@@ -394,7 +410,7 @@ impl Needs {
                     || any(&is_advisory)
                     || any(&is_database_wide)),
             names: prepares || !is_postgres && any(&|words| words.has("get_lock")),
-            server: !is_postgres && any(&is_server_wide),
+            server: (!is_postgres && any(&is_server_wide)) || any(&is_about_roles),
         }
     }
 }

@@ -46,7 +46,8 @@ impl Words {
         self.nth(0)
     }
 
-    fn nth(&self, number: usize) -> &str {
+    /// A word by its number, from 0; empty if there is none.
+    pub(super) fn nth(&self, number: usize) -> &str {
         self.words.get(number).map_or("", |(_, word)| word)
     }
 
@@ -112,6 +113,15 @@ impl Words {
         self.has("nowait") || self.has_all(&["wait", "0"])
     }
 
+    /// Does it want rows from the client, or send it some, outside of what a statement answers? Which way.
+    pub(super) fn copies(&self) -> Option<Copies> {
+        match self.has("copy") {
+            true if self.has_all(&["from", "stdin"]) => Some(Copies::FromClient),
+            true if self.has_all(&["to", "stdout"]) => Some(Copies::ToClient),
+            _ => None,
+        }
+    }
+
     /// What it does to the transaction of its session.
     pub(super) fn turn(&self) -> Turn {
         match (self.first(), self.nth(1)) {
@@ -134,6 +144,29 @@ pub(super) enum Turn {
     Begins,
     Ends,
     None,
+}
+
+/// Which way the rows of `COPY` go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copies {
+    FromClient,
+    ToClient,
+}
+
+impl Copies {
+    /// Why the lab does not run it, and what to write instead.
+    pub(super) fn refusal(self) -> &'static str {
+        match self {
+            Copies::FromClient => {
+                "the lab does not run COPY … FROM STDIN, for a scenario has no rows to send; \
+                 write INSERT, or COPY … FROM a file of the server"
+            }
+            Copies::ToClient => {
+                "the lab does not run COPY … TO STDOUT, which does not answer with rows; \
+                 write SELECT, or COPY … TO a file of the server"
+            }
+        }
+    }
 }
 
 fn is_of_word(c: char) -> bool {
@@ -188,6 +221,19 @@ mod tests {
         }
         for sql in ["select 'nowait' from t for update", "select 1 from t for update wait 10"] {
             assert!(!Words::of(sql).is_impatient(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn copies_by_the_client_are_known() {
+        for (sql, copies) in [
+            ("copy t from stdin", Some(Copies::FromClient)),
+            ("COPY t (a, b) FROM STDIN WITH (FORMAT csv)", Some(Copies::FromClient)),
+            ("copy (select 1) to stdout", Some(Copies::ToClient)),
+            ("copy t from '/tmp/rows'", None),
+            ("select 'copy t from stdin'", None),
+        ] {
+            assert_eq!(Words::of(sql).copies(), copies, "{sql}");
         }
     }
 

@@ -7,10 +7,14 @@ use crate::observation::Answer;
 use crate::place::Engine;
 use futures_util::TryStreamExt as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow, PgSslMode};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _, ValueRef as _};
+use sqlx::postgres::{
+    PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions, PgRow, PgSslMode,
+};
+use sqlx::{Acquire as _, AssertSqlSafe, ConnectOptions as _, Connection as _};
+use sqlx::{Either, Row as _, ValueRef as _};
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 use url::Url;
 
@@ -102,18 +106,50 @@ impl Address {
 
     /// Opens a connection.
     pub(super) async fn connect(&self) -> Result<Wire, StageError> {
-        let failed =
-            |error: &dyn fmt::Display| StageError(format!("{self} cannot be reached: {error}"));
-        let connect = async {
-            Ok::<_, sqlx::Error>(match &self.options {
+        self.opened(async {
+            Ok(match &self.options {
                 Either::Left(options) => Connection::Innodb(Box::new(options.connect().await?)),
                 Either::Right(options) => Connection::Postgres(Box::new(options.connect().await?)),
             })
-        };
+        })
+        .await
+    }
+
+    /// Opens a connection for a session of a scenario, which may do anything.
+    pub(super) async fn connect_session(&self) -> Result<Wire, StageError> {
+        let Either::Right(options) = &self.options else { return self.connect().await };
+        // A plain connection takes a notification that it did not ask for as an error.
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .test_before_acquire(false)
+            .acquire_timeout(PATIENCE / 2)
+            .connect_lazy_with((**options).clone());
+        let listening = self.opened(async {
+            let listener = Box::new(PgListener::connect_with(&pool).await?);
+            Ok(Connection::Listening(listener, pool))
+        });
+        match listening.await {
+            Ok(wire) => Ok(wire),
+            // A pool tries again and again, and says only that it was in vain.
+            Err(error) => match self.connect().await {
+                Ok(_) => Err(error),
+                Err(why) => Err(why),
+            },
+        }
+    }
+
+    async fn opened(
+        &self,
+        connect: impl Future<Output = Result<Connection, sqlx::Error>>,
+    ) -> Result<Wire, StageError> {
+        let failed =
+            |error: &dyn fmt::Display| StageError(format!("{self} cannot be reached: {error}"));
         let connection = tokio::time::timeout(PATIENCE, connect).await;
         let connection = connection
             .map_err(|_| failed(&format_args!("no answer within {PATIENCE:?}")))?
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(&in_words(&error)))?;
         Ok(Wire { connection, at: self.to_string(), is_broken: false })
     }
 }
@@ -137,6 +173,8 @@ impl fmt::Display for Address {
 enum Connection {
     Innodb(Box<MySqlConnection>),
     Postgres(Box<PgConnection>),
+    /// One that may be sent notifications, with the pool of one connection that it comes from.
+    Listening(Box<PgListener>, PgPool),
 }
 
 /// A connection.
@@ -158,7 +196,7 @@ pub(super) struct Given {
 macro_rules! collect {
     ($connection:expr, $sql:expr, $cells:path) => {{
         let (mut all, mut given) = (Vec::new(), Given::default());
-        let mut results = sqlx::raw_sql(AssertSqlSafe($sql)).fetch_many(&mut **$connection);
+        let mut results = sqlx::raw_sql(AssertSqlSafe($sql)).fetch_many($connection);
         while let Some(result) = results.try_next().await? {
             match result {
                 Either::Left(done) => {
@@ -177,11 +215,12 @@ impl Wire {
     ///
     /// # Cancel safety
     /// None: dropped before its end it leaves the statement running on the server.
-    pub(super) async fn run(&mut self, sql: &str) -> Result<Answer, sqlx::Error> {
+    ///
+    /// `words` are of the text that it runs, which is another if it was prepared before.
+    pub(super) async fn run(&mut self, sql: &str, words: &Words) -> Result<Answer, sqlx::Error> {
         let all = self.collect(sql).await?;
         let changed = all.iter().map(|given| given.changed).sum();
         let rows: Vec<TextRow> = all.into_iter().flat_map(|given| given.rows).collect();
-        let words = Words::of(sql);
         Ok(match !rows.is_empty() || words.gives_rows() {
             // What was only read is not changed, though PostgreSQL counts it.
             true => {
@@ -195,8 +234,15 @@ impl Wire {
     async fn collect(&mut self, sql: &str) -> Result<Vec<Given>, sqlx::Error> {
         let sql = sql.to_owned();
         Ok(match &mut self.connection {
-            Connection::Innodb(connection) => collect!(connection, sql, innodb_cells),
-            Connection::Postgres(connection) => collect!(connection, sql, postgres_cells),
+            Connection::Innodb(connection) => collect!(&mut **connection, sql, innodb_cells),
+            Connection::Postgres(connection) => collect!(&mut **connection, sql, postgres_cells),
+            Connection::Listening(listener, _) => {
+                let connection = listener.acquire().await?;
+                let all = collect!(connection, sql, postgres_cells);
+                // What a session is notified of is not part of a transcript.
+                while listener.next_buffered().is_some() {}
+                all
+            }
         })
     }
 
@@ -262,7 +308,9 @@ impl Wire {
             sqlx::Error::Database(error) => {
                 StageError(format!("{} refuses to be asked: {error}", self.at))
             }
-            error => StageError(format!("the connection to {} is lost: {error}", self.at)),
+            error => {
+                StageError(format!("the connection to {} is lost: {}", self.at, in_words(error)))
+            }
         }
     }
 
@@ -275,7 +323,31 @@ impl Wire {
         match self.connection {
             Connection::Innodb(connection) => closed(connection.close()).await,
             Connection::Postgres(connection) => closed(connection.close()).await,
+            Connection::Listening(listener, pool) => {
+                // It goes back to its pool, which closes it.
+                drop(listener);
+                let close = async {
+                    pool.close().await;
+                    Ok::<(), sqlx::Error>(())
+                };
+                closed(close).await;
+            }
         }
+    }
+}
+
+/// What went wrong, for a person: the libraries below speak of streams and encryption, where a connection
+/// was ended.
+pub(super) fn in_words(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Io(error) => match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the server has ended it".to_owned(),
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe => "the server, or the network, has ended it".to_owned(),
+            _ => error.to_string(),
+        },
+        error => error.to_string(),
     }
 }
 

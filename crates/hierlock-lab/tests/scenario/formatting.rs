@@ -13,6 +13,8 @@ pub(crate) fn meaning(scenario: &Arc<Scenario>) -> String {
         .into_iter()
         .map(|mut case| {
             case.steps.iter_mut().for_each(|step| step.line = 0);
+            let around = case.setup.iter_mut().chain(&mut case.teardown);
+            around.for_each(|statement| statement.line = 0);
             let parts = (case.place, case.variant, case.limit, case.buckets);
             format!(
                 "{parts:?} {:?} {:?} {:?} {:?}",

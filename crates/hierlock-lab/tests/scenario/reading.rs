@@ -52,7 +52,7 @@ pub(crate) fn show(case: &Case) -> String {
     let variant: Vec<String> = case.variant.iter().map(|(n, v)| format!("{n}={v}")).collect();
     let mut text = format!("{} [{}]\n", case.place, variant.join(" "));
     for statement in &case.setup {
-        text += &format!("setup {statement:?}\n");
+        text += &format!("setup {:?}\n", statement.sql);
     }
     for (name, values) in case.sessions.iter().filter(|(_, values)| !values.is_empty()) {
         text += &format!("session {name} {values:?}\n");
@@ -68,7 +68,7 @@ pub(crate) fn show(case: &Case) -> String {
         text += &format!("{} {}> {deed}{expected}{signs}\n", step.line, step.who);
     }
     for statement in &case.teardown {
-        text += &format!("teardown {statement:?}\n");
+        text += &format!("teardown {:?}\n", statement.sql);
     }
     text
 }

@@ -6,7 +6,7 @@ on_all!(
     rows_are_as_the_server_writes_them,
     settings_are_set,
     without_autocommit_nothing_is_committed,
-    a_setup_that_fails_names_its_statement,
+    a_setup_that_fails_names_its_statement_and_line,
     failures_are_told_apart,
     a_server_is_what_it_says,
 );
@@ -85,13 +85,14 @@ async fn without_autocommit_nothing_is_committed(server: Server) {
     play.close().await;
 }
 
-async fn a_setup_that_fails_names_its_statement(server: Server) {
+async fn a_setup_that_fails_names_its_statement_and_line(server: Server) {
     let case = case(
         server.engine(),
         &["create table t (id int primary key)", "insert into nowhere values (1)"],
     );
     let error = server.open(&case).await.err().unwrap().to_string();
     assert!(error.contains("setup") && error.contains("insert into nowhere"), "{error}");
+    assert!(error.starts_with("line 7: "), "where it stands in the file was not said: {error}");
 }
 
 async fn failures_are_told_apart(server: Server) {

@@ -92,7 +92,7 @@ async fn a_cancel_at_once_is_not_lost(server: Server) {
 
 async fn closing_leaves_nothing(server: Server) {
     let mut case = numbers(server.engine());
-    case.teardown.push("drop table numbers".to_owned());
+    case.teardown.push(statement("drop table numbers"));
     let play = Play::open(server.clone(), &case).await;
     assert!(left(&server).await > 0);
     let ids = play.stage.connections();
@@ -106,7 +106,7 @@ async fn closing_leaves_nothing(server: Server) {
     until("nothing is left", async || left(&server).await == 0).await;
     until("all are gone", async || connected(&server, &ids).await == 0).await;
     let mut case = numbers(server.engine());
-    case.teardown.push("drop table nowhere".to_owned());
+    case.teardown.push(statement("drop table nowhere"));
     let play = Play::open(server.clone(), &case).await;
     let error = play.stage.close().await.unwrap_err().to_string();
     assert!(error.contains("teardown") && error.contains("nowhere"), "{error}");
@@ -201,7 +201,7 @@ async fn what_was_prepared_is_rolled_back(server: Server) {
     for advisory in [false, true] {
         let mut case = numbers(engine);
         for sql in preparing(engine, &format!("{name}setup"), change) {
-            case.setup.push(sql);
+            case.setup.push(statement(&sql));
         }
         if advisory {
             // In a database of its own, on PostgreSQL.
@@ -233,8 +233,10 @@ async fn what_was_prepared_is_rolled_back(server: Server) {
             _ => "xa commit",
         };
         let both = if engine == Engine::Postgres { "" } else { ",'b'" };
-        case.teardown =
-            vec![format!("{end} '{name}setup'{both};"), "drop table numbers".to_owned()];
+        case.teardown = vec![
+            statement(&format!("{end} '{name}setup'{both};")),
+            statement("drop table numbers"),
+        ];
         let play = Play::open(server.clone(), &case).await;
         assert_eq!(play.stage.close().await.unwrap(), Vec::<String>::new());
     }

@@ -5,12 +5,13 @@
 mod answers;
 mod circles;
 mod endings;
+mod unusual;
 mod waits;
 
 use super::{Reply, Server, SqlStage, Stage};
 use crate::observation::{Answer, Failure, FailureKind, LockKind, Name, Wait};
 use crate::place::{Engine, Place};
-use crate::scenario::{Case, CaseDeed, Scenario, SettingValue, Step, Who};
+use crate::scenario::{Case, CaseDeed, Scenario, SettingValue, Statement, Step, Who};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -68,11 +69,16 @@ fn case(engine: Engine, setup: &[&str]) -> Case {
         place: Place { engine, strategy: None },
         limit: LONG,
         buckets: 1009,
-        setup: setup.iter().map(|sql| (*sql).to_owned()).collect(),
+        setup: setup.iter().map(|sql| statement(sql)).collect(),
         teardown: Vec::new(),
         sessions: ["A", "B", "C", "D"].map(|text| (name(text), Vec::new())).into(),
         steps: Vec::new(),
     }
+}
+
+/// A statement of the setup or the teardown, as if it stood in line 7 of a file.
+fn statement(sql: &str) -> Statement {
+    Statement { line: 7, sql: sql.to_owned() }
 }
 
 /// With a table of four rows.

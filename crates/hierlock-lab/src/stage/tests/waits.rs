@@ -185,7 +185,7 @@ async fn a_flush_waits_for_lock_tables(server: Server) {
         return;
     }
     let mut case = numbers(server.engine());
-    case.setup.push("create table others (id int primary key)".to_owned());
+    case.setup.push(statement("create table others (id int primary key)"));
     will_run(&mut case, "flush tables numbers");
     let play = Play::open(server.clone(), &case).await;
     // Has a table open that nobody flushes.
@@ -251,7 +251,7 @@ async fn a_parent_is_waited_for(server: Server) {
     let mut case = numbers(server.engine());
     let child = "create table children (id int primary key, parent int, \
                  foreign key (parent) references numbers (id))";
-    case.setup.push(child.to_owned());
+    case.setup.push(statement(child));
     let play = Play::open(server.clone(), &case).await;
     play.all("A", &["begin", "select * from numbers where id = 1 for update"]).await;
     let _reply = play.begin("B", "insert into children values (1, 1)");
@@ -320,8 +320,8 @@ async fn many_locks_are_no_excuse(server: Server) {
     let mut case = numbers(server.engine());
     let tables = 12;
     for table in 1..=tables {
-        case.setup.push(format!("create table t{table} (id int primary key)"));
-        case.setup.push(format!("insert into t{table} values (1)"));
+        case.setup.push(statement(&format!("create table t{table} (id int primary key)")));
+        case.setup.push(statement(&format!("insert into t{table} values (1)")));
     }
     let play = Play::open(server.clone(), &case).await;
     play.all("A", &["begin"]).await;
