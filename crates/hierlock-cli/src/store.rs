@@ -9,8 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// How long it may take to finish what is under way, and to end connections.
 const GRACE: Duration = Duration::from_secs(5);
@@ -57,14 +56,12 @@ impl Store {
         work: impl AsyncFnOnce(Database) -> Result<ExitCode, Stop>,
     ) -> ExitCode {
         self.run_with(async |database, signals| {
-            let tasks = alive_tasks();
-            tokio::select! {
-                ended = work(database) => ended,
-                signal = signals.next() => {
-                    finished(tasks).await;
-                    Ok(ExitCode::from(exit::of_signal(signal)))
-                }
-            }
+            let signal = tokio::select! {
+                ended = work(database.clone()) => return ended,
+                signal = signals.next() => signal,
+            };
+            let _ = timeout(GRACE, database.close()).await;
+            Ok(ExitCode::from(exit::of_signal(signal)))
         })
     }
 
@@ -92,21 +89,6 @@ impl Store {
     pub(crate) fn is_file(&self) -> bool {
         self.url.as_ref().is_none_or(|url| is_sqlite(url))
     }
-}
-
-fn alive_tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
-}
-
-/// What is dropped halfway is finished by a task, which gives back what nobody was told of: waits until
-/// there are no more tasks than before.
-async fn finished(before: usize) {
-    let finished = async {
-        while alive_tasks() > before {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let _ = timeout(GRACE, finished).await;
 }
 
 fn is_sqlite(url: &str) -> bool {

@@ -22,6 +22,8 @@
 mod engine;
 mod error;
 mod go_dsn;
+#[cfg(feature = "proxy")]
+pub mod proxy;
 mod server;
 mod supervisor;
 

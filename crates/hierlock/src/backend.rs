@@ -142,6 +142,17 @@ pub(crate) enum AnyHold {
     Sql(Box<SqlHold>),
 }
 
+impl AnyBackend {
+    /// Waits until nothing that was given up is still held anywhere.
+    pub(crate) async fn close(&self, limit: Duration) -> Result<()> {
+        match self {
+            // Whatever is dropped there is free at once.
+            AnyBackend::Memory(_) | AnyBackend::File(_) => Ok(()),
+            AnyBackend::Sql(backend) => backend.close(limit).await,
+        }
+    }
+}
+
 impl Backend for AnyBackend {
     type Hold = AnyHold;
 

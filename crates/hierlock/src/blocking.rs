@@ -120,6 +120,14 @@ impl Hierlock {
     pub fn holders(&self) -> Vec<Holder> {
         self.0.holders()
     }
+
+    /// See [`crate::Hierlock::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(&self, limit: Duration) -> Result<()> {
+        wait_for(self.0.close(limit))
+    }
 }
 
 impl<By> Request<By> {

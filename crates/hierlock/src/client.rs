@@ -15,6 +15,7 @@ use crate::target::Target;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Locks on the nodes of a tree. Cheap to clone; clones share everything.
 ///
@@ -231,6 +232,37 @@ impl Hierlock {
             AnyBackend::Sql(backend) => backend.warnings(),
             AnyBackend::Memory(_) | AnyBackend::File(_) => &[],
         }
+    }
+
+    /// Waits, no longer than `limit`, until a server keeps nothing that this client has given up: the locks of
+    /// dropped guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes
+    /// connections that are idle. **Call it before a program ends**, above all after
+    /// [`lost`](Guard::lost): a lost connection may be one that only this side knows to be gone. The client ends its
+    /// session on the server, from a task. If the program ends before that task does, the server keeps the lock until
+    /// its own network gives up, which can take hours.
+    ///
+    /// A server that refuses connections three times in a row counts as ended, and its sessions with it. Guards that are held
+    /// stay held, and the client can be used again. For `memory:` and `file:` there is nothing to wait for.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+    /// # use hierlock::{Hierlock, Target};
+    /// use std::time::Duration;
+    ///
+    /// let locks = Hierlock::connect("memory:").await?;
+    /// drop(locks.acquire(Target::user("u1")?).await?);
+    /// locks.close(Duration::from_secs(10)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_timeout`](crate::Error::is_timeout): something is left there. It is still being tried as long as a clone of
+    /// this client and the runtime live.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub async fn close(&self, limit: Duration) -> Result<()> {
+        self.backend.close(limit).await
     }
 
     /// Everybody in this process who holds or waits: what, for how long, and for whom. Oldest first.

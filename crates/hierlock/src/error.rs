@@ -199,6 +199,12 @@ pub(crate) enum SqlError {
     CutShort { server: String, fence: u32 },
     #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
     NoRuntime { server: String },
+    #[error(
+        "{server} could not be told within {} to end what this client has given up; it keeps those locks \
+         until it notices by itself",
+        Span(*limit)
+    )]
+    NotClosed { server: String, limit: Duration },
     #[error("a lock on {server} has no {asked}; ask for the connection of that server")]
     OtherConnection { server: String, asked: &'static str },
     #[error("the transaction is not one of {server}, where the locks are")]
@@ -270,6 +276,7 @@ impl Error {
     /// The deadline came first.
     pub fn is_timeout(&self) -> bool {
         matches!(self.lock(), Some(LockError::Timeout { .. }))
+            || matches!(&*self.0, Kind::Sql(SqlError::NotClosed { .. }))
     }
 
     /// Waiting would have been, or could have been, for ever.

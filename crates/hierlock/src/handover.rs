@@ -11,6 +11,7 @@
 //! costs no switch between tasks. If the whole runtime goes away, so does the connection, and the server
 //! frees everything.
 
+use crate::tasks::TaskTracker;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
@@ -43,16 +44,22 @@ pub(crate) struct Handover<T: 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     interest: Option<oneshot::Receiver<()>>,
     runtime: Handle,
+    tasks: TaskTracker,
 }
 
 impl<T: Send + 'static> Handover<T> {
-    pub(crate) fn new<W>(runtime: Handle, work: impl FnOnce(Interest) -> W) -> Self
+    /// If it comes to a task, that one is counted.
+    pub(crate) fn new<W>(
+        runtime: Handle,
+        tasks: &TaskTracker,
+        work: impl FnOnce(Interest) -> W,
+    ) -> Self
     where
         W: Future<Output = T> + Send + 'static,
     {
         let (worker, caller) = oneshot::channel();
         let work = work(Interest(Some(worker)));
-        Self { work: Some(Box::pin(work)), interest: Some(caller), runtime }
+        Self { work: Some(Box::pin(work)), interest: Some(caller), runtime, tasks: tasks.clone() }
     }
 }
 
@@ -75,7 +82,7 @@ impl<T: 'static> Drop for Handover<T> {
             // Before it is run again: it must find that nobody is interested.
             self.interest = None;
             let finish = async move { drop(work.await) };
-            self.runtime.spawn(finish);
+            self.tasks.spawn(&self.runtime, finish);
         }
     }
 }

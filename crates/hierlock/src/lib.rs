@@ -52,6 +52,7 @@ mod snapshot;
 pub mod sql;
 mod sync;
 mod target;
+mod tasks;
 
 pub use client::Hierlock;
 pub use error::{Error, Result, TransactionState};

@@ -6,6 +6,8 @@
 //!                 │ not free (in time): 75         │ lock lost: its group is ended, 76
 //! ```
 //!
+//! Before it ends, on every way, it waits for the server to be told what it has given up.
+//!
 //! Once the command has begun, the exit code is its own or 76. A code such as 69 says that it did not run, so a
 //! script may try again.
 
@@ -25,6 +27,9 @@ use tokio::time::sleep;
 
 /// A wait longer than this is worth a word.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the end is put off for a server that is to be told what we have given up.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: args::Run) -> ExitCode {
     on_one_thread(Run::new(args).go())
@@ -88,8 +93,23 @@ impl Run {
         for warning in locks.warnings() {
             self.reporter.tell(&Event::Warning { message: warning.clone() });
         }
-        let guard = self.acquire(&locks, &url, &mut signals).await?;
-        self.run_under(guard, &url, &mut signals).await
+        let ended = match self.acquire(&locks, &url, &mut signals).await {
+            Ok(guard) => self.run_under(guard, &url, &mut signals).await,
+            Err(failure) => Err(failure),
+        };
+        self.close(&locks, &mut signals).await;
+        ended
+    }
+
+    /// Leaves nothing on the server: no wait that was given up, no lock, no session that only we know to be lost.
+    async fn close(&self, locks: &Hierlock, signals: &mut Signals) {
+        tokio::select! {
+            closed = locks.close(CLOSE_LIMIT) => if let Err(error) = closed {
+                self.reporter.tell(&Event::Warning { message: error.to_string() });
+            },
+            // Whoever is in a hurry.
+            _ = signals.next() => {}
+        }
     }
 
     fn url(&self) -> Result<String, Failure> {

@@ -1,9 +1,13 @@
 //! `hierlock run` with a lock on a server.
 
-use crate::support::{Holder, code, hierlock, stderr};
+use crate::support::{Holder, code, hierlock, stderr, until};
+use hierlock_sandbox::proxy::Proxy;
 use hierlock_sandbox::{Engine, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use std::process::Command;
+use tokio::runtime::Runtime;
 
 /// `hierlock run` on a server, with nothing set up there beforehand.
 fn run(server: &Sandbox, arguments: &[&str]) -> Command {
@@ -12,12 +16,19 @@ fn run(server: &Sandbox, arguments: &[&str]) -> Command {
 
 /// The same with parameters of its URL.
 fn run_with(server: &Sandbox, parameters: &str, arguments: &[&str]) -> Command {
+    run_at(&format!("{}&{parameters}", url(server)), arguments)
+}
+
+fn url(server: &Sandbox) -> String {
     let strategy = match server.engine() {
         Engine::Postgres => "advisory",
         Engine::Mysql | Engine::Mariadb => "on-demand",
     };
-    let url = format!("{}?strategy={strategy}&{parameters}", server.url());
-    let mut command = hierlock(&["run", "--url", &url]);
+    format!("{}?strategy={strategy}", server.url())
+}
+
+fn run_at(url: &str, arguments: &[&str]) -> Command {
+    let mut command = hierlock(&["run", "--url", url]);
     command.args(arguments);
     command
 }
@@ -45,6 +56,8 @@ fn a_server_is_locked_on(engine: Engine) {
     two_commands_exclude_each_other(&server);
     a_killed_connection_ends_the_command(&server);
     a_loss_that_only_the_release_notices_is_76(&server);
+    a_reset_that_only_the_client_hears_leaves_no_lock(&server);
+    a_signal_while_waiting_leaves_no_wait(&server);
     a_server_that_goes_away_ends_the_command(server);
 }
 
@@ -103,6 +116,50 @@ fn a_loss_that_only_the_release_notices_is_76(server: &Sandbox) {
         assert_eq!((&lost["event"], &lost["code"]), (&"lost".into(), &code.into()), "{said}");
         assert_eq!((&lost["exit"], lost["signal"].as_i64()), (&76.into(), signal), "{said}");
     }
+}
+
+/// It ended with 76 before it had told the server, which kept the lock until its own network gave up.
+fn a_reset_that_only_the_client_hears_leaves_no_lock(server: &Sandbox) {
+    let network = Runtime::new().unwrap();
+    let proxy = network.block_on(Proxy::before(&url(server)));
+    // Noticed while the command runs, and by the release.
+    for keep_alive in ["keep_alive_ms=100", "keep_alive_ms=3600000"] {
+        let url = format!("{}&{keep_alive}", proxy.url);
+        let holder = Holder::start(run_at(&url, &[&["u1"][..], &HOLD].concat()));
+        proxy.resets_clients();
+        let (code, said) = holder.finish();
+        assert_eq!(code, Some(76), "{said}");
+        let output = run(server, &["--within", "20s", "u1", "--", "true"]).output().unwrap();
+        assert_eq!(self::code(&output), Some(0), "{}", stderr(&output));
+    }
+}
+
+/// InnoDB would go on waiting for a client that has gone, and keep others out when it is granted.
+fn a_signal_while_waiting_leaves_no_wait(server: &Sandbox) {
+    let holder = Holder::start(run(server, &[&["u1"][..], &HOLD].concat()));
+    let mut waiter = run(server, &["u1", "--", "true"]).spawn().unwrap();
+    until("it waits", || waits(server) == 1);
+    kill(Pid::from_raw(waiter.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(waiter.wait().unwrap().code(), Some(143));
+    assert_eq!(waits(server), 0);
+    assert_eq!(holder.finish().0, Some(0));
+}
+
+/// How many sessions run a statement, which here is one that waits.
+fn waits(server: &Sandbox) -> i64 {
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        if server.engine() == Engine::Postgres {
+            let mut session = PgConnection::connect(server.url()).await.unwrap();
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            return sqlx::query_scalar(waits).fetch_one(&mut session).await.unwrap();
+        }
+        let url = server.url().replacen("mariadb", "mysql", 1);
+        let mut session = MySqlConnection::connect(&url).await.unwrap();
+        let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND \
+                     ID <> CONNECTION_ID() AND INFO LIKE '%hier_locks%FOR UPDATE%'";
+        sqlx::query_scalar(waits).fetch_one(&mut session).await.unwrap()
+    })
 }
 
 fn a_server_that_goes_away_ends_the_command(server: Sandbox) {

@@ -42,6 +42,7 @@ pub(crate) use wire::{Done, Wire, on_wire};
 
 use crate::error::{Error, Result, SqlError, UrlError};
 use crate::retry::{RetryPolicy, retry};
+use crate::tasks::TaskTracker;
 use futures_util::future::BoxFuture;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::pool::PoolOptions;
@@ -59,6 +60,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 #[cfg(feature = "sqlite")]
 const BUSY: Duration = Duration::from_secs(5);
 
+/// How long [`Database::close`] waits for what is finished by tasks.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
 /// A connection that was in use a moment ago is lent again without asking whether it is still there.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -67,7 +71,7 @@ const OFTEN: RetryPolicy = RetryPolicy::often(20);
 
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
-pub struct Database(Pool);
+pub struct Database(Pool, TaskTracker);
 
 #[derive(Clone)]
 enum Pool {
@@ -257,8 +261,20 @@ impl Database {
         }
     }
 
-    /// Ends all connections, after what is under way on them.
+    /// The tasks that finish what callers have dropped.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.1
+    }
+
+    /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is
+    /// given back; then ends all connections, after what is under way on them. Call it before a program ends.
+    ///
+    /// A database that is away can keep such a task busy. After 10 seconds it is no longer waited for.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
     pub async fn close(&self) {
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks().wait_until_idle()).await;
         match &self.0 {
             Pool::Innodb(pool) => pool.close().await,
             Pool::Postgres(pool) => pool.close().await,
@@ -317,20 +333,20 @@ async fn open(url: &str) -> Result<sqlx::SqlitePool> {
 
 impl From<MySqlPool> for Database {
     fn from(pool: MySqlPool) -> Self {
-        Database(Pool::Innodb(pool))
+        Database(Pool::Innodb(pool), TaskTracker::default())
     }
 }
 
 impl From<PgPool> for Database {
     fn from(pool: PgPool) -> Self {
-        Database(Pool::Postgres(pool))
+        Database(Pool::Postgres(pool), TaskTracker::default())
     }
 }
 
 #[cfg(feature = "sqlite")]
 impl From<sqlx::SqlitePool> for Database {
     fn from(pool: sqlx::SqlitePool) -> Self {
-        Database(Pool::Sqlite(pool))
+        Database(Pool::Sqlite(pool), TaskTracker::default())
     }
 }
 

@@ -183,7 +183,11 @@ impl Attempt {
         let written = *self.written.lock();
         if let (Err(_), Some(row)) = (&ran, written) {
             let (attempt, leases) = (self.clone(), leases.clone());
-            let undo = tokio::spawn(async move { attempt.undo(&leases, row).await });
+            let token = leases.database().tasks().token();
+            let undo = tokio::spawn(async move {
+                attempt.undo(&leases, row).await;
+                drop(token);
+            });
             let _ = timeout(UNDONE_WITHIN, undo).await;
         }
         ran

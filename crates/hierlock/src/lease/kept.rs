@@ -108,7 +108,8 @@ impl Drop for KeptLease {
     fn drop(&mut self) {
         self.heartbeat.abort();
         if let Some(lease) = self.lease.take() {
-            self.runtime.spawn(lease.release());
+            let tasks = lease.leases.database().tasks().clone();
+            tasks.spawn(&self.runtime, async move { drop(lease.release().await) });
         }
     }
 }

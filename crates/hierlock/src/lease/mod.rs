@@ -143,7 +143,9 @@ impl Leases {
     pub async fn acquire(&self, request: LeaseRequest) -> Result<Lease> {
         request.check(&self.0.hierarchy)?;
         let leases = self.clone();
-        Handover::new(Handle::current(), |interest| leases.acquire_for(request, interest)).await
+        let tasks = self.database().tasks();
+        let acquire = |interest| leases.acquire_for(request, interest);
+        Handover::new(Handle::current(), tasks, acquire).await
     }
 
     /// What is known of a lease that is held.
@@ -225,6 +227,6 @@ impl Leases {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        Handover::new(Handle::current(), |_| work).await
+        Handover::new(Handle::current(), self.database().tasks(), |_| work).await
     }
 }

@@ -45,7 +45,8 @@ impl Queue {
             return Ok(Vec::new());
         }
         let (queue, worker) = (self.clone(), worker.to_owned());
-        let claim = Handover::new(Handle::current(), |interest| async move {
+        let tasks = self.database().tasks();
+        let claim = Handover::new(Handle::current(), tasks, |interest| async move {
             let claimed = queue.claim_now(&worker, most.min(Self::MOST), lease).await?;
             if interest.is_lost() {
                 queue.give_back_all(&claimed).await?;

@@ -1,26 +1,152 @@
-//! Sessions that a client has given up, and that may still hold something on the server: it has perhaps not
-//! heard of it, and would keep their locks until its own network gives up. So it is told on the side.
+//! Sessions that a client has given up, and that may still be there on the server: it has perhaps not heard of
+//! it, and would keep their locks until its own network gives up. So it is told on the side.
+//!
+//! A [`Session`](super::session::Session) that is dropped gets here by itself, unless it is known to be clean. One
+//! task ends them one after the other: each that cannot be ended costs at most one more connection.
 
 use super::pool::Pool;
 use super::session::{Meaning, SessionId, meaning};
 use super::{Dialect, innodb, postgres};
 use crate::error::{Error, Result};
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::time::sleep;
-
-/// Which session a hold was on.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Whose {
-    Own(SessionId),
-    /// The one that guards share: it is ended once for all of them.
-    Shared,
-}
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// How soon the server is told again if it could not be reached, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A server that has refused connections so often in a row has ended, and its sessions with it. Then nobody waits for
+/// their end any longer, but it is still tried: something in between may have refused.
+const REFUSALS: usize = 3;
+
+/// The sessions of a client that are to be ended.
+#[derive(Debug, Default)]
+pub(super) struct AbandonedSessions(watch::Sender<Pending>);
+
+#[derive(Debug, Default)]
+struct Pending {
+    sessions: Vec<(Dialect, SessionId)>,
+    has_task: bool,
+    /// Does the server refuse connections?
+    is_refused: bool,
+}
+
+impl AbandonedSessions {
+    /// Waits until all have been ended, or cannot be.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub(super) async fn wait_until_ended(&self) {
+        let is_over = |pending: &Pending| {
+            pending.sessions.is_empty() || pending.is_refused || !pending.has_task
+        };
+        // The sender is ours, so it is there.
+        let _ = self.0.subscribe().wait_for(is_over).await;
+    }
+
+    /// The first of them. Without any, the task that asks is over.
+    fn first(&self) -> Option<(Dialect, SessionId)> {
+        let mut first = None;
+        self.0.send_modify(|pending| {
+            first = pending.sessions.first().copied();
+            pending.has_task = first.is_some();
+        });
+        first
+    }
+
+    fn remove_first(&self) {
+        self.0.send_modify(|pending| {
+            pending.sessions.remove(0);
+            pending.is_refused = false;
+        });
+    }
+}
+
+/// Who a session belongs to, and where its tasks run.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    pub(super) pool: Weak<Pool>,
+    pub(super) runtime: Handle,
+}
+
+impl Owner {
+    /// Has a session ended as soon as the server can be told, for as long as its client lives.
+    pub(super) fn abandon(&self, dialect: Dialect, id: SessionId) {
+        // Over a socket the kernel tells the server that its client has gone.
+        if id.mark.is_none() {
+            return;
+        }
+        // A client that goes as a whole has only idle sessions left.
+        let Some(pool) = self.pool.upgrade() else { return };
+        let mut needs_task = false;
+        pool.abandoned.0.send_modify(|pending| {
+            pending.sessions.push((dialect, id));
+            pending.is_refused = false;
+            needs_task = !std::mem::replace(&mut pending.has_task, true);
+        });
+        if needs_task {
+            let task = EndTask { pool: self.pool.clone(), is_over: false };
+            self.runtime.spawn(task.run(pool));
+        }
+    }
+}
+
+/// Ends the sessions of one client. However it ends, another can begin.
+struct EndTask {
+    pool: Weak<Pool>,
+    /// The list says already that there is no task: the next may have begun.
+    is_over: bool,
+}
+
+impl Drop for EndTask {
+    fn drop(&mut self) {
+        if !self.is_over
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.abandoned.0.send_modify(|pending| pending.has_task = false);
+        }
+    }
+}
+
+impl EndTask {
+    async fn run(mut self, mut pool: Arc<Pool>) {
+        let (mut pause, mut refusals) = (FIRST_PAUSE, 0);
+        let mut pending = pool.abandoned.0.subscribe();
+        while let Some((dialect, id)) = pool.abandoned.first() {
+            match pool.terminate(dialect, id).await {
+                Err(error) if is_unheard(&error) => {
+                    tracing::debug!(%error, pid = id.pid, "a lost session could not be ended yet");
+                    refusals = if is_refused(&error) { refusals + 1 } else { 0 };
+                }
+                // Ended; or the server says that it has ended by itself.
+                _ => {
+                    pool.abandoned.remove_first();
+                    (pause, refusals) = (FIRST_PAUSE, 0);
+                    continue;
+                }
+            }
+            if refusals >= REFUSALS {
+                pool.abandoned.0.send_modify(|pending| pending.is_refused = true);
+            }
+            drop(pool);
+            let count = pending.borrow().sessions.len();
+            let more = pending.wait_for(|pending| pending.sessions.len() > count);
+            (pause, refusals) = match timeout(pause, more).await.is_ok() {
+                true => (FIRST_PAUSE, 0),
+                false => ((2 * pause).min(LONGEST_PAUSE), refusals),
+            };
+            match self.pool.upgrade() {
+                Some(used) => pool = used,
+                None => return,
+            }
+        }
+        self.is_over = true;
+    }
+}
 
 impl Pool {
     /// Ends a session, with all it holds; not one that has got its number since.
@@ -34,43 +160,11 @@ impl Pool {
         }
         Ok(())
     }
-
-    /// Has a session ended as soon as the server can be told, for as long as this client lives.
-    pub(super) fn abandon(self: &Arc<Self>, runtime: &Handle, dialect: Dialect, whose: Whose) {
-        let pool = self.clone();
-        runtime.spawn(async move {
-            let ids = match (whose, &pool.shared) {
-                (Whose::Own(id), _) => vec![id],
-                (Whose::Shared, Some(shared)) => shared.take_ended().await,
-                (Whose::Shared, None) => vec![],
-            };
-            // Over a socket the kernel tells the server that its client has gone.
-            for id in ids.into_iter().filter(|id| id.mark.is_some()) {
-                tokio::spawn(end_when_it_can_be_told(pool.clone(), dialect, id));
-            }
-        });
-    }
 }
 
-async fn end_when_it_can_be_told(mut pool: Arc<Pool>, dialect: Dialect, id: SessionId) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match pool.terminate(dialect, id).await {
-            Err(error) if is_unheard(&error) => {
-                tracing::debug!(%error, pid = id.pid, "a lost session could not be ended yet");
-            }
-            // Ended; or the server says that it has ended by itself.
-            _ => return,
-        }
-        let still_used = Arc::downgrade(&pool);
-        drop(pool);
-        sleep(pause).await;
-        pause = (2 * pause).min(LONGEST_PAUSE);
-        match still_used.upgrade() {
-            Some(used) => pool = used,
-            None => return,
-        }
-    }
+fn is_refused(error: &Error) -> bool {
+    let refused = io::ErrorKind::ConnectionRefused;
+    matches!(error.sql_source(), Some(sqlx::Error::Io(error)) if error.kind() == refused)
 }
 
 /// Could the server not be asked, or did it not answer?
@@ -94,7 +188,7 @@ mod tests {
     async fn only_the_session_that_was_meant_is_ended(engine: Engine) {
         let Some(server) = Server::for_tests(engine) else { return };
         let place = Place::parse(server.url(), Hierarchy::default()).unwrap();
-        let pool = Pool::new(&place);
+        let pool = Arc::new(Pool::new(&place));
         let (mut session, other) = (pool.connect().await.unwrap(), pool.connect().await.unwrap());
         let (dialect, id) = (session.dialect, session.id);
         assert!(id.mark.is_some() && id.mark != other.id.mark);
@@ -102,7 +196,7 @@ mod tests {
         session.ping().await.unwrap();
         pool.terminate(dialect, id).await.unwrap();
         let ends = async { while session.ping().await.is_ok() {} };
-        tokio::time::timeout(GENEROUS, ends).await.expect("it lives");
+        timeout(GENEROUS, ends).await.expect("it lives");
         // There is no such session any more.
         pool.terminate(dialect, id).await.unwrap();
     }

@@ -1,6 +1,5 @@
 //! From a demand to a hold: a connection, all steps in one transaction, and again if the server says so.
 
-use super::abandoned::Whose;
 use super::kept::{Base, Held};
 use super::pool::{Permit, Pool};
 use super::session::Session;
@@ -15,7 +14,6 @@ use crate::retry::random;
 use crate::snapshot::Statistics;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 /// The longest pause before a deadlocked acquire is tried again.
@@ -136,9 +134,8 @@ impl Applicant {
                     idle = Some(session);
                 }
                 Err(NotTaken::Gone(error)) => {
-                    // It may have been granted, and only the answer is missing.
-                    let whose = Whose::Own(session.id);
-                    self.pool.abandon(&Handle::current(), session.dialect, whose);
+                    // It may have been granted, and only the answer is missing: it is ended there.
+                    drop(session);
                     // If it had died in its sleep, the next is new.
                     if !was_idle || self.pool.is_silent() || take.patience.is_over() {
                         return Err(NotTaken::Gone(error));

@@ -64,7 +64,7 @@ impl SqlBackend {
 
     /// Makes sure that the server is there and fit, and that this client agrees with the others.
     async fn at(place: Place) -> Result<Self> {
-        let pool = Arc::new(Pool::new(&place));
+        let pool = Pool::new(&place);
         let server = place.address.to_string();
         let failed = |source| SqlError::Failed { server: server.clone(), source };
         let unfit = |why| SqlError::Unfit { server: server.clone(), why };
@@ -130,6 +130,10 @@ impl SqlBackend {
         &self.warnings
     }
 
+    pub(crate) async fn close(&self, limit: Duration) -> Result<()> {
+        self.pool.close(limit).await
+    }
+
     /// Reads the agreement until it differs from the one that has just failed.
     async fn agree_again(&self, failed_with: &Scheme, error: sqlx::Error) -> Result<()> {
         let failed = |source| SqlError::Failed { server: self.pool.address.to_string(), source };
@@ -175,7 +179,7 @@ impl SqlBackend {
             }
         };
         drop(entry);
-        Handover::new(runtime, hold).await
+        Handover::new(runtime, &self.pool.tasks, hold).await
     }
 }
 
@@ -334,7 +338,8 @@ impl SqlHold {
         W: Future<Output = Result<T, Trouble>> + Send + 'static,
     {
         let kept = self.kept.clone();
-        let done = Handover::new(kept.runtime.clone(), |interest| work(kept, interest)).await;
+        let (runtime, tasks) = (kept.runtime.clone(), kept.pool.tasks.clone());
+        let done = Handover::new(runtime, &tasks, |interest| work(kept, interest)).await;
         done.map_err(|trouble| match trouble {
             Trouble::Error(error) => error,
             Trouble::Lost => self.is_lost(),
@@ -366,7 +371,7 @@ impl Drop for SqlHold {
             return;
         }
         let kept = self.kept.clone();
-        self.kept.runtime.spawn(async move {
+        self.kept.pool.tasks.spawn(&self.kept.runtime, async move {
             if let Err(Trouble::Error(error)) = kept.release().await {
                 tracing::debug!(%error, "a dropped guard's connection was gone");
             }

@@ -10,7 +10,6 @@
 //! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
 //!    free, so that the server never chooses a victim.
 
-use super::abandoned::Whose;
 use super::kept::{Base, Held, Kept, Trouble};
 use super::session::{Session, SessionId};
 use super::shared::SharedKeys;
@@ -167,7 +166,6 @@ impl Kept {
                 Ok(()) => more = Some(session),
                 // Another connection's end is not that of the hold.
                 Err(NotTaken::Gone(error)) => {
-                    self.abandon(Whose::Own(id));
                     return Err(NotTaken::Because(self.failed(error)));
                 }
                 Err(why) => {
@@ -301,9 +299,8 @@ impl Kept {
 
     /// Frees what another connection of the hold has. Its end is not that of the hold.
     async fn give_back(&self, mut session: Session) {
-        match session.end().await {
-            Ok(()) => self.pool.give_back(session),
-            Err(_) => self.abandon(Whose::Own(session.id)),
+        if session.end().await.is_ok() {
+            self.pool.give_back(session);
         }
     }
 

@@ -1,7 +1,6 @@
 //! What is kept while locked: the connections of a hold, and what can be done with them. Whatever is
 //! done runs to its end, also if its caller goes away (see `handover`).
 
-use super::abandoned::Whose;
 use super::pool::{Permit, Pool};
 use super::session::{Meaning, Session, meaning};
 use super::shared::SharedKeys;
@@ -26,13 +25,6 @@ impl Base {
         match self {
             Base::Own(session) => session.ping().await,
             Base::Shared(keys) => keys.ping(pool).await,
-        }
-    }
-
-    fn whose(&self) -> Whose {
-        match self {
-            Base::Own(session) => Whose::Own(session.id),
-            Base::Shared(_) => Whose::Shared,
         }
     }
 
@@ -73,11 +65,6 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new(base: Base, entry: Arc<Entry>, permit: Option<Permit>) -> Self {
         Self { base, more: Vec::new(), failed: false, entry, permit }
-    }
-
-    fn sessions(&self) -> impl Iterator<Item = Whose> {
-        let more = self.more.iter().map(|session| Whose::Own(session.id));
-        std::iter::once(self.base.whose()).chain(more)
     }
 
     async fn ping(&mut self, pool: &Pool) -> Result<(), sqlx::Error> {
@@ -154,20 +141,11 @@ impl Kept {
     }
 
     /// Gives up a hold whose connection is gone. Dropped first: nothing must still be held when it is
-    /// told that it is lost. The server may not have noticed, so it is told as well.
+    /// told that it is lost.
     pub(super) fn lose(&self, held: &mut Option<Held>, why: &str) -> Trouble {
-        if let Some(held) = held.take() {
-            let sessions: Vec<Whose> = held.sessions().collect();
-            drop(held);
-            sessions.into_iter().for_each(|session| self.abandon(session));
-        }
+        drop(held.take());
         self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.address)));
         Trouble::Lost
-    }
-
-    /// Has a session of the hold ended on the server as well.
-    pub(super) fn abandon(&self, session: Whose) {
-        self.pool.abandon(&self.runtime, self.scheme.dialect, session);
     }
 
     /// Is the server still there? Not asked while something else is being done: that will tell.
@@ -196,9 +174,7 @@ impl Kept {
         let Held { base, more, entry, permit, .. } = held;
         let mut ended = Ok(());
         for base in more.into_iter().map(Base::Own).chain([base]) {
-            let session = base.whose();
             if let Err(source) = base.end(&self.pool).await {
-                self.abandon(session);
                 ended = Err(source);
             }
         }
@@ -229,10 +205,7 @@ impl Kept {
         };
         if let Err(source) = base.run(commit).await {
             return Err(Trouble::Error(match meaning(&source) {
-                Meaning::Gone => {
-                    held.sessions().for_each(|session| self.abandon(session));
-                    SqlError::CommitUnknown { server, source }.into()
-                }
+                Meaning::Gone => SqlError::CommitUnknown { server, source }.into(),
                 _ => {
                     // Refused, for example by a deferred constraint: then it was rolled back.
                     self.end_quietly(held).await;

@@ -43,7 +43,8 @@ impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let kept = self.kept.clone();
-            self.kept.runtime.spawn(async move { kept.take_back(held).await });
+            let tasks = &self.kept.pool.tasks;
+            tasks.spawn(&self.kept.runtime, async move { kept.take_back(held).await });
         }
     }
 }

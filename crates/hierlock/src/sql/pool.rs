@@ -1,5 +1,6 @@
 //! The connections of one backend: a few, each either idle or one hold's own.
 
+use super::abandoned::{AbandonedSessions, Owner};
 use super::line::TextRow;
 use super::place::{Place, Scope, Settings};
 use super::session::{Address, Meaning, Purpose, Session, meaning};
@@ -7,8 +8,10 @@ use super::shared::Shared;
 use super::watchman::Watchman;
 use super::{Dialect, Scheme, innodb, mariadb, mysql, postgres};
 use crate::error::{Result, SqlError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use crate::tasks::TaskTracker;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Debug)]
@@ -24,6 +27,11 @@ pub(super) struct Pool {
     pub(super) shared: Option<Arc<Shared>>,
     /// Questions on the side that were not answered, since the last that was.
     unanswered: Mutex<Unanswered>,
+    /// What finishes the work of callers who have gone.
+    pub(super) tasks: TaskTracker,
+    pub(super) abandoned: AbandonedSessions,
+    /// Itself, for the sessions that belong to it.
+    this: Weak<Pool>,
 }
 
 /// How many, and since when.
@@ -40,13 +48,26 @@ const UNANSWERED: usize = 2;
 pub(super) type Permit = OwnedSemaphorePermit;
 
 impl Pool {
-    pub(super) fn new(place: &Place) -> Self {
+    pub(super) fn new(place: &Place) -> Arc<Self> {
         let Place { address, settings, .. } = place;
         let permits = Arc::new(Semaphore::new(settings.connections.min(Semaphore::MAX_PERMITS)));
         let (idle, side, watchman, unanswered) = Default::default();
+        let (tasks, abandoned) = Default::default();
         let (address, settings) = (address.clone(), *settings);
         let shared = (settings.scope == Scope::Session).then(Arc::default);
-        Self { address, settings, idle, permits, side, watchman, shared, unanswered }
+        Arc::new_cyclic(|this| Self {
+            address,
+            settings,
+            idle,
+            permits,
+            side,
+            watchman,
+            shared,
+            unanswered,
+            tasks,
+            abandoned,
+            this: this.clone(),
+        })
     }
 
     /// Waits for the right to a connection, first come first served.
@@ -64,7 +85,29 @@ impl Pool {
 
     /// A new session to lock with.
     pub(super) async fn connect(&self) -> Result<Session> {
-        Session::connect(&self.address, &self.settings, Purpose::Lock).await
+        self.connect_for(Purpose::Lock).await
+    }
+
+    async fn connect_for(&self, purpose: Purpose) -> Result<Session> {
+        let owner = Owner { pool: self.this.clone(), runtime: Handle::current() };
+        Session::connect(&self.address, &self.settings, purpose, Some(owner)).await
+    }
+
+    /// Waits until what was given up has ended on the server, or cannot be ended; then closes what is idle.
+    pub(super) async fn close(&self, limit: Duration) -> Result<()> {
+        let ended = async {
+            // What a task gives up is ended after it.
+            self.tasks.wait_until_idle().await;
+            self.abandoned.wait_until_ended().await;
+        };
+        let ended = tokio::time::timeout(limit, ended).await;
+        std::mem::take(&mut *self.idle()).into_iter().for_each(Session::close);
+        let side = self.side.try_lock().ok().and_then(|mut side| side.take());
+        if let Some(side) = side {
+            side.close();
+        }
+        let server = self.address.to_string();
+        ended.map_err(|_| SqlError::NotClosed { server, limit }.into())
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
@@ -79,8 +122,9 @@ impl Pool {
     /// Keeps a session that is known to hold nothing, if it is not one too many.
     pub(super) fn give_back(&self, session: Session) {
         let mut idle = self.idle();
-        if idle.len() < self.settings.connections {
-            idle.push(session);
+        match idle.len() < self.settings.connections {
+            true => idle.push(session),
+            false => session.close(),
         }
     }
 
@@ -141,7 +185,7 @@ impl Pool {
     /// Does something between us and the server give every transaction another connection? Then one
     /// of two sessions has the other's number, or another than before once the other is busy.
     pub(super) async fn is_pooled(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
-        let connected = Session::connect(&self.address, &self.settings, Purpose::Side).await;
+        let connected = self.connect_for(Purpose::Side).await;
         let Ok(mut other) = connected else { return Ok(false) };
         if other.id.pid == session.id.pid {
             return Ok(true);
@@ -189,7 +233,7 @@ impl Pool {
                 Err(_) => {}
             }
         }
-        let mut session = Session::connect(&self.address, &self.settings, Purpose::Side).await?;
+        let mut session = self.connect_for(Purpose::Side).await?;
         let answer = session.rows(question).await.map_err(failed)?;
         *side = Some(session);
         Ok(answer)

@@ -1,5 +1,6 @@
 //! One connection to a server, and what can be asked of it. Knows nothing of holds and guards.
 
+use super::abandoned::Owner;
 use super::line::{Line, Ran, TextRow, timed_out};
 use super::place::Settings;
 use super::{Dialect, innodb, mariadb, mysql, postgres};
@@ -168,9 +169,12 @@ fn mark(known_by: &str) -> Option<u64> {
     known_by.contains([':', '.']).then(|| hasher.finish())
 }
 
-/// A connection that is in no transaction when nobody uses it.
+/// A connection that is in no transaction when nobody uses it. Dropped before it is known to be clean, it is
+/// ended on the server as well (`abandoned`).
 pub(super) struct Session {
     connection: Connection,
+    /// Who sees to it that it ends on the server. None if it is known to hold nothing, or belongs to nobody.
+    owner: Option<Owner>,
     silence: Duration,
     /// Who it is to the server.
     pub(super) id: SessionId,
@@ -194,6 +198,7 @@ impl Session {
         address: &Address,
         settings: &Settings,
         purpose: Purpose,
+        owner: Option<Owner>,
     ) -> Result<Self> {
         let failed = |source| SqlError::Connect { server: address.to_string(), source };
         let silence = settings.silence;
@@ -209,11 +214,13 @@ impl Session {
         };
         let connect = tokio::time::timeout(silence, connect);
         let connection = connect.await.map_err(|_| failed(timed_out(silence)))?.map_err(failed)?;
+        let dialect = address.dialect();
         let mut session = Self {
             connection,
+            owner,
             silence,
             id: SessionId::default(),
-            dialect: Dialect::Postgres,
+            dialect,
             in_transaction: false,
             version: String::new(),
             is_read_only: false,
@@ -249,6 +256,11 @@ impl Session {
             }
         };
         self.run(&settings).await
+    }
+
+    /// Closes the connection of a session that is known to hold nothing.
+    pub(super) fn close(mut self) {
+        self.owner = None;
     }
 
     fn postgres_version(&self) -> i64 {
@@ -369,5 +381,13 @@ impl Session {
     /// Asks what waits for nobody.
     pub(super) async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
         self.line().rows(sql).await
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            owner.abandon(self.dialect, self.id);
+        }
     }
 }

@@ -8,7 +8,7 @@
 use super::Dialect;
 use super::line::TextRow;
 use super::pool::Pool;
-use super::session::{Meaning, Purpose, Session, SessionId, meaning};
+use super::session::{Meaning, Session, meaning};
 use super::statement::Value;
 use crate::error::{Error, SqlError};
 use crate::mode::SlotMode;
@@ -32,8 +32,6 @@ struct State {
     taken: HashMap<i64, Count>,
     /// Which connection it is: counted up whenever one is gone, with all keys on it.
     generation: u64,
-    /// Connections that are gone, of which the server may not know.
-    ended: Vec<SessionId>,
     pinged: Option<Instant>,
 }
 
@@ -81,11 +79,6 @@ impl Shared {
         state
     }
 
-    /// The connections that are gone, for who sees to it that they end on the server too.
-    pub(super) async fn take_ended(&self) -> Vec<SessionId> {
-        std::mem::take(&mut self.lock().await.ended)
-    }
-
     /// Takes steps, if nothing is in the way.
     pub(super) async fn try_take(
         self: &Arc<Self>,
@@ -98,8 +91,7 @@ impl Shared {
         let tried = loop {
             let was_there = state.session.is_some();
             if !was_there {
-                let connect = Session::connect(&pool.address, &pool.settings, Purpose::Lock);
-                state.session = Some(connect.await?);
+                state.session = Some(pool.connect().await?);
             }
             match state.try_take(&keys, &[]).await {
                 // It had died, and whoever had keys on it has lost them; the next is new.
@@ -120,7 +112,7 @@ impl Shared {
 impl State {
     /// Gives up the connection, with everything on it.
     fn end(&mut self) {
-        self.ended.extend(self.session.take().map(|session| session.id));
+        self.session = None;
         self.taken.clear();
         self.generation += 1;
     }

@@ -200,7 +200,7 @@ impl Drop for EndsTheWait<'_> {
         let (pool, scheme, pid) = (pool.clone(), scheme.clone(), self.pid);
         let names = |step| [Some(scheme.slot_name(step)), updaters::name(&scheme, step)];
         let names: Vec<String> = self.steps.iter().flat_map(names).flatten().collect();
-        runtime.spawn(async move {
+        pool.tasks.clone().spawn(&runtime, async move {
             for _ in 0..LOOKS {
                 // Only a wait for one of ours, and only once: the connection is the caller's, who may
                 // go on with it.

@@ -1,10 +1,10 @@
 //! A lock that is lost is told, and never taken again behind its guard's back; and who waits on a network
 //! that has failed is not left waiting for ever.
 
-use crate::proxy::{Mood, Proxy};
 use crate::support::{Database, GENEROUS, Setup, in_order, on_each_engine, on_every_setup, target};
 use hierlock::{Error, Guard, Hierlock, Result};
 use hierlock_conformance::{until_free, until_waiting};
+use hierlock_sandbox::proxy::{Mood, Proxy};
 use std::time::{Duration, Instant};
 
 const KEEP_ALIVE: Duration = Duration::from_millis(100);

@@ -2,14 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod cancel;
+mod close;
 mod connecting;
 mod dropped;
 mod lost;
 mod own_server;
 mod parts;
 mod processes;
-#[allow(dead_code, reason = "shared with the tests of the toolbox")]
-mod proxy;
 mod refusals;
 mod retry;
 mod round_trips;

@@ -1,9 +1,9 @@
 //! How often a client and the server take turns, counted by a proxy between them. Whoever adds a ping, a
 //! BEGIN of its own or a statement a node makes every lock slower by a round trip of the network.
 
-use crate::proxy::Proxy;
 use crate::support::{Database, Setup, on_every_setup};
 use hierlock::Hierlock;
+use hierlock_sandbox::proxy::Proxy;
 
 on_every_setup!(a_cycle_is_two_round_trips);
 

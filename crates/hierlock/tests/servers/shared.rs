@@ -1,10 +1,10 @@
 //! Guards that share one connection (`scope=session`, advisory keys on PostgreSQL).
 
-use crate::proxy::Proxy;
 use crate::support::{Database, GENEROUS, Outside, Setup, target};
 use hierlock::sql::Strategy;
 use hierlock::{Guard, Hierlock, Mode};
 use hierlock_conformance::{is_free, until_free, until_waiting};
+use hierlock_sandbox::proxy::Proxy;
 use hierlock_sandbox::{Engine, Sandbox};
 use std::time::{Duration, Instant};
 

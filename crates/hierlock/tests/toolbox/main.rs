@@ -6,9 +6,6 @@ mod database;
 mod isolation;
 mod lease;
 mod optimistic;
-#[path = "../servers/proxy.rs"]
-#[allow(dead_code, reason = "shared with the tests of locks on servers")]
-mod proxy;
 mod queue;
 mod restarts;
 #[path = "../servers/support.rs"]

@@ -34,7 +34,8 @@ impl Provision {
 
     /// A session that may take its time.
     pub(super) async fn session(&self) -> Result<Session> {
-        let mut session = Session::connect(&self.address, &self.settings, Purpose::Side).await?;
+        let mut session =
+            Session::connect(&self.address, &self.settings, Purpose::Side, None).await?;
         session.be_patient(PATIENCE);
         if let Some(sql) = self.series.allow(self.scheme.dialect) {
             session.run(&sql).await.map_err(|error| self.failed(error))?;

@@ -155,7 +155,7 @@ impl Provision {
             return Err(UrlError::NothingToProvision.into());
         }
         let mut session =
-            Session::connect(&address, &settings, super::session::Purpose::Side).await?;
+            Session::connect(&address, &settings, super::session::Purpose::Side, None).await?;
         scheme.dialect = session.dialect;
         let mut provision = Self {
             address,

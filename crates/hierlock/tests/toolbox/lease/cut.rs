@@ -1,12 +1,12 @@
 //! The connection ends at the worst moment: nobody can know what has become of the last request.
 
 use super::*;
-use crate::proxy::{Fate, Mood, Proxy};
 use crate::servers::{GENEROUS, Outside};
 use crate::support::{on_every_engine, watched};
 use hierlock::database::Database;
 use hierlock::lease::KeptLease;
 use hierlock_sandbox::Engine;
+use hierlock_sandbox::proxy::{Fate, Mood, Proxy};
 
 on_every_engine! {
     an_acquire_whose_commit_is_cut_off_leaves_no_lease,

@@ -1,10 +1,10 @@
 //! A worker is stopped while its server says nothing: it once stayed for as long as that lasted.
 
 use super::{LONG, add, end_leases, provisioned, states};
-use crate::proxy::{Mood, Proxy};
 use crate::servers::GENEROUS;
 use crate::support::{Place, Store, eventually, watched};
 use hierlock::queue::{Claimed, Ended, Queue, Worked};
+use hierlock_sandbox::proxy::{Mood, Proxy};
 use hierlock_sandbox::{Engine, on_each_server};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

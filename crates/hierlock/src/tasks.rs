@@ -1,0 +1,84 @@
+//! Tasks that finish what a caller has left behind, counted, so that a program can wait for them before it ends.
+
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Counts tasks that must not be cut off by the end of the program. Clones share the count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaskTracker(Arc<watch::Sender<usize>>);
+
+/// One of the tasks that are counted. It is counted until this is dropped, also if its runtime shuts down.
+#[derive(Debug)]
+pub(crate) struct TaskToken(TaskTracker);
+
+impl TaskTracker {
+    /// Counts one more.
+    pub(crate) fn token(&self) -> TaskToken {
+        self.0.send_modify(|count| *count += 1);
+        TaskToken(self.clone())
+    }
+
+    /// Runs a task that is counted from now on until it ends.
+    pub(crate) fn spawn(&self, runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
+        let token = self.token();
+        runtime.spawn(async move {
+            task.await;
+            drop(token);
+        });
+    }
+
+    /// Waits until none is left.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub(crate) async fn wait_until_idle(&self) {
+        // The sender is ours, so it is there.
+        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+impl Drop for TaskToken {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::time::timeout;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn it_waits_for_each_task() {
+        let tasks = TaskTracker::default();
+        runtime().block_on(async {
+            tasks.wait_until_idle().await;
+            let (first, second) = (tasks.token(), tasks.token());
+            drop(first);
+            let waited = timeout(Duration::from_millis(1), tasks.wait_until_idle()).await;
+            assert!(waited.is_err(), "one is left");
+            let begun = tasks.clone();
+            tasks.spawn(&Handle::current(), async move { drop(second) });
+            begun.wait_until_idle().await;
+        });
+    }
+
+    /// A task that its runtime has dropped does not end; nobody must wait for it for ever.
+    #[test]
+    fn a_task_is_not_counted_beyond_its_runtime() {
+        let tasks = TaskTracker::default();
+        let (first, second) = (runtime(), runtime());
+        let ended = first.handle().clone();
+        tasks.spawn(&ended, std::future::pending());
+        drop(first);
+        tasks.spawn(&ended, std::future::pending());
+        second.block_on(tasks.wait_until_idle());
+    }
+}
