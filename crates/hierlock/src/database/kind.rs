@@ -1,5 +1,6 @@
 //! What differs between the drivers in the words of a statement. Pure.
 
+use super::lexer::{TokenKind, tokens};
 use crate::error::{Error, Result, TableError};
 
 /// Which driver a connection is of. MySQL and MariaDB speak alike here: what is said to one must be
@@ -31,6 +32,8 @@ pub(crate) enum Busy {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Kind; 3] = [Kind::Innodb, Kind::Postgres, Kind::Sqlite];
+
     /// Begins a transaction of our own, in one round trip. Writers are serialised on SQLite.
     pub(crate) fn begin(self) -> &'static str {
         match self {
@@ -129,37 +132,46 @@ impl Kind {
         Ok(format!("{quote}{doubled}{quote}"))
     }
 
-    /// A statement with `?` for each value, with places as the driver wants them. What is quoted stays
-    /// as it is.
-    pub(crate) fn places(self, sql: &str) -> String {
+    /// The parts of a statement outside of quotes and comments.
+    pub(crate) fn code(self, sql: &str) -> impl Iterator<Item = &str> {
+        tokens(self, sql).filter(|token| token.kind == TokenKind::Code).map(|token| token.text)
+    }
+
+    /// How many values a statement has places for.
+    pub(crate) fn parameter_count(self, sql: &str) -> usize {
+        let marks = |code: &str| code.matches('?').count();
+        let operators = |code: &str| code.matches("??").count();
+        match self {
+            Kind::Postgres => self.code(sql).map(|code| marks(code) - 2 * operators(code)).sum(),
+            Kind::Innodb | Kind::Sqlite => self.code(sql).map(marks).sum(),
+        }
+    }
+
+    /// A statement with `?` for each value, with parameters as the driver wants them. On PostgreSQL `??` is
+    /// an operator's `?`.
+    pub(crate) fn parameters(self, sql: &str) -> String {
         if self != Kind::Postgres {
             return sql.to_owned();
         }
-        let mut places = 0;
+        let mut number = 0;
         let mut text = String::with_capacity(sql.len() + 8);
-        for (c, is_quoted) in quoted(sql) {
-            if c == '?' && !is_quoted {
-                places += 1;
-                text.push_str(&format!("${places}"));
-            } else {
-                text.push(c);
+        for token in tokens(self, sql) {
+            if token.kind != TokenKind::Code {
+                text.push_str(token.text);
+                continue;
+            }
+            let mut characters = token.text.chars().peekable();
+            while let Some(c) = characters.next() {
+                if c != '?' || characters.next_if_eq(&'?').is_some() {
+                    text.push(c);
+                } else {
+                    number += 1;
+                    text.push_str(&format!("${number}"));
+                }
             }
         }
         text
     }
-}
-
-/// The characters of a statement, each with whether it is within quotes.
-pub(crate) fn quoted(sql: &str) -> impl Iterator<Item = (char, bool)> {
-    sql.chars().scan(None, |within, c| {
-        let is_quoted = within.is_some();
-        match (*within, c) {
-            (None, '\'' | '"' | '`') => *within = Some(c),
-            (Some(quote), c) if quote == c => *within = None,
-            _ => {}
-        }
-        Some((c, is_quoted))
-    })
 }
 
 /// Can it be the name of a table, maybe with its schema before a dot?
@@ -182,14 +194,28 @@ fn bad(name: &str) -> Error {
 mod tests {
     use super::*;
 
+    /// The failure this prevents: an apostrophe in a comment or in a text of PostgreSQL's other kinds was
+    /// taken for the beginning of a string, and the parameters behind it were not numbered, or those in a
+    /// comment were.
     #[test]
-    fn places_are_numbered_but_not_within_quotes() {
-        let sql = r#"SELECT "who?", 'why?', 'it''s ?', `a?` FROM t WHERE a = ? AND b = ?"#;
-        assert_eq!(Kind::Innodb.places(sql), sql);
-        assert_eq!(
-            Kind::Postgres.places(sql),
-            r#"SELECT "who?", 'why?', 'it''s ?', `a?` FROM t WHERE a = $1 AND b = $2"#
-        );
+    fn parameters_are_numbered_outside_of_quotes_and_comments() {
+        for (sql, numbered) in [
+            (
+                r#"SELECT "who?", 'why?', 'it''s ?' FROM t WHERE a = ? AND b = ?"#,
+                r#"SELECT "who?", 'why?', 'it''s ?' FROM t WHERE a = $1 AND b = $2"#,
+            ),
+            ("SELECT ? -- it's ?\n, ?", "SELECT $1 -- it's ?\n, $2"),
+            ("SELECT /* don't /* ? */ */ ?", "SELECT /* don't /* ? */ */ $1"),
+            (r"SELECT E'it\'s ?', ?", r"SELECT E'it\'s ?', $1"),
+            ("SELECT $$it's ?$$, ?", "SELECT $$it's ?$$, $1"),
+            ("SELECT ? -- what?", "SELECT $1 -- what?"),
+            ("SELECT tags ?? 'a', tags ??| ?", "SELECT tags ? 'a', tags ?| $1"),
+        ] {
+            assert_eq!(Kind::Postgres.parameters(sql), numbered);
+            assert_eq!(Kind::Innodb.parameters(sql), sql);
+            let numbers = numbered.matches("$1").count() + numbered.matches("$2").count();
+            assert_eq!(Kind::Postgres.parameter_count(sql), numbers, "{sql}");
+        }
     }
 
     #[test]

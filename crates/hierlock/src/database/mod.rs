@@ -25,6 +25,7 @@
 mod answer;
 mod caller;
 mod kind;
+mod lexer;
 mod row;
 mod schema;
 mod transaction;
@@ -33,7 +34,7 @@ mod wire;
 
 pub(crate) use answer::{answered, heartbeat_within};
 pub use caller::AnyTransaction;
-pub(crate) use kind::{Busy, Kind, RowLock, checked_name, checked_table, quoted};
+pub(crate) use kind::{Busy, Kind, RowLock, checked_name, checked_table};
 pub use row::Row;
 pub(crate) use schema::{Schema, failed};
 pub use transaction::Transaction;
@@ -158,8 +159,9 @@ impl Database {
         Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
     }
 
-    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. Each `?` is a
-    /// place for a value.
+    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. Each `?`
+    /// outside of quotes and comments is a place for a value; an operator of PostgreSQL's with a `?` is
+    /// written with two (`tags ?? 'a'`).
     ///
     /// # Errors
     /// What the database says.

@@ -72,7 +72,8 @@ impl Transaction {
         self.connection.wire()
     }
 
-    /// Runs a statement; how many rows it changed. Each `?` is a place for a value, on every engine.
+    /// Runs a statement; how many rows it changed. Each `?` outside of quotes and comments is a place for a
+    /// value, on every engine; an operator of PostgreSQL's with a `?` is written with two (`tags ?? 'a'`).
     ///
     /// # Errors
     /// What the database says. On MySQL and MariaDB a deadlock has undone everything, and on PostgreSQL

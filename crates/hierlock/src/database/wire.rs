@@ -118,13 +118,13 @@ impl Wire<'_> {
         Ok(self.packet(sql).await?.rows)
     }
 
-    /// Runs a statement, prepared. Each `?` outside of quotes is a place for a value.
+    /// Runs a statement, prepared. Each `?` outside of quotes and comments is a place for a value.
     pub(crate) async fn execute(
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Done, sqlx::Error> {
-        let sql = AssertSqlSafe(self.kind().places(sql)).into_sql_str();
+        let sql = AssertSqlSafe(self.kind().parameters(sql)).into_sql_str();
         match self {
             Wire::Innodb(c) => bound!(sql, values).execute(&mut **c).await.map(|done| Done {
                 rows: done.rows_affected(),
@@ -148,7 +148,7 @@ impl Wire<'_> {
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Vec<Row>, sqlx::Error> {
-        let sql = AssertSqlSafe(self.kind().places(sql)).into_sql_str();
+        let sql = AssertSqlSafe(self.kind().parameters(sql)).into_sql_str();
         match self {
             Wire::Innodb(c) => Ok(row::innodb(bound!(sql, values).fetch_all(&mut **c).await?)),
             Wire::Postgres(c) => Ok(row::postgres(bound!(sql, values).fetch_all(&mut **c).await?)),

@@ -1,7 +1,7 @@
 //! What a row is changed to, and what names it: columns with their values.
 
 use super::error::OptimisticError;
-use crate::database::{Kind, Value, checked_name, quoted};
+use crate::database::{Kind, Value, checked_name};
 use crate::error::Result;
 use sqlx::SqlSafeStr;
 
@@ -29,7 +29,8 @@ impl Changes {
         self
     }
 
-    /// Sets a column to what an expression says, with a value for each `?` in it. It is a part of the
+    /// Sets a column to what an expression says, with a value for each `?` in it outside of quotes and
+    /// comments (`??` is an operator's `?` on PostgreSQL). It is a part of the
     /// program, not of its input, as the type says; input goes into the values.
     ///
     /// It sees the row as it was before, also where [`set`](Self::set) sets the column that it names. (Only
@@ -74,18 +75,25 @@ impl Term {
         self.expression.is_some()
     }
 
+    /// Refuses what is wrong on every engine. What only some of them read otherwise is refused where it is used.
+    pub(super) fn check_on_any(&self) -> Result<()> {
+        let checks = Kind::ALL.map(|kind| self.check(kind));
+        checks.into_iter().reduce(Result::or).unwrap_or(Ok(()))
+    }
+
     /// Is each value one that has its place? (SQLite takes a missing one for NULL, without a word.)
-    pub(super) fn check(&self) -> Result<()> {
+    fn check(&self, kind: Kind) -> Result<()> {
         checked_name(&self.column)?;
         let Some(expression) = &self.expression else { return Ok(()) };
-        let bare = || quoted(expression).filter(|(_, is_quoted)| !is_quoted).map(|(c, _)| c);
-        let is_numbered = bare()
-            .zip(bare().skip(1))
-            .any(|(place, number)| matches!(place, '?' | '$') && number.is_ascii_digit());
-        if is_numbered {
+        let is_number = |code: &str| {
+            code.split(['?', '$'])
+                .skip(1)
+                .any(|behind| behind.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        if kind.code(expression).any(is_number) {
             return Err(OptimisticError::Numbered { expression: expression.clone() }.into());
         }
-        let (places, given) = (bare().filter(|c| *c == '?').count(), self.values.len());
+        let (places, given) = (kind.parameter_count(expression), self.values.len());
         if places != given {
             let expression = expression.clone();
             return Err(OptimisticError::Places { expression, places, given }.into());
@@ -102,7 +110,7 @@ impl Term {
     }
 
     pub(super) fn text(&self, kind: Kind) -> Result<String> {
-        self.check()?;
+        self.check(kind)?;
         let column = kind.quote_column(&self.column)?;
         Ok(match &self.expression {
             None => format!("{column} = ?"),

@@ -43,7 +43,7 @@ pub(crate) enum OptimisticError {
     #[error("the key has NULL for `{column}`, which equals nothing; give the value of a row")]
     NullKey { column: String },
     #[error(
-        "`{expression}` has {places} places for values (`?` outside of quotes), but {given} values are given"
+        "`{expression}` has {places} places for values (`?` outside of quotes and comments), but {given} values are given"
     )]
     Places { expression: String, places: usize, given: usize },
     #[error(

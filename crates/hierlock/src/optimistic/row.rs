@@ -62,7 +62,7 @@ impl VersionedRow {
     }
 
     pub(super) fn with(mut self, term: Term) -> Result<Self> {
-        term.check()?;
+        term.check_on_any()?;
         let column = || term.column.clone();
         if self.key.iter().any(|key| key.column == term.column) {
             return Err(OptimisticError::Twice { column: column() }.into());

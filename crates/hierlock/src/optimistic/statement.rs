@@ -156,8 +156,14 @@ mod tests {
             (Changes::new().set("Hall", "B"), "`Hall` is a part of the key"),
             (Changes::new().set("price", 1).set("Price", 2), "`Price` is given twice"),
             (Changes::new().set("", 1), "is no name"),
-            (price("price * ?", []), "1 places for values (`?` outside of quotes), but 0"),
-            (price("price + '?'", one()), "0 places for values (`?` outside of quotes), but 1"),
+            (
+                price("price * ?", []),
+                "1 places for values (`?` outside of quotes and comments), but 0",
+            ),
+            (
+                price("price + '?'", one()),
+                "0 places for values (`?` outside of quotes and comments), but 1",
+            ),
             (price("price * ?1", one()), "write a bare `?`"),
             (price("price * $1", []), "write a bare `?`"),
         ] {

@@ -3,6 +3,7 @@
 use crate::support::{Place, Store, number_in, on_every_engine};
 use hierlock::database::Database;
 use hierlock::retry::{Cause, Retryable};
+use hierlock_sandbox::Engine;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
@@ -12,6 +13,7 @@ on_every_engine! {
     what_is_not_committed_is_undone,
     a_begin_dropped_at_any_point_leaves_nothing_open,
     values_come_back_as_they_were,
+    a_mark_in_a_quote_or_comment_is_no_parameter,
     an_error_can_be_read_by_retry,
     its_clock_can_be_read,
     a_connection_that_died_while_nobody_used_it_is_replaced,
@@ -40,6 +42,27 @@ async fn its_clock_can_be_read(store: Store) {
     let before = SystemTime::now() - Duration::from_secs(5);
     let now = store.database.now().await.unwrap();
     assert!(before < now && now < SystemTime::now() + Duration::from_secs(5), "{now:?}");
+}
+
+/// The failure this prevents: on PostgreSQL an apostrophe in a comment, in `E'…'` or in `$$…$$` was taken for a
+/// quote, and the `?` behind it was sent as it is.
+async fn a_mark_in_a_quote_or_comment_is_no_parameter(store: Store) {
+    let everywhere = [
+        "SELECT CAST(? AS CHAR(3)) -- it's what?\n, CAST(? AS CHAR(3))",
+        "SELECT /* don't ? */ CAST(? AS CHAR(3)), CAST(? AS CHAR(3)) -- why?",
+        "SELECT CAST(? AS CHAR(3)), CAST(? AS CHAR(3)), 'it''s ?'",
+    ];
+    let on_postgres = [
+        r"SELECT CAST(? AS CHAR(3)), CAST(? AS CHAR(3)), E'it\'s ?'",
+        "SELECT CAST(? AS CHAR(3)), CAST(? AS CHAR(3)), $$it's ?$$",
+        "SELECT CAST(? AS CHAR(3)), CAST(? AS CHAR(3)), '{\"a\": 1}'::jsonb ?? 'a' -- it's",
+    ];
+    let is_postgres = matches!(store.place, Place::Server(Engine::Postgres));
+    let on_postgres = if is_postgres { &on_postgres[..] } else { &[] };
+    for sql in everywhere.iter().chain(on_postgres) {
+        let rows = store.database.query(sql, ["abc".into(), "xyz".into()]).await.unwrap();
+        assert_eq!([0, 1].map(|column| rows[0].text(column).unwrap()), ["abc", "xyz"], "{sql}");
+    }
 }
 
 const TABLE: &str = "CREATE TABLE t (id BIGINT PRIMARY KEY, word VARCHAR(20))";
