@@ -4,7 +4,7 @@ use crate::exit;
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
-use hierlock::{Buckets, Hierarchy, Mode, Target};
+use hierlock::{Buckets, Hierarchy, Mode, ServerUrl, Target};
 use hierlock_sandbox::Engine;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -55,7 +55,10 @@ pub(crate) struct Run {
     /// directory
     // It may hold a password.
     #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
-    pub(crate) url: Option<String>,
+    pub(crate) url: Option<ServerUrl>,
+    /// Let the command see the password of the URL in HIERLOCK_URL
+    #[arg(long)]
+    pub(crate) keep_password: bool,
     /// Wait no longer than this, such as 300ms, 5s, 2m, 1h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) within: Option<Duration>,
@@ -83,7 +86,8 @@ Examples:
   hierlock run --mode shared u1 -- report u1      # beside other readers of u1
   hierlock run u1/a1/r1 u7 -- ./move r1 u7        # several together, never a deadlock
 
-The command sees HIERLOCK_TARGETS (one path a line) and HIERLOCK_URL.";
+The command sees HIERLOCK_TARGETS (one path a line) and HIERLOCK_URL, without its password unless
+--keep-password is given.";
 
 /// Show what a lock would take, without touching anything
 ///
@@ -116,7 +120,7 @@ pub(crate) struct Provision {
     /// The server: mysql://…, mariadb://… or postgres://…, with ?strategy= and &table= as for clients
     // It may hold a password.
     #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
-    pub(crate) url: String,
+    pub(crate) url: ServerUrl,
     /// How many buckets a level has; 10000000, or as many as the table has already
     #[arg(long, value_name = "N", value_parser = buckets)]
     pub(crate) buckets: Option<Buckets>,

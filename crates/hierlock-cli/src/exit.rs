@@ -1,5 +1,6 @@
 //! What the exit codes mean: one place for them, listed in `--help` and in the docs.
 
+use crate::show::say;
 use std::process::ExitCode;
 
 /// An exit code that hierlock itself chose.
@@ -80,7 +81,7 @@ impl From<&hierlock::Error> for Exit {
 
 /// Says what went wrong, and gives the exit code for it.
 pub(crate) fn fail(error: &hierlock::Error) -> ExitCode {
-    eprintln!("hierlock: {error}");
+    say(error);
     Exit::from(error).into()
 }
 
@@ -118,7 +119,7 @@ impl Stop {
 
     /// Says why.
     pub(crate) fn end(self) -> ExitCode {
-        eprintln!("hierlock: {}", self.why);
+        say(self.why);
         self.code.into()
     }
 }

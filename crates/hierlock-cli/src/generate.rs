@@ -2,6 +2,8 @@
 
 use crate::args::Args;
 use crate::exit;
+use crate::mistake::shown;
+use crate::show::say;
 use clap::CommandFactory;
 use clap_complete::Shell;
 use std::io::{self, Write};
@@ -19,7 +21,8 @@ pub(crate) fn man(names: &[String]) -> ExitCode {
     for name in names {
         let Some(found) = command.find_subcommand(name) else {
             let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-            eprintln!("hierlock: there is no command `{name}`; there are {}", known.join(", "));
+            let name = shown(name);
+            say(format!("there is no command `{name}`; there are {}", known.join(", ")));
             return exit::USAGE.into();
         };
         // The page of `run` is called hierlock-run, as with git.
@@ -47,6 +50,6 @@ pub(crate) fn write(text: &[u8]) -> io::Result<()> {
 }
 
 fn failed(error: &io::Error) -> ExitCode {
-    eprintln!("hierlock: cannot write to standard output: {error}");
+    say(format!("cannot write to standard output: {error}"));
     exit::UNAVAILABLE.into()
 }

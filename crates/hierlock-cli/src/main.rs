@@ -6,6 +6,7 @@ mod exit;
 mod generate;
 mod lab;
 mod lease;
+mod mistake;
 mod plan;
 mod provision;
 mod queue;
@@ -25,14 +26,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => {
-            // Where the message goes (help: stdout, mistakes: stderr) is clap's business.
-            let _ = error.print();
-            return match error.use_stderr() {
-                true => exit::USAGE.into(),
-                false => ExitCode::SUCCESS,
-            };
-        }
+        Err(error) => return mistake::print(&error),
     };
     match args.command {
         Command::Run(args) => run::run(args),

@@ -1,5 +1,6 @@
 //! Events in, text or JSON out. Everything goes to standard error: standard output is the command's.
 
+use crate::show::message;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -36,7 +37,9 @@ impl Reporter {
         let line = match self.style {
             Style::Json => serde_json::to_string(event).ok(),
             Style::Quiet if !event.is_grave() => None,
-            Style::Text | Style::Quiet => event.text().map(|text| format!("hierlock: {text}")),
+            Style::Text | Style::Quiet => {
+                event.text().map(|text| format!("hierlock: {}", message(&text)))
+            }
         };
         if let Some(line) = line {
             // If nobody can read it, the exit code still tells.

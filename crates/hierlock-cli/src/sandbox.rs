@@ -2,6 +2,7 @@
 
 use crate::args;
 use crate::exit;
+use crate::show::say;
 use crate::signals::Signals;
 use hierlock_sandbox::{Engine, Sandbox};
 use std::io::{self, Write};
@@ -21,7 +22,7 @@ pub(crate) fn sandbox(args: &args::Sandbox) -> ExitCode {
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("hierlock: {error}");
+    say(error);
     exit::UNAVAILABLE.into()
 }
 
@@ -40,7 +41,7 @@ async fn run(args: &args::Sandbox) -> io::Result<ExitCode> {
     // Whoever reads the URL from a pipe waits for it.
     writeln!(io::stdout(), "{shown}").and_then(|()| io::stdout().flush())?;
     if args.keep {
-        eprintln!("hierlock: it runs on; end it with: {}", sandbox.keep());
+        say(format!("it runs on; end it with: {}", sandbox.keep()));
     } else {
         signals.next().await;
     }

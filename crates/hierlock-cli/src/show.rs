@@ -39,12 +39,36 @@ pub(crate) fn cell(text: &str, most: usize) -> String {
             shown.push('…');
             break;
         }
-        match c.is_control() {
-            true => shown.extend(c.escape_debug()),
-            false => shown.push(c),
+        push(c, &mut shown);
+    }
+    shown
+}
+
+/// A message of ours, which may quote a person, a file or a server: with nothing in it that a terminal would
+/// obey. Line feeds stay.
+pub(crate) fn message(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == '\n' {
+            shown.push(c);
+        } else {
+            push(c, &mut shown);
         }
     }
     shown
+}
+
+fn push(c: char, shown: &mut String) {
+    if c.is_control() {
+        shown.extend(c.escape_debug());
+    } else {
+        shown.push(c);
+    }
+}
+
+/// Says something to a person, on standard error.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    eprintln!("hierlock: {}", message(&text.to_string()));
 }
 
 /// `1 job`, `3 jobs`.

@@ -3,6 +3,7 @@
 use crate::exit::{self, Stop};
 use crate::runtime::on_one_thread;
 use crate::signals::Signals;
+use hierlock::ServerUrl;
 use hierlock::database::Database;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -24,7 +25,7 @@ pub(crate) struct Store {
     /// directory
     // It may hold a password.
     #[arg(long, env = "HIERLOCK_DATABASE_URL", hide_env_values = true, global = true)]
-    url: Option<String>,
+    url: Option<ServerUrl>,
 }
 
 /// How tables are made there.
@@ -38,15 +39,15 @@ pub(crate) struct Provision {
 impl Store {
     async fn connect(&self) -> Result<Database, Stop> {
         let url = match &self.url {
-            Some(url) if is_in_memory(url) => {
+            Some(url) if is_in_memory(url.expose()) => {
                 return Err(Stop::usage(format!(
                     "`{url}` is of no use here: it ends with this command; use sqlite:PATH"
                 )));
             }
             Some(url) => url.clone(),
-            None => url_of(&default_file()?)?,
+            None => url_of(&default_file()?)?.into(),
         };
-        Ok(Database::connect(&url).await?)
+        Ok(Database::connect(url.expose()).await?)
     }
 
     /// Connects and does the work, unless a signal comes first: then what is under way is undone before
@@ -87,7 +88,7 @@ impl Store {
 
     /// Is it a file of SQLite, whose tables are made when they are first used?
     pub(crate) fn is_file(&self) -> bool {
-        self.url.as_ref().is_none_or(|url| is_sqlite(url))
+        self.url.as_ref().is_none_or(|url| is_sqlite(url.expose()))
     }
 }
 

@@ -5,11 +5,11 @@ pub(crate) fn to_url(dsn: &str) -> Result<String, String> {
     if dsn.contains("://") {
         return Ok(dsn.to_owned());
     }
+    // It may hold a password, and is not shown.
     let wrong = || {
-        format!(
-            "`{dsn}` is neither a URL nor a DSN; write mysql://user:pw@127.0.0.1:3306/database or \
-             user:pw@tcp(127.0.0.1:3306)/database"
-        )
+        "its value is neither a URL nor a DSN; write mysql://user:pw@127.0.0.1:3306/database or \
+         user:pw@tcp(127.0.0.1:3306)/database"
+            .to_owned()
     };
     // The last slash and the last `@` before it: both may stand in a password.
     let (front, database) = dsn.rsplit_once('/').ok_or_else(wrong)?;

@@ -3,9 +3,9 @@
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::{Sandbox, go_dsn};
+use std::fmt;
 
 /// A server to connect to.
-#[derive(Debug)]
 pub enum Server {
     /// Somebody else's, named in the environment.
     Given {
@@ -16,6 +16,18 @@ pub enum Server {
     },
     /// Our own.
     Own(Sandbox),
+}
+
+/// Its URL may hold a password, and is not shown.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Server::Given { engine, .. } => {
+                f.debug_struct("Given").field("engine", engine).finish_non_exhaustive()
+            }
+            Server::Own(sandbox) => f.debug_tuple("Own").field(sandbox).finish(),
+        }
+    }
 }
 
 impl Server {
@@ -81,8 +93,9 @@ fn given(engine: Engine, variable: impl Fn(&str) -> Option<String>) -> Result<Op
             true => Ok(Some(url)),
             false => Err(Error::Environment {
                 variable: own,
+                // It may hold a password, and is not shown.
                 why: format!(
-                    "`{url}` is not a URL; write {engine}://user:password@host:port/database"
+                    "its value is not a URL; write {engine}://user:password@host:port/database"
                 ),
             }),
         };
@@ -123,5 +136,19 @@ mod tests {
             let error = look(Engine::Mysql, &[(name, value)]).unwrap_err();
             assert!(!error.is_missing() && error.to_string().contains(name), "{error}");
         }
+    }
+
+    /// The value was printed whole, with its password.
+    #[test]
+    fn no_password_is_shown() {
+        let dsn = "root:secret@tcp(127.0.0.1:3306)";
+        for (name, value) in [("HIERLOCK_MYSQL_URL", "root:secret@h/d"), ("MYSQL_DSN", dsn)] {
+            let error = look(Engine::Mysql, &[(name, value)]).unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains(name) && !shown.contains("secret"), "{shown}");
+        }
+        let url = "mysql://root:secret@h/d".to_owned();
+        let given = format!("{:?}", Server::Given { engine: Engine::Mysql, url });
+        assert!(given.contains("Mysql") && !given.contains("secret"), "{given}");
     }
 }

@@ -9,6 +9,7 @@ use crate::memory::MemoryBackend;
 use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
 use crate::request::Request;
+use crate::server_url::parameters;
 use crate::snapshot::Holder;
 use crate::sql::{Dialect, InTransaction, ProgramPool, SqlBackend};
 use crate::target::Target;
@@ -54,7 +55,8 @@ impl Hierlock {
     /// | `mysql://…`, `mariadb://…` | the same, on rows that [`sql::provision`](crate::sql) has made |
     ///
     /// # Errors
-    /// A URL that is none of these, or a file that cannot be opened or locked.
+    /// A URL that is none of these or has a parameter that is unknown, or a file that cannot be opened or
+    /// locked.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, Hierarchy::default()).await
     }
@@ -74,6 +76,7 @@ impl Hierlock {
     /// # Errors
     /// As [`connect`](Self::connect); also a shared name that is in use with another tree.
     pub async fn connect_with(url: &str, hierarchy: Hierarchy) -> Result<Self> {
+        parameters::check(url, parameters::Use::Lock)?;
         let backend = match url.split_once(':') {
             Some(("memory", "")) => AnyBackend::Memory(MemoryBackend::new(hierarchy.clone())),
             Some(("memory", name)) => {

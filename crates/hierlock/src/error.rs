@@ -5,7 +5,9 @@ use crate::key::Buckets;
 use crate::lease::{LeaseError, LeaseInfo, LostLease};
 use crate::optimistic::OptimisticError;
 use crate::queue::QueueError;
+use crate::server_url::ServerUrl;
 use crate::target::Target;
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,24 +90,23 @@ pub(crate) enum TargetError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UrlError {
     #[error(
-        "`{}` is not a lock URL; it is memory:, memory:NAME, file:PATH, or \
-         mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE", url.split("://").next().unwrap_or_default()
+        "`{url}` is not a lock URL; it is memory:, memory:NAME, file:PATH, or \
+         mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE"
     )]
-    Scheme { url: String },
+    Scheme { url: ServerUrl },
     #[error(
-        "`{scheme}:` is no database; write mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE, \
+        "`{url}` is no database; write mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE, \
          or sqlite:PATH"
     )]
-    Database { scheme: String },
+    Database { url: ServerUrl },
     #[error("the server's URL cannot be read: {why}")]
     Server { why: String },
     #[error("`{name}` in the URL is {right}, not `{value}`")]
     Parameter { name: &'static str, value: String, right: &'static str },
-    #[error(
-        "`{name}` is no parameter of a lock; there are strategy, buckets, table, connections, \
-         keep_alive_ms, silence_ms, client_silence_ms, lock_wait_timeout and scope"
-    )]
-    NotOurs { name: String },
+    #[error("`{name}` is no parameter of {what}: {hint}")]
+    UnknownParameter { name: String, what: String, hint: String },
+    #[error("{scheme}: has no parameters, but a `?` and `{name}=` follow; leave them away")]
+    NoParameters { scheme: &'static str, name: String },
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
     NoAdvisory { dialect: &'static str },
     #[error(
@@ -120,14 +121,14 @@ pub(crate) enum UrlError {
     #[error("the strategy {strategy} has rows for all nodes; adding some is for ?strategy=per-id")]
     NotById { strategy: &'static str },
     #[error("`{url}` names no file; write file:PATH, for example file:/run/lock/app.lock")]
-    NoPath { url: String },
+    NoPath { url: ServerUrl },
     #[error(
         "`{url}` is in use with the levels {theirs}; all who share it must have the same, not {ours}"
     )]
-    OtherLevels { url: String, theirs: Hierarchy, ours: Hierarchy },
+    OtherLevels { url: ServerUrl, theirs: Hierarchy, ours: Hierarchy },
     #[error("`{url}` needs Linux: it stands on open-file-description locks. memory: works here")]
     #[cfg_attr(target_os = "linux", expect(dead_code, reason = "only other systems say it"))]
-    NotLinux { url: String },
+    NotLinux { url: ServerUrl },
 }
 
 /// Mirrors `backend` and `guard`: a lock was not taken, or no longer is.
@@ -394,10 +395,28 @@ impl Error {
     }
 }
 
+/// On one line, with nothing in it that a terminal would obey: what a person or a server said may hold
+/// anything.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.write_str(&printable(&self.0.to_string()))
     }
+}
+
+/// A text whose control characters are escaped.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_debug());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown.into()
 }
 
 impl fmt::Debug for Error {
@@ -476,6 +495,13 @@ mod tests {
         fn travels<T: Send + Sync + 'static>() {}
         travels::<Error>();
         assert_eq!(size_of::<Result<(), Error>>(), size_of::<usize>());
+    }
+
+    /// A path or a name may hold what clears a terminal, or looks like a line of its own.
+    #[test]
+    fn a_message_is_one_line_that_does_nothing_to_a_terminal() {
+        let error = "u1/\u{1b}[2J/a\nb\u{9b}/x%".parse::<Target>().unwrap_err();
+        assert!(error.to_string().contains(r"u1/\u{1b}[2J/a\nb\u{9b}/x%"), "{error}");
     }
 
     #[test]

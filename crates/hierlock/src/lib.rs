@@ -48,7 +48,10 @@ pub mod queue;
 mod registry;
 mod request;
 pub mod retry;
+mod server_url;
 mod snapshot;
+#[doc(hidden)]
+pub mod spelling;
 pub mod sql;
 mod sync;
 mod target;
@@ -63,6 +66,7 @@ pub use key::Buckets;
 pub use mode::{Mode, ModeSet, SlotMode};
 pub use plan::{Claim, Plan, Slots, Step};
 pub use request::Request;
+pub use server_url::ServerUrl;
 pub use snapshot::{Holder, Statistics, Wait};
 pub use target::Target;
 

@@ -4,6 +4,7 @@ use super::run::{exit_code, run_all, write};
 use super::{args, select};
 use crate::exit::Stop;
 use crate::generate::print;
+use crate::show::say;
 use hierlock_lab::lab::How;
 use hierlock_lab::report::{self, Anomalies};
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ pub(super) async fn anomalies(args: &args::Anomalies) -> Result<ExitCode, Stop> 
     };
     print(shown.as_bytes());
     for missing in &report.missing {
-        eprintln!("hierlock: not on {}: {}", missing.engine, missing.why);
+        say(format!("not on {}: {}", missing.engine, missing.why));
     }
     Ok(exit_code(&report, &args.servers))
 }

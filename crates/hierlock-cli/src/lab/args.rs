@@ -1,6 +1,7 @@
 //! The command line of `hierlock lab`, as data.
 
 use clap::{Parser, Subcommand};
+use hierlock::ServerUrl;
 use hierlock_lab::matrix::Tree;
 use hierlock_lab::place::Engine;
 use std::path::PathBuf;
@@ -181,7 +182,7 @@ pub(crate) struct Servers {
     pub(crate) engines: Vec<Engine>,
     /// A server to use: mysql://…, mariadb://…, postgres://…; the lab makes databases of its own there
     #[arg(long = "url", value_name = "URL")]
-    pub(crate) urls: Vec<String>,
+    pub(crate) urls: Vec<ServerUrl>,
     /// Fail if an engine that is wanted is not there
     #[arg(long)]
     pub(crate) strict: bool,

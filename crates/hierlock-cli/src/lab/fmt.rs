@@ -3,6 +3,7 @@
 use super::args;
 use crate::exit;
 use crate::generate::print;
+use crate::show::{message, say};
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
@@ -17,12 +18,12 @@ pub(super) fn fmt(args: &args::Fmt) -> ExitCode {
         match lay_out(file, args.check) {
             Ok(Laid::AsItWas) => {}
             Ok(Laid::Out) if args.check => {
-                println!("{}", file.display());
+                println!("{}", message(&file.display().to_string()));
                 worst = ExitCode::from(DIFFERS);
             }
             Ok(Laid::Out) => {}
             Err(why) => {
-                eprintln!("hierlock: {why}");
+                say(why);
                 return exit::USAGE.into();
             }
         }

@@ -6,6 +6,7 @@ use super::show::{Shown, has_colour};
 use super::{DISAGREES, args};
 use crate::exit::Stop;
 use crate::generate::print;
+use crate::show::say;
 use hierlock_lab::matrix::{self, MatrixOptions, Modes, Progress};
 use hierlock_lab::place::{Engine, Place};
 use std::collections::HashMap;
@@ -44,7 +45,7 @@ pub(super) async fn matrix(args: &args::Matrix) -> Result<ExitCode, Stop> {
         false => print(matrix::text(&report, has_colour()).as_bytes()),
     };
     for missing in &equipped.missing {
-        eprintln!("hierlock: not on {}: {}", missing.engine, missing.why);
+        say(format!("not on {}: {}", missing.engine, missing.why));
     }
     Ok(match (report.agrees(), args.servers.strict && !equipped.missing.is_empty()) {
         (false, _) => ExitCode::from(DISAGREES),

@@ -20,6 +20,7 @@ mod show;
 use crate::exit::{self, Stop};
 use crate::generate::print;
 use crate::runtime;
+use crate::show::message;
 use crate::signals::Signals;
 use args::Command;
 use hierlock_lab::scenario::Mistake;
@@ -67,6 +68,6 @@ pub(super) fn told(mistakes: &[Mistake]) -> String {
 }
 
 fn mistaken(mistakes: &[Mistake]) -> ExitCode {
-    eprintln!("{}", told(mistakes));
+    eprintln!("{}", message(&told(mistakes)));
     exit::USAGE.into()
 }

@@ -2,6 +2,7 @@
 
 use super::args;
 use crate::exit;
+use crate::show::say;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::ExitCode;
@@ -15,11 +16,11 @@ pub(super) fn new(args: &args::New) -> ExitCode {
     let file = args.file.display();
     match made.and_then(|mut made| made.write_all(text.as_bytes())) {
         Ok(()) => {
-            eprintln!("hierlock: {file} is made; run it with: hierlock lab run {file}");
+            say(format!("{file} is made; run it with: hierlock lab run {file}"));
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("hierlock: {file} cannot be made: {error}");
+            say(format!("{file} cannot be made: {error}"));
             exit::USAGE.into()
         }
     }

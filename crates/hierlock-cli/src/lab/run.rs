@@ -5,6 +5,7 @@ use super::show::{Shown, look};
 use super::{DISAGREES, args, select};
 use crate::exit::Stop;
 use crate::generate::print;
+use crate::show::say;
 use hierlock_lab::lab::How;
 use hierlock_lab::place::Engine;
 use hierlock_lab::record::{Record, Report};
@@ -114,7 +115,7 @@ fn write_back(scenarios: &[Arc<Scenario>], records: &[Record]) -> Result<(), Sto
             return Err(Stop::usage(format!("{} is built in; bless a copy of it", scenario.name)));
         }
         write(file, &blessed)?;
-        eprintln!("hierlock: {} now says what was observed", scenario.file);
+        say(format!("{} now says what was observed", scenario.file));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The servers of a call: given by URL, named in the environment, or started on the spot.
 
 use super::args;
+use hierlock::ServerUrl;
 use hierlock_lab::Lab;
 use hierlock_lab::place::Engine;
 use hierlock_lab::record::Missing;
@@ -43,7 +44,7 @@ pub(super) async fn equip(
         .map(|(engine, server)| {
             let url = given.get(&engine).cloned();
             let started = tokio::task::spawn_blocking(move || match url {
-                Some(url) => Ok(Server::Given { engine: server, url }),
+                Some(url) => Ok(Server::Given { engine: server, url: url.expose().to_owned() }),
                 None => Server::get(server),
             });
             (engine, started)
@@ -72,18 +73,18 @@ pub(super) async fn equip(
 }
 
 /// Which engine each URL is of.
-fn given(urls: &[String]) -> Result<BTreeMap<Engine, String>, Unequipped> {
+fn given(urls: &[ServerUrl]) -> Result<BTreeMap<Engine, ServerUrl>, Unequipped> {
     let mut given = BTreeMap::new();
     for url in urls {
-        let engine = match url.split_once("://").map(|(scheme, _)| scheme) {
+        let engine = match url.expose().split_once("://").map(|(scheme, _)| scheme) {
             Some("mysql") => Engine::Mysql,
             Some("mariadb") => Engine::Mariadb,
             Some("postgres" | "postgresql") => Engine::Postgres,
             _ => {
-                return Err(Unequipped::Url(
-                    "--url is not that of a server; write mysql://…, mariadb://… or postgres://…"
-                        .to_owned(),
-                ));
+                return Err(Unequipped::Url(format!(
+                    "`{url}` is not the URL of a server; write mysql://…, mariadb://… or \
+                     postgres://…"
+                )));
             }
         };
         if given.insert(engine, url.clone()).is_some() {

@@ -13,6 +13,7 @@ use crate::args;
 use crate::exit;
 use crate::generate::print;
 use crate::runtime::on_one_thread;
+use crate::show::say;
 use hierlock::sql::{Check, Provision, Report};
 use show::{Shown, check_text, done_text, prediction_text};
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ async fn go(args: &args::Provision) -> hierlock::Result<ExitCode> {
         provision = provision.connections(connections);
     }
     for warning in provision.warnings() {
-        eprintln!("hierlock: {warning}");
+        say(warning);
     }
     if args.print_sql {
         return Ok(print(provision.print_sql().as_bytes()));
@@ -89,10 +90,11 @@ fn finish(args: &args::Provision, report: &Report) -> ExitCode {
 /// `--buckets` is part of the URL for everyone else.
 fn url(args: &args::Provision) -> String {
     match args.buckets {
-        None => args.url.clone(),
+        None => args.url.expose().to_owned(),
         Some(buckets) => {
-            let joint = if args.url.contains('?') { '&' } else { '?' };
-            format!("{}{joint}buckets={}", args.url, buckets.count())
+            let url = args.url.expose();
+            let joint = if url.contains('?') { '&' } else { '?' };
+            format!("{url}{joint}buckets={}", buckets.count())
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::exit::{self, Exit};
 use crate::report::Reporter;
 use crate::runtime::on_one_thread;
 use crate::signals::Signals;
-use hierlock::{Guard, Hierlock, Target};
+use hierlock::{Guard, Hierlock, ServerUrl, Target};
 use report::Event;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ impl Run {
             exit: exit::UNAVAILABLE,
         })?;
         let locks = tokio::select! {
-            locks = Hierlock::connect_with(&url, self.args.what.levels.clone()) => {
+            locks = Hierlock::connect_with(url.expose(), self.args.what.levels.clone()) => {
                 locks.map_err(Failure::Lock)?
             }
             signal = signals.next() => return Err(Failure::Signal(signal)),
@@ -112,13 +112,13 @@ impl Run {
         }
     }
 
-    fn url(&self) -> Result<String, Failure> {
+    fn url(&self) -> Result<ServerUrl, Failure> {
         match &self.args.url {
             None => {
                 let path = hierlock::default_path().map_err(Failure::Lock)?;
-                Ok(format!("file:{}", path.display()))
+                Ok(format!("file:{}", path.display()).into())
             }
-            Some(url) if url.starts_with("memory:") => Err(Failure::Usage(format!(
+            Some(url) if url.expose().starts_with("memory:") => Err(Failure::Usage(format!(
                 "`{url}` is of no use here: it locks within one process only; use file:PATH"
             ))),
             Some(url) => Ok(url.clone()),
@@ -128,7 +128,7 @@ impl Run {
     async fn acquire(
         &self,
         locks: &Hierlock,
-        url: &str,
+        url: &ServerUrl,
         signals: &mut Signals,
     ) -> Result<Guard, Failure> {
         let args = &self.args;
@@ -172,11 +172,14 @@ impl Run {
     async fn run_under(
         &self,
         guard: Guard,
-        url: &str,
+        url: &ServerUrl,
         signals: &mut Signals,
     ) -> Result<ExitCode, Failure> {
-        let variables =
-            [("HIERLOCK_TARGETS", self.targets().join("\n")), ("HIERLOCK_URL", url.into())];
+        let passed = match self.args.keep_password {
+            true => url.expose().to_owned(),
+            false => url.without_password(),
+        };
+        let variables = [("HIERLOCK_TARGETS", self.targets().join("\n")), ("HIERLOCK_URL", passed)];
         let mut child = Child::start(&self.args.command, variables)
             .map_err(|(error, exit)| Failure::Io { doing: "run the command", error, exit })?;
         let mut lost = Box::pin(guard.lost());
@@ -220,8 +223,10 @@ impl Run {
 }
 
 /// The target that a `hierlock run` around this one says it holds: then this would wait for itself.
-fn held_around(url: &str, targets: &[Target]) -> Option<String> {
-    if std::env::var("HIERLOCK_URL").ok()? != url {
+fn held_around(url: &ServerUrl, targets: &[Target]) -> Option<String> {
+    // The one around this one may have kept its password to itself.
+    let around = ServerUrl::new(std::env::var("HIERLOCK_URL").ok()?);
+    if around.without_password() != url.without_password() {
         return None;
     }
     let held = std::env::var("HIERLOCK_TARGETS").ok()?;

@@ -10,6 +10,7 @@ mod queue;
 mod queue_stop;
 mod run;
 mod sandbox;
+mod secrets;
 mod server;
 mod store;
 mod support;

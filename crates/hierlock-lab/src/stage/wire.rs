@@ -6,6 +6,7 @@ use super::{StageError, innodb, postgres};
 use crate::observation::Answer;
 use crate::place::Engine;
 use futures_util::TryStreamExt as _;
+use hierlock::ServerUrl;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::postgres::{
     PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions, PgRow, PgSslMode,
@@ -25,10 +26,17 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) type TextRow = Vec<Option<String>>;
 
 /// Where a server is, and who we are to it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Address {
     pub(super) engine: Engine,
     options: Either<Box<MySqlConnectOptions>, Box<PgConnectOptions>>,
+}
+
+/// Without the password, which the driver's options would show.
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address").field("engine", &self.engine).finish_non_exhaustive()
+    }
 }
 
 impl Address {
@@ -36,6 +44,7 @@ impl Address {
         let unreadable = |error: &dyn fmt::Display| {
             StageError(format!("the URL of the {engine} server cannot be read: {error}"))
         };
+        ServerUrl::new(url).check_parameters().map_err(|error| unreadable(&error))?;
         let url = Url::parse(url).map_err(|error| unreadable(&error))?;
         let options = match engine {
             Engine::Mysql | Engine::Mariadb => {

@@ -43,6 +43,7 @@ pub(crate) use wire::{Done, Wire, on_wire};
 
 use crate::error::{Error, Result, SqlError, UrlError};
 use crate::retry::{RetryPolicy, retry};
+use crate::server_url::parameters;
 use crate::tasks::TaskTracker;
 use futures_util::future::BoxFuture;
 use sqlx::mysql::MySqlConnectOptions;
@@ -89,8 +90,10 @@ impl Database {
     /// A program that has a pool already makes a database from it: `Database::from(pool)`.
     ///
     /// # Errors
-    /// If the URL is none of these ([`is_usage`](crate::Error::is_usage)), or nobody answers.
+    /// If the URL is none of these or has a parameter that is unknown
+    /// ([`is_usage`](crate::Error::is_usage)), or nobody answers.
     pub async fn connect(url: &str) -> Result<Self> {
+        parameters::check(url, parameters::Use::Driver)?;
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
         match scheme {
             "mysql" | "mariadb" => {
@@ -110,7 +113,7 @@ impl Database {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => open(url).await.map(Self::from),
-            _ => Err(UrlError::Database { scheme: scheme.to_owned() }.into()),
+            _ => Err(UrlError::Database { url: url.into() }.into()),
         }
     }
 

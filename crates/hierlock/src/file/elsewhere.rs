@@ -21,7 +21,7 @@ pub(crate) enum FileHold {}
 
 impl FileBackend {
     pub(crate) fn open(path: &Path, _: Hierarchy) -> Result<Self> {
-        Err(UrlError::NotLinux { url: format!("file:{}", path.display()) }.into())
+        Err(UrlError::NotLinux { url: format!("file:{}", path.display()).into() }.into())
     }
 }
 

@@ -75,7 +75,7 @@ impl MemoryBackend {
             return match manager.hierarchy() == &hierarchy {
                 true => Ok(Self { manager }),
                 false => Err(UrlError::OtherLevels {
-                    url: format!("memory:{name}"),
+                    url: format!("memory:{name}").into(),
                     theirs: manager.hierarchy().clone(),
                     ours: hierarchy,
                 }

@@ -5,6 +5,7 @@ use super::{Dialect, ProgramPool, Scheme, Strategy, innodb};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
+use crate::server_url::parameters;
 use sqlx::Either;
 use std::time::Duration;
 use url::Url;
@@ -63,6 +64,7 @@ pub(super) struct Place {
 impl Place {
     /// Reads a URL; what is not ours is left to the driver.
     pub(super) fn parse(url: &str, hierarchy: Hierarchy) -> Result<Self> {
+        parameters::check(url, parameters::Use::Lock)?;
         let unreadable = |why: String| UrlError::Server { why };
         let mut url = Url::parse(url).map_err(|error| unreadable(error.to_string()))?;
         let dialect = Dialect::of_scheme(url.scheme())
@@ -94,7 +96,7 @@ impl Place {
         let mut read = Parameters::new(address.dialect(), hierarchy);
         for (name, value) in url::form_urlencoded::parse(parameters.as_bytes()) {
             if !read.read(&name, &value)? {
-                return Err(UrlError::NotOurs { name: name.into_owned() }.into());
+                return Err(parameters::not_ours(&name));
             }
         }
         read.at(address)
@@ -196,6 +198,14 @@ mod tests {
         assert_eq!(place.address.to_string(), "mysql at 127.0.0.1:3306");
         let buckets = parse("mariadb://h/d?buckets=64").unwrap().scheme.buckets;
         assert_eq!(buckets.count(), 64);
+    }
+
+    #[test]
+    fn all_that_is_listed_as_ours_is_read() {
+        for name in parameters::LOCK {
+            let mut read = Parameters::new(Dialect::Postgres, Hierarchy::default());
+            assert!(!matches!(read.read(name, "1"), Ok(false)), "{name}");
+        }
     }
 
     #[test]

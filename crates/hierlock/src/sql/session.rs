@@ -16,7 +16,7 @@ use std::time::Duration;
 use url::Url;
 
 /// Where a server is, and who we are to it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Address {
     Innodb(Dialect, Box<MySqlConnectOptions>),
     Postgres(Box<PgConnectOptions>),
@@ -51,6 +51,13 @@ impl Address {
             Address::Innodb(dialect, _) => *dialect,
             Address::Postgres(_) => Dialect::Postgres,
         }
+    }
+}
+
+/// Without the password, which the driver's options would show.
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
     }
 }
 

@@ -1,0 +1,236 @@
+//! No password is ever printed: it is fed through every command, option, variable and mistake, and all output
+//! is searched for it.
+
+use crate::support::{Place, code, hierlock, stderr, stdout};
+use hierlock_sandbox::{Engine, Server};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+/// As it is, and as URLs may write it.
+const SECRET: &str = "s3cr/t:Pa@ss";
+const ENCODED: [&str; 2] = ["s3cr%2Ft%3APa%40ss", "s3cr%2ft%3apa%40ss"];
+
+/// What a person may write as an address. Nobody answers at port 1.
+fn addresses() -> Vec<String> {
+    let encoded = ENCODED[0];
+    vec![
+        format!("mysql://root:{encoded}@127.0.0.1:1/d"),
+        format!("mariadb://root:{encoded}@127.0.0.1:1/d?tabel=x"),
+        format!("postgres://root:{encoded}@127.0.0.1:1/d"),
+        format!("postgres://127.0.0.1:1/d?user=root&password={encoded}"),
+        format!("postgres://127.0.0.1:1/d?user=root&sslpassword={encoded}"),
+        format!("mysql://root:{SECRET}@127.0.0.1:1/d"),
+        format!("root:{SECRET}@tcp(127.0.0.1:1)/d?parseTime=true"),
+        format!("root:{SECRET}@127.0.0.1:1/d"),
+        format!("host=127.0.0.1 port=1 user=root password='{SECRET}'"),
+        format!("mysql:root:{encoded}@127.0.0.1:1/d"),
+    ]
+}
+
+/// What each command is called with so that it gets as far as its server. One that is missing here fails the
+/// test: a new command is searched too.
+const COMMANDS: [(&str, &[&str]); 27] = [
+    ("run", &["u1", "--", "true"]),
+    ("plan", &["u1"]),
+    ("provision", &[]),
+    ("lease provision", &[]),
+    ("lease acquire", &["u1", "--owner", "ada"]),
+    ("lease renew", &["7"]),
+    ("lease release", &["7"]),
+    ("lease list", &[]),
+    ("lease force-release", &["7", "--actor", "ada", "--reason", "x"]),
+    ("lease audit", &[]),
+    ("lease sweep", &[]),
+    ("queue provision", &[]),
+    ("queue add", &["mail", "{}"]),
+    ("queue stats", &[]),
+    ("queue dead", &["mail"]),
+    ("queue retry-dead", &["mail", "7"]),
+    ("queue work", &["mail", "--until-empty", "--", "true"]),
+    ("lab list", &[]),
+    ("lab run", &["deadlock/conversion-cured", "--engine", "mysql,postgres"]),
+    ("lab matrix", &["--engine", "mysql"]),
+    ("lab anomalies", &["--engine", "postgres"]),
+    ("lab fmt", &["/nowhere/x.lab"]),
+    ("lab new", &["/nowhere/x.lab"]),
+    ("lab docs", &[]),
+    // It starts a server, and reads no address: only a mistake is of interest.
+    ("sandbox", &["oracle"]),
+    ("completions", &["bash"]),
+    ("man", &["run"]),
+];
+
+/// Every variable that holds an address.
+const VARIABLES: [&str; 6] = [
+    "HIERLOCK_URL",
+    "HIERLOCK_DATABASE_URL",
+    "HIERLOCK_MYSQL_URL",
+    "HIERLOCK_MARIADB_URL",
+    "HIERLOCK_POSTGRES_URL",
+    "MYSQL_DSN",
+];
+
+/// The commands below one, by their help.
+fn leaves(path: &str) -> Vec<String> {
+    let mut words: Vec<&str> = path.split_whitespace().collect();
+    words.push("--help");
+    let help = stdout(&hierlock(&words).output().unwrap());
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands: Vec<&str> = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    if commands.is_empty() {
+        return vec![path.to_owned()];
+    }
+    commands.into_iter().flat_map(|name| leaves(format!("{path} {name}").trim())).collect()
+}
+
+/// One call, with the address in every variable. Its output has the secret in no form.
+fn search(words: &[&str], address: &str, more: &[&str]) -> Output {
+    search_with(&VARIABLES, words, address, more)
+}
+
+fn search_with(variables: &[&str], words: &[&str], address: &str, more: &[&str]) -> Output {
+    let mut command: Command = hierlock(words);
+    command.args(more).envs(variables.iter().map(|name| (*name, address)));
+    command.env("RUST_LOG", "trace").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let said = format!("{}{}", stdout(&output), stderr(&output)).to_lowercase();
+    for secret in [SECRET, ENCODED[0], "s3cr", "Pa@ss"] {
+        let found = said.contains(&secret.to_lowercase());
+        assert!(!found, "{words:?} {more:?} with {address}:\n{said}");
+    }
+    output
+}
+
+/// A DSN of Go, a URL without a scheme and `MYSQL_DSN` were printed whole, also by `--json`; and clap quotes
+/// arguments as they are.
+#[test]
+fn no_command_prints_a_password() {
+    let known: Vec<&str> = COMMANDS.iter().map(|(name, _)| *name).collect();
+    let all = leaves("");
+    assert_eq!(all, known, "each command is searched; add what is new to the list");
+    thread::scope(|scope| {
+        for commands in COMMANDS.chunks(COMMANDS.len().div_ceil(2)) {
+            scope.spawn(move || commands.iter().for_each(|(name, rest)| search_all(name, rest)));
+        }
+    });
+}
+
+/// It is read only where no other variable names the server.
+#[test]
+fn the_variable_of_go_programs_is_not_printed() {
+    for address in addresses() {
+        let output = search_with(&["MYSQL_DSN"], &["lab", "run"], &address, &["--engine", "mysql"]);
+        assert_ne!(code(&output), Some(0));
+    }
+}
+
+fn search_all(name: &str, rest: &[&str]) {
+    let words: Vec<&str> = name.split_whitespace().collect();
+    let help: Vec<&str> = words.iter().copied().chain(["--help"]).collect();
+    let help = stdout(&search(&help, &addresses()[0], &[]));
+    let takes_url = help.contains("--url");
+    let addresses = addresses();
+    let some = if takes_url { &addresses[..] } else { &addresses[..1] };
+    for (number, address) in some.iter().enumerate() {
+        // By the variables.
+        let output = search(&words, address, rest);
+        if takes_url && number == 0 {
+            assert_ne!(code(&output), Some(64), "{name}: {}", stderr(&output));
+        }
+        if takes_url {
+            let is_flag = help.contains("--json") && !help.contains("--json <");
+            let options: &[&str] = if is_flag { &["--json"] } else { &[] };
+            let url = ["--url", address];
+            search(&words, address, &[&url, options, rest].concat());
+        }
+        if number % 5 == 0 {
+            // Mistakes: in the place of something else, an option that there is not, twice. What can be the
+            // name of a node or a file is taken for one.
+            if !name.starts_with("lab") && address.contains("://") {
+                search(&words, address, &[address]);
+            }
+            search(&words, address, &[&format!("--ulr={address}")]);
+            search(&words, address, &[&format!("--url={address}"), "--url", address]);
+            search(&words, address, &["--levels", address, "--within", address]);
+        }
+    }
+}
+
+/// The command saw the password in its environment.
+#[test]
+fn a_command_under_a_lock_does_not_see_the_password() {
+    // This server lets everybody in, whatever the password.
+    let Some(server) = Server::for_tests(Engine::Postgres) else { return };
+    let (front, back) = server.url().split_once('@').unwrap();
+    let url = format!("{front}:{}@{back}", ENCODED[0]);
+    let show = ["u1", "--", "sh", "-c", "echo $HIERLOCK_URL; env"];
+    let run = |options: &[&str]| {
+        let output = hierlock(&["run"]).args(options).args(show).env("HIERLOCK_URL", &url).output();
+        let output = output.unwrap();
+        assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    for options in [&[][..], &["--url", &url]] {
+        let seen = run(options);
+        assert!(seen.starts_with(server.url()), "{seen}");
+        assert!(!seen.contains("s3cr"), "{seen}");
+    }
+    assert!(run(&["--keep-password"]).starts_with(&url));
+    // One within it still notices that it waits for the one around it, whichever URL it is given.
+    let inner = "$HIERLOCK run --within 1500ms u1 -- true; \
+                 $HIERLOCK run --within 1500ms --url $WHOLE u1 -- true";
+    let mut outer = hierlock(&["run", "--url", &url, "u1", "--", "sh", "-c", inner]);
+    outer.env("HIERLOCK", env!("CARGO_BIN_EXE_hierlock")).env("WHOLE", &url);
+    let said = stderr(&outer.output().unwrap());
+    assert_eq!(said.matches("around this one holds `u1`").count(), 2, "{said}");
+}
+
+/// An argument could clear the terminal, or pretend to be a line of hierlock's own.
+#[test]
+fn control_characters_are_not_echoed() {
+    let place = Place::new();
+    let nasty = "x\u{1b}[2J\u{7}\u{9b}y";
+    let file = place.directory.path().join(nasty);
+    let (file, lock_url) = (file.to_str().unwrap(), format!("file:/nowhere/{nasty}/x"));
+    let store = format!("sqlite:{}", place.directory.path().join("a.db").display());
+    std::fs::write(format!("{file}.lab"), "A> nonsense\u{1b}[2J(\nB> \u{7}").unwrap();
+    let calls: Vec<Vec<&str>> = vec![
+        vec!["run", "--url", &lock_url, "u1", "--", "true"],
+        vec!["run", "--url", nasty, "u1", "--", "true"],
+        vec!["run", "--url", "file:/tmp/x", nasty, nasty, "--levels", "one", "--", "true"],
+        vec!["run", "a//b\u{1b}[2J\u{7}\u{9b}", "--", "true"],
+        vec!["run", "--within", nasty, "u1", "--", "true"],
+        vec!["run", "u1", "--", nasty],
+        vec!["run", &file[..file.len() - 1]],
+        vec!["plan", "--levels", "user", &lock_url],
+        vec!["provision", "--url", "mysql://127.0.0.1:1/d?table=\u{1b}[2J\u{7}\u{9b}"],
+        vec!["lease", "--url", &store, "acquire", "u1", "--owner", nasty],
+        vec!["lease", "--url", &store, "acquire", "u1", "--owner", "a", "--reason", nasty],
+        vec!["lease", "--url", &store, "acquire", "u1/x", "--owner", "b"],
+        vec!["lease", "--url", &store, "force-release", "1", "--actor", nasty, "--reason", nasty],
+        vec!["lease", "--url", &store, "list"],
+        vec!["lease", "--url", &store, "audit"],
+        vec!["queue", "--url", &store, "add", nasty, "{}"],
+        vec!["queue", "--url", &store, "add", "mail", nasty, "--priority", nasty],
+        vec!["queue", "--url", &store, "stats"],
+        vec!["queue", "--url", nasty, "stats"],
+        vec!["lab", "run", file],
+        vec!["lab", "fmt", file],
+        vec!["lab", "new", "/nowhere/\u{1b}[2J\u{7}\u{9b}.lab"],
+        vec!["man", nasty],
+        vec![nasty],
+    ];
+    let lab = format!("{file}.lab");
+    let more = [vec!["lab", "run", &lab], vec!["lab", "fmt", "--check", &lab]];
+    for call in calls.iter().chain(&more) {
+        let output = hierlock(call).output().unwrap();
+        for said in [stdout(&output), stderr(&output)] {
+            let raw = said.contains(|c: char| c.is_control() && c != '\n');
+            assert!(!raw, "{call:?}: {said:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The address of a lock or a database as a person writes it, which may hold a password.
+
+pub(crate) mod parameters;
+mod redact;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+use url::Url;
+
+/// An address that a person has written: a URL, or what was meant to be one. It may hold a password, so
+/// `Display` and `Debug` show it without. What cannot be told from a secret is hidden too.
+///
+/// ```
+/// use hierlock::ServerUrl;
+///
+/// let url = ServerUrl::new("mysql://app:secret@db:3306/shop?strategy=per-id");
+/// assert_eq!(url.to_string(), "mysql://app:***@db:3306/shop?strategy=per-id");
+/// let dsn = ServerUrl::new("app:secret@tcp(db:3306)/shop");
+/// assert_eq!(dsn.to_string(), "app:***@tcp(db:3306)/shop");
+/// assert_eq!(url.without_password(), "mysql://app@db:3306/shop?strategy=per-id");
+/// assert!(url.expose().contains("secret"));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// Takes any text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the whole text, with the password.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the URL without password, for whoever is to know the server and not the secret. A text that
+    /// is no URL comes back as it is shown.
+    pub fn without_password(&self) -> String {
+        let Ok(mut url) = Url::parse(&self.0) else { return self.to_string() };
+        if crate::sql::Dialect::of_scheme(url.scheme()).is_none() {
+            // A file or a name.
+            return redact::redact(&self.0).into_owned();
+        }
+        let is_secret = |name: &str, value: &str| {
+            ["password", "sslpassword"].contains(&name) || value.contains("PRIVATE KEY")
+        };
+        if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
+            let kept: Vec<(String, String)> = url
+                .query_pairs()
+                .filter(|(name, value)| !is_secret(name, value))
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect();
+            url.set_query(None);
+            if !kept.is_empty() {
+                url.query_pairs_mut().extend_pairs(kept);
+            }
+        }
+        if url.password().is_some() && url.set_password(None).is_err() {
+            return self.to_string();
+        }
+        url.into()
+    }
+
+    /// Fails if a parameter behind the `?` is none of the driver's: for those who connect by themselves. The
+    /// driver would ignore it.
+    ///
+    /// # Errors
+    /// Such a parameter ([`is_usage`](crate::Error::is_usage)), with what was probably meant.
+    pub fn check_parameters(&self) -> crate::Result<()> {
+        parameters::check(&self.0, parameters::Use::Driver)
+    }
+}
+
+/// Shows it without its password, on one line.
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::error::printable(&redact::redact(&self.0)))
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&redact::redact(&self.0), f)
+    }
+}
+
+impl FromStr for ServerUrl {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self::new(text))
+    }
+}
+
+impl From<&str> for ServerUrl {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for ServerUrl {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_can_be_passed_on_without_its_password() {
+        for (url, without) in [
+            ("mysql://a:b@h/d", "mysql://a@h/d"),
+            ("mysql://a@h/d?table=x", "mysql://a@h/d?table=x"),
+            ("postgres://h/d?user=a&password=b", "postgres://h/d?user=a"),
+            ("postgres://h/d?password=b", "postgres://h/d"),
+            ("postgres:///d?host=/tmp&port=1", "postgres:///d?host=/tmp&port=1"),
+            ("file:/a b/c@d:e", "file:/a b/c@d:e"),
+            ("file:///x", "file:///x"),
+        ] {
+            assert_eq!(ServerUrl::new(url).without_password(), without);
+            // Whoever compares two of them compares the same text.
+            assert_eq!(ServerUrl::new(without).without_password(), without);
+        }
+    }
+}

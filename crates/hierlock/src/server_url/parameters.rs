@@ -1,0 +1,221 @@
+//! Which parameters a URL may have. A driver ignores those that it does not know, so a word that is spelled
+//! wrong would lock something else than was meant: it is refused here.
+
+use crate::error::{Result, UrlError};
+use crate::spelling::nearest;
+
+/// What is hierlock's own in the URL of a lock on a server.
+pub(crate) const LOCK: [&str; 9] = [
+    "strategy",
+    "buckets",
+    "table",
+    "connections",
+    "keep_alive_ms",
+    "silence_ms",
+    "client_silence_ms",
+    "lock_wait_timeout",
+    "scope",
+];
+
+/// What sqlx reads in the URL of MySQL or MariaDB.
+const MYSQL: [&str; 13] = [
+    "ssl-mode",
+    "sslmode",
+    "ssl-ca",
+    "sslca",
+    "ssl-cert",
+    "sslcert",
+    "ssl-key",
+    "sslkey",
+    "charset",
+    "collation",
+    "socket",
+    "timezone",
+    "time-zone",
+];
+
+/// The same for PostgreSQL. `options[NAME]` comes on top.
+const POSTGRES: [&str; 17] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+/// Read for both kinds of servers.
+const BOTH: [&str; 1] = ["statement-cache-capacity"];
+
+/// The same for a file of SQLite.
+const SQLITE: [&str; 4] = ["mode", "cache", "immutable", "vfs"];
+
+/// What a URL is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Locks: hierlock has parameters of its own.
+    Lock,
+    /// The toolbox, or somebody who connects by himself.
+    Driver,
+}
+
+/// What the driver of a scheme knows; None if it has no driver.
+fn known_to_driver(scheme: &str) -> Option<Vec<&'static str>> {
+    let of_driver: &[&str] = match scheme {
+        "mysql" | "mariadb" => &MYSQL,
+        "postgres" | "postgresql" => &POSTGRES,
+        "sqlite" => return Some(SQLITE.to_vec()),
+        _ => return None,
+    };
+    Some([of_driver, &BOTH].concat())
+}
+
+/// Fails at the first parameter that neither hierlock nor the driver knows. A URL without a scheme that has
+/// parameters is left alone: it is refused for that.
+pub(crate) fn check(url: &str, of: Use) -> Result<()> {
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+    let Some((_, query)) = rest.split_once('?') else { return Ok(()) };
+    if ["memory", "file"].contains(&scheme) {
+        return without(scheme, query);
+    }
+    let Some(mut known) = known_to_driver(scheme) else { return Ok(()) };
+    if of == Use::Lock {
+        known.splice(0..0, LOCK);
+    }
+    for (name, _) in url::form_urlencoded::parse(query.as_bytes()) {
+        let is_known = known.contains(&&*name)
+            || (scheme.starts_with("postgres")
+                && name.starts_with("options[")
+                && name.ends_with(']'));
+        if !is_known {
+            let of_lock = of == Use::Driver && LOCK.contains(&&*name);
+            return Err(unknown(name.into_owned(), scheme, &known, of_lock));
+        }
+    }
+    Ok(())
+}
+
+/// Fails at the first that is not hierlock's own: what stands beside the pool of a program.
+pub(crate) fn not_ours(name: &str) -> crate::Error {
+    unknown(name.to_owned(), "lock", &LOCK, false)
+}
+
+fn unknown(name: String, scheme: &str, known: &[&str], of_lock: bool) -> crate::Error {
+    let hint = if of_lock {
+        "it is for locks, and this is a database".to_owned()
+    } else {
+        match nearest(&name, known) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", known.join(", ")),
+        }
+    };
+    let what = match scheme {
+        "lock" => "a lock".to_owned(),
+        scheme => format!("a {scheme}: URL"),
+    };
+    UrlError::UnknownParameter { name, what, hint }.into()
+}
+
+/// A `?` may be in the name of a file; followed by `NAME=` it is meant for parameters, which there are none of.
+fn without(scheme: &str, query: &str) -> Result<()> {
+    let name = query.split('=').next().filter(|name| name.len() < query.len());
+    let is_word = |name: &&str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+    };
+    match name.filter(is_word) {
+        Some(name) => {
+            let scheme = if scheme == "file" { "file" } else { "memory" };
+            Err(UrlError::NoParameters { scheme, name: name.to_owned() }.into())
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::mysql::MySqlConnectOptions;
+    use sqlx::postgres::PgConnectOptions;
+
+    /// `?tabel=` and `?stratgy=striped` were accepted, and something else was locked than was meant.
+    #[test]
+    fn a_parameter_that_nobody_knows_is_refused_with_what_was_meant() {
+        for (url, says) in [
+            ("mysql://u:secret@h/d?tabel=x", "did you mean `table`?"),
+            ("mariadb://h/d?stratgy=striped", "did you mean `strategy`?"),
+            ("mysql://h/d?table=x&bukets=3", "did you mean `buckets`?"),
+            ("postgres://h/d?ssl_mode=require", "did you mean `sslmode`?"),
+            ("postgresql://h/d?Table=x", "did you mean `table`?"),
+            ("mysql://h/d?parseTime=true", "there are strategy, "),
+            ("mysql://h/d?options[search_path]=x", "no parameter of a mysql: URL"),
+            ("file:/tmp/x?strategy=striped", "file: has no parameters"),
+            ("memory:x?table=y", "memory: has no parameters"),
+        ] {
+            let error = check(url, Use::Lock).unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        for (url, says) in [
+            ("sqlite:/x.db?mod=ro", "did you mean `mode`?"),
+            ("mysql://h/d?table=x", "`table` is no parameter of a mysql: URL: it is for locks"),
+            ("postgres://h/d?sslmod=x", "did you mean `sslmode`?"),
+        ] {
+            let error = check(url, Use::Driver).unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+        }
+        for url in [
+            "mysql://h/d?strategy=per-id&ssl-mode=disabled&",
+            "postgres://h/d?options[search_path]=x&table=y",
+            "file:/tmp/why?",
+            "file:/tmp/why?/because=x",
+            "memory:a?b",
+            "mysql://h/d",
+        ] {
+            assert!(check(url, Use::Lock).is_ok(), "{url}");
+        }
+    }
+
+    /// Each that is listed changes something in the driver, for some value.
+    #[test]
+    fn the_driver_reads_what_is_listed() {
+        const VALUES: [&str; 4] = ["DISABLED", "/x", "7", "127.0.0.9"];
+        fn is_read<T: std::fmt::Debug, E>(
+            name: &str,
+            parse: impl Fn(&str) -> Result<T, E>,
+            url: &str,
+        ) -> bool {
+            let plain = parse(url).map(|options| format!("{options:?}")).ok();
+            VALUES.iter().any(|value| {
+                let with = parse(&format!("{url}?{name}={value}"));
+                with.map(|options| format!("{options:?}")).ok() != plain
+            })
+        }
+        let mysql = |url: &str| url.parse::<MySqlConnectOptions>();
+        let postgres = |url: &str| url.parse::<PgConnectOptions>();
+        for name in MYSQL.iter().chain(&BOTH) {
+            assert!(is_read(name, mysql, "mysql://h/d"), "{name}");
+        }
+        for name in POSTGRES.iter().chain(&BOTH).chain(&["options[search_path]"]) {
+            assert!(is_read(name, postgres, "postgres://h/d"), "{name}");
+        }
+        assert!(!is_read("tabel", mysql, "mysql://h/d"));
+        assert!(!is_read("tabel", postgres, "postgres://h/d"));
+        #[cfg(feature = "sqlite")]
+        for name in SQLITE {
+            let sqlite = |url: &str| url.parse::<sqlx::sqlite::SqliteConnectOptions>();
+            assert!(is_read(name, sqlite, "sqlite:x"), "{name}");
+        }
+    }
+}

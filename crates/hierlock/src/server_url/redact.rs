@@ -1,0 +1,226 @@
+//! An address without its secrets. What is not recognised is hidden: better too much than a password.
+//!
+//! 1. `SCHEME://` and then: everything from the first `:` to the **last** `@` is a password, for a person may
+//!    not have encoded an `@`, `/` or `?` in it. Without an `@`, what stands where the port should is hidden
+//!    unless it is a number.
+//! 2. `file:`, `memory:` and `sqlite:` name files, which are no secret.
+//! 3. `USER:PASSWORD@tcp(…)/…`, as Go programs write it.
+//! 4. Behind a `?`, values are shown only of parameters that never hold a secret.
+//! 5. Anything else is hidden, unless nothing in it can stand before a secret.
+
+use std::borrow::Cow;
+
+const HIDDEN: &str = "***";
+
+const NAMES_FILES: [&str; 3] = ["file", "memory", "sqlite"];
+const NAMES_SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
+
+/// Parameters whose values may be shown.
+const HARMLESS: [&str; 25] = [
+    "strategy",
+    "buckets",
+    "table",
+    "connections",
+    "keep_alive_ms",
+    "silence_ms",
+    "client_silence_ms",
+    "lock_wait_timeout",
+    "scope",
+    "sslmode",
+    "ssl-mode",
+    "charset",
+    "collation",
+    "socket",
+    "timezone",
+    "time-zone",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "application_name",
+    "mode",
+    "cache",
+];
+
+pub(super) fn redact(text: &str) -> Cow<'_, str> {
+    let go = ["@tcp(", "@unix("].into_iter().filter_map(|network| text.rfind(network)).max();
+    if let Some((scheme, rest)) = text.split_once("://")
+        && is_scheme(scheme)
+    {
+        let rest = match scheme {
+            scheme if NAMES_FILES.contains(&scheme) => query(rest),
+            scheme if NAMES_SERVERS.contains(&scheme) => authority(rest).into(),
+            // Maybe a user whose password begins with two slashes.
+            _ => HIDDEN.into(),
+        };
+        return format!("{scheme}://{rest}").into();
+    }
+    if let Some(at) = go {
+        let (login, address) = text.split_at(at);
+        return format!("{}{}", user(login), query(address)).into();
+    }
+    if text.split_once(':').is_some_and(|(scheme, _)| NAMES_FILES.contains(&scheme)) {
+        return query(text);
+    }
+    let may_hold_one = |c: char| "@=%?#'\"".contains(c) || c.is_whitespace();
+    let is_place = text
+        .rsplit_once(':')
+        .is_none_or(|(_, rest)| is_number(rest.split('/').next().unwrap_or_default()));
+    if text.contains(may_hold_one) || !is_place || text.matches(':').count() > 1 {
+        // The first word is the scheme that somebody meant, or the name of a user.
+        let first: String = text.chars().take_while(char::is_ascii_alphanumeric).collect();
+        let follows = text[first.len()..].starts_with(':');
+        return if follows { format!("{first}:{HIDDEN}").into() } else { HIDDEN.into() };
+    }
+    text.into()
+}
+
+fn is_scheme(scheme: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
+    scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(plain)
+}
+
+/// `USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS`
+fn authority(text: &str) -> String {
+    let Some((login, address)) = text.rsplit_once('@') else { return query(&port(text)).into() };
+    if login.contains('?') {
+        // Of a password, or of a parameter: nobody knows.
+        return HIDDEN.to_owned();
+    }
+    format!("{}@{}", user(login), query(&port(address)))
+}
+
+/// `USER:PASSWORD`; the `:` may be encoded.
+fn user(login: &str) -> String {
+    let colon = login.to_ascii_lowercase().find("%3a");
+    match [login.find(':'), colon].into_iter().flatten().min() {
+        Some(end) => format!("{}:{HIDDEN}", &login[..end]),
+        None => login.to_owned(),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Hides what stands where a port should, unless it is one.
+fn port(text: &str) -> Cow<'_, str> {
+    let end = text.find(['/', '?', '#']).unwrap_or(text.len());
+    let (address, rest) = text.split_at(end);
+    // Colons in brackets are of an address.
+    let begin = address.find(']').unwrap_or(0);
+    match address[begin..].find(':').map(|colon| begin + colon + 1) {
+        Some(port) if !is_number(&address[port..]) => {
+            // What follows may be the rest of it.
+            format!("{}{HIDDEN}", &address[..port]).into()
+        }
+        _ => format!("{address}{rest}").into(),
+    }
+}
+
+/// Hides the values behind a `?` that may be secrets, and everything behind a `#`.
+fn query(text: &str) -> Cow<'_, str> {
+    let (text, fragment) = match text.split_once('#') {
+        Some((text, _)) => (text, "#***"),
+        None => (text, ""),
+    };
+    let Some((front, parameters)) = text.split_once('?') else {
+        return format!("{text}{fragment}").into();
+    };
+    let shown: Vec<Cow<'_, str>> = parameters
+        .split('&')
+        .map(|parameter| match parameter.split_once('=') {
+            Some((name, value)) if !HARMLESS.contains(&name) || value.contains(['?', '@']) => {
+                format!("{name}={HIDDEN}").into()
+            }
+            Some(_) => parameter.into(),
+            None if parameter.is_empty() => parameter.into(),
+            None => HIDDEN.into(),
+        })
+        .collect();
+    format!("{front}?{}{fragment}", shown.join("&")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_secret_is_shown() {
+        for (text, shown) in [
+            (
+                "mysql://root:pw@127.0.0.1:3306/app?table=x",
+                "mysql://root:***@127.0.0.1:3306/app?table=x",
+            ),
+            ("mysql://root@h/d", "mysql://root@h/d"),
+            ("mysql://h:3306/d", "mysql://h:3306/d"),
+            ("postgres://u:pw@[::1]:5432/d", "postgres://u:***@[::1]:5432/d"),
+            ("postgres://[::1]:5432/d", "postgres://[::1]:5432/d"),
+            (
+                "postgres://h/d?user=a&password=pw&sslmode=require",
+                "postgres://h/d?user=a&password=***&sslmode=require",
+            ),
+            ("mysql://h/d?sslkey=/etc/key.pem&pw=pw", "mysql://h/d?sslkey=***&pw=***"),
+            (
+                "root:pw@tcp(127.0.0.1:3306)/app?parseTime=true",
+                "root:***@tcp(127.0.0.1:3306)/app?parseTime=***",
+            ),
+            ("root@unix(/run/my.sock)/app", "root@unix(/run/my.sock)/app"),
+            ("mysql://u:p/w@x?y#z@h:1/d", "mysql://***"),
+            ("root://pw@h/d", "root://***"),
+            ("mysql://u:p/w#z@h:1/d", "mysql://u:***@h:1/d"),
+            ("mysql://u:p@w@h/d", "mysql://u:***@h/d"),
+            ("mysql://u%3Apw@h/d", "mysql://u:***@h/d"),
+            ("mysql://root:pw/d", "mysql://root:***"),
+            ("mysql://root:pw%40h/d", "mysql://root:***"),
+            ("mysql:root:pw@h/d", "mysql:***"),
+            ("root:pw@h/d", "root:***"),
+            ("root:pw", "root:***"),
+            ("localhost:3306", "localhost:3306"),
+            ("localhost:3306/d", "localhost:3306/d"),
+            ("nothing", "nothing"),
+            ("", ""),
+            ("host=h password=pw", "***"),
+            ("password = 'a b'", "***"),
+            ("memory:x", "memory:x"),
+            ("file:/tmp/a:b@c", "file:/tmp/a:b@c"),
+            ("file:pw@tcp(h)/d", "file:***@tcp(h)/d"),
+            ("sqlite:/x.db?mode=rw", "sqlite:/x.db?mode=rw"),
+        ] {
+            assert_eq!(redact(text), shown, "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whatever a password is made of, in whatever form, no four characters of it in a row are shown.
+        #[test]
+        fn no_password_is_shown(
+            secret in "[Ss3:/@?#%&= '\"()+]{1,8}SECRET[Ss3:/@?#%&= '\"()+]{0,8}",
+            form in 0usize..12,
+        ) {
+            let encoded: String =
+                secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let text = match form {
+                0 => format!("mysql://root:{secret}@h:3306/d?table=x"),
+                1 => format!("postgres://root:{encoded}@h/d"),
+                2 => format!("root:{secret}@tcp(127.0.0.1:3306)/d?parseTime=true"),
+                3 => format!("root:{secret}@unix(/run/s)/d"),
+                4 => format!("root:{secret}@h:3306/d"),
+                5 => format!("host=h user=root password='{secret}' dbname=d"),
+                6 => format!("postgres://h/d?user=root&password={encoded}"),
+                7 => format!("mysql:root:{secret}@h/d"),
+                8 => format!("//root:{secret}@h/d"),
+                // Other characters would make a host or a database of what follows.
+                9 => format!("mysql://root:{}", secret.replace(|c| "@/?#3".contains(c), ":")),
+                10 => format!("mysql://root%3A{secret}@h/d"),
+                _ => format!("mysql://h/d?sslpassword={encoded}&x={encoded}#{secret}"),
+            };
+            let shown = redact(&text);
+            prop_assert!(!shown.contains("SECRET"), "{text}: {shown}");
+            prop_assert!(!shown.contains("%53%45%43"), "{text}: {shown}");
+        }
+    }
+}
