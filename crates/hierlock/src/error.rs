@@ -1,5 +1,6 @@
 //! One public error with questions to ask it. The kinds stay private and mirror the modules.
 
+use crate::database::error_message;
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
 use crate::lease::{LeaseError, LeaseInfo, LostLease};
@@ -187,9 +188,9 @@ pub(crate) enum FileError {
 /// Mirrors `sql`. A URL may hold a password, so servers are named by host and port.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SqlError {
-    #[error("cannot connect to {server}: {source}")]
+    #[error("cannot connect to {server}: {}", error_message(source))]
     Connect { server: String, source: sqlx::Error },
-    #[error("{server} failed: {source}")]
+    #[error("{server} failed: {}", error_message(source))]
     Failed { server: String, source: sqlx::Error },
     #[error("{server} cannot be used: {why}")]
     Unfit { server: String, why: String },
@@ -218,7 +219,8 @@ pub(crate) enum SqlError {
     WorkFailed { server: String },
     #[error(
         "the connection to {server} ended during COMMIT: whether it was committed is not known \
-         ({source})"
+         ({})",
+        error_message(source)
     )]
     CommitUnknown { server: String, source: sqlx::Error },
 }
@@ -226,7 +228,7 @@ pub(crate) enum SqlError {
 /// Mirrors `database`, and what the toolbox does in it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
-    #[error("cannot {doing}: {source}")]
+    #[error("cannot {doing}: {}", error_message(source))]
     Failed { doing: &'static str, source: sqlx::Error },
     #[error("its tables are not in the database; run `hierlock {part} provision`")]
     NotProvisioned { part: &'static str },

@@ -5,6 +5,7 @@ use super::server::{PREFIX, Server, in_a_thread};
 use super::wire::{Address, Wire, cell};
 use super::{LIMIT, StageError, innodb, postgres};
 use crate::place::Engine;
+use hierlock::database::error_message;
 use sqlx::mysql::MySqlDatabaseError;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -92,10 +93,7 @@ impl Home {
 
     /// What to do about it when it cannot be removed.
     pub(super) fn left_over(&self, error: &sqlx::Error) -> String {
-        let why = match error {
-            sqlx::Error::Database(error) => error.to_string(),
-            error => error.to_string(),
-        };
+        let why = error_message(error);
         let prepared = match self {
             Home::Innodb(_) => "XA RECOVER lists them, XA ROLLBACK ends one",
             _ => "pg_prepared_xacts lists them, ROLLBACK PREPARED ends one",

@@ -9,6 +9,7 @@ use super::StageError;
 use super::wire::{PATIENCE, Wire, cell};
 use crate::place::Engine;
 use crate::scenario::Statement;
+use hierlock::database::error_message;
 use sqlx::mysql::MySqlDatabaseError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -97,10 +98,9 @@ async fn roll_back(
 ) -> Result<RollBack, StageError> {
     let begun = Instant::now();
     loop {
-        let error = match wire.try_ask(sql).await? {
-            Ok(_) => return Ok(RollBack::Done),
-            Err(sqlx::Error::Database(error)) => error,
-            Err(error) => return Ok(RollBack::Refused(error.to_string())),
+        let Err(refusal) = wire.try_ask(sql).await? else { return Ok(RollBack::Done) };
+        let sqlx::Error::Database(error) = &refusal else {
+            return Ok(RollBack::Refused(error_message(&refusal)));
         };
         let number =
             error.try_downcast_ref::<MySqlDatabaseError>().map_or(0, |error| error.number());
@@ -114,7 +114,7 @@ async fn roll_back(
             // Unknown, or its session has not left yet.
             (_, 1397) if !is_listed(wire, name).await? => return Ok(RollBack::Gone),
             (_, 1397) if begun.elapsed() < PATIENCE => sleep(RETRY_AFTER).await,
-            _ => return Ok(RollBack::Refused(error.to_string())),
+            _ => return Ok(RollBack::Refused(error_message(&refusal))),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::wire::{Address, Wire, cell, number};
 use super::{StageError, innodb, mariadb, mysql};
 use crate::place::Engine;
 use crate::scenario::Case;
+use hierlock::database::error_message;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -208,6 +209,7 @@ impl Server {
         };
         for sql in made.home.make_sql() {
             wire.within(super::LIMIT, &sql).await?.map_err(|error| {
+                let error = error_message(&error);
                 StageError(format!("a place for the case cannot be made with `{sql}`: {error}"))
             })?;
         }

@@ -4,11 +4,12 @@
 use super::prepared::PreparedTransactions;
 use super::prepared_statements::PreparedStatements;
 use super::statement::{Turn, Words};
-use super::wire::{Address, PATIENCE, Wire, in_words};
+use super::wire::{Address, PATIENCE, Wire};
 use super::{Reply, StageError, innodb, postgres};
 use crate::observation::{Answer, Failure, FailureKind};
 use crate::place::Engine;
 use crate::scenario::SettingValue;
+use hierlock::database::error_message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -58,6 +59,7 @@ impl Session {
             };
             let Some(sql) = sql else { continue };
             wire.try_ask(&sql).await?.map_err(|error| {
+                let error = error_message(&error);
                 StageError(format!("a session cannot be set up with `{sql}`: {error}"))
             })?;
         }
@@ -180,7 +182,7 @@ impl Player {
                 Engine::Postgres => postgres::failure(sql, &**error),
                 engine => innodb::failure(engine, sql, &**error),
             },
-            error => failed(format!("the connection is lost: {}", in_words(error))),
+            error => failed(format!("the connection is lost: {}", error_message(error))),
         };
         if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
             failure.kind = FailureKind::Cancelled;

@@ -16,12 +16,13 @@ use super::session::Session;
 use super::side::Side;
 use super::statement::Words;
 use super::who::{Seen, Who};
-use super::wire::{PATIENCE, Wire, in_words};
+use super::wire::{PATIENCE, Wire};
 use super::{LIMIT, Reply, Stage, StageError, innodb, postgres};
 use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
 use crate::place::{Engine, Place};
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
+use hierlock::database::error_message;
 use hierlock::sql::Strategy;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
@@ -351,10 +352,7 @@ async fn run_all(
             return Err(failed(copies.refusal()));
         }
         let run = wire.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
-        run.map_err(|error| match error {
-            sqlx::Error::Database(error) => failed(&error.to_string()),
-            error => failed(&in_words(&error)),
-        })?;
+        run.map_err(|error| failed(&error_message(&error)))?;
         prepared.note(sql);
     }
     Ok(())

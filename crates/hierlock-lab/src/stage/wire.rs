@@ -7,6 +7,7 @@ use crate::observation::Answer;
 use crate::place::Engine;
 use futures_util::TryStreamExt as _;
 use hierlock::ServerUrl;
+use hierlock::database::error_message;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::postgres::{
     PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions, PgRow, PgSslMode,
@@ -15,7 +16,6 @@ use sqlx::{Acquire as _, AssertSqlSafe, ConnectOptions as _, Connection as _};
 use sqlx::{Either, Row as _, ValueRef as _};
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::time::Duration;
 use url::Url;
 
@@ -48,7 +48,8 @@ impl Address {
         let url = Url::parse(url).map_err(|error| unreadable(&error))?;
         let options = match engine {
             Engine::Mysql | Engine::Mariadb => {
-                let options = MySqlConnectOptions::from_url(&url).map_err(|e| unreadable(&e))?;
+                let options = MySqlConnectOptions::from_url(&url)
+                    .map_err(|e| unreadable(&error_message(&e)))?;
                 // As in a terminal: the server's own settings, not those the driver prefers.
                 let options = options
                     .pipes_as_concat(false)
@@ -58,7 +59,8 @@ impl Address {
                 Either::Left(Box::new(options))
             }
             Engine::Postgres => {
-                let options = PgConnectOptions::from_url(&url).map_err(|e| unreadable(&e))?;
+                let options =
+                    PgConnectOptions::from_url(&url).map_err(|e| unreadable(&error_message(&e)))?;
                 let options = options
                     .extra_float_digits(None)
                     .application_name("hierlock lab")
@@ -158,7 +160,7 @@ impl Address {
         let connection = tokio::time::timeout(PATIENCE, connect).await;
         let connection = connection
             .map_err(|_| failed(&format_args!("no answer within {PATIENCE:?}")))?
-            .map_err(|error| failed(&in_words(&error)))?;
+            .map_err(|error| failed(&error_message(&error)))?;
         Ok(Wire { connection, at: self.to_string(), is_broken: false })
     }
 }
@@ -313,14 +315,11 @@ impl Wire {
     }
 
     fn lost(&self, error: &sqlx::Error) -> StageError {
-        match error {
-            sqlx::Error::Database(error) => {
-                StageError(format!("{} refuses to be asked: {error}", self.at))
-            }
-            error => {
-                StageError(format!("the connection to {} is lost: {}", self.at, in_words(error)))
-            }
-        }
+        let why = error_message(error);
+        StageError(match error {
+            sqlx::Error::Database(_) => format!("{} refuses to be asked: {why}", self.at),
+            _ => format!("the connection to {} is lost: {why}", self.at),
+        })
     }
 
     /// Says goodbye.
@@ -342,21 +341,6 @@ impl Wire {
                 closed(close).await;
             }
         }
-    }
-}
-
-/// What went wrong, for a person: the libraries below speak of streams and encryption, where a connection
-/// was ended.
-pub(super) fn in_words(error: &sqlx::Error) -> String {
-    match error {
-        sqlx::Error::Io(error) => match error.kind() {
-            io::ErrorKind::UnexpectedEof => "the server has ended it".to_owned(),
-            io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::BrokenPipe => "the server, or the network, has ended it".to_owned(),
-            _ => error.to_string(),
-        },
-        error => error.to_string(),
     }
 }
 

@@ -26,6 +26,7 @@ mod answer;
 mod caller;
 mod kind;
 mod lexer;
+mod message;
 mod row;
 mod schema;
 mod transaction;
@@ -35,6 +36,7 @@ mod wire;
 pub(crate) use answer::{answered, heartbeat_within};
 pub use caller::AnyTransaction;
 pub(crate) use kind::{Busy, Kind, RowLock, checked_name, checked_table};
+pub use message::error_message;
 pub use row::Row;
 pub(crate) use schema::{Schema, failed};
 pub use transaction::Transaction;
@@ -317,11 +319,7 @@ async fn reach<C: Connection>(
 
 /// It may hold a password: why it cannot be read is all that is said of it.
 fn unread(error: sqlx::Error) -> Error {
-    let why = match error {
-        sqlx::Error::Configuration(why) => why.to_string(),
-        other => other.to_string(),
-    };
-    UrlError::Server { why }.into()
+    UrlError::Server { why: error_message(&error) }.into()
 }
 
 /// A file of SQLite, in which readers do not wait for the writer.

@@ -16,6 +16,7 @@ use super::shared::SharedKeys;
 use super::take::{Around, NotTaken, Take};
 use super::{Dialect, Strategy};
 use crate::backend::Patience;
+use crate::database::error_message;
 use crate::error::LockError;
 use crate::handover::Interest;
 use crate::plan::Step;
@@ -73,7 +74,7 @@ impl Kept {
         let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
         match self.extend_held(connections, &take, &mut interest).await {
             Ok(()) => Ok(()),
-            Err(NotTaken::Gone(error)) => Err(self.lose(&mut held, &error.to_string())),
+            Err(NotTaken::Gone(error)) => Err(self.lose(&mut held, &error_message(&error))),
             Err(why) => {
                 let error = self.taker(&connections.entry).error(why, &take);
                 Err(Trouble::Error(error))

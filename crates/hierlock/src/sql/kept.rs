@@ -6,6 +6,7 @@ use super::session::{Meaning, Session, meaning};
 use super::shared::SharedKeys;
 use super::take::Taker;
 use super::{Dialect, Scheme, postgres};
+use crate::database::error_message;
 use crate::error::{Error, Result, SqlError};
 use crate::registry::Entry;
 use std::sync::Arc;
@@ -154,7 +155,7 @@ impl Kept {
         if let Some(connections) = &mut *held
             && let Err(error) = connections.ping(&self.pool).await
         {
-            self.lose(&mut held, &error.to_string());
+            self.lose(&mut held, &error_message(&error));
         }
     }
 
@@ -162,9 +163,8 @@ impl Kept {
     pub(super) async fn release(&self) -> Result<(), Trouble> {
         let held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
         self.end(held).await.map_err(|source| {
-            let server = &self.pool.address;
-            self.lost
-                .send_replace(Some(format!("{server} has not confirmed its release: {source}")));
+            let (server, why) = (&self.pool.address, error_message(&source));
+            self.lost.send_replace(Some(format!("{server} has not confirmed its release: {why}")));
             Trouble::Lost
         })
     }
@@ -189,7 +189,7 @@ impl Kept {
         let server = self.pool.address.to_string();
         // What an extension has taken may be lost alone; then the work was not protected.
         if let Err(error) = held.ping_more().await {
-            return Err(self.lose(&mut Some(held), &error.to_string()));
+            return Err(self.lose(&mut Some(held), &error_message(&error)));
         }
         let Base::Own(base) = &mut held.base else {
             self.end_quietly(held).await;
@@ -221,7 +221,8 @@ impl Kept {
     /// Frees everything where something else is to be told than how that went.
     async fn end_quietly(&self, held: Held) {
         if let Err(error) = self.end(held).await {
-            tracing::debug!(%error, "the connection of a hold was gone when it was freed");
+            let error = error_message(&error);
+            tracing::debug!(error, "the connection of a hold was gone when it was freed");
         }
     }
 
@@ -232,7 +233,7 @@ impl Kept {
         let token = match connections.draw().await {
             Ok(Some(token)) => token,
             Ok(None) => return Err(Trouble::Error(self.failed(sqlx::Error::RowNotFound))),
-            Err(error) => return Err(self.lose(&mut held, &error.to_string())),
+            Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
         };
         drop(held);
         if self.scheme.dialect == Dialect::Postgres {

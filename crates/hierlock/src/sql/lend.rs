@@ -8,6 +8,7 @@
 use super::Connection;
 use super::kept::{Base, Held, Kept, Trouble};
 use super::session::{Meaning, Session, meaning};
+use crate::database::error_message;
 use crate::error::{Result, SqlError};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -111,7 +112,7 @@ impl Kept {
         let mut held = self.held.clone().lock_owned().await;
         let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
         if let Err(error) = connections.base.own()?.run("SAVEPOINT lent").await {
-            return Err(self.lose(&mut held, &error.to_string()));
+            return Err(self.lose(&mut held, &error_message(&error)));
         }
         Ok(Lent { kept: self, held: Some(held) })
     }
@@ -127,7 +128,7 @@ impl Kept {
 
     async fn look_at(&self, held: &mut Held) -> Returned {
         let Held { base: Base::Own(base), entry, .. } = held else { return Returned::Whole };
-        let ended = |error: sqlx::Error| Returned::Ended(error.to_string());
+        let ended = |error: sqlx::Error| Returned::Ended(error_message(&error));
         let (dialect, id) = (base.dialect, base.id);
         // Whoever borrowed it may have dropped a statement that still runs.
         let released = {

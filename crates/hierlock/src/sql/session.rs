@@ -4,7 +4,7 @@ use super::abandoned::Owner;
 use super::line::{Line, Ran, TextRow, timed_out};
 use super::place::Settings;
 use super::{Dialect, innodb, mariadb, mysql, postgres};
-use crate::database::Wire;
+use crate::database::{Wire, error_message};
 use crate::error::{Result, SqlError, UrlError};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
@@ -24,7 +24,7 @@ pub(super) enum Address {
 
 impl Address {
     pub(super) fn from_url(dialect: Dialect, url: &Url) -> Result<Self> {
-        let unreadable = |error: sqlx::Error| UrlError::Server { why: error.to_string() };
+        let unreadable = |error: sqlx::Error| UrlError::Server { why: error_message(&error) };
         Ok(match dialect {
             Dialect::Mysql | Dialect::Mariadb => {
                 Address::innodb(dialect, MySqlConnectOptions::from_url(url).map_err(unreadable)?)

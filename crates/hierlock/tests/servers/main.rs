@@ -6,6 +6,7 @@ mod close;
 mod connecting;
 mod dropped;
 mod lost;
+mod messages;
 mod own_server;
 mod parts;
 mod processes;

@@ -1,7 +1,7 @@
 //! What goes on beside the loop of a worker, and ends with it: heartbeats for the jobs in hand, and on
 //! PostgreSQL an ear for new ones.
 
-use crate::database::{answered, heartbeat_within};
+use crate::database::{answered, error_message, heartbeat_within};
 use crate::queue::enqueue::CHANNEL;
 use crate::queue::{Claimed, Queue};
 use parking_lot::Mutex;
@@ -86,7 +86,10 @@ async fn heartbeats(queue: Queue, hand: Hand, lease: Duration) {
 async fn listen(queue: Queue, pool: PgPool) {
     loop {
         if let Err(error) = hear(&queue, &pool).await {
-            tracing::warn!(%error, "cannot listen for new jobs; they are found by polling");
+            tracing::warn!(
+                error = error_message(&error),
+                "cannot listen for new jobs; they are found by polling"
+            );
         }
         sleep(DEAF).await;
     }

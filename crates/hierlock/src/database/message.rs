@@ -1,0 +1,32 @@
+//! The one place where an error of the driver becomes a sentence.
+
+use sqlx::postgres::PgDatabaseError;
+use std::io::ErrorKind;
+
+/// What an error of the driver says to a person; the errors of this crate say it so.
+///
+/// It differs from the driver's own text in three ways: an error of PostgreSQL begins with its SQLSTATE and does not
+/// end with a line of the server's source code; a connection that was ended is called so, instead of a stream that
+/// ended early; and there is no "error returned from database" before what the server says.
+///
+/// ```
+/// let error = sqlx::Error::Io(std::io::ErrorKind::UnexpectedEof.into());
+/// assert_eq!(hierlock::database::error_message(&error), "the server has ended the connection");
+/// ```
+pub fn error_message(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => match error.try_downcast_ref::<PgDatabaseError>() {
+            Some(error) => format!("{}: {}", error.code(), error.message()),
+            None => error.to_string(),
+        },
+        sqlx::Error::Io(error) => match error.kind() {
+            ErrorKind::UnexpectedEof => "the server has ended the connection".to_owned(),
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
+                "the server, or the network, has ended the connection".to_owned()
+            }
+            _ => error.to_string(),
+        },
+        sqlx::Error::Configuration(error) => error.to_string(),
+        error => error.to_string(),
+    }
+}

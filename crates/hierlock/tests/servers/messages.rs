@@ -1,0 +1,64 @@
+//! What a person reads of an error of the server. "relation "t" does not exist at line 1392" named a line of the
+//! server's own source code, which everybody took for a line of theirs.
+
+use crate::support::{Database, Setup, on_each_engine, target};
+use hierlock::database::Database as Toolbox;
+use hierlock::sql::{Provision, Strategy};
+use hierlock::{Error, Hierarchy, Hierlock};
+use hierlock_sandbox::Engine;
+
+on_each_engine!(errors_say_what_the_server_said_and_no_line_of_its_source);
+
+async fn errors_say_what_the_server_said_and_no_line_of_its_source(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let mut outside = database.outside().await;
+    let mut errors: Vec<(&str, Error)> = Vec::new();
+
+    // Connecting: the lock, provisioning, the toolbox.
+    let elsewhere = database.url.replacen("hierlock_test_", "hierlock_none_", 1);
+    errors.push(("lock", Hierlock::connect(&elsewhere).await.unwrap_err()));
+    let bare = elsewhere.split('?').next().unwrap();
+    errors.push(("toolbox", Toolbox::connect(bare).await.unwrap_err()));
+    if setup.strategy == Strategy::Striped {
+        let provision = Provision::connect(&elsewhere, Hierarchy::default()).await;
+        errors.push(("provision", provision.err().unwrap()));
+    }
+
+    // A statement of the caller's, and one of the toolbox's own.
+    let toolbox = Toolbox::connect(database.bare_url()).await.unwrap();
+    let mut tx = toolbox.begin().await.unwrap();
+    errors.push(("statement", tx.run("SELECT * FROM nowhere").await.unwrap_err()));
+    drop(tx);
+
+    // A session that was ended.
+    let locks = database.connect_with("connections=1&keep_alive_ms=100").await;
+    let guard = locks.acquire(target("u1")).await.unwrap();
+    let holder = outside.the_busy_one().await;
+    outside.kill(holder).await;
+    errors.push(("lost", guard.lost().await));
+    drop(guard);
+
+    // A table that somebody has broken.
+    if setup.strategy == Strategy::Striped {
+        outside.run("ALTER TABLE hier_lock_buckets RENAME COLUMN bucket TO pail").await;
+        errors.push(("acquire", locks.acquire(target("u1")).await.unwrap_err()));
+        let provision = Provision::connect(&database.url, Hierarchy::default()).await;
+        let checked = match provision {
+            Ok(provision) => provision.check(|_| ()).await.map(drop),
+            Err(error) => Err(error),
+        };
+        errors.push(("check", checked.unwrap_err()));
+    }
+
+    for (what, error) in errors {
+        let said = error.to_string();
+        println!("{what}: {said}");
+        assert!(!said.contains("returned from database"), "{what}: {said}");
+        // MySQL and MariaDB name a line of the statement, and only of one that they cannot read.
+        assert!(!said.contains(" at line "), "{what}: {said}");
+        if setup.engine == Engine::Postgres {
+            let codes = ["3D000: ", "42P01: ", "42703: ", "57P01: ", "ended the connection"];
+            assert!(codes.iter().any(|code| said.contains(code)), "{what}: {said}");
+        }
+    }
+}
