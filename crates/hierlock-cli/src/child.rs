@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "what happens between fork and exec has no safe interface")]
 
 use crate::exit::{self, Exit};
+use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, killpg, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -77,16 +78,17 @@ impl Child {
         let mut command = Command::new(program);
         command.args(arguments).process_group(0);
         prepare(&mut command);
-        // SAFETY: prctl and getppid are async-signal-safe, and nothing allocates.
+        // SAFETY: prctl, getppid and _exit are async-signal-safe, and nothing allocates.
         unsafe {
             command.pre_exec(move || {
                 // Were we killed outright, what we hold would be free: then the command must not go on.
                 prctl::set_pdeathsig(Signal::SIGKILL)?;
-                match getppid() == us {
-                    true => Ok(()),
-                    // We were gone before that took effect.
-                    false => Err(nix::errno::Errno::ESRCH.into()),
+                if getppid() != us {
+                    // We were gone before that took effect. An error could be reported to nobody, and the standard
+                    // library aborts with "fatal runtime error" when it tries.
+                    libc::_exit(exit::CANNOT_START.0.into());
                 }
+                Ok(())
             });
         }
         let process = command.spawn().map_err(|error| {

@@ -322,3 +322,25 @@ fn it_runs_in_a_session_without_a_terminal() {
     }
     assert_eq!(command.status().unwrap().code(), Some(0));
 }
+
+/// The command's process, between fork and exec, found that its parent was gone, and said so in a pipe that nobody read any
+/// more: "fatal runtime error: assertion failed: output.write(&bytes).is_ok(), aborting", of 14 in a hundred that were killed
+/// just then.
+#[test]
+fn a_kill_during_the_start_of_the_command_says_nothing() {
+    let place = Place::new();
+    for number in 0..60 {
+        let target = format!("u{number}");
+        let mut command = place.run(&[&target, "--", "true"]);
+        let mut process = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", process.id());
+        // The moment in which there is a child; or it was too short to be seen.
+        while fs::read_to_string(&children).is_ok_and(|children| children.is_empty())
+            && process.try_wait().unwrap().is_none()
+        {}
+        process.kill().unwrap();
+        // It ends when the last who can write is gone, the command too.
+        let output = process.wait_with_output().unwrap();
+        assert_eq!(stderr(&output), "", "of number {number}");
+    }
+}
