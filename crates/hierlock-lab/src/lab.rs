@@ -113,6 +113,7 @@ impl Lab {
             took: Default::default(),
             steps: Vec::new(),
             deadlocks: Vec::new(),
+            circles: Vec::new(),
             notes: Vec::new(),
             verdict: Verdict::Agrees,
             anomaly: None,
@@ -129,6 +130,7 @@ impl Lab {
         record.took = played.took;
         record.steps = played.steps;
         record.deadlocks = played.deadlocks;
+        record.circles = played.circles;
         record.verdict = played.verdict;
         record.anomaly = case.scenario.anomaly.is_some().then_some(played.anomaly);
         match stage.close().await {

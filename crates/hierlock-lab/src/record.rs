@@ -30,6 +30,8 @@ pub struct Record {
     pub steps: Vec<StepRecord>,
     /// The deadlocks there were.
     pub deadlocks: Vec<Deadlock>,
+    /// Waits in a circle that the engine did not end.
+    pub circles: Vec<Circle>,
     /// What else there is to say, such as that a transaction was left prepared and rolled back.
     pub notes: Vec<String>,
     /// What is to be said of it all.
@@ -88,6 +90,16 @@ pub struct Deadlock {
     pub victim: Name,
     /// The circle: each waits for the next, the last for the first.
     pub circle: Vec<Link>,
+}
+
+/// Waits in a circle that the engine does not end: they stay until one of them runs out of time, or is
+/// ended from outside.
+#[derive(Clone, Debug, Serialize)]
+pub struct Circle {
+    /// The index of the step that closed it.
+    pub step: usize,
+    /// Each waits for the next, the last for the first.
+    pub links: Vec<Link>,
 }
 
 /// One link of a circle.

@@ -3,7 +3,7 @@
 
 use super::words;
 use crate::observation::Name;
-use crate::record::{Deadlock, Link, Record, StepRecord};
+use crate::record::{Circle, Deadlock, Link, Record, StepRecord};
 
 /// A statement with its place: `line 17 (B> select …)`.
 fn statement(record: &Record, index: usize) -> Option<String> {
@@ -59,4 +59,24 @@ fn told_link(record: &Record, deadlock: &Deadlock, link: &Link) -> String {
         (None, None) => text.push('.'),
     }
     text
+}
+
+/// The title of a circle that stays.
+pub(crate) const CIRCLE: &str = "A circle of waits that the engine does not end";
+
+/// A sentence for every link of a circle that stays.
+pub(crate) fn circle(record: &Record, circle: &Circle) -> Vec<String> {
+    let mut told = Vec::new();
+    if let Some(closed) = statement(record, circle.step) {
+        told.push(format!("It was closed by {closed}."));
+    }
+    for Link { waiter, holder, wants, .. } in &circle.links {
+        let wants = wants.as_ref().map(|thing| words::one_line(&thing.to_string()));
+        let wants = wants.map_or_else(String::new, |thing| format!(" ({thing})"));
+        told.push(format!("{waiter} waits for {holder}{wants}."));
+    }
+    told.push(
+        "It stays until a wait runs out of time or a session is ended from outside.".to_owned(),
+    );
+    told
 }

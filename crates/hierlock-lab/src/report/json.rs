@@ -64,7 +64,8 @@ struct Run<'a> {
 ///                  "ended": { "observation", "at_ms", "during" } or null,
 ///                  "expected", "difference" or null, "waits": [], "locks": [] or null } ],
 ///     "deadlocks": [ { "step", "victim",
-///                      "circle": [ { "waiter", "holder", "wants", "holds": [], "taken_in" } ] } ] } ] }
+///                      "circle": [ { "waiter", "holder", "wants", "holds": [], "taken_in" } ] } ],
+///     "circles": [ { "step", "links": [ as in a deadlock ] } ] } ] }
 /// ```
 ///
 /// An observation has `is`: `done` (with `rows`, an array of arrays of texts and nulls, or null, and

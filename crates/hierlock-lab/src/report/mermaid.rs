@@ -57,6 +57,12 @@ pub fn mermaid(record: &Record) -> String {
             let victim = &deadlock.victim;
             line(format!("Note over {}: ☠ {victim} was chosen to end the deadlock", id(victim)));
         }
+        for circle in record.circles.iter().filter(|circle| circle.step == entry.index) {
+            let who = id(&entry.step.session);
+            let names: Vec<Name> = circle.links.iter().map(|link| link.waiter.clone()).collect();
+            let names = words::names(&names);
+            line(format!("Note over {who}: ∞ {names} wait in a circle that stays"));
+        }
     }
     text
 }

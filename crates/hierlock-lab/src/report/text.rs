@@ -187,6 +187,13 @@ impl Page {
                 self.paragraph("    ", 4, &sentence);
             }
         }
+        for circle in record.circles.iter().filter(|circle| circle.step <= told) {
+            self.line("");
+            self.line(format!("  {}", self.paint.with(STRONG, explain::CIRCLE)));
+            for sentence in explain::circle(record, circle) {
+                self.paragraph("    ", 4, &sentence);
+            }
+        }
         for note in &record.notes {
             self.line("");
             let lead = format!("  {} ", self.paint.with(STRONG, "note:"));

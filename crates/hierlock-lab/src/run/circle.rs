@@ -30,9 +30,9 @@ pub(super) fn circle_closed_by(victim: &Name, waits: &[Wait]) -> Option<Vec<Link
     })
 }
 
-/// Is anybody in a circle?
-pub(super) fn has_circle(waits: &[Wait]) -> bool {
-    waits.iter().any(|wait| circle_of(&wait.waiter, waits).is_some())
+/// The waits that are part of a circle.
+pub(super) fn in_circles(waits: &[Wait]) -> Vec<Wait> {
+    waits.iter().filter(|wait| circle_of(&wait.waiter, waits).is_some()).cloned().collect()
 }
 
 /// Looks for a way from `from` to `to` along the waits.
@@ -95,9 +95,9 @@ mod tests {
         assert_eq!(shown(circle_of(&name("A"), &two)), "A>B B>A ");
         let three = waits(&[("A", &["D", "B"]), ("B", &["C"]), ("C", &["A"]), ("D", &["E"])]);
         assert_eq!(shown(circle_of(&name("B"), &three)), "B>C C>A A>B ");
-        assert!(has_circle(&three));
+        assert_eq!(in_circles(&three), three[..3]);
         let none = waits(&[("A", &["B", "C"]), ("B", &["C"])]);
-        assert!(!has_circle(&none));
+        assert_eq!(in_circles(&none), []);
         // A waits for somebody who is in a circle, but is in none itself.
         let beside = waits(&[("A", &["B"]), ("B", &["C"]), ("C", &["B"])]);
         assert_eq!(shown(circle_of(&name("A"), &beside)), "");

@@ -1,9 +1,9 @@
 //! One case, from its first step to its last.
 
 use super::circle::{circle_closed_by, circle_of};
-use super::settle::{Over, Pending, Settled, Unfinished, settle};
+use super::settle::{Over, Pending, Settled, Unfinished, Wanted, is_same, settle};
 use crate::observation::{Failure, FailureKind, Lock, Name, Observation, Wait};
-use crate::record::{Deadlock, Ended, Link, StepRecord, Verdict};
+use crate::record::{Circle, Deadlock, Ended, Link, StepRecord, Verdict};
 use crate::scenario::{Case, CaseDeed, Expected, Step};
 use crate::stage::{Stage, StageError};
 use crate::verdict::{Pair, Seen, difference, fits};
@@ -22,6 +22,7 @@ pub(crate) struct Options {
 pub(crate) struct Played {
     pub(crate) steps: Vec<StepRecord>,
     pub(crate) deadlocks: Vec<Deadlock>,
+    pub(crate) circles: Vec<Circle>,
     pub(crate) verdict: Verdict,
     pub(crate) anomaly: bool,
     pub(crate) took: Duration,
@@ -38,9 +39,11 @@ pub(crate) async fn play<S: Stage>(stage: &S, case: &Case, options: Options) -> 
         last: BTreeMap::new(),
         looked_at: Vec::new(),
         pair: None,
+        unended: Vec::new(),
         played: Played {
             steps: Vec::new(),
             deadlocks: Vec::new(),
+            circles: Vec::new(),
             verdict: Verdict::Agrees,
             anomaly: false,
             took: Duration::ZERO,
@@ -71,6 +74,8 @@ struct Player<'a, S> {
     /// Steps whose end was judged by a later line.
     looked_at: Vec<usize>,
     pair: Option<Pair>,
+    /// The waits in circles that the server does not end.
+    unended: Vec<Wait>,
     played: Played,
 }
 
@@ -160,13 +165,21 @@ impl<S: Stage> Player<'_, S> {
     ) -> Result<Vec<Name>, Stop> {
         let index = self.played.steps.len() - 1;
         let awaited = ends_by_itself(step).then_some(session);
-        let settled = settle(self.stage, &mut self.unfinished, self.case.limit, awaited).await;
+        let wanted = Wanted {
+            limit: self.case.limit,
+            awaited,
+            deadlock: expected_victims(step).is_some(),
+            deadlock_later: self.case.steps.iter().any(|step| expected_victims(step).is_some()),
+            unended: &self.unended,
+        };
+        let settled = settle(self.stage, &mut self.unfinished, wanted).await;
         let settled = settled.map_err(|error| format!("line {}: {error}", step.line))?;
         let locks = match self.options.locks {
             true => Some(self.stage.locks().await.map_err(|StageError(why)| why)?),
             false => None,
         };
-        let Settled { over, waits, stuck, circle } = settled;
+        let Settled { over, waits, stuck, circle, unended } = settled;
+        self.note_circles(index, unended);
         let mut victims = Vec::new();
         for over in over {
             if let Err(failure) = &over.result
@@ -205,6 +218,24 @@ impl<S: Stage> Player<'_, S> {
             true => (record.seen, record.seen_at) = (observation, at),
             false => record.ended = Some(Ended { observation, at, during }),
         }
+    }
+
+    /// Records each circle that the server does not end, once.
+    fn note_circles(&mut self, step: usize, unended: Vec<Wait>) {
+        let is_known = |wait: &Wait| self.unended.iter().any(|known| is_same(known, wait));
+        let mut told: Vec<Name> = Vec::new();
+        for wait in unended.iter().filter(|wait| !is_known(wait)) {
+            if told.contains(&wait.waiter) {
+                continue;
+            }
+            let mut links = circle_of(&wait.waiter, &unended).unwrap_or_default();
+            for link in &mut links {
+                told.push(link.waiter.clone());
+                link.taken_in = self.taken_in(link);
+            }
+            self.played.circles.push(Circle { step, links });
+        }
+        self.unended = unended;
     }
 
     /// Finds out who waited for whom when `victim` was chosen.
@@ -254,10 +285,21 @@ impl<S: Stage> Player<'_, S> {
                 Ok(()) => "it was ended on the server".to_owned(),
                 Err(error) => format!("it could not be ended: {error}"),
             };
-            told.push(format!(
-                "{name} (line {}) neither ended nor was seen to wait for a lock; {ended}",
-                since.unwrap_or(step.line)
-            ));
+            let line = since.unwrap_or(step.line);
+            let waits = self.waits_now();
+            told.push(match waits.iter().find(|wait| wait.waiter == name) {
+                None => format!(
+                    "{name} (line {line}) neither ended nor was seen to wait for a lock; {ended}"
+                ),
+                Some(wait) if circle_of(&name, &waits).is_some() => format!(
+                    "{name} (line {line}) waited{} in a circle that the engine had not ended; {ended}",
+                    for_whom(wait)
+                ),
+                Some(wait) => format!(
+                    "{name} (line {line}) waited{}, but not always for the same; {ended}",
+                    for_whom(wait)
+                ),
+            });
         }
         let limit = self.case.limit;
         format!("line {}: within {limit:?} {}", step.line, told.join(", "))
@@ -347,6 +389,10 @@ fn by_whom(wait: &Wait) -> String {
         true => String::new(),
         false => format!(" by {}", names.join(" and ")),
     }
+}
+
+fn for_whom(wait: &Wait) -> String {
+    by_whom(wait).replacen(" by ", " for ", 1)
 }
 
 /// A step that has just begun.

@@ -1,8 +1,8 @@
 //! Until every unfinished step is over or seen to wait.
 
-use super::circle::has_circle;
+use super::circle::in_circles;
 use crate::observation::{Answer, Failure, FailureKind, LockKind, Name, Wait};
-use crate::stage::{Reply, Stage, StageError};
+use crate::stage::{CIRCLE_LIMIT, Reply, Stage, StageError};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,6 +18,11 @@ const APART: Duration = Duration::from_millis(4);
 /// The library looks at least so often whether the wait of a lock step goes on. One that nobody is in the
 /// way of is believed only then: it may be about to end.
 const SURE_AFTER: Duration = Duration::from_millis(1200);
+/// A circle is believed to stay only when so many probes have seen it, however long they took.
+const CIRCLE_PROBES: u32 = 5;
+/// A step waits for the server's own looks for deadlocks if these come so soon, whether or not the case
+/// expects a deadlock.
+const SOON: Duration = Duration::from_millis(100);
 /// A statement that works and does not wait is asked about less and less often.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(50);
 
@@ -49,20 +54,47 @@ pub(super) struct Settled {
     pub(super) stuck: Vec<Name>,
     /// The last circle that was seen, if there was one.
     pub(super) circle: Vec<Wait>,
+    /// The waits in circles that the server does not end; part of `waits`.
+    pub(super) unended: Vec<Wait>,
 }
 
-/// Takes what is over out of `unfinished`, until the rest is seen to wait. If a session is awaited, it is
-/// to end by itself, as one does whose wait has a limit: that it waits is not enough then.
+/// What a settling goes by.
+pub(super) struct Wanted<'a> {
+    /// How long a session may neither end nor be seen to wait.
+    pub(super) limit: Duration,
+    /// Who is to end by itself, as one does whose wait has a limit: that it waits is not enough.
+    pub(super) awaited: Option<&'a Name>,
+    /// A deadlock is expected of the step: a circle is given as long as the limit allows.
+    pub(super) deadlock: bool,
+    /// A deadlock is expected somewhere in the case.
+    pub(super) deadlock_later: bool,
+    /// The waits in circles of which it is known that the server does not end them.
+    pub(super) unended: &'a [Wait],
+}
+
+/// What probes have agreed on so far.
+struct Agreed {
+    since: Instant,
+    probes: u32,
+    waits: Vec<Wait>,
+}
+
+/// Takes what is over out of `unfinished`, until the rest is seen to wait.
 pub(super) async fn settle<S: Stage>(
     stage: &S,
     unfinished: &mut Unfinished,
-    limit: Duration,
-    awaited: Option<&Name>,
+    wanted: Wanted<'_>,
 ) -> Result<Settled, StageError> {
-    let mut settled =
-        Settled { over: Vec::new(), waits: Vec::new(), stuck: Vec::new(), circle: Vec::new() };
+    let Wanted { limit, awaited, .. } = wanted;
+    let mut settled = Settled {
+        over: Vec::new(),
+        waits: Vec::new(),
+        stuck: Vec::new(),
+        circle: Vec::new(),
+        unended: Vec::new(),
+    };
     let begun = Instant::now();
-    let mut before: Option<(Instant, Vec<Wait>)> = None;
+    let mut before: Option<Agreed> = None;
     let mut pause = LOOK_AFTER;
     loop {
         let moved = until_something_is_over(unfinished, pause, &mut settled.over).await;
@@ -80,45 +112,59 @@ pub(super) async fn settle<S: Stage>(
         waits.retain(|wait| unfinished.contains_key(&wait.waiter));
         waits.sort_by(|a, b| a.waiter.cmp(&b.waiter));
         let all_wait = unfinished.keys().all(|name| waits.iter().any(|wait| wait.waiter == *name));
-        let closed = has_circle(&waits);
+        let circles = in_circles(&waits);
+        let is_known = |wait: &Wait| wanted.unended.iter().any(|known| is_same(known, wait));
+        let closed = !circles.iter().all(is_known);
         if closed {
             settled.circle = waits.clone();
         }
-        let may_end =
-            awaited.is_some_and(|name| unfinished.contains_key(name)) && begun.elapsed() < limit;
-        let agree = before.as_ref().is_some_and(|(since, before)| {
+        let is_awaited =
+            awaited.is_some_and(|name| unfinished.contains_key(name)) || closed && wanted.deadlock;
+        let may_end = is_awaited && begun.elapsed() < limit;
+        let same = before.as_ref().filter(|before| all_wait && same_waits(&before.waits, &waits));
+        let agree = same.is_some_and(|before| {
             let doubtful = waits.iter().any(is_doubtful);
-            same_waits(before, &waits) && (!doubtful || since.elapsed() > SURE_AFTER)
+            let is_sure = !doubtful || before.since.elapsed() > SURE_AFTER;
+            let stays =
+                before.probes >= CIRCLE_PROBES && before.since.elapsed() > stage.circle_limit();
+            is_sure && (!closed || stays)
         });
-        if all_wait && !closed && agree && !may_end {
+        // Who looks for a deadlock while others close a circle ends it: who was first would be the victim.
+        let due = stage.next_deadlock_check();
+        let is_checked =
+            due.is_zero() || due > SOON && !wanted.deadlock_later || begun.elapsed() > limit;
+        if agree && is_checked && !may_end {
             // What ended while the server was asked was not waiting.
             if until_something_is_over(unfinished, Duration::ZERO, &mut settled.over).await {
                 before = None;
                 continue;
             }
             settled.waits = waits;
+            settled.unended = circles;
             return Ok(settled);
         }
-        if begun.elapsed() > limit {
+        // A circle that is still the same is given the time that it usually takes to be sure.
+        let is_watched = closed && same.is_some() && begun.elapsed() < limit + CIRCLE_LIMIT;
+        if begun.elapsed() > limit && !is_watched {
             let waits_for_nobody = |name: &&Name| waits.iter().all(|wait| wait.waiter != **name);
             settled.stuck = unfinished.keys().filter(waits_for_nobody).cloned().collect();
             if settled.stuck.is_empty() {
-                // A circle that nobody ends, or waits that never agree.
+                // Waits that never agree, or a circle that may end yet.
                 settled.stuck = unfinished.keys().cloned().collect();
             }
             settled.waits = waits;
             return Ok(settled);
         }
         pause = match all_wait && !closed && !may_end {
+            true if agree => due.max(APART),
             true => APART,
             false => (2 * pause).min(LOOK_AT_LEAST_EVERY),
         };
-        before = match before {
-            // The same as before: since then.
-            Some((since, before)) if all_wait && !closed && same_waits(&before, &waits) => {
-                Some((since, waits))
+        before = match same {
+            Some(Agreed { since, probes, .. }) => {
+                Some(Agreed { since: *since, probes: probes + 1, waits })
             }
-            _ => (all_wait && !closed).then(|| (Instant::now(), waits)),
+            None => all_wait.then(|| Agreed { since: Instant::now(), probes: 1, waits }),
         };
     }
 }
@@ -149,10 +195,14 @@ async fn until_something_is_over(
     true
 }
 
-/// The same sessions wait for the same ones; for what may be told differently from probe to probe.
+/// The same sessions wait for the same ones.
 fn same_waits(a: &[Wait], b: &[Wait]) -> bool {
-    let key = |wait: &Wait| (wait.waiter.clone(), wait.blockers.clone(), wait.strangers);
-    a.iter().map(key).eq(b.iter().map(key))
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+}
+
+/// The same session waits for the same ones; for what may be told differently from probe to probe.
+pub(super) fn is_same(a: &Wait, b: &Wait) -> bool {
+    a.waiter == b.waiter && a.blockers == b.blockers && a.strangers == b.strangers
 }
 
 /// A node that is waited for, and nobody known to be in the way.

@@ -11,6 +11,7 @@ use crate::scenario::{Case, CaseDeed};
 use hierlock::Hierlock;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Where a case is played.
@@ -110,6 +111,14 @@ impl Stage for CaseStage<'_> {
             Some(sql) => sql.circle(victim, failure).await,
             None => None,
         }
+    }
+
+    fn circle_limit(&self) -> Duration {
+        self.sql.as_ref().map_or(super::CIRCLE_LIMIT, SqlStage::circle_limit)
+    }
+
+    fn next_deadlock_check(&self) -> Duration {
+        self.sql.as_ref().map_or(Duration::ZERO, SqlStage::next_deadlock_check)
     }
 
     async fn cancel(&self, session: &Name) -> Result<(), StageError> {

@@ -52,6 +52,10 @@ use tokio::sync::oneshot;
 /// How long a statement may take that sets up a stage, or takes it down.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// How long a circle of waits must stay to be one that the server does not end. The detectors of MySQL and
+/// MariaDB look when a wait begins; that of MySQL is a thread, which looks every second besides.
+pub(crate) const CIRCLE_LIMIT: Duration = Duration::from_secs(2);
+
 /// How a deed ends, whenever it does. A session that is gone ends it as a [`Failure`].
 pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 
@@ -84,6 +88,15 @@ pub(crate) trait Stage: Send + Sync {
         victim: &Name,
         failure: &Failure,
     ) -> impl Future<Output = Option<Vec<Link>>> + Send;
+
+    /// How long a circle of waits must stay to be one that the server does not end: longer than its
+    /// detector needs.
+    fn circle_limit(&self) -> Duration;
+
+    /// How long it takes until every wait that [`waits`](Self::waits) has last told was looked at by the
+    /// server's detector; zero where that looks at once. PostgreSQL looks once, some time after a wait has
+    /// begun, and who looks when there is a circle is its victim.
+    fn next_deadlock_check(&self) -> Duration;
 
     /// Ends what a session is doing, on the server; its [`Reply`] then comes.
     fn cancel(&self, session: &Name) -> impl Future<Output = Result<(), StageError>> + Send;

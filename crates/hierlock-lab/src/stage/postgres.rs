@@ -11,6 +11,7 @@ use crate::scenario::SettingValue;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 /// Asks for the number of a connection.
 pub(super) const HELLO: &str = "SELECT pg_backend_pid()";
@@ -22,6 +23,19 @@ pub(super) const WISHES: [&str; 2] = ["SET deadlock_timeout = '20ms'", "SET lc_m
 /// How long a question may wait for a table. A change of the table may be waiting for a session of the
 /// case: who asks must not wait behind it.
 pub(super) const BRIEF: &str = "SET lock_timeout = '10ms'";
+
+/// A session looks for a deadlock this much later than it should, at the latest: a process that is woken
+/// waits for its turn on the processor.
+const CHECK_DELAY: Duration = Duration::from_millis(15);
+
+/// How long after the beginning of a wait a session looks for a deadlock.
+pub(super) async fn deadlock_timeout(wire: &mut Wire) -> Result<Duration, StageError> {
+    // In milliseconds.
+    let sql = "SELECT setting FROM pg_settings WHERE name = 'deadlock_timeout'";
+    let rows = wire.ask(sql).await?;
+    let millis = rows.first().and_then(|row| number(row, 0)).unwrap_or_default();
+    Ok(Duration::from_millis(millis.try_into().unwrap_or_default()))
+}
 
 /// Ends what a connection is doing.
 pub(super) fn cancel(id: i64) -> String {
@@ -73,18 +87,20 @@ pub(super) fn failure(sql: &str, error: &dyn DatabaseError) -> Failure {
     Failure { kind, code, message, detail: detail.map(str::to_owned) }
 }
 
-/// The locks of some, with the names of their tables. Who waits for the end of a transaction keeps a
+/// The locks of some, with the names of their tables. Those of a parallel worker are its leader's. Who waits for the end of a transaction keeps a
 /// place in line for a row: that is what it really wants.
 fn locks_of(who: &Who, only: &str) -> String {
     format!(
-        "SELECT l.pid, l.locktype, l.mode, l.granted, n.nspname, c.relname, \
+        "SELECT COALESCE(w.leader_pid, l.pid), l.locktype, l.mode, l.granted, n.nspname, c.relname, \
          '(' || l.page || ',' || l.tuple || ')', l.transactionid, \
          CASE WHEN l.objsubid = 1 THEN (l.classid::bigint << 32 | l.objid::bigint)::text \
            ELSE l.classid || ', ' || l.objid END, \
          l.virtualxid, c.relkind, tn.nspname, tc.relname, \
          '(' || t.page || ',' || t.tuple || ')', t.mode, \
-         CASE WHEN NOT l.granted THEN array_to_string(pg_blocking_pids(l.pid), ' ') END \
+         CASE WHEN NOT l.granted THEN array_to_string(pg_blocking_pids(l.pid), ' ') END, \
+         (EXTRACT(EPOCH FROM clock_timestamp() - l.waitstart) * 1000)::bigint \
          FROM pg_locks l \
+         LEFT JOIN pg_stat_activity w ON w.pid = l.pid AND w.leader_pid IS NOT NULL \
          LEFT JOIN pg_class c ON c.oid = l.relation AND l.database = (SELECT oid FROM pg_database \
            WHERE datname = current_database()) \
          LEFT JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -92,7 +108,7 @@ fn locks_of(who: &Who, only: &str) -> String {
            AND t.pid = l.pid AND t.locktype = 'tuple' \
          LEFT JOIN pg_class tc ON tc.oid = t.relation \
          LEFT JOIN pg_namespace tn ON tn.oid = tc.relnamespace \
-         WHERE l.pid IN ({}) AND {only}",
+         WHERE COALESCE(w.leader_pid, l.pid) IN ({}) AND {only}",
         who.list()
     )
 }
@@ -114,6 +130,8 @@ pub(super) struct Memory {
     /// The rows that are waited for, by who waits, for which transaction, and where: as long as somebody
     /// waits for a row, its place is not used for another.
     rows: HashMap<[String; 5], Option<String>>,
+    /// How long the youngest wait had lasted when the waits were last asked for.
+    youngest_wait: Option<Duration>,
 }
 
 impl Memory {
@@ -125,8 +143,12 @@ impl Memory {
         let mut waits = Waits::default();
         let locks = locks_of(who, "NOT l.granted");
         let [locks, snapshots] = wire.ask_all([&locks, &safe_snapshots(who)]).await?;
+        self.youngest_wait = None;
         for row in &locks {
             let Some(waiter) = number(row, 0) else { continue };
+            let waited = number(row, 16).and_then(|millis| millis.try_into().ok());
+            let waited = Duration::from_millis(waited.unwrap_or_default());
+            self.youngest_wait = Some(self.youngest_wait.map_or(waited, |known| known.min(waited)));
             // Nobody in the way: it was granted between two looks.
             if cell(row, 15).is_empty() {
                 continue;
@@ -143,6 +165,12 @@ impl Memory {
             blocked_by(&mut waits, waiter, cell(row, 1));
         }
         Ok(waits.of(who))
+    }
+
+    /// How long it takes until all who waited have looked for a deadlock, if they do so after this time.
+    pub(super) fn next_deadlock_check(&self, deadlock_timeout: Duration) -> Duration {
+        let after = deadlock_timeout + CHECK_DELAY;
+        self.youngest_wait.map_or(Duration::ZERO, |waited| after.saturating_sub(waited))
     }
 
     /// Names the row of a lock by its primary key instead of its place.

@@ -12,6 +12,7 @@ use crate::scenario::SettingValue;
 use hierlock::database::error_message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -25,6 +26,8 @@ struct Order {
 pub(super) struct Session {
     /// The server's number for its connection.
     pub(super) id: i64,
+    /// PostgreSQL: how long after the beginning of a wait it looks for a deadlock; else zero.
+    pub(super) deadlock_timeout: Duration,
     orders: mpsc::UnboundedSender<Order>,
     is_busy: Arc<watch::Sender<bool>>,
     /// Ended by the lab: then that is what its failure means.
@@ -63,6 +66,10 @@ impl Session {
                 StageError(format!("a session cannot be set up with `{sql}`: {error}"))
             })?;
         }
+        let deadlock_timeout = match engine {
+            Engine::Postgres => postgres::deadlock_timeout(&mut wire).await?,
+            _ => Duration::ZERO,
+        };
         let (orders, waiting) = mpsc::unbounded_channel();
         let is_busy = Arc::new(watch::Sender::new(false));
         let is_cancelled = Arc::new(AtomicBool::new(false));
@@ -77,7 +84,7 @@ impl Session {
             is_cancelled: is_cancelled.clone(),
         };
         let task = tokio::spawn(player.play(waiting));
-        Ok(Self { id, orders, is_busy, is_cancelled, task })
+        Ok(Self { id, deadlock_timeout, orders, is_busy, is_cancelled, task })
     }
 
     /// Gives it something to do.

@@ -9,6 +9,7 @@ use super::{StageError, innodb, mariadb, mysql, postgres, told};
 use crate::observation::{Failure, Lock, Wait};
 use crate::place::Engine;
 use crate::record::Link;
+use std::time::Duration;
 
 /// A connection beside the sessions of a case.
 pub(super) struct Side {
@@ -38,6 +39,14 @@ impl Side {
             Engine::Mysql => mysql::waits(&mut self.wire, who).await,
             Engine::Mariadb => self.mariadb.waits(&mut self.wire, &mut self.dictionary, who).await,
             _ => self.postgres.waits(&mut self.wire, who).await,
+        }
+    }
+
+    /// How long it takes until all who waited have been looked at by the server's detector.
+    pub(super) fn next_deadlock_check(&self, deadlock_timeout: Duration) -> Duration {
+        match self.engine {
+            Engine::Postgres => self.postgres.next_deadlock_check(deadlock_timeout),
+            _ => Duration::ZERO,
         }
     }
 

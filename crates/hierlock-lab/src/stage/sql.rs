@@ -17,7 +17,7 @@ use super::side::Side;
 use super::statement::Words;
 use super::who::{Seen, Who};
 use super::wire::{PATIENCE, Wire};
-use super::{LIMIT, Reply, Stage, StageError, innodb, postgres};
+use super::{CIRCLE_LIMIT, LIMIT, Reply, Stage, StageError, innodb, postgres};
 use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
 use crate::place::{Engine, Place};
 use crate::record::Link;
@@ -52,6 +52,8 @@ pub(crate) struct SqlStage {
     sessions: BTreeMap<Name, Session>,
     who: StdMutex<Who>,
     seen: StdMutex<Seen>,
+    /// When the last wait that was seen will have been looked at by the server's detector.
+    checked_at: StdMutex<Option<Instant>>,
     side: Arc<Mutex<Side>>,
     teardown: Vec<Statement>,
     made: Made,
@@ -106,6 +108,7 @@ impl SqlStage {
             sessions: BTreeMap::new(),
             who: StdMutex::new(who),
             seen: StdMutex::default(),
+            checked_at: StdMutex::default(),
             side: Arc::new(Mutex::new(Side::new(wire, server))),
             teardown: Vec::new(),
             made,
@@ -192,6 +195,12 @@ impl SqlStage {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The longest of all sessions.
+    fn deadlock_timeout(&self) -> Duration {
+        let all = self.sessions.values().map(|session| session.deadlock_timeout);
+        all.max().unwrap_or_default()
+    }
+
     fn session(&self, name: &Name) -> Result<&Session, StageError> {
         self.sessions.get(name).ok_or_else(|| StageError(format!("there is no session {name}")))
     }
@@ -242,9 +251,15 @@ impl Stage for SqlStage {
 
     async fn waits(&self) -> Result<Vec<Wait>, StageError> {
         let (side, who) = self.aside();
-        let waits =
-            answered(tokio::spawn(async move { side.lock().await.waits(&who).await })).await?;
+        let deadlock_timeout = self.deadlock_timeout();
+        let asked = tokio::spawn(async move {
+            let mut side = side.lock().await;
+            let waits = side.waits(&who).await?;
+            Ok((waits, Instant::now() + side.next_deadlock_check(deadlock_timeout)))
+        });
+        let (waits, checked_at) = answered(asked).await?;
         self.seen().remember(&waits);
+        *self.checked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(checked_at);
         Ok(waits)
     }
 
@@ -273,6 +288,16 @@ impl Stage for SqlStage {
         let is_it = |circle: &Vec<Link>| circle.iter().any(|link| link.waiter == *victim);
         let told = answered(told).await.ok().flatten().filter(is_it);
         told.or_else(|| self.seen().circle(victim))
+    }
+
+    fn circle_limit(&self) -> Duration {
+        CIRCLE_LIMIT + self.deadlock_timeout()
+    }
+
+    fn next_deadlock_check(&self) -> Duration {
+        let checked_at = *self.checked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = checked_at.map(|at| at.saturating_duration_since(Instant::now()));
+        left.unwrap_or_default()
     }
 
     async fn cancel(&self, session: &Name) -> Result<(), StageError> {

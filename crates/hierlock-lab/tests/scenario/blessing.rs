@@ -76,6 +76,7 @@ fn run(case: &Case, otherwise: impl Fn(usize) -> Option<Observation>) -> Record 
         took: Duration::ZERO,
         steps,
         deadlocks: Vec::new(),
+        circles: Vec::new(),
         notes: Vec::new(),
         verdict: Verdict::Agrees,
         anomaly: None,

@@ -37,6 +37,9 @@ fn story(record: &Record) -> String {
             text += &seen(&end.seen);
         }
     }
+    for circle in &record.circles {
+        let _ = writeln!(text, "{:?}", explain::circle(record, circle));
+    }
     for note in &record.notes {
         let _ = writeln!(text, "{note}");
     }

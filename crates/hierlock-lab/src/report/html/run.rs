@@ -31,6 +31,7 @@ pub(super) struct Run {
     pub(super) timeline: Timeline,
     pub(super) lines: Vec<Line>,
     pub(super) deadlocks: Vec<Knot>,
+    pub(super) circles: Vec<Vec<String>>,
     pub(super) notes: Vec<String>,
     /// Locks differ between places even where all else is the same: whose, and what.
     pub(super) locks: Vec<(String, Locks)>,
@@ -99,6 +100,7 @@ impl Run {
             graph: Graph::of(deadlock, &names),
             told: explain::deadlock(record, deadlock),
         });
+        let circles = record.circles.iter().map(|circle| explain::circle(record, circle));
         Run {
             id,
             class,
@@ -118,6 +120,7 @@ impl Run {
             timeline: Timeline::of(record),
             lines: lines(record),
             deadlocks: deadlocks.collect(),
+            circles: circles.collect(),
             notes: record.notes.clone(),
             locks: all_locks(same),
         }
@@ -166,6 +169,9 @@ fn tags(record: &Record) -> Vec<(&'static str, String)> {
     }
     for deadlock in &record.deadlocks {
         tags.push(("dead", format!("deadlock, victim {}", deadlock.victim)));
+    }
+    for _ in &record.circles {
+        tags.push(("dead", "a circle that stays".to_owned()));
     }
     match record.anomaly {
         Some(true) => tags.push(("shows", "anomaly shows".to_owned())),

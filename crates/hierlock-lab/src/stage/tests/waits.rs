@@ -13,6 +13,7 @@ on_all!(
     cases_beside_each_other_do_not_mix,
     a_flush_waits_for_lock_tables,
     a_key_is_waited_for,
+    a_parallel_worker_waits,
     a_parent_is_waited_for,
     many_locks_are_no_excuse,
     who_is_no_administrator_sees_enough,
@@ -244,6 +245,42 @@ async fn a_key_is_waited_for(server: Server) {
     let wait = play.blocked("B").await;
     assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Advisory), "{wait:?}");
     assert_eq!(wait.thing.unwrap().object, if play.is_postgres() { "7" } else { "seven" });
+    play.close().await;
+}
+
+/// The failure this prevents: a query whose parallel worker waits for a lock was "stuck", since the leader
+/// waits for its worker and not for a lock.
+async fn a_parallel_worker_waits(server: Server) {
+    if server.engine() != Engine::Postgres {
+        return;
+    }
+    let mut case = numbers(server.engine());
+    for sql in [
+        "create table others as select n from generate_series(1, 1000) n",
+        "create function look(n int) returns bigint language plpgsql parallel safe as $$ \
+         begin return n + (select count(*) from numbers); end $$",
+    ] {
+        case.setup.push(sql.to_owned());
+    }
+    let play = Play::open(server.clone(), &case).await;
+    play.all("A", &["begin", "lock table numbers in access exclusive mode"]).await;
+    play.all(
+        "B",
+        &[
+            "set parallel_setup_cost = 0",
+            "set parallel_tuple_cost = 0",
+            "set min_parallel_table_scan_size = 0",
+            "set max_parallel_workers_per_gather = 2",
+            "set parallel_leader_participation = off",
+        ],
+    )
+    .await;
+    let reply = play.begin("B", "select sum(look(n)) > 0 from others");
+    let wait = play.blocked("B").await;
+    assert_eq!((by(&wait).as_str(), kind(&wait)), ("A", LockKind::Table), "{wait:?}");
+    assert_eq!(wait.thing.unwrap().object, "numbers");
+    play.all("A", &["rollback"]).await;
+    end(reply).await.unwrap();
     play.close().await;
 }
 

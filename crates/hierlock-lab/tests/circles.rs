@@ -1,0 +1,121 @@
+//! Waits in a circle: those that the engine ends, and whom; and those that it does not end.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use hierlock_lab::Lab;
+use hierlock_lab::lab::How;
+use hierlock_lab::place::Engine;
+use hierlock_lab::record::Record;
+use hierlock_lab::scenario::{Case, Scenario};
+use hierlock_sandbox::{Sandbox, Server};
+use std::sync::Arc;
+
+/// The cases of a file on an engine.
+fn cases(text: &str, engine: Engine) -> Vec<Case> {
+    let scenario = Scenario::parse("test/circle", "circle.lab", text).unwrap();
+    let cases = Arc::new(scenario).cases().unwrap();
+    cases.into_iter().filter(|case| case.place.engine == engine).collect()
+}
+
+async fn run(engine: Engine, url: &str, text: &str, rounds: u32) -> Vec<Record> {
+    let mut lab = Lab::new().unwrap();
+    lab.connect(engine, url).await.unwrap();
+    lab.run(&cases(text, engine), How { rounds, jobs: 2, ..How::default() }, |_| ()).await
+}
+
+/// The failure this prevents: a circle that the server does not end, here because it is told not to look,
+/// was "neither ended nor was seen to wait", after the limit.
+async fn a_circle_that_stays_is_told(engine: Engine) {
+    let start = move || Sandbox::for_tests(engine.server().unwrap());
+    let Some(sandbox) = tokio::task::spawn_blocking(start).await.unwrap() else { return };
+    let text = "\
+# Nobody looks for deadlocks
+setup:
+  set global innodb_deadlock_detect = off;
+  create table numbers (id int primary key, value int);
+  insert into numbers values (1, 1), (2, 2), (3, 3);
+
+A> begin
+A> update numbers set value = 10 where id = 1
+B> begin
+B> update numbers set value = 20 where id = 2
+A> update numbers set value = 11 where id = 2
+ = blocked by B on row of numbers
+B> update numbers set value = 21 where id = 1
+ = blocked by A on row of numbers
+A< = blocked by B
+C> update numbers set value = 30 where id = 3
+ = changed 1
+C> update numbers set value = 31 where id = 1
+ = blocked by A and B
+
+teardown:
+  set global innodb_deadlock_detect = on;
+";
+    let records = run(engine, sandbox.url(), text, 1).await;
+    let [record] = &records[..] else { panic!("{records:?}") };
+    assert!(record.agrees(), "{:?}", record.verdict);
+    let [circle] = &record.circles[..] else { panic!("{:?}", record.circles) };
+    let told: Vec<String> = circle
+        .links
+        .iter()
+        .map(|link| {
+            let wants = link.wants.as_ref().unwrap();
+            format!("{}>{} {}", link.waiter, link.holder, wants.record.as_ref().unwrap())
+        })
+        .collect();
+    assert_eq!((circle.step, &told[..]), (5, &["A>B 2".to_owned(), "B>A 1".to_owned()][..]));
+    // Sure about it once, later steps need not be.
+    let (closed, last) = (&record.steps[5], record.steps.last().unwrap());
+    let watched = closed.seen_at - closed.began;
+    assert!(watched > std::time::Duration::from_secs(2), "{watched:?}");
+    let later = last.seen_at - closed.seen_at;
+    assert!(later < watched, "{later:?} for all that came later, {watched:?} for the circle");
+}
+
+#[tokio::test]
+async fn mysql_does_not_end_a_circle() {
+    a_circle_that_stays_is_told(Engine::Mysql).await;
+}
+
+#[tokio::test]
+async fn mariadb_does_not_end_a_circle() {
+    a_circle_that_stays_is_told(Engine::Mariadb).await;
+}
+
+/// The failure this prevents: the victim was now the one who closed the circle and now one who had waited
+/// before, since PostgreSQL ends whoever looks first, and all looked at about the same time. Where people
+/// type, more slowly than it looks, it is always the one who closed it. Here it looks late, so that a step
+/// that did not wait for the looks before it would make another the victim every time.
+#[tokio::test]
+async fn postgres_ends_who_closed_the_circle() {
+    let start = || Server::for_tests(Engine::Postgres.server().unwrap());
+    let Some(server) = tokio::task::spawn_blocking(start).await.unwrap() else { return };
+    let text = "\
+# Three in a circle
+sessions: set deadlock_timeout = '300ms'
+setup:
+  create table numbers (id int primary key, value int);
+  insert into numbers values (1, 1), (2, 2), (3, 3);
+
+A> begin
+A> update numbers set value = 10 where id = 1
+B> begin
+B> update numbers set value = 20 where id = 2
+C> begin
+C> update numbers set value = 30 where id = 3
+A> update numbers set value = 11 where id = 2
+ = blocked by B
+B> update numbers set value = 21 where id = 3
+ = blocked by C
+C> update numbers set value = 31 where id = 1
+ = deadlock
+C> rollback
+B< = changed 1
+";
+    let records = run(Engine::Postgres, server.url(), text, 6).await;
+    assert_eq!(records.len(), 6);
+    for record in records {
+        assert!(record.agrees(), "round {}: {:?}", record.round, record.verdict);
+        assert_eq!(record.deadlocks[0].victim.as_str(), "C");
+    }
+}
