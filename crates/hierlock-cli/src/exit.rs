@@ -60,7 +60,8 @@ Exit codes of `queue`:
 Exit codes of `lab`:
   0    every verdict agrees        1    one does not
   64   the call was wrong, or a scenario file
-  69   no server for it (with --strict: for any of it)";
+  69   no server for it (with --strict: for any of it)
+  128+n  signal n ended it: what was run by then is reported, as partial";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -81,6 +81,28 @@ impl Lab {
     /// # Cancel safety
     /// Dropped, it ends what it has begun, on the servers too.
     pub async fn run(&self, cases: &[Case], how: How, tell: impl Fn(&Record)) -> Vec<Record> {
+        self.run_until(cases, how, tell, std::future::pending()).await
+    }
+
+    /// How many records [`run`](Self::run) makes.
+    pub fn planned(&self, cases: &[Case], how: How) -> usize {
+        let there = cases.iter().filter(|case| self.has(case.place.engine)).count();
+        there * how.rounds as usize
+    }
+
+    /// The same, until `stop` comes: then the cases under way are ended, on the servers too, and the
+    /// records of those that were over are returned. What is under way is removed in the background; that is
+    /// done when the lab has been dropped.
+    ///
+    /// # Cancel safety
+    /// As of [`run`](Self::run).
+    pub async fn run_until(
+        &self,
+        cases: &[Case],
+        how: How,
+        tell: impl Fn(&Record),
+        stop: impl Future<Output = ()>,
+    ) -> Vec<Record> {
         let rounds = (1..=how.rounds).flat_map(|round| {
             let cases = cases.iter().enumerate();
             let cases = cases.filter(|(_, case)| self.has(case.place.engine));
@@ -90,13 +112,19 @@ impl Lab {
             (index, self.run_case(case, round, how).await)
         });
         let mut records = Vec::new();
-        let mut runs = std::pin::pin!(runs.buffer_unordered(how.jobs.max(1)));
-        while let Some((index, record)) = runs.next().await {
-            tell(&record);
-            records.push((index, record));
+        let finished = async {
+            let mut runs = std::pin::pin!(runs.buffer_unordered(how.jobs.max(1)));
+            while let Some((index, record)) = runs.next().await {
+                tell(&record);
+                records.push((index, record));
+            }
+            // Whatever cannot be removed now is removed by the next who come there.
+            let _ = self.groves.clear().await;
+        };
+        tokio::select! {
+            () = finished => {}
+            () = stop => {}
         }
-        // Whatever cannot be removed now is removed by the next who come there.
-        let _ = self.groves.clear().await;
         records.sort_by_key(|(index, record)| (*index, record.round));
         records.into_iter().map(|(_, record)| record).collect()
     }

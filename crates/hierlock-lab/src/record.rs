@@ -138,15 +138,34 @@ pub enum Verdict {
 }
 
 /// Everything of one call.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// What was run, in the order of the scenarios, then of the places.
     pub records: Vec<Record>,
     /// Engines that were wanted and are not there, with the reason and how to get them.
     pub missing: Vec<Missing>,
+    /// Set if the call was ended before everything was run: the report is partial then.
+    pub interruption: Option<Interruption>,
     /// The whole of it.
     #[serde(rename = "took_ms", serialize_with = "as_millis")]
     pub took: Duration,
+}
+
+/// The end of a call before everything was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Interruption {
+    /// How many cases were run to their end, each repetition counted.
+    pub finished: usize,
+    /// How many were to be run.
+    pub planned: usize,
+}
+
+impl std::fmt::Display for Interruption {
+    /// `interrupted: 3 of 12 cases were run; this report is partial`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Interruption { finished, planned } = self;
+        write!(f, "interrupted: {finished} of {planned} cases were run; this report is partial")
+    }
 }
 
 /// An engine that is not there.
@@ -175,9 +194,9 @@ impl Record {
 }
 
 impl Report {
-    /// Does reality agree in every case?
+    /// Does reality agree in every case, and was every case run?
     pub fn agrees(&self) -> bool {
-        self.records.iter().all(Record::agrees)
+        self.interruption.is_none() && self.records.iter().all(Record::agrees)
     }
 }
 

@@ -44,8 +44,7 @@ fn cases() -> Vec<Case> {
 
 fn told(records: Vec<Record>) -> String {
     let stories: Vec<Story> = all().iter().map(|scenario| Story::new(scenario, [])).collect();
-    let report =
-        hierlock_lab::record::Report { records, missing: Vec::new(), took: Default::default() };
+    let report = hierlock_lab::record::Report { records, ..Default::default() };
     text(&report, &stories, Look { colour: false, width: 120, verbose: false })
 }
 

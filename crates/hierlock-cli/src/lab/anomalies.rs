@@ -1,6 +1,7 @@
 //! `hierlock lab anomalies`.
 
-use super::run::{exit_code, run_all, write};
+use super::interrupt::Interrupt;
+use super::run::{Ran, exit_code, run_all, write};
 use super::{args, select};
 use crate::exit::Stop;
 use crate::generate::print;
@@ -9,15 +10,23 @@ use hierlock_lab::lab::How;
 use hierlock_lab::report::{self, Anomalies};
 use std::process::ExitCode;
 
-pub(super) async fn anomalies(args: &args::Anomalies) -> Result<ExitCode, Stop> {
+pub(super) async fn anomalies(
+    args: &args::Anomalies,
+    interrupt: Interrupt,
+) -> Result<ExitCode, Stop> {
     let mut scenarios = select::of_topics(&[])?;
     scenarios.retain(|scenario| scenario.anomaly.is_some());
     let how = How { jobs: args.how.jobs, rounds: 1, locks: false };
     let quiet = args.json || args.markdown;
-    let (report, stories) = run_all(&scenarios, &args.servers, how, quiet).await?;
-    if let Some(file) = &args.html {
-        write(file, &report::html(&report, &stories))?;
-    }
+    let ran = run_all(&scenarios, &args.servers, how, quiet, &interrupt).await?;
+    let Ran { report, stories, equipped } = match ran {
+        Ok(ran) => ran,
+        Err(interrupted) => return Ok(interrupted.exit_code()),
+    };
+    let written = match &args.html {
+        Some(file) => write(file, &report::html(&report, &stories)),
+        None => Ok(()),
+    };
     let table = Anomalies::of(&report, &stories);
     let shown = match (args.json, args.markdown) {
         (true, _) => table.json(),
@@ -28,5 +37,7 @@ pub(super) async fn anomalies(args: &args::Anomalies) -> Result<ExitCode, Stop> 
     for missing in &report.missing {
         say(format!("not on {}: {}", missing.engine, missing.why));
     }
-    Ok(exit_code(&report, &args.servers))
+    interrupt.close(equipped).await;
+    written?;
+    Ok(interrupt.exit_code().unwrap_or_else(|| exit_code(&report, &args.servers)))
 }

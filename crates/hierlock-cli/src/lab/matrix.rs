@@ -1,5 +1,6 @@
 //! `hierlock lab matrix`.
 
+use super::interrupt::Interrupt;
 use super::run::{stop, write};
 use super::servers::equip;
 use super::show::{Shown, has_colour};
@@ -13,12 +14,15 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-pub(super) async fn matrix(args: &args::Matrix) -> Result<ExitCode, Stop> {
+pub(super) async fn matrix(args: &args::Matrix, interrupt: Interrupt) -> Result<ExitCode, Stop> {
     let wanted = match args.servers.engines.as_slice() {
         [] => Engine::ALL.to_vec(),
         some => some.to_vec(),
     };
-    let equipped = equip(&args.servers, wanted.iter().copied()).await.map_err(stop)?;
+    let equipped = match interrupt.or(equip(&args.servers, wanted.iter().copied())).await {
+        Ok(equipped) => equipped.map_err(stop)?,
+        Err(interrupted) => return Ok(interrupted.exit_code()),
+    };
     let there = wanted.into_iter().filter(|engine| equipped.lab.has(*engine));
     let options = MatrixOptions {
         tree: args.size,
@@ -30,15 +34,18 @@ pub(super) async fn matrix(args: &args::Matrix) -> Result<ExitCode, Stop> {
     };
     let shown = Shown::new(0, args.json);
     let pairs = Pairs::default();
-    let report = matrix::run(&equipped.lab, &options, |progress| {
+    let progress = |progress| {
         let (done, total) = pairs.add(progress);
         shown.count(done, total * options.places.len());
-    });
-    let report = report.await.map_err(|error| Stop::usage(error.to_string()))?;
+    };
+    let interrupted = async { _ = interrupt.came().await };
+    let report = matrix::run_until(&equipped.lab, &options, progress, interrupted).await;
+    let report = report.map_err(|error| Stop::usage(error.to_string()))?;
     shown.end();
-    if let Some(file) = &args.svg {
-        write(file, &matrix::svg(&report))?;
-    }
+    let written = match &args.svg {
+        Some(file) => write(file, &matrix::svg(&report)),
+        None => Ok(()),
+    };
     match args.json {
         // Numbers and names always become JSON.
         true => print((serde_json::to_string(&report).unwrap_or_default() + "\n").as_bytes()),
@@ -47,7 +54,13 @@ pub(super) async fn matrix(args: &args::Matrix) -> Result<ExitCode, Stop> {
     for missing in &equipped.missing {
         say(format!("not on {}: {}", missing.engine, missing.why));
     }
-    Ok(match (report.agrees(), args.servers.strict && !equipped.missing.is_empty()) {
+    let lacks = args.servers.strict && !equipped.missing.is_empty();
+    interrupt.close(equipped).await;
+    written?;
+    if let Some(code) = interrupt.exit_code() {
+        return Ok(code);
+    }
+    Ok(match (report.agrees(), lacks) {
         (false, _) => ExitCode::from(DISAGREES),
         (true, true) => crate::exit::UNAVAILABLE.into(),
         (true, false) => ExitCode::SUCCESS,

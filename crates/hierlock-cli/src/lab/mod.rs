@@ -5,10 +5,13 @@
 //!                                                                       │
 //!        text, JSON, Mermaid, JUnit, HTML, --bless ◄────────────────────┘
 //! ```
+//!
+//! A signal ends the run early; what was run by then is reported, and what was made on the servers removed.
 
 mod anomalies;
 pub(crate) mod args;
 mod fmt;
+mod interrupt;
 mod list;
 mod matrix;
 mod new;
@@ -17,14 +20,12 @@ mod select;
 mod servers;
 mod show;
 
-use crate::exit::{self, Stop};
+use crate::exit;
 use crate::generate::print;
-use crate::runtime;
 use crate::show::message;
-use crate::signals::Signals;
 use args::Command;
 use hierlock_lab::scenario::Mistake;
-use std::future::Future;
+use interrupt::with_interrupt;
 use std::process::ExitCode;
 
 /// Reality does not agree.
@@ -39,27 +40,12 @@ pub(crate) fn lab(args: &args::Lab) -> ExitCode {
             Ok(scenarios) => print(hierlock_lab::book::book(&scenarios).as_bytes()),
             Err(mistakes) => mistaken(&mistakes),
         },
-        Command::Run(args) => until_interrupted(run::run(args)),
-        Command::Matrix(args) => until_interrupted(matrix::matrix(args)),
-        Command::Anomalies(args) => until_interrupted(anomalies::anomalies(args)),
-    }
-}
-
-/// Runs it, unless a signal comes first; then what was begun is undone before this returns.
-fn until_interrupted(work: impl Future<Output = Result<ExitCode, Stop>>) -> ExitCode {
-    let runtime = match runtime::of_threads() {
-        Ok(runtime) => runtime,
-        Err(stop) => return stop.end(),
-    };
-    let ended = runtime.block_on(async {
-        let mut signals = Signals::listen().map_err(Stop::unavailable)?;
-        tokio::select! {
-            ended = work => ended,
-            signal = signals.next() => Ok(ExitCode::from(exit::of_signal(signal))),
+        Command::Run(args) => with_interrupt(|interrupt| run::run(args, interrupt)),
+        Command::Matrix(args) => with_interrupt(|interrupt| matrix::matrix(args, interrupt)),
+        Command::Anomalies(args) => {
+            with_interrupt(|interrupt| anomalies::anomalies(args, interrupt))
         }
-    });
-    runtime.shutdown_background();
-    ended.unwrap_or_else(Stop::end)
+    }
 }
 
 /// Mistakes in files, one after the other.

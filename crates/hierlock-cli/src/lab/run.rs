@@ -1,5 +1,6 @@
 //! `hierlock lab run`.
 
+use super::interrupt::{Interrupt, Interrupted};
 use super::servers::{Equipped, Unequipped, equip};
 use super::show::{Shown, look};
 use super::{DISAGREES, args, select};
@@ -8,7 +9,7 @@ use crate::generate::print;
 use crate::show::say;
 use hierlock_lab::lab::How;
 use hierlock_lab::place::Engine;
-use hierlock_lab::record::{Record, Report};
+use hierlock_lab::record::{Interruption, Record, Report};
 use hierlock_lab::report::{self, Stability, Story};
 use hierlock_lab::scenario::{Case, Scenario, bless};
 use std::fs;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) async fn run(args: &args::Run) -> Result<ExitCode, Stop> {
+pub(super) async fn run(args: &args::Run, interrupt: Interrupt) -> Result<ExitCode, Stop> {
     let scenarios = match args.what.is_empty() {
         true => select::of_topics(&args.topic)?,
         false => select::named(&args.what)?,
@@ -25,30 +26,56 @@ pub(super) async fn run(args: &args::Run) -> Result<ExitCode, Stop> {
     let how =
         How { jobs: args.how.jobs, rounds: args.repeat, locks: args.locks || args.html.is_some() };
     let quiet = args.json || args.mermaid;
-    let (report, stories) = run_all(&scenarios, &args.servers, how, quiet).await?;
+    let ran = match run_all(&scenarios, &args.servers, how, quiet, &interrupt).await? {
+        Ok(ran) => ran,
+        Err(interrupted) => return Ok(interrupted.exit_code()),
+    };
+    // Servers are tidied up also when a report cannot be written.
+    let told = report_all(args, &scenarios, &ran.report, &ran.stories);
+    interrupt.close(ran.equipped).await;
+    told?;
+    Ok(interrupt.exit_code().unwrap_or_else(|| exit_code(&ran.report, &args.servers)))
+}
 
+/// Writes and prints what was asked for.
+fn report_all(
+    args: &args::Run,
+    scenarios: &[Arc<Scenario>],
+    report: &Report,
+    stories: &[Story],
+) -> Result<(), Stop> {
     if args.bless {
-        write_back(&scenarios, &report.records)?;
+        match report.interruption {
+            None => write_back(scenarios, &report.records)?,
+            Some(_) => eprintln!("hierlock: interrupted, so no file was changed"),
+        }
     }
     if let Some(file) = &args.html {
-        write(file, &report::html(&report, &stories))?;
+        write(file, &report::html(report, stories))?;
     }
     if let Some(file) = &args.junit {
-        write(file, &report::junit(&report, &stories))?;
+        write(file, &report::junit(report, stories))?;
     }
     let shown = match (args.json, args.mermaid) {
-        (true, _) => report::json(&report, &stories),
+        (true, _) => report::json(report, stories),
         (_, true) => report.records.iter().map(|record| report::mermaid(record) + "\n").collect(),
         _ => {
-            let mut shown = report::text(&report, &stories, look(args.verbose));
+            let mut shown = report::text(report, stories, look(args.verbose));
             if args.repeat > 1 {
-                shown += &Stability::of(&report).text();
+                shown += &Stability::of(report).text();
             }
             shown
         }
     };
     print(shown.as_bytes());
-    Ok(exit_code(&report, &args.servers))
+    Ok(())
+}
+
+/// What was run, and what it was run on.
+pub(super) struct Ran {
+    pub(super) report: Report,
+    pub(super) stories: Vec<Story>,
+    pub(super) equipped: Equipped,
 }
 
 /// Runs all cases of these scenarios, wherever they can run.
@@ -57,18 +84,28 @@ pub(super) async fn run_all(
     servers: &args::Servers,
     how: How,
     quiet: bool,
-) -> Result<(Report, Vec<Story>), Stop> {
+    interrupt: &Interrupt,
+) -> Result<Result<Ran, Interrupted>, Stop> {
     let cases = select::cases(scenarios, &servers.engines)?;
-    // The lab goes first: it tidies up on the servers.
-    let Equipped { servers: _alive, lab, missing } =
-        equip(servers, select::engines(&cases)).await.map_err(stop)?;
+    let mut equipped = match interrupt.or(equip(servers, select::engines(&cases))).await {
+        Ok(equipped) => equipped.map_err(stop)?,
+        Err(interrupted) => return Ok(Err(interrupted)),
+    };
     let begun = Instant::now();
-    let there = cases.iter().filter(|case| lab.has(case.place.engine)).count();
-    let shown = Shown::new(there * how.rounds as usize, quiet);
-    let records = lab.run(&cases, how, |record| shown.tell(record)).await;
+    let planned = equipped.lab.planned(&cases, how);
+    let shown = Shown::new(planned, quiet);
+    let stop = async { _ = interrupt.came().await };
+    let records = equipped.lab.run_until(&cases, how, |record| shown.tell(record), stop).await;
     shown.end();
+    let finished = records.len();
+    let interruption = (finished < planned).then_some(Interruption { finished, planned });
+    if let Some(interruption) = interruption {
+        eprintln!("hierlock: {interruption}");
+    }
+    let missing = std::mem::take(&mut equipped.missing);
     let stories = scenarios.iter().map(|scenario| story(scenario, &cases)).collect();
-    Ok((Report { records, missing, took: begun.elapsed() }, stories))
+    let report = Report { records, missing, interruption, took: begun.elapsed() };
+    Ok(Ok(Ran { report, stories, equipped }))
 }
 
 fn story(scenario: &Arc<Scenario>, cases: &[Case]) -> Story {

@@ -71,6 +71,9 @@ pub fn places(engines: impl IntoIterator<Item = Engine>) -> Vec<Place> {
     engines.into_iter().flat_map(places).collect()
 }
 
+/// Why a place that was not through has nothing to show.
+const INTERRUPTED: &str = "interrupted before all of its pairs were run; this report is partial";
+
 /// What cannot be run at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
@@ -106,6 +109,23 @@ pub async fn run(
     options: &MatrixOptions,
     progress: impl Fn(Progress) + Send + Sync,
 ) -> Result<MatrixReport, MatrixError> {
+    run_until(lab, options, progress, std::future::pending()).await
+}
+
+/// The same, until `stop` comes: places that are not through by then are [unusable](MatrixReport::unusable).
+/// What was made there is removed in the background; that is done when the lab has been dropped.
+///
+/// # Errors
+/// As of [`run`].
+///
+/// # Cancel safety
+/// As of [`run`].
+pub async fn run_until(
+    lab: &Lab,
+    options: &MatrixOptions,
+    progress: impl Fn(Progress) + Send + Sync,
+    stop: impl Future<Output = ()>,
+) -> Result<MatrixReport, MatrixError> {
     options.tree.check()?;
     if options.places.is_empty() || options.modes.is_empty() {
         return Err(MatrixError::Nothing);
@@ -117,17 +137,31 @@ pub async fn run(
         runs.push(async move { (place, run::place(lab, place, options, progress).await) });
     }
     let jobs = options.jobs.max(1);
-    let all: Vec<_> = futures_util::stream::iter(runs).buffered(jobs).collect().await;
+    let mut all = Vec::new();
+    let finished = async {
+        let mut runs = std::pin::pin!(futures_util::stream::iter(runs).buffer_unordered(jobs));
+        while let Some(ran) = runs.next().await {
+            all.push(ran);
+        }
+    };
+    tokio::select! {
+        () = finished => {}
+        () = stop => {}
+    }
     let mut report = MatrixReport {
         tree: options.tree,
         boards: Vec::new(),
         unusable: Vec::new(),
         elapsed: begun.elapsed(),
     };
-    for (place, ran) in all {
-        match ran {
-            Ok(boards) => report.boards.extend(boards),
-            Err(error) => report.unusable.push(Unusable { place, why: error.to_string() }),
+    for &place in &options.places {
+        let at = all.iter().position(|(known, _)| *known == place);
+        match at.map(|at| all.swap_remove(at)) {
+            Some((_, Ok(boards))) => report.boards.extend(boards),
+            Some((_, Err(error))) => {
+                report.unusable.push(Unusable { place, why: error.to_string() });
+            }
+            None => report.unusable.push(Unusable { place, why: INTERRUPTED.to_owned() }),
         }
     }
     Ok(report)

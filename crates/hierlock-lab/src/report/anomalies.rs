@@ -5,7 +5,7 @@ use super::grouping::{Rounds, rounds};
 use super::{Story, words};
 use crate::observation::{FailureKind, Observation};
 use crate::place::Engine;
-use crate::record::{Record, Report, Verdict};
+use crate::record::{Interruption, Record, Report, Verdict};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -23,6 +23,8 @@ pub struct Anomalies {
     pub columns: Vec<Column>,
     /// In the order of the records.
     pub rows: Vec<Row>,
+    /// Set if not everything was looked for: the table is partial then.
+    pub interruption: Option<Interruption>,
 }
 
 /// An isolation level of an engine.
@@ -188,7 +190,7 @@ impl Anomalies {
                 }
             }
         }
-        Anomalies { columns, rows }
+        Anomalies { columns, rows, interruption: report.interruption }
     }
 
     /// Whether there is nothing to show.
@@ -230,6 +232,9 @@ impl Anomalies {
             let _ = writeln!(text, "{table}\n");
         }
         text.pop();
+        if let Some(interruption) = self.interruption {
+            let _ = writeln!(text, "\n{interruption}");
+        }
         text
     }
 
@@ -253,6 +258,9 @@ impl Anomalies {
                 };
             }
             text.push('\n');
+        }
+        if let Some(interruption) = self.interruption {
+            let _ = writeln!(text, "\n**{interruption}**");
         }
         text
     }
@@ -296,7 +304,6 @@ fn cell_words(cell: &Option<Cell>) -> String {
 mod tests {
     use super::*;
     use crate::report::fixtures::{self, dirty_read, write_skew};
-    use std::time::Duration;
 
     fn table() -> Anomalies {
         let mut records = Vec::new();
@@ -309,7 +316,7 @@ mod tests {
                 }
             }
         }
-        let report = Report { records, missing: vec![], took: Duration::ZERO };
+        let report = Report { records, missing: vec![], ..Report::default() };
         Anomalies::of(&report, &fixtures::stories())
     }
 
@@ -338,8 +345,7 @@ mod tests {
         never.round = 2;
         let report = Report {
             records: vec![dirty_read(Engine::Mysql, "read uncommitted"), never],
-            missing: vec![],
-            took: Duration::ZERO,
+            ..Report::default()
         };
         let table = Anomalies::of(&report, &[]);
         assert_eq!(table.rows[0].cells[0].as_ref().unwrap().words(), "shows in 1 of 2");

@@ -7,7 +7,6 @@ use crate::observation::{FailureKind, LockKind, Thing};
 use crate::place::Engine;
 use crate::record::{Record, Report};
 use proptest::prelude::*;
-use std::time::Duration;
 
 /// Texts that mean something to somebody, and any others.
 fn nasty() -> impl Strategy<Value = String> {
@@ -71,7 +70,7 @@ proptest! {
         };
         let mut again = record.clone();
         again.round = 2;
-        let report = Report { records: vec![record, again], missing: vec![], took: Duration::ZERO };
+        let report = Report { records: vec![record, again], missing: vec![], ..Report::default() };
         let stories = [story];
 
         let page = html(&report, &stories);

@@ -3,13 +3,14 @@
 use super::grouping::Tally;
 use super::{Story, topic};
 use crate::place::Engine;
-use crate::record::{Missing, Record, Report};
+use crate::record::{Interruption, Missing, Record, Report};
 use serde::Serialize;
 use std::collections::HashSet;
 
 #[derive(Serialize)]
 struct Whole<'a> {
     agrees: bool,
+    interruption: Option<Interruption>,
     took_ms: f64,
     tally: Counts,
     missing: &'a [Missing],
@@ -51,6 +52,7 @@ struct Run<'a> {
 ///
 /// ```text
 /// { "agrees": bool, "took_ms": number,
+///   "interruption": null, or { "finished", "planned": number } if not everything was run,
 ///   "tally": { "cases", "agreed", "disagreed", "failed": number },
 ///   "missing": [ { "engine", "why" } ],
 ///   "scenarios": [ { "name", "topic", "title", "why", "advice", "anomaly" or null, "seeds": [], "engines": [] } ],
@@ -77,6 +79,7 @@ pub fn json(report: &Report, stories: &[Story]) -> String {
     let ran: HashSet<&str> = report.records.iter().map(|record| &*record.scenario).collect();
     let whole = Whole {
         agrees: report.agrees(),
+        interruption: report.interruption,
         took_ms: report.took.as_micros() as f64 / 1000.0,
         tally: Counts {
             cases: tally.total(),
@@ -127,6 +130,7 @@ mod tests {
         let report = Report {
             records: vec![dirty_read(Engine::Mysql, "serializable")],
             missing: fixtures::report().missing,
+            interruption: None,
             took: std::time::Duration::from_micros(12_345),
         };
         insta::assert_snapshot!(json(&report, &fixtures::stories()));

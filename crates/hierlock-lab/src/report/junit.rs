@@ -10,12 +10,14 @@ use std::time::Duration;
 /// The whole report as one XML document.
 ///
 /// What disagrees is a failure, what could not be run to its end an error, and an engine that is missing
-/// a skipped test of every scenario that wanted it.
+/// a skipped test of every scenario that wanted it. A report that is partial has an error that says so.
 pub fn junit(report: &Report, stories: &[Story]) -> String {
     let groups = by_scenario(report, stories);
     let skipped = groups.iter().map(|group| group.missing.len()).sum();
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
-    let all = counts(Tally::of(&report.records), skipped, report.took);
+    let mut tally = Tally::of(&report.records);
+    tally.failed += usize::from(report.interruption.is_some());
+    let all = counts(tally, skipped, report.took);
     // Writing to a String cannot fail.
     let _ = writeln!(text, "<testsuites name=\"hierlock lab\" {all}>");
     for group in &groups {
@@ -36,6 +38,14 @@ pub fn junit(report: &Report, stories: &[Story]) -> String {
             );
         }
         text += "  </testsuite>\n";
+    }
+    if let Some(interruption) = report.interruption {
+        let _ = writeln!(
+            text,
+            "  <testsuite name=\"hierlock lab\" tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\" time=\"0.000\">\n    \
+             <testcase classname=\"hierlock lab\" name=\"everything is run\" time=\"0.000\">\n      \
+             <error message=\"{interruption}\"/>\n    </testcase>\n  </testsuite>"
+        );
     }
     text += "</testsuites>\n";
     text

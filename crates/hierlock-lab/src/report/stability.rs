@@ -220,7 +220,7 @@ mod tests {
     use std::time::Duration;
 
     fn report(records: Vec<Record>) -> Report {
-        Report { records, missing: vec![], took: Duration::ZERO }
+        Report { records, missing: vec![], ..Report::default() }
     }
 
     #[test]

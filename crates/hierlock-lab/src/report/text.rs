@@ -32,8 +32,7 @@ impl Default for Look {
 /// use hierlock_lab::record::Report;
 /// use hierlock_lab::report::{Look, text};
 ///
-/// let nothing = Report { records: vec![], missing: vec![], took: std::time::Duration::ZERO };
-/// assert_eq!(text(&nothing, &[], Look::default()), "Nothing was run.\n");
+/// assert_eq!(text(&Report::default(), &[], Look::default()), "Nothing was run.\n");
 /// ```
 pub fn text(report: &Report, stories: &[Story], look: Look) -> String {
     let mut page = Page { look, paint: Paint { colour: look.colour }, text: String::new() };
@@ -291,6 +290,10 @@ impl Page {
     }
 
     fn summary(&mut self, report: &Report, groups: &[Group<'_>]) {
+        if let Some(interruption) = report.interruption {
+            self.line("");
+            self.line(self.paint.with(BAD, interruption));
+        }
         if report.records.is_empty() && report.missing.is_empty() {
             self.line("Nothing was run.");
             return;
@@ -392,8 +395,8 @@ mod tests {
         insta::assert_snapshot!(story(&cycle(Engine::Mysql, "A"), look()));
         let report = Report {
             records: vec![cycle(Engine::Mysql, "B")],
-            missing: vec![],
             took: std::time::Duration::from_millis(16),
+            ..Report::default()
         };
         assert!(!text(&report, &[], look()).contains("begin"));
         assert!(text(&report, &[], Look { verbose: true, ..look() }).contains("A> begin"));

@@ -18,7 +18,7 @@ use super::grouping::{Group, Rounds, Tally, by_scenario, engines, variant};
 use super::stability::Stability;
 use super::{Story, topic, words};
 use crate::place::Engine;
-use crate::record::{Record, Report, Verdict};
+use crate::record::{Interruption, Record, Report, Verdict};
 use askama::Template;
 use run::Run;
 use std::collections::{HashMap, HashSet};
@@ -57,6 +57,7 @@ pub fn html(report: &Report, stories: &[Story]) -> String {
         tally: Tally::of(&report.records),
         scenarios: groups.len(),
         took: words::duration(report.took),
+        interruption: report.interruption,
         missing: report
             .missing
             .iter()
@@ -80,6 +81,7 @@ struct Page {
     tally: Tally,
     scenarios: usize,
     took: String,
+    interruption: Option<Interruption>,
     missing: Vec<(&'static str, String)>,
     /// Engines, with what their servers call themselves.
     columns: Vec<(&'static str, String)>,
@@ -242,6 +244,9 @@ fn headline(report: &Report) -> String {
     let tally = Tally::of(&report.records);
     let differ = tally.disagreed + tally.failed;
     match (tally.total(), differ) {
+        (total, 0) if report.interruption.is_some() => {
+            format!("Interrupted: {} so far", words::count(total, "case"))
+        }
         (0, _) => "Nothing was run".to_owned(),
         (1, 0) => "The one case agrees".to_owned(),
         (total, 0) => format!("All {total} cases agree"),

@@ -1,0 +1,136 @@
+//! `hierlock lab` is interrupted: every record that was made by then was once lost, and no report written.
+
+use crate::support::{Place, hierlock, until};
+use hierlock_sandbox::{Engine, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+const QUICK: &str = "# Quick\nengines: postgres\nA> select 1\n = rows 1\n";
+const LONG: &str = "# Long\nlimit: 10m\nengines: postgres\nA> select pg_sleep(600)\n";
+
+/// Statements of [`LONG`] that run.
+const RUNS: &str = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' \
+                    AND pid <> pg_backend_pid() AND state = 'active'";
+/// Schemas and databases of the lab.
+const MADE: &str = "SELECT (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'hierlock_lab%') \
+                    + (SELECT count(*) FROM pg_database WHERE datname LIKE 'hierlock_lab%')";
+
+fn count(server: &Sandbox, sql: &str) -> i64 {
+    let output = Command::new("psql").args([server.url(), "-Atqc", sql]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+/// A run of a quick scenario and then of one that never ends.
+struct Run {
+    place: Place,
+    process: Child,
+}
+
+impl Run {
+    /// The second scenario is under way when this returns.
+    fn start(server: &Sandbox, options: &[&str]) -> Self {
+        let place = Place::new();
+        let mut command = hierlock(&["lab", "run", "--jobs", "1", "--url", server.url()]);
+        for (name, text) in [("quick.lab", QUICK), ("long.lab", LONG)] {
+            let path = place.directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            command.arg(path);
+        }
+        command.args(options).current_dir(place.directory.path());
+        let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let run = Self { place, process };
+        until("the second scenario begins", || count(server, RUNS) > 0);
+        run
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.id() as i32), signal).unwrap();
+    }
+
+    /// The exit code and what was said.
+    fn end(mut self) -> (Option<i32>, String, Place) {
+        let mut said = String::new();
+        self.process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.process.wait().unwrap().code(), said, self.place)
+    }
+}
+
+fn read(place: &Place, file: &str) -> String {
+    let path: PathBuf = place.directory.path().join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file} was not written: {error}"))
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_run_in_every_report() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let run = Run::start(&server, &["--json", "--html", "r.html", "--junit", "r.xml"]);
+    run.signal(Signal::SIGINT);
+    let (code, said, place) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert_eq!(count(&server, MADE), 0);
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(report["interruption"], serde_json::json!({"finished": 1, "planned": 2}));
+    assert_eq!((&report["agrees"], &report["tally"]["agreed"]), (&false.into(), &1.into()));
+    assert_eq!(report["records"][0]["title"], "Quick");
+    let html = read(&place, "r.html");
+    assert!(html.contains("This report is partial.") && html.contains("Quick"), "{html}");
+    let junit = read(&place, "r.xml");
+    assert!(junit.contains("1 of 2 cases were run") && junit.contains("<error"), "{junit}");
+
+    let run = Run::start(&server, &[]);
+    run.signal(Signal::SIGTERM);
+    let (code, said, _) = run.end();
+    assert_eq!(code, Some(143), "{said}");
+    assert!(said.contains("interrupted: 1 of 2 cases were run; this report is partial"), "{said}");
+    assert!(said.contains("1 agreed"), "{said}");
+    assert_eq!(count(&server, MADE), 0);
+    until("nothing is done any more", || count(&server, RUNS) == 0);
+}
+
+/// A file that is blessed by a part of its cases would say what was never seen of the others.
+#[test]
+fn ctrl_c_blesses_nothing() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let run = Run::start(&server, &["--bless"]);
+    run.signal(Signal::SIGINT);
+    let (code, _, place) = run.end();
+    assert_eq!((code, read(&place, "quick.lab").as_str()), (Some(130), QUICK));
+}
+
+/// While the server answers nobody, nothing can be removed there: a person who asks twice has had enough.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let mut run = Run::start(&server, &[]);
+    let postmaster = Pid::from_raw(server.pid().unwrap() as i32);
+    kill(postmaster, Signal::SIGSTOP).unwrap();
+    run.signal(Signal::SIGINT);
+    let mut says = BufReader::new(run.process.stderr.take().unwrap()).lines();
+    assert!(says.any(|line| line.unwrap().contains("interrupted: ")), "it never says so");
+    run.signal(Signal::SIGTERM);
+    let (code, ..) = run.end();
+    kill(postmaster, Signal::SIGCONT).unwrap();
+    assert_eq!(code, Some(143), "the second signal");
+}
+
+#[test]
+fn an_interrupted_matrix_shows_what_there_is() {
+    let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
+    let arguments = ["lab", "matrix", "--engine", "memory,postgres", "--size", "5x5x5", "--modes"];
+    let mut command = hierlock(&arguments);
+    command.args(["--json", "--jobs", "8", "--url", server.url()]);
+    let process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("it begins", || count(&server, MADE) > 0);
+    kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
+    let output = process.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let unusable = report["unusable"].as_array().unwrap();
+    assert!(!unusable.is_empty(), "{unusable:?}");
+    assert!(unusable.iter().all(|place| place["why"].as_str().unwrap().contains("partial")));
+    assert_eq!(count(&server, MADE), 0);
+}
