@@ -83,7 +83,7 @@ pub(super) fn list_text(leases: &[LeaseInfo], now: SystemTime) -> String {
         [
             token,
             cell(&node, WHOLE),
-            lease.owner.clone(),
+            cell(&lease.owner, WHOLE),
             session,
             utc(lease.acquired),
             until,
@@ -114,7 +114,8 @@ pub(super) fn audit_json(forced: &[ForcedRelease]) -> String {
 pub(super) fn audit_text(forced: &[ForcedRelease]) -> String {
     let rows = forced.iter().map(|ForcedRelease { lease, actor, why, released, .. }| {
         let (token, node) = (lease.token.to_string(), cell(&lease.target.to_string(), WHOLE));
-        [utc(*released), actor.clone(), cell(why, WHOLE), token, node, lease.owner.clone()]
+        let [actor, why, owner] = [actor, why, &lease.owner].map(|text| cell(text, WHOLE));
+        [utc(*released), actor, why, token, node, owner]
     });
     table(["at", "actor", "why", "token", "node", "owner"], rows, "no forced releases")
 }

@@ -84,7 +84,9 @@ fn known_to_driver(scheme: &str) -> Option<Vec<&'static str>> {
 /// Fails at the first parameter that neither hierlock nor the driver knows. A URL without a scheme that has
 /// parameters is left alone: it is refused for that.
 pub(crate) fn check(url: &str, of: Use) -> Result<()> {
-    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    // As a reader of URLs sees it.
+    let (scheme, rest) = url.trim().split_once(':').unwrap_or_default();
+    let scheme = &*scheme.to_ascii_lowercase();
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let Some((_, query)) = rest.split_once('?') else { return Ok(()) };
     if ["memory", "file"].contains(&scheme) {
@@ -158,6 +160,7 @@ mod tests {
             ("mysql://h/d?table=x&bukets=3", "did you mean `buckets`?"),
             ("postgres://h/d?ssl_mode=require", "did you mean `sslmode`?"),
             ("postgresql://h/d?Table=x", "did you mean `table`?"),
+            (" MySQL://h/d?t%61bel=x", "`tabel` is no parameter of a mysql: URL: did you mean"),
             ("mysql://h/d?parseTime=true", "there are strategy, "),
             ("mysql://h/d?options[search_path]=x", "no parameter of a mysql: URL"),
             ("file:/tmp/x?strategy=striped", "file: has no parameters"),

@@ -1,7 +1,7 @@
 //! Ways to a server: a socket, TLS, beside the program's own pool; and a pooler in between, refused.
 
 use crate::support::{Database, Outside, Setup, server};
-use hierlock::sql::Strategy;
+use hierlock::sql::{Provision, Strategy, sqlx};
 use hierlock::{Hierarchy, Hierlock, Mode, Target};
 use hierlock_sandbox::{Engine, Sandbox, Server};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -62,6 +62,32 @@ async fn a_socket_leads_to_every_server() {
             .to_string();
         assert!(message.contains(&directory.to_string()), "{message}");
     }
+}
+
+/// The options of the driver show the password, and were part of what is shown of a client.
+#[tokio::test]
+async fn nothing_that_can_be_shown_shows_the_password() {
+    // Whatever the password is: this server lets everybody in.
+    let Some(server) = server(Engine::Postgres) else { return };
+    let url = server.url().replacen('@', ":s3cret@", 1);
+    let locks = Hierlock::connect(&url).await.unwrap();
+    let guard = locks.acquire(target("u1")).await.unwrap();
+    let striped = format!("{url}?strategy=striped");
+    let provision = Provision::connect(&striped, Hierarchy::default()).await.unwrap();
+    let database = hierlock::database::Database::connect(&url).await.unwrap();
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    let beside = Hierlock::beside(&pool, "", Hierarchy::default()).await.unwrap();
+    let wrong = ["?tabel=x", "?strategy=x", "0/x", "?sslmode=x"];
+    let mut errors = Vec::new();
+    for wrong in wrong {
+        errors.push(Hierlock::connect(&format!("{url}{wrong}")).await.unwrap_err());
+    }
+    let shown = format!("{locks:?} {guard:?} {provision:?} {database:?} {beside:?} {errors:?}");
+    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert!(!shown.contains("s3cret") && !told.concat().contains("s3cret"), "{shown} {told:?}");
+    assert!(told[0].contains("did you mean `table`?"), "{told:?}");
+    let error = Hierlock::beside(&pool, "conections=4", Hierarchy::default()).await.unwrap_err();
+    assert!(error.to_string().contains("did you mean `connections`?"), "{error}");
 }
 
 #[tokio::test]
