@@ -125,7 +125,8 @@ impl Hierlock {
         &self.hierarchy
     }
 
-    /// Locks a node exclusively; waits as long as it takes.
+    /// Locks a node exclusively; waits as long as it takes. A server that is away meanwhile, because it restarts, is waited for
+    /// as well, for a minute unless the URL says otherwise (`reconnect_ms`).
     ///
     /// # Errors
     /// A target that does not fit into the tree, or a backend that fails.

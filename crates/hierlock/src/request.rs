@@ -107,7 +107,8 @@ impl Request<&Hierlock> {
         self.by.backend.plan(self.claims.clone())
     }
 
-    /// Waits until all is held.
+    /// Waits until all is held. If the server goes away before that, it connects again and begins anew: until the deadline,
+    /// or for a minute without one, unless the URL says otherwise (`reconnect_ms`).
     ///
     /// # Errors
     /// [`is_timeout`](crate::Error::is_timeout) after [`within`](Self::within); nothing is held then.

@@ -29,6 +29,8 @@ pub struct Statistics {
     pub deadlocks: u32,
     /// How often the server's own limit ended a wait, and it began again.
     pub timeouts: u32,
+    /// How often it found its server gone, and tried again.
+    pub reconnects: u32,
 }
 
 /// A wait under way.

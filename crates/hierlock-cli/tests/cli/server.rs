@@ -6,7 +6,7 @@ use hierlock_sandbox::{Engine, Sandbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tokio::runtime::Runtime;
 
 /// `hierlock run` on a server, with nothing set up there beforehand.
@@ -52,12 +52,13 @@ fn postgres() {
 
 /// One server for all of it, as it takes seconds to start one.
 fn a_server_is_locked_on(engine: Engine) {
-    let Some(server) = Sandbox::for_tests(engine) else { return };
+    let Some(mut server) = Sandbox::for_tests(engine) else { return };
     two_commands_exclude_each_other(&server);
     a_killed_connection_ends_the_command(&server);
     a_loss_that_only_the_release_notices_is_76(&server);
     a_reset_that_only_the_client_hears_leaves_no_lock(&server);
     a_signal_while_waiting_leaves_no_wait(&server);
+    a_waiter_outlives_a_restart(&mut server);
     a_server_that_goes_away_ends_the_command(server);
 }
 
@@ -143,6 +144,23 @@ fn a_signal_while_waiting_leaves_no_wait(server: &Sandbox) {
     assert_eq!(waiter.wait().unwrap().code(), Some(143));
     assert_eq!(waits(server), 0);
     assert_eq!(holder.finish().0, Some(0));
+}
+
+/// It ended with 69 at once, with most of its time left.
+fn a_waiter_outlives_a_restart(server: &mut Sandbox) {
+    let mut holder = Holder::start(run(server, &[&["u1"][..], &HOLD].concat()));
+    let waiter = run(server, &["--within", "60s", "u1", "--", "true"]);
+    let waiter = { waiter }.stderr(Stdio::piped()).spawn().unwrap();
+    until("it waits", || waits(server) == 1);
+    let in_good_order = match server.engine() {
+        Engine::Postgres => Signal::SIGINT,
+        Engine::Mysql | Engine::Mariadb => Signal::SIGTERM,
+    };
+    kill(Pid::from_raw(server.pid().unwrap() as i32), in_good_order).unwrap();
+    assert_eq!(holder.wait().0, Some(76));
+    server.restart().unwrap();
+    let output = waiter.wait_with_output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
 }
 
 /// How many sessions run a statement, which here is one that waits.

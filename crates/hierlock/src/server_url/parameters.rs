@@ -5,7 +5,7 @@ use crate::error::{Result, UrlError};
 use crate::spelling::nearest;
 
 /// What is hierlock's own in the URL of a lock on a server.
-pub(crate) const LOCK: [&str; 9] = [
+pub(crate) const LOCK: [&str; 10] = [
     "strategy",
     "buckets",
     "table",
@@ -13,6 +13,7 @@ pub(crate) const LOCK: [&str; 9] = [
     "keep_alive_ms",
     "silence_ms",
     "client_silence_ms",
+    "reconnect_ms",
     "lock_wait_timeout",
     "scope",
 ];

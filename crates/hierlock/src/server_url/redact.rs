@@ -16,7 +16,7 @@ const NAMES_FILES: [&str; 3] = ["file", "memory", "sqlite"];
 const NAMES_SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
 
 /// Parameters whose values may be shown.
-const HARMLESS: [&str; 25] = [
+const HARMLESS: [&str; 26] = [
     "strategy",
     "buckets",
     "table",
@@ -24,6 +24,7 @@ const HARMLESS: [&str; 25] = [
     "keep_alive_ms",
     "silence_ms",
     "client_silence_ms",
+    "reconnect_ms",
     "lock_wait_timeout",
     "scope",
     "sslmode",

@@ -13,11 +13,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How soon the server is told again if it could not be reached, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether a session that was told to end has ended.
+const LOOKS: usize = 40;
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A server that has refused connections so often in a row has ended, and its sessions with it. Then nobody waits for
 /// their end any longer, but it is still tried: something in between may have refused.
@@ -149,7 +153,7 @@ impl EndTask {
 }
 
 impl Pool {
-    /// Ends a session, with all it holds; not one that has got its number since.
+    /// Ends a session, with all it holds; not one that has got its number since. Mostly it is gone when this returns.
     pub(super) async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<()> {
         let (known_by, terminate) = match dialect {
             Dialect::Postgres => (postgres::known_by(id.pid), postgres::terminate(id.pid)),
@@ -157,6 +161,12 @@ impl Pool {
         };
         if id.is(&self.ask_on_the_side(&known_by).await?) {
             self.ask_on_the_side(&terminate).await?;
+            for _ in 0..LOOKS {
+                if !id.is(&self.ask_on_the_side(&known_by).await?) {
+                    break;
+                }
+                sleep(LOOK_EVERY).await;
+            }
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! From a demand to a hold: a connection, all steps in one transaction, and again if the server says so.
 
 use super::kept::{Base, Held};
+use super::outage::Outage;
 use super::pool::{Permit, Pool};
 use super::session::Session;
 use super::shared::{SharedKeys, Tried};
@@ -13,8 +14,8 @@ use crate::registry::Entry;
 use crate::retry::random;
 use crate::snapshot::Statistics;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::sleep;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
 
 /// The longest pause before a deadlocked acquire is tried again.
 const RETRY_WITHIN: Duration = Duration::from_millis(20);
@@ -48,15 +49,24 @@ impl Applicant {
         mut interest: Interest,
     ) -> Result<(Held, Statistics), Refusal> {
         let mut statistics = Statistics::default();
-        let taken = async {
-            if let Some(keys) = self.take_shared(&take).await? {
-                return Ok((Base::Shared(keys), None));
+        let mut outage = Outage::new(&self.pool, take.patience);
+        let taken = loop {
+            let begun = Instant::now();
+            match self.try_acquire(&take, &mut statistics, &mut interest).await {
+                Err(why) if outage.is_to_be_waited_out(&why, begun) => {
+                    if statistics.reconnects == 0 {
+                        let error = self.taker().error(why, &take);
+                        tracing::warn!(%error, "an acquire waits for its server to come back");
+                    }
+                    statistics.reconnects += 1;
+                    if !outage.pause(&mut interest).await {
+                        break Err(NotTaken::GivenUp);
+                    }
+                }
+                taken => break taken,
             }
-            let permit = self.permit(&take, &mut interest).await?;
-            let base = self.take_all(&take, &mut statistics, &mut interest).await?;
-            Ok((Base::Own(base), Some(permit)))
         };
-        match taken.await {
+        match taken {
             Ok((base, permit)) => {
                 self.entry.begin(take.plan);
                 Ok((Held::new(base, self.entry, permit), statistics))
@@ -64,6 +74,21 @@ impl Applicant {
             Err(NotTaken::Disagrees(error)) => Err(Refusal::Disagrees(error)),
             Err(why) => Err(Refusal::Error(self.taker().error(why, &take))),
         }
+    }
+
+    /// Takes everything, or nothing, while the server is there.
+    async fn try_acquire(
+        &self,
+        take: &Take,
+        statistics: &mut Statistics,
+        interest: &mut Interest,
+    ) -> Result<(Base, Option<Permit>), NotTaken> {
+        if let Some(keys) = self.take_shared(take).await? {
+            return Ok((Base::Shared(keys), None));
+        }
+        let permit = self.permit(take, interest).await?;
+        let base = self.take_all(take, statistics, interest).await?;
+        Ok((Base::Own(base), Some(permit)))
     }
 
     /// The right to a connection. All of them in use is a wait like any other.
@@ -139,6 +164,11 @@ impl Applicant {
                     // If it had died in its sleep, the next is new.
                     if !was_idle || self.pool.is_silent() || take.patience.is_over() {
                         return Err(NotTaken::Gone(error));
+                    }
+                    // Whoever does not wait must not find its own old session in the way.
+                    if !take.patience.waits() {
+                        let ended = self.pool.abandoned.wait_until_ended();
+                        let _ = timeout(self.pool.settings.silence, ended).await;
                     }
                 }
                 Err(other) => {

@@ -256,7 +256,11 @@ impl Backend for SqlBackend {
             match self.try_acquire(&demand, &scheme).await {
                 Ok(hold) => return Ok(hold),
                 Err(Refusal::Error(error)) => return Err(error),
-                Err(Refusal::Disagrees(error)) => self.agree_again(&scheme, error).await?,
+                Err(Refusal::Disagrees(error)) => match self.agree_again(&scheme, error).await {
+                    // The next try waits for the server to come back.
+                    Err(error) if error.is_no_connection() && demand.patience.waits() => {}
+                    agreed => agreed?,
+                },
             }
         }
     }

@@ -8,6 +8,7 @@
 //!                           ▲ watchman: are they still there?   ▲
 //!                           ├── pool: idle sessions, and one on the side to ask and to cancel
 //!                           └── abandoned: what was lost is ended on the server as well
+//!            └─ outage: whoever holds nothing yet waits for the server to come back
 //! ```
 //!
 //! Each hold is a transaction on a connection of its own. Whatever talks to the server is run by the
@@ -26,6 +27,7 @@ mod lend;
 mod line;
 mod mariadb;
 mod mysql;
+mod outage;
 mod place;
 mod pool;
 mod postgres;

@@ -21,6 +21,8 @@ pub(super) struct Settings {
     pub(super) silence: Duration,
     /// How long a server may hear nothing from a client before it ends its sessions, with their locks.
     pub(super) client_silence: Option<Duration>,
+    /// How long an acquire without a deadline waits for a server that is away. Nothing: no acquire does.
+    pub(super) reconnect: Duration,
     /// After how many seconds InnoDB ends a wait, which then begins again.
     pub(super) lock_wait_timeout: u32,
     pub(super) scope: Scope,
@@ -45,6 +47,7 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(1),
             silence: Duration::from_secs(5),
             client_silence: None,
+            reconnect: Duration::from_secs(60),
             lock_wait_timeout: innodb::LONGEST_WAIT,
             scope: Scope::Transaction,
         }
@@ -140,6 +143,16 @@ impl Parameters {
             "keep_alive_ms" => settings.keep_alive = millis("keep_alive_ms")?,
             "silence_ms" => settings.silence = millis("silence_ms")?,
             "client_silence_ms" => settings.client_silence = Some(millis("client_silence_ms")?),
+            "reconnect_ms" => {
+                let right = "a number of milliseconds, or 0 for not at all";
+                let bad = |_| UrlError::Parameter {
+                    name: "reconnect_ms",
+                    value: value.to_owned(),
+                    right,
+                };
+                settings.reconnect =
+                    Duration::from_millis(value.parse::<u32>().map_err(bad)?.into());
+            }
             "lock_wait_timeout" => {
                 let seconds = number("lock_wait_timeout", "a number of seconds")?;
                 settings.lock_wait_timeout = seconds.min(innodb::LONGEST_WAIT);
@@ -225,6 +238,7 @@ mod tests {
             ("connections=0", "connections"),
             ("table=a-b", "table"),
             ("keep_alive_ms=1s", "milliseconds"),
+            ("reconnect_ms=-1", "0 for not at all"),
             ("client_silence_ms=2999", "three times keep_alive_ms"),
             ("scope=session", "advisory"),
             ("scope=x", "`x`"),

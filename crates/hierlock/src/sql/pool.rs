@@ -85,7 +85,14 @@ impl Pool {
 
     /// A new session to lock with.
     pub(super) async fn connect(&self) -> Result<Session> {
-        self.connect_for(Purpose::Lock).await
+        let session = self.connect_for(Purpose::Lock).await?;
+        match session.why_read_only() {
+            None => Ok(session),
+            Some(why) => {
+                session.close();
+                Err(SqlError::Unfit { server: self.address.to_string(), why }.into())
+            }
+        }
     }
 
     async fn connect_for(&self, purpose: Purpose) -> Result<Session> {

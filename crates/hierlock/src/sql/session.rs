@@ -274,6 +274,18 @@ impl Session {
         self.version.parse().unwrap_or(0)
     }
 
+    /// Why the server must not be locked on, if it follows another: after a failover the address may be that of one.
+    pub(super) fn why_read_only(&self) -> Option<String> {
+        let judged = match self.dialect {
+            Dialect::Postgres => postgres::judge(self.postgres_version(), self.is_read_only),
+            _ => Judgement::read_only(),
+        };
+        match judged {
+            Judgement::Unfit(why) if self.is_read_only => Some(why),
+            _ => None,
+        }
+    }
+
     /// Is the server of use? Asks what it must.
     pub(super) async fn judge(&mut self) -> Result<Judgement, sqlx::Error> {
         let writers = match self.dialect {

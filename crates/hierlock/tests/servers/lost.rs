@@ -3,7 +3,7 @@
 
 use crate::support::{Database, GENEROUS, Setup, in_order, on_each_engine, on_every_setup, target};
 use hierlock::{Error, Guard, Hierlock, Result};
-use hierlock_conformance::{until_free, until_waiting};
+use hierlock_conformance::{is_free, until_free, until_waiting};
 use hierlock_sandbox::proxy::{Mood, Proxy};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,8 @@ on_each_engine!(
     only_one_lost_answer_is_no_silence,
     an_idle_connection_that_is_half_open_is_replaced,
     a_grant_that_never_arrives_is_given_back,
-    a_wait_on_a_new_connection_that_is_half_open_ends,
+    a_wait_on_a_new_connection_that_is_half_open_begins_anew,
+    a_wait_outlives_a_reset,
 );
 
 /// A network before a server, and a client behind it.
@@ -146,9 +147,13 @@ async fn ends<T>(acquire: impl Future<Output = Result<T>>) -> (Error, Duration) 
 async fn a_wait_on_a_network_that_fails_ends(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
+    let short = Some(Duration::from_millis(300));
     for mood in [Mood::Stalls, Mood::Drops] {
-        for within in [None, Some(Duration::from_millis(300))] {
-            let (proxy, locks) = behind(&database, QUICK).await;
+        // Without a deadline, after as long as it was told to; or at once.
+        for (within, reconnect) in [(None, SILENCE), (None, Duration::ZERO), (short, 60 * SILENCE)]
+        {
+            let quick = format!("{QUICK}&reconnect_ms={}", reconnect.as_millis());
+            let (proxy, locks) = behind(&database, &quick).await;
             let held = others.acquire(target("u1/a1")).await.unwrap();
             let waiting = tokio::spawn({
                 let locks = locks.clone();
@@ -315,9 +320,9 @@ async fn a_grant_that_never_arrives_is_given_back(setup: Setup) {
     until_free(&others, "u1").await;
 }
 
-/// A connection that was opened for this very wait is not replaced behind the caller's back. While the
-/// server says that it waits, it waits.
-async fn a_wait_on_a_new_connection_that_is_half_open_ends(setup: Setup) {
+/// The same on a connection that was opened for this very wait. While the server says that it waits, it waits; then it
+/// begins anew, and its old session is not in its way.
+async fn a_wait_on_a_new_connection_that_is_half_open_begins_anew(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
     let (proxy, locks) = behind(&database, QUICK).await;
@@ -331,10 +336,44 @@ async fn a_wait_on_a_new_connection_that_is_half_open_ends(setup: Setup) {
     proxy.becomes(Mood::StallsOne(THIRD));
     assert!(tokio::time::timeout(3 * SILENCE, &mut waiting).await.is_err(), "it is known to wait");
     held.release().await.unwrap();
-    let (error, took) = ends(async { waiting.await.unwrap() }).await;
-    println!("ended after {took:?}: {error}");
-    assert!(took < Duration::from_secs(1) + 2 * SILENCE + SLACK, "{took:?}");
-    assert!(!error.is_usage() && !error.is_lost(), "{error}");
+    let begun = Instant::now();
+    let waited = tokio::time::timeout(GENEROUS, waiting).await.expect("it waits for ever");
+    let guard = waited.unwrap().unwrap();
+    println!("had after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(1) + 3 * SILENCE + SLACK);
+    assert_eq!(guard.statistics().reconnects, 1);
+    guard.release().await.unwrap();
     own.release().await.unwrap();
     until_free(&others, "u1").await;
+}
+
+/// They ended at once, with an error, when the server or the network was gone for a moment.
+async fn a_wait_outlives_a_reset(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let others = database.connect().await;
+    for within in [None, Some(GENEROUS)] {
+        let (proxy, locks) = behind(&database, QUICK).await;
+        // So the wait has a connection that was opened for it, not one that may have died in its sleep.
+        let own = locks.acquire(target("u3")).await.unwrap();
+        let held = others.acquire(target("u1/a1")).await.unwrap();
+        let waiting = tokio::spawn({
+            let locks = locks.clone();
+            async move {
+                let request = locks.request_all(["u1/a1", "u2"].map(target));
+                match within {
+                    Some(within) => request.within(within).acquire().await,
+                    None => request.acquire().await,
+                }
+            }
+        });
+        until_waiting(&locks, 1).await;
+        proxy.resets_clients();
+        held.release().await.unwrap();
+        let waited = tokio::time::timeout(GENEROUS, waiting).await.expect("it waits for ever");
+        let guard = waited.unwrap().unwrap();
+        assert!(own.lost().await.is_lost());
+        assert!(!is_free(&others, "u2").await && !is_free(&others, "u1").await);
+        guard.release().await.unwrap();
+        until_free(&others, "u1").await;
+    }
 }
