@@ -7,6 +7,7 @@
 //!   bytes.rs     what is weighed, with the count of allocator.rs ─┘                 benches/
 //!   filling.rs   ways to fill a lock table on a server           ─── bin/provision.rs
 //!   toolbox/     jobs and leases in plain SQL                    ─── bin/toolbox.rs, bin/killed.rs
+//!   soak/        hierlock under fire, with a history check       ─── bin/soak.rs, scripts/soak
 //! ```
 
 pub mod allocator;
@@ -15,5 +16,6 @@ pub mod contenders;
 pub mod entrants;
 pub mod filling;
 pub mod servers;
+pub mod soak;
 pub mod toolbox;
 pub mod work;

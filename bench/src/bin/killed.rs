@@ -7,10 +7,9 @@
 //! transaction of its own: so a worker that is killed in between leaves a trace, and the job runs again. The
 //! same effect written in the transaction that completes the job is there exactly once.
 
-use hierlock::database::{Database, Value};
+use hierlock::database::Database;
 use hierlock::queue::{Claimed, Queue};
-use hierlock::retry::{RetryPolicy, retry};
-use hierlock_bench::toolbox::{Place, Result, Where};
+use hierlock_bench::toolbox::{Place, Result, Where, write};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -81,24 +80,6 @@ async fn run(database: &Database, job: &Claimed) -> hierlock::Result<()> {
     let trace = [job.id().into(), job.claim_number().into(), job.worker().into()];
     write(database, "INSERT INTO ran VALUES (?, ?, ?)", &trace, None).await?;
     write(database, "INSERT INTO effects VALUES (?)", &[job.id().into()], Some(job)).await
-}
-
-/// A row in a transaction of its own, in which a job may end too.
-async fn write(
-    database: &Database,
-    sql: &str,
-    values: &[Value],
-    ends: Option<&Claimed>,
-) -> hierlock::Result<()> {
-    let written = retry(RetryPolicy::default().attempts(10), |_| async {
-        let mut tx = database.begin().await?;
-        tx.execute(sql, values.iter().cloned()).await?;
-        if let Some(job) = ends {
-            job.complete_in(&mut tx).await?;
-        }
-        tx.commit().await
-    });
-    written.await.map_err(|given_up| given_up.last)
 }
 
 /// A worker process; killed when this is dropped.

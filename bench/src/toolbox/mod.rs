@@ -4,9 +4,10 @@ mod by_hand;
 
 pub use by_hand::ByHand;
 
-use hierlock::database::Database;
+use hierlock::database::{Database, Value};
 use hierlock::lease::Leases;
-use hierlock::queue::{Job, Queue};
+use hierlock::queue::{Claimed, Job, Queue};
+use hierlock::retry::{RetryPolicy, retry};
 use hierlock_sandbox::{Engine, Sandbox};
 use tempfile::TempDir;
 
@@ -93,4 +94,25 @@ impl Place {
         }
         Ok(queue)
     }
+}
+
+/// Writes a row in a transaction of its own, in which a job may end too.
+///
+/// # Errors
+/// What the database says, after some attempts.
+pub async fn write(
+    database: &Database,
+    sql: &str,
+    values: &[Value],
+    ends: Option<&Claimed>,
+) -> hierlock::Result<()> {
+    let written = retry(RetryPolicy::default().attempts(10), |_| async {
+        let mut tx = database.begin().await?;
+        tx.execute(sql, values.iter().cloned()).await?;
+        if let Some(job) = ends {
+            job.complete_in(&mut tx).await?;
+        }
+        tx.commit().await
+    });
+    written.await.map_err(|given_up| given_up.last)
 }

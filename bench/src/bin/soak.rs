@@ -1,0 +1,186 @@
+//! Kills, stops and cuts off processes at random while they use hierlock, and checks what they recorded.
+//! `scripts/soak` builds and runs it; `hierlock_bench::soak` has all of it.
+
+use hierlock_bench::soak::arena::Outcome;
+use hierlock_bench::soak::lanes::{self, Progress};
+use hierlock_bench::soak::setup::Setup;
+use hierlock_bench::soak::{Options, Result, USAGE, clock, report, worker};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match words.split_first() {
+        Some((first, rest)) if first == "--worker" => worker::work(rest),
+        Some((first, rest)) if first == "--visit" => worker::visit(rest),
+        _ => return run(&words),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("soak worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the command line says.
+struct Args {
+    seconds: u64,
+    seed: u64,
+    setups: Vec<Setup>,
+    broken: bool,
+    keep: Option<PathBuf>,
+}
+
+/// What else it may ask for.
+enum Asked {
+    Run(Args),
+    Print(String),
+}
+
+fn read(words: &[String]) -> std::result::Result<Asked, String> {
+    let mut args =
+        Args { seconds: 600, seed: clock::now(), setups: Vec::new(), broken: false, keep: None };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        match word.as_str() {
+            "--help" | "-h" => return Ok(Asked::Print(USAGE.to_owned())),
+            "--list" => {
+                let names: Vec<String> = Setup::all().iter().map(Setup::to_string).collect();
+                return Ok(Asked::Print(names.join("\n")));
+            }
+            "--seed" => args.seed = value()?.parse().map_err(|_| "--seed is a number")?,
+            "--backend" => {
+                let name = value()?;
+                let named: Vec<Setup> =
+                    Setup::all().into_iter().filter(|setup| setup.is_named(name)).collect();
+                if named.is_empty() {
+                    return Err(format!("there is no backend `{name}`; --list prints them"));
+                }
+                args.setups.extend(named);
+            }
+            "--break" => args.broken = true,
+            "--keep" => args.keep = Some(value()?.into()),
+            word => match word.parse() {
+                Ok(seconds @ 1..) => args.seconds = seconds,
+                _ => return Err(format!("`{word}` is no number of seconds and no option")),
+            },
+        }
+    }
+    if args.setups.is_empty() {
+        args.setups = Setup::all();
+    }
+    Ok(Asked::Run(args))
+}
+
+fn run(words: &[String]) -> ExitCode {
+    let args = match read(words) {
+        Ok(Asked::Run(args)) => args,
+        Ok(Asked::Print(text)) => {
+            println!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("soak: {error}\n\n{USAGE}");
+            return ExitCode::from(64);
+        }
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(soak(args)),
+        Err(error) => Err(error.into()),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("soak: {error}");
+        ExitCode::from(69)
+    })
+}
+
+async fn soak(args: Args) -> Result<ExitCode> {
+    let temporary = tempfile::Builder::new().prefix("hierlock-soak-").tempdir()?;
+    let directory = args.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
+    let hierlock = std::env::current_exe()?.with_file_name("hierlock");
+    if !hierlock.is_file() {
+        return Err(format!("{} is not there; scripts/soak builds it", hierlock.display()).into());
+    }
+    let (interrupt, interrupted) = watch::channel(false);
+    tokio::spawn(until_signalled(interrupt)?);
+    println!("seed {}, {} setups, {} seconds", args.seed, args.setups.len(), args.seconds);
+    let (seed, broken) = (args.seed, args.broken);
+    let is_interrupted = interrupted.clone();
+    let options = Arc::new(Options { seed, broken, directory, hierlock, interrupted });
+    let outcomes = Arc::new(Mutex::new(Vec::<Outcome>::new()));
+    let tell = {
+        let outcomes = outcomes.clone();
+        move |outcome: Outcome| {
+            clear_line();
+            println!("{}", report::line(&outcome));
+            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+        }
+    };
+    let progress = Arc::new(Progress::default());
+    let showing = tokio::spawn(show(progress.clone()));
+    let length = Duration::from_secs(args.seconds);
+    let ran = lanes::run(&args.setups, &options, length, &progress, tell).await;
+    showing.abort();
+    clear_line();
+    let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+    let names: Vec<String> = Setup::all().iter().map(Setup::to_string).collect();
+    outcomes.sort_by_key(|outcome| names.iter().position(|name| *name == outcome.name));
+    print!("\n{}", report::report(&outcomes));
+    ran?;
+    let violations: usize = outcomes.iter().map(|outcome| outcome.violations.len()).sum();
+    let (verdict, code) = match (violations, *is_interrupted.borrow()) {
+        (0, false) => ("nothing was violated".to_owned(), 0),
+        (0, true) => ("interrupted; nothing was violated so far".to_owned(), 130),
+        (count, _) => (format!("{count} VIOLATIONS"), 1),
+    };
+    println!("\nverdict: {verdict} (seed {seed})");
+    Ok(ExitCode::from(code))
+}
+
+/// Sends true at the first signal that asks it to end.
+fn until_signalled(interrupt: watch::Sender<bool>) -> Result<impl Future<Output = ()>> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut terminations = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupts.recv() => {}
+            _ = terminations.recv() => {}
+        }
+        eprintln!("\nsoak: ending all processes");
+        interrupt.send_replace(true);
+        // Whoever asks whether it was sent may still do so.
+        interrupt.closed().await;
+    })
+}
+
+/// Shows what is under way: a line that changes at a terminal, else a line now and then.
+async fn show(progress: Arc<Progress>) {
+    let (begun, is_terminal) = (Instant::now(), std::io::stdout().is_terminal());
+    let every = Duration::from_secs(if is_terminal { 1 } else { 15 });
+    loop {
+        tokio::time::sleep(every).await;
+        let line = format!("{:>4} s  {}", begun.elapsed().as_secs(), progress.names().join(", "));
+        if is_terminal {
+            print!("\r\x1b[K{line}");
+            let _ = std::io::stdout().flush();
+        } else {
+            println!("{line}");
+        }
+    }
+}
+
+fn clear_line() {
+    if std::io::stdout().is_terminal() {
+        print!("\r\x1b[K");
+    }
+}

@@ -1,0 +1,45 @@
+//! Do fencing tokens ascend?
+
+use super::visit::Hold;
+use super::{Violation, conflict};
+use crate::soak::history::VisitId;
+use hierlock::{Claim, Mode, Target};
+use std::collections::BTreeMap;
+
+/// Compares each token with those of all who held a conflicting node before, in the order in which they began.
+pub(super) fn check(holds: &[Hold], compared: &mut u64) -> Vec<Violation> {
+    let mut found = Vec::new();
+    // By node and mode: the greatest token so far, and whose it was.
+    let mut greatest: BTreeMap<(Target, Mode), (Claim, Vec<Greatest>)> = BTreeMap::new();
+    for hold in holds {
+        let Some((least, most)) = hold.tokens else { continue };
+        *compared += 1;
+        for (claim, before) in greatest.values() {
+            if !conflict(claim, &hold.claim) {
+                continue;
+            }
+            for Greatest { owner, visit, token } in before.iter().copied() {
+                if owner != hold.owner && token >= least {
+                    let (first, second, not_greater) = (visit, hold.visit, least);
+                    found.push(Violation::Token { first, token, second, not_greater });
+                }
+            }
+        }
+        let node = (hold.claim.target.clone(), hold.claim.mode);
+        let (_, before) = greatest.entry(node).or_insert((hold.claim.clone(), Vec::new()));
+        before.push(Greatest { owner: hold.owner, visit: hold.visit, token: most });
+        // The greatest, and the greatest of anybody else: an owner is not compared with itself.
+        before.sort_by_key(|one| std::cmp::Reverse(one.token));
+        before.dedup_by_key(|one| one.owner);
+        before.truncate(2);
+    }
+    found
+}
+
+/// The greatest token of an owner at a node.
+#[derive(Clone, Copy)]
+struct Greatest {
+    owner: VisitId,
+    visit: VisitId,
+    token: u64,
+}

@@ -1,0 +1,176 @@
+//! A throw-away server, and the databases in it.
+
+use super::setup::{Part, Place, Setup};
+use super::{Result, queue, tree};
+use hierlock::lease::Leases;
+use hierlock::sql::{Provision, Strategy};
+use hierlock::{Hierarchy, Target};
+use hierlock_sandbox::{Engine, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// So few that nodes which have nothing to do with each other share rows.
+const BUCKETS: u32 = 7;
+
+/// A server that is restarted now and then.
+pub struct Server {
+    /// Which kind.
+    pub engine: Engine,
+    url: String,
+    address: SocketAddr,
+    sandbox: Mutex<Sandbox>,
+}
+
+impl Server {
+    /// Starts one. What it commits outlives a kill of it, which is not so with a sandbox's own settings.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub fn start(engine: Engine) -> Result<Self> {
+        let durable: &[&str] = match engine {
+            Engine::Postgres => &["-c", "synchronous_commit=on"],
+            Engine::Mysql | Engine::Mariadb => &["--innodb-flush-log-at-trx-commit=2"],
+        };
+        let sandbox = Sandbox::start_with(engine, durable)?;
+        let url = sandbox.url().to_owned();
+        let (_, rest) = url.rsplit_once('@').ok_or("no user in the URL")?;
+        let (address, _) = rest.split_once('/').ok_or("no database in the URL")?;
+        let address = address.parse()?;
+        Ok(Self { engine, url, address, sandbox: Mutex::new(sandbox) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it, in good order or by a kill, and starts it again on what it has left.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn restart(&self, gracefully: bool) -> Result<()> {
+        let mut sandbox = self.sandbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = sandbox.pid().ok_or("the server has no process number")?;
+        let signal = match (gracefully, self.engine) {
+            (false, _) => Signal::SIGKILL,
+            // It does not wait for clients to go.
+            (true, Engine::Postgres) => Signal::SIGINT,
+            (true, Engine::Mysql | Engine::Mariadb) => Signal::SIGTERM,
+        };
+        kill(Pid::from_raw(i32::try_from(pid)?), signal)?;
+        sandbox.restart()?;
+        Ok(())
+    }
+
+    /// Makes a database, and returns how to connect to it.
+    async fn make_database(&self, name: &str) -> Result<String> {
+        let (server, _) = self.url.rsplit_once('/').ok_or("no database in the URL")?;
+        let sql = AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        match self.engine {
+            Engine::Postgres => {
+                let mut connection = sqlx::PgConnection::connect(&self.url).await?;
+                connection.execute(sqlx::raw_sql(sql)).await?;
+                connection.close().await?;
+            }
+            Engine::Mysql | Engine::Mariadb => {
+                let url = self.url.replacen("mariadb", "mysql", 1);
+                let mut connection = sqlx::MySqlConnection::connect(&url).await?;
+                connection.execute(sqlx::raw_sql(sql)).await?;
+                connection.close().await?;
+            }
+        }
+        Ok(format!("{server}/{name}"))
+    }
+}
+
+/// Where the locks or tables of a setup are.
+pub struct Database {
+    /// How processes connect.
+    pub url: String,
+    /// The database alone, without what is said of locks.
+    pub bare_url: String,
+}
+
+impl Database {
+    /// Makes it, with all that the setup needs.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn make(setup: Setup, server: Option<&Server>, directory: &Path) -> Result<Self> {
+        let bare_url = match (setup.place, server) {
+            (Place::Server(_), Some(server)) => {
+                server.make_database(&setup.to_string().replace('-', "_")).await?
+            }
+            (Place::Server(_), None) => return Err("there is no server".into()),
+            (Place::Memory, _) => "memory:".to_owned(),
+            (Place::File, _) => format!("file:{}", directory.join("locks").display()),
+            (Place::Sqlite, _) => format!("sqlite:{}", directory.join("soak.db").display()),
+        };
+        let mut url = bare_url.clone();
+        match setup.part {
+            Part::Locks { strategy: Some(strategy), in_session } => {
+                url += &format!("?strategy={strategy}");
+                provision(&url, strategy).await?;
+                url += "&connections=8&keep_alive_ms=300&silence_ms=2500";
+                if in_session {
+                    url += "&scope=session";
+                }
+            }
+            Part::Locks { strategy: None, .. } => {}
+            Part::Leases => {
+                let database = hierlock::database::Database::connect(&url).await?;
+                Leases::new(database.clone()).provision().await?;
+                let number = match setup.place {
+                    Place::Server(Engine::Postgres) => "BIGSERIAL PRIMARY KEY",
+                    Place::Server(_) => "BIGINT AUTO_INCREMENT PRIMARY KEY",
+                    _ => "INTEGER PRIMARY KEY AUTOINCREMENT",
+                };
+                let table =
+                    "(id NUMBER, path VARCHAR(255), token BIGINT)".replace("NUMBER", number);
+                let mut tx = database.begin().await?;
+                tx.run(&format!("CREATE TABLE soak_writes {table}")).await?;
+                tx.commit().await?;
+            }
+            Part::Queue => {
+                let database = hierlock::database::Database::connect(&url).await?;
+                queue(&database)?.provision().await?;
+                let mut tx = database.begin().await?;
+                tx.run("CREATE TABLE soak_effects (job BIGINT)").await?;
+                tx.commit().await?;
+            }
+        }
+        Ok(Self { url, bare_url })
+    }
+
+    /// How processes connect through a proxy.
+    pub fn through(&self, port: u16) -> String {
+        let (login, rest) = self.url.rsplit_once('@').unwrap_or_default();
+        let (_, rest) = rest.split_once('/').unwrap_or_default();
+        format!("{login}@127.0.0.1:{port}/{rest}")
+    }
+}
+
+/// Makes the rows that clients lock.
+async fn provision(url: &str, strategy: Strategy) -> Result<()> {
+    match strategy {
+        Strategy::Striped => {
+            let url = format!("{url}&buckets={BUCKETS}");
+            Provision::connect(&url, Hierarchy::default()).await?.run(|_| ()).await?;
+        }
+        Strategy::PerId => {
+            let provision = Provision::connect(url, Hierarchy::default()).await?;
+            provision.run(|_| ()).await?;
+            let nodes: Vec<Target> = tree::leaves()
+                .iter()
+                .flat_map(|leaf| [false, true].map(|broken| tree::locked(leaf, broken)))
+                .collect();
+            provision.add(&nodes).await?;
+        }
+        _ => {}
+    }
+    Ok(())
+}

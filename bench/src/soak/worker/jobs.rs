@@ -1,0 +1,69 @@
+//! A worker that works off a queue.
+
+use super::{Stop, WorkerArgs};
+use crate::soak::history::{Event, Recorder, VisitId};
+use crate::soak::random::Random;
+use crate::soak::{LEASE_OF_JOBS, Result, queue};
+use crate::toolbox::write;
+use hierlock::database::Database;
+use hierlock::queue::Claimed;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+pub(super) async fn work(args: WorkerArgs, mut stop: Stop) -> Result<()> {
+    let recorder = Arc::new(Recorder::open(&args.history)?);
+    let connect = async || Database::connect(&args.url).await;
+    let Some(database) = stop.until_it_works(connect).await else { return Ok(()) };
+    let queue = queue(&database)?;
+    let worker = queue.worker(&format!("w{}", args.worker)).batch(5).concurrency(8);
+    let worker = worker.lease(LEASE_OF_JOBS).poll_every(Duration::from_millis(100));
+    let handle = worker.handle();
+    tokio::spawn(async move {
+        stop.told().await;
+        handle.stop();
+    });
+    let (seed, number, broken) = (args.seed, args.worker, args.broken);
+    let run = worker.run(move |job| {
+        let (database, recorder) = (database.clone(), recorder.clone());
+        let seed_of_run =
+            u64::from(number) << 40 ^ job.id().cast_unsigned() << 8 ^ u64::from(job.attempt());
+        let random = Random::derive(seed, seed_of_run);
+        async move {
+            let payload = job.payload().parse().map_err(|_| "not a number".to_owned())?;
+            let visit = VisitId { worker: number, task: 0, number: payload };
+            recorder.record(visit, Event::Run);
+            let done = run(&database, &job, random, broken).await;
+            if done.is_err() {
+                recorder.record(visit, Event::Fail);
+            }
+            done
+        }
+    });
+    run.await?;
+    Ok(())
+}
+
+/// Runs a job: its effect and its completion are one transaction.
+async fn run(
+    database: &Database,
+    job: &Claimed,
+    mut random: Random,
+    broken: bool,
+) -> std::result::Result<(), String> {
+    let pause = if random.chance(3) { random.between(500, 3000) } else { random.below(20) };
+    tokio::select! {
+        () = sleep(Duration::from_millis(pause)) => {}
+        () = job.lost() => return Err("it was lost".into()),
+    }
+    if random.chance(2) {
+        return Err("it fails now and then".into());
+    }
+    if broken && random.chance(5) {
+        return job.complete().await.map_err(|error| error.to_string());
+    }
+    let number = job.payload().parse::<i64>().map_err(|error| error.to_string())?;
+    let effect = "INSERT INTO soak_effects (job) VALUES (?)";
+    let done = write(database, effect, &[number.into()], Some(job)).await;
+    done.map_err(|error| error.to_string())
+}

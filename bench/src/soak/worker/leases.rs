@@ -1,0 +1,162 @@
+//! A worker that leases nodes and writes under its leases.
+
+use super::{Stop, Task, WorkerArgs};
+use crate::soak::history::{Event, Reason, Recorder};
+use crate::soak::{LONGEST_LEASE, Result, clock, tree};
+use hierlock::database::Database;
+use hierlock::lease::{KeptLease, Lease, LeaseRequest, Leases};
+use hierlock::{Claim, Mode, Target};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+const TASKS: u32 = 4;
+
+pub(super) async fn work(args: WorkerArgs, stop: Stop) -> Result<()> {
+    let recorder = Arc::new(Recorder::open(&args.history)?);
+    let connect = async || Database::connect(&args.url).await;
+    let Some(database) = stop.until_it_works(connect).await else { return Ok(()) };
+    let args = Arc::new(args);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (database, leases) = (database.clone(), Leases::new(database.clone()));
+            let task = Task::new(&args, &recorder, &stop, task);
+            tokio::spawn(Editor { task, database, leases }.run())
+        })
+        .collect();
+    for task in tasks {
+        task.await?;
+    }
+    Ok(())
+}
+
+struct Editor {
+    task: Task,
+    database: Database,
+    leases: Leases,
+}
+
+impl Editor {
+    async fn run(mut self) {
+        while !self.task.stop.is_told() {
+            self.task.visit.number += 1;
+            self.edit().await;
+            sleep(Duration::from_millis(self.task.random.below(20))).await;
+        }
+    }
+
+    async fn edit(&mut self) {
+        let target = tree::node(&mut self.task.random);
+        let claims = vec![Claim { target: target.clone(), mode: Mode::Exclusive }];
+        self.task.record(Event::Ask(claims.clone()));
+        let owner = format!("w{}t{}", self.task.visit.worker, self.task.visit.task);
+        let (ttl, patience) = (self.ttl(), self.task.random.below(1500));
+        let request = LeaseRequest::new(tree::locked(&target, self.task.broken), owner)
+            .ttl(ttl)
+            .wait_up_to(Duration::from_millis(patience));
+        let acquire = self.leases.acquire(request);
+        let lease = if self.task.random.chance(10) {
+            let limit = Duration::from_micros(self.task.random.below(20_000));
+            match timeout(limit, acquire).await {
+                Ok(lease) => lease,
+                Err(_) => return self.task.not_granted(Reason::Dropped).await,
+            }
+        } else {
+            acquire.await
+        };
+        let lease = match lease {
+            Ok(lease) => lease,
+            Err(error) => return self.task.not_granted(Reason::of(&error)).await,
+        };
+        self.task.record(Event::Begin(claims));
+        self.task.record(Event::Valid { until: clock::of(lease.expires_at()) });
+        let token = u64::try_from(lease.token()).unwrap_or(0);
+        self.task.record(Event::Token { asked: clock::now(), token });
+        if self.task.random.chance(40) {
+            self.keep(lease.keep(), &target).await;
+        } else {
+            self.hold(lease, &target).await;
+        }
+    }
+
+    fn ttl(&mut self) -> Duration {
+        Duration::from_millis(self.task.random.between(200, LONGEST_LEASE.as_millis() as u64))
+    }
+
+    /// Holds it without help: it is renewed by hand, or expires.
+    async fn hold(&mut self, mut lease: Lease, target: &Target) {
+        for _ in 0..self.task.random.between(1, 3) {
+            sleep(self.task.stay()).await;
+            if self.task.random.chance(50) && !self.write(&lease, target).await {
+                return;
+            }
+            if self.task.random.chance(30) {
+                match lease.renew().await {
+                    Ok(()) => {
+                        let until = clock::of(lease.expires_at());
+                        self.task.record(Event::Valid { until });
+                    }
+                    Err(error) if error.is_lost() => return self.task.record(Event::Lost),
+                    Err(_) => {}
+                }
+            }
+        }
+        self.task.record(Event::End);
+        if self.task.random.chance(80) {
+            let _ = lease.release().await;
+        }
+    }
+
+    /// Holds it with the help of a task that renews it.
+    async fn keep(&mut self, kept: KeptLease, target: &Target) {
+        for _ in 0..self.task.random.between(1, 4) {
+            let stay = self.task.stay();
+            tokio::select! {
+                () = sleep(stay) => {}
+                _ = kept.lost() => return self.task.record(Event::Lost),
+            }
+            self.task.record(Event::Valid { until: clock::of(kept.expires_at()) });
+            if self.task.random.chance(50) && !self.write(kept.lease(), target).await {
+                return;
+            }
+        }
+        self.task.record(Event::End);
+        if self.task.random.chance(70) {
+            let _ = kept.release().await;
+        }
+    }
+
+    /// Writes something that is checked; false if the lease was lost.
+    async fn write(&mut self, lease: &Lease, target: &Target) -> bool {
+        let Ok(mut tx) = self.database.begin().await else { return true };
+        match lease.check_in(&mut tx).await {
+            Ok(()) => self.task.record(Event::Check),
+            Err(error) => {
+                let _ = tx.rollback().await;
+                if error.is_lost() {
+                    self.task.record(Event::Lost);
+                }
+                return !error.is_lost();
+            }
+        }
+        let sql = "INSERT INTO soak_writes (path, token) VALUES (?, ?)";
+        let values = [target.to_string().into(), lease.token().into()];
+        if tx.execute(sql, values).await.is_err() {
+            return true;
+        }
+        // A writer of SQLite is alone, and the others would wait.
+        let longest = if self.task.args.url.starts_with("sqlite:") { 3 } else { 40 };
+        let slow = longest > 3 && self.task.random.chance(5);
+        let pause = if slow {
+            self.task.random.between(500, 2500)
+        } else {
+            self.task.random.below(longest)
+        };
+        sleep(Duration::from_millis(pause)).await;
+        self.task.record(Event::Commit);
+        if tx.commit().await.is_ok() {
+            self.task.record(Event::Committed);
+        }
+        true
+    }
+}
