@@ -98,7 +98,8 @@ impl Sandbox {
         Self::start_with(engine, &[])
     }
 
-    /// As [`start`](Self::start), with more on the server's command line.
+    /// As [`start`](Self::start), with more on the server's command line. What has to be known when its data directory
+    /// is made (`--lower-case-table-names` of MySQL) is given there too.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -218,7 +219,7 @@ fn prepare(
 ) -> Result<Supervisor> {
     let user = recipe.user();
     user.own(directory.path())?;
-    for mut command in recipe.prepare(directory.path())? {
+    for mut command in recipe.prepare(directory.path(), options)? {
         supervisor::run(&mut command, user, directory.path())?;
     }
     let mut serve = recipe.serve(directory.path(), port);

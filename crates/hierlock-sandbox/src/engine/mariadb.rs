@@ -19,7 +19,7 @@ pub(super) fn find() -> Option<Mariadb> {
 }
 
 impl Recipe for Mariadb {
-    fn prepare(&self, directory: &Path) -> Result<Vec<Command>> {
+    fn prepare(&self, directory: &Path, _: &[&str]) -> Result<Vec<Command>> {
         innodb::prepare(directory)?;
         let mut install = Command::new(&self.install);
         install

@@ -79,8 +79,8 @@ pub(crate) trait Recipe {
         User::Ourselves
     }
 
-    /// Commands that make its data directory, one after the other.
-    fn prepare(&self, directory: &Path) -> Result<Vec<Command>>;
+    /// Commands that make its data directory, one after the other, for a server with these options.
+    fn prepare(&self, directory: &Path, options: &[&str]) -> Result<Vec<Command>>;
 
     /// The server, in the foreground.
     fn serve(&self, directory: &Path, port: u16) -> Command;

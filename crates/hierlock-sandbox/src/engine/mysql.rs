@@ -73,14 +73,18 @@ impl Mysql {
     }
 }
 
+/// The option that cannot be changed once there is a data directory.
+const FOR_EVER: &str = "--lower-case-table-names";
+
 impl Recipe for Mysql {
-    fn prepare(&self, directory: &Path) -> Result<Vec<Command>> {
+    fn prepare(&self, directory: &Path, options: &[&str]) -> Result<Vec<Command>> {
         innodb::prepare(directory)?;
         let mut initialize = self.command();
         initialize
             .arg("--initialize-insecure")
             .arg(format!("--datadir={}", directory.join("data").display()))
-            .arg(innodb::tmpdir(directory));
+            .arg(innodb::tmpdir(directory))
+            .args(options.iter().filter(|option| option.starts_with(FOR_EVER)));
         Ok(vec![initialize])
     }
 

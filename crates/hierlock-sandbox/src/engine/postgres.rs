@@ -36,7 +36,7 @@ impl Recipe for Postgres {
         User::NeverRoot
     }
 
-    fn prepare(&self, directory: &Path) -> Result<Vec<Command>> {
+    fn prepare(&self, directory: &Path, _: &[&str]) -> Result<Vec<Command>> {
         let mut initdb = Command::new(&self.initdb);
         initdb
             .arg("--pgdata")
