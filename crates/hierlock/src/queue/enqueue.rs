@@ -1,6 +1,7 @@
 //! Jobs come into the queue, inside the transaction that wants them done.
 
 use super::Queue;
+use super::error::QueueError;
 use super::job::{Enqueued, Job};
 use super::schema::{SCHEMA, State};
 use crate::database::{AnyTransaction, Kind, Value, Wire};
@@ -10,6 +11,10 @@ use std::sync::Arc;
 /// How many rows, and how many bytes of payload, go into one statement.
 const ROWS: usize = 500;
 const BYTES: usize = 1 << 20;
+/// From so many bytes of payload on, MySQL and MariaDB are asked how many they take. The least that anyone sets is more.
+const ASK_FROM: usize = 8 << 10;
+/// What a packet has beside the payloads of its rows, at most: names, keys and numbers.
+const BESIDE: usize = 4 << 10;
 
 /// The channel on which PostgreSQL says which queue has something new.
 pub(super) const CHANNEL: &str = "hier_jobs";
@@ -90,13 +95,14 @@ impl Queue {
     }
 
     async fn add_all(&self, wire: &mut Wire<'_>, jobs: &[Job]) -> Result<Vec<Enqueued>> {
+        let bytes = most_bytes(wire, jobs).await?;
         let mut enqueued = Vec::with_capacity(jobs.len());
         let mut rest = jobs;
         while let Some(first) = rest.first() {
-            let together = if first.unique_key.is_some() { 1 } else { together(rest) };
+            let together = if first.unique_key.is_some() { 1 } else { together(rest, bytes) };
             let (chunk, others) = rest.split_at(together);
             match chunk {
-                [job] => enqueued.push(self.add(wire, job).await?),
+                [job] => enqueued.push(self.add_one(wire, job).await?),
                 jobs => {
                     let ids = self.insert(wire, jobs).await?;
                     enqueued.extend(ids.into_iter().map(Enqueued::Added));
@@ -107,8 +113,13 @@ impl Queue {
         Ok(enqueued)
     }
 
-    /// Until it is added, or the one with its key is found: that one may be done between two looks.
     async fn add(&self, wire: &mut Wire<'_>, job: &Job) -> Result<Enqueued> {
+        most_bytes(wire, std::slice::from_ref(job)).await?;
+        self.add_one(wire, job).await
+    }
+
+    /// Until it is added, or the one with its key is found: that one may be done between two looks.
+    async fn add_one(&self, wire: &mut Wire<'_>, job: &Job) -> Result<Enqueued> {
         loop {
             if let Some(id) = self.insert(wire, std::slice::from_ref(job)).await?.first() {
                 return Ok(Enqueued::Added(*id));
@@ -182,12 +193,29 @@ fn checked(jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// How many of the next go into one statement.
-fn together(jobs: &[Job]) -> usize {
+/// How many bytes of payload go into one statement; refuses a job that has more than the server takes. It is asked before
+/// anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
+async fn most_bytes(wire: &mut Wire<'_>, jobs: &[Job]) -> Result<usize> {
+    let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
+    if wire.kind() != Kind::Innodb || bytes < ASK_FROM {
+        return Ok(BYTES);
+    }
+    let sql = "SELECT CAST(@@max_allowed_packet AS SIGNED)";
+    let rows = wire.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
+    let packet = rows.first().map_or(Ok(i64::MAX), |row| row.int(0))?;
+    let most = usize::try_from(packet).unwrap_or(0).saturating_sub(BESIDE);
+    match jobs.iter().map(|job| job.payload.len()).find(|bytes| *bytes > most) {
+        Some(bytes) => Err(QueueError::Packet { bytes, most, packet }.into()),
+        None => Ok(BYTES.min(most)),
+    }
+}
+
+/// How many of the next go into one statement, of at most so many bytes of payload.
+fn together(jobs: &[Job], most: usize) -> usize {
     let mut bytes = 0;
     let fits = |job: &&Job| {
         bytes += job.payload.len();
-        job.unique_key.is_none() && bytes <= BYTES
+        job.unique_key.is_none() && bytes <= most
     };
     jobs.iter().take(ROWS).take_while(fits).count().max(1)
 }

@@ -17,7 +17,15 @@ pub(crate) enum QueueError {
     Space,
     #[error("the payload has {bytes} bytes; it has at most {most}")]
     Payload { bytes: usize, most: usize },
-    #[error("the {what} has a zero byte, which no text in PostgreSQL can have")]
+    #[error(
+        "the payload has {bytes} bytes; this server takes at most {most}, for its max_allowed_packet is {packet}: raise \
+         that, or keep the data elsewhere and its place in the payload"
+    )]
+    Packet { bytes: usize, most: usize, packet: i64 },
+    #[error(
+        "the {what} has a zero byte; no queue takes one, so that jobs are the same on every engine: write bytes as text, \
+         for example in base64"
+    )]
     Zero { what: &'static str },
     #[error("a job has at least one attempt")]
     NoAttempts,

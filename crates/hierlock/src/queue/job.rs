@@ -47,7 +47,8 @@ impl Job {
     /// How often a job that does not say is tried.
     pub const MAX_ATTEMPTS: u32 = 20;
 
-    /// A job that may run at once. The payload is text of any kind, up to 16 MiB less a byte.
+    /// A job that may run at once. The payload is text without zero bytes, up to 16 MiB less a byte; on MySQL and MariaDB
+    /// also no more than their `max_allowed_packet` less 4 KiB.
     pub fn new(payload: impl Into<String>) -> Self {
         Self {
             payload: payload.into(),

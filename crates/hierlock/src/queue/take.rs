@@ -105,7 +105,9 @@ impl Rows {
             }
             Rows::Listed { pairs, busy } => {
                 let ((with, found), lock) = (listed(kind, pairs), lock(*busy));
-                (with + ", ", found + &lock)
+                // Said, for a session may have a limit of its own (`sql_select_limit`).
+                let most = pairs.len();
+                (with + ", ", format!("{found} LIMIT {most}{lock}"))
             }
         }
     }
