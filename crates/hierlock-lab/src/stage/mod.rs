@@ -26,6 +26,7 @@ mod prepared;
 mod prepared_statements;
 mod server;
 mod session;
+mod settings;
 mod side;
 mod sql;
 mod statement;

@@ -2,7 +2,7 @@
 //! cases.
 
 use super::statement::Words;
-use super::{StageError, innodb, postgres};
+use super::{StageError, innodb, postgres, settings};
 use crate::observation::Answer;
 use crate::place::Engine;
 use futures_util::TryStreamExt as _;
@@ -161,7 +161,9 @@ impl Address {
         let connection = connection
             .map_err(|_| failed(&format_args!("no answer within {PATIENCE:?}")))?
             .map_err(|error| failed(&error_message(&error)))?;
-        Ok(Wire { connection, at: self.to_string(), is_broken: false })
+        let mut wire = Wire { connection, at: self.to_string(), is_broken: false };
+        wire.ask(settings::of(self.engine)).await?;
+        Ok(wire)
     }
 }
 
