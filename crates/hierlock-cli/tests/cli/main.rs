@@ -13,6 +13,7 @@ mod run;
 mod sandbox;
 mod secrets;
 mod server;
+mod settings;
 mod store;
 mod support;
 mod terminal;

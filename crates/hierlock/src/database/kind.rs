@@ -34,11 +34,16 @@ pub(crate) enum Busy {
 impl Kind {
     pub(crate) const ALL: [Kind; 3] = [Kind::Innodb, Kind::Postgres, Kind::Sqlite];
 
-    /// Begins a transaction of our own, in one round trip. Writers are serialised on SQLite.
+    /// Begins a transaction of our own, in one round trip. It says what it relies on, for the pool may be the
+    /// program's. Writers are serialised on SQLite.
     pub(crate) fn begin(self) -> &'static str {
         match self {
-            Kind::Innodb => "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
-            Kind::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED",
+            // A program's pool may have autocommit off. Then what was read last has left a transaction open, in which
+            // the level of the next cannot be set; START TRANSACTION would have committed it too.
+            Kind::Innodb => {
+                "COMMIT AND NO CHAIN NO RELEASE; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE"
+            }
+            Kind::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
             Kind::Sqlite => "BEGIN IMMEDIATE",
         }
     }

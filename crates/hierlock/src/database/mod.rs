@@ -46,6 +46,7 @@ pub(crate) use wire::{Done, Wire, on_wire};
 use crate::error::{Error, Result, SqlError, UrlError};
 use crate::retry::{RetryPolicy, retry};
 use crate::server_url::parameters;
+use crate::sql::{NEVER_IDLE, innodb_database, postgres_database};
 use crate::tasks::TaskTracker;
 use futures_util::future::BoxFuture;
 use sqlx::mysql::MySqlConnectOptions;
@@ -75,7 +76,20 @@ const OFTEN: RetryPolicy = RetryPolicy::often(20);
 
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
-pub struct Database(Pool, TaskTracker);
+pub struct Database {
+    pool: Pool,
+    owner: Owner,
+    tasks: TaskTracker,
+}
+
+/// Whose pool it is, and so who has set its sessions up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// Ours: its sessions have the settings that we rely on.
+    Ours,
+    /// The program's: `autocommit` may be off, by the server's default or by the program's choice.
+    Program,
+}
 
 #[derive(Clone)]
 enum Pool {
@@ -103,15 +117,33 @@ impl Database {
                 let options: MySqlConnectOptions = url.parse().map_err(unread)?;
                 let server = format!("{}:{}", options.get_host(), options.get_port());
                 reach(server, options.connect()).await?;
-                let pool: MySqlPool = pool_options().connect_lazy_with(options);
-                Ok(pool.into())
+                let pool = pool_options()
+                    .after_connect(|connection, _| {
+                        Box::pin(async { Wire::Innodb(connection).run(&innodb_database()).await })
+                    })
+                    .connect_lazy_with(options);
+                Ok(Self {
+                    pool: Pool::Innodb(pool),
+                    owner: Owner::Ours,
+                    tasks: TaskTracker::default(),
+                })
             }
             "postgres" | "postgresql" => {
                 let options: PgConnectOptions = url.parse().map_err(unread)?;
                 let server = format!("{}:{}", options.get_host(), options.get_port());
                 reach(server, options.connect()).await?;
-                let pool: PgPool = pool_options().connect_lazy_with(options);
-                Ok(pool.into())
+                let pool = pool_options()
+                    .after_connect(|connection, _| {
+                        Box::pin(async {
+                            Wire::Postgres(connection).run(&postgres_database()).await
+                        })
+                    })
+                    .connect_lazy_with(options);
+                Ok(Self {
+                    pool: Pool::Postgres(pool),
+                    owner: Owner::Ours,
+                    tasks: TaskTracker::default(),
+                })
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => open(url).await.map(Self::from),
@@ -120,7 +152,7 @@ impl Database {
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        match &self.0 {
+        match &self.pool {
             Pool::Innodb(_) => Kind::Innodb,
             Pool::Postgres(_) => Kind::Postgres,
             #[cfg(feature = "sqlite")]
@@ -145,7 +177,7 @@ impl Database {
     }
 
     async fn connection(&self) -> Result<Pooled, sqlx::Error> {
-        match &self.0 {
+        match &self.pool {
             Pool::Innodb(pool) => pool.acquire().await.map(Pooled::Innodb),
             Pool::Postgres(pool) => pool.acquire().await.map(Pooled::Postgres),
             #[cfg(feature = "sqlite")]
@@ -238,7 +270,9 @@ impl Database {
     /// Runs one statement that is a transaction by itself, and again if it loses a race.
     pub(crate) async fn execute(&self, sql: &str, values: &[Value]) -> Result<Done, sqlx::Error> {
         let done = retry(OFTEN, |_| async {
-            self.connection().await?.wire().execute(sql, values.iter().cloned()).await
+            let mut tx = self.alone().await?;
+            let done = tx.wire().execute(sql, values.iter().cloned()).await;
+            tx.end_alone(done).await
         });
         done.await.map_err(|given_up| given_up.last)
     }
@@ -246,17 +280,31 @@ impl Database {
     /// The same for one that returns rows.
     pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
         let rows = retry(OFTEN, |_| async {
-            self.connection().await?.wire().fetch(sql, values.iter().cloned()).await
+            let mut tx = self.alone().await?;
+            let rows = tx.wire().fetch(sql, values.iter().cloned()).await;
+            tx.end_alone(rows).await
         });
         rows.await.map_err(|given_up| given_up.last)
+    }
+
+    /// A connection for one statement that is a transaction by itself. On a pool of the program's on MySQL or MariaDB
+    /// it is committed after that, which it would not be where `autocommit` is off.
+    async fn alone(&self) -> Result<Transaction, sqlx::Error> {
+        let commits = self.owner == Owner::Program && self.kind() == Kind::Innodb;
+        Ok(Transaction::alone(self.connection().await?, commits))
     }
 
     /// A pool of one connection to the same database, beside those that are shared; None unless it is
     /// PostgreSQL.
     pub(crate) fn listener(&self) -> Option<PgPool> {
-        let Pool::Postgres(pool) = &self.0 else { return None };
+        let Pool::Postgres(pool) = &self.pool else { return None };
         let options = pool.connect_options().as_ref().clone();
-        Some(PgPoolOptions::new().max_connections(1).connect_lazy_with(options))
+        let pool = PgPoolOptions::new().max_connections(1).after_connect(|connection, _| {
+            // It is idle most of the time, by its nature.
+            let settings = format!("{}; {NEVER_IDLE}", postgres_database());
+            Box::pin(async move { Wire::Postgres(connection).run(&settings).await })
+        });
+        Some(pool.connect_lazy_with(options))
     }
 
     /// What stands behind a SELECT that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a
@@ -270,7 +318,7 @@ impl Database {
 
     /// The tasks that finish what callers have dropped.
     pub(crate) fn tasks(&self) -> &TaskTracker {
-        &self.1
+        &self.tasks
     }
 
     /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is
@@ -282,7 +330,7 @@ impl Database {
     /// Can be dropped and called again.
     pub async fn close(&self) {
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks().wait_until_idle()).await;
-        match &self.0 {
+        match &self.pool {
             Pool::Innodb(pool) => pool.close().await,
             Pool::Postgres(pool) => pool.close().await,
             #[cfg(feature = "sqlite")]
@@ -336,20 +384,24 @@ async fn open(url: &str) -> Result<sqlx::SqlitePool> {
 
 impl From<MySqlPool> for Database {
     fn from(pool: MySqlPool) -> Self {
-        Database(Pool::Innodb(pool), TaskTracker::default())
+        Database { pool: Pool::Innodb(pool), owner: Owner::Program, tasks: TaskTracker::default() }
     }
 }
 
 impl From<PgPool> for Database {
     fn from(pool: PgPool) -> Self {
-        Database(Pool::Postgres(pool), TaskTracker::default())
+        Database {
+            pool: Pool::Postgres(pool),
+            owner: Owner::Program,
+            tasks: TaskTracker::default(),
+        }
     }
 }
 
 #[cfg(feature = "sqlite")]
 impl From<sqlx::SqlitePool> for Database {
     fn from(pool: sqlx::SqlitePool) -> Self {
-        Database(Pool::Sqlite(pool), TaskTracker::default())
+        Database { pool: Pool::Sqlite(pool), owner: Owner::Program, tasks: TaskTracker::default() }
     }
 }
 

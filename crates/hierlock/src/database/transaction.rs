@@ -63,6 +63,26 @@ impl Transaction {
         Self { connection, is_open: true }
     }
 
+    /// For one statement that is a transaction by itself, unless it `commits` only when it is told to.
+    pub(super) fn alone(connection: Pooled, commits: bool) -> Self {
+        Self { connection, is_open: commits }
+    }
+
+    /// Ends what [`alone`](Self::alone) began.
+    pub(super) async fn end_alone<T>(
+        mut self,
+        done: Result<T, sqlx::Error>,
+    ) -> Result<T, sqlx::Error> {
+        if !self.is_open {
+            return done;
+        }
+        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let ended = self.wire().run(end).await;
+        // If it could not be ended its connection is closed, which undoes it.
+        self.is_open = ended.is_err();
+        done.and_then(|done| ended.map(|()| done))
+    }
+
     /// What was sent has ended it.
     pub(super) fn ended(mut self) {
         self.is_open = false;

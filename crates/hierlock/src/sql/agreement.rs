@@ -3,7 +3,7 @@
 
 use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use super::session::{Meaning, Session, meaning};
-use super::statement::Value;
+use super::statement::{Value, hex};
 use super::{Dialect, Scheme, Strategy};
 use crate::key::Buckets;
 use crate::target::Target;
@@ -37,13 +37,18 @@ impl State {
     }
 }
 
-/// Keeps the agreements of all lock tables of a database; the same text on every server.
-pub(super) fn create_meta() -> String {
+/// Keeps the agreements of all lock tables of a database. On MySQL and MariaDB it says what else would be the server's
+/// default.
+pub(super) fn create_meta(dialect: Dialect) -> String {
+    let options = match dialect {
+        Dialect::Postgres => "",
+        _ => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4",
+    };
     format!(
         "CREATE TABLE IF NOT EXISTS {META_TABLE} (\
          space VARCHAR(64) NOT NULL PRIMARY KEY, strategy VARCHAR(16) NOT NULL, \
          buckets BIGINT NOT NULL, levels VARCHAR(2200) NOT NULL, key_version BIGINT NOT NULL, \
-         state VARCHAR(16) NOT NULL)"
+         state VARCHAR(16) NOT NULL){options}"
     )
 }
 
@@ -99,13 +104,11 @@ impl Scheme {
         let Agreement { space, strategy, buckets, levels, key_version, state } =
             self.agreement(state);
         let state = state.name();
-        let levels = levels.replace('\\', "\\\\").replace('\'', "''");
-        // A backslash is plain text on PostgreSQL, unless asked for.
-        let escape = if self.dialect == Dialect::Postgres { "E" } else { "" };
+        let levels = text(&levels, self.dialect);
         let insert = |space: &str, condition: &str| {
             format!(
                 "{insert} {META_TABLE} (space, strategy, buckets, levels, key_version, state) \
-                 SELECT '{space}', '{strategy}', {buckets}, {escape}'{levels}', {key_version}, \
+                 SELECT '{space}', '{strategy}', {buckets}, {levels}, {key_version}, \
                  '{state}'{condition}{or_not}"
             )
         };
@@ -193,6 +196,17 @@ impl Scheme {
         if let Ok(buckets) = Buckets::new(kept.buckets) {
             self.buckets = buckets;
         }
+    }
+}
+
+/// A text as SQL has it, whatever the session's settings. A backslash is a character or not, by `sql_mode` and by
+/// `standard_conforming_strings`: so a text with one is written otherwise.
+fn text(text: &str, dialect: Dialect) -> String {
+    let quoted = text.replace('\'', "''");
+    match dialect {
+        _ if !text.contains('\\') => format!("'{quoted}'"),
+        Dialect::Postgres => format!("E'{}'", quoted.replace('\\', "\\\\")),
+        _ => format!("CONVERT(x'{}' USING utf8mb4)", hex(text.as_bytes())),
     }
 }
 

@@ -230,7 +230,7 @@ async fn agree(
 
 /// What needs no provisioning is made by whoever comes first.
 async fn make_on_demand(session: &mut Session, scheme: &Scheme) -> Result<(), sqlx::Error> {
-    session.run(&agreement::create_meta()).await?;
+    session.run(&agreement::create_meta(scheme.dialect)).await?;
     if let Some(create_rows) = scheme.create_rows() {
         session.run(&create_rows).await?;
     }

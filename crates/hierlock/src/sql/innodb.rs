@@ -1,6 +1,5 @@
 //! What MySQL and MariaDB have in common: rows of InnoDB.
 
-use super::place::Settings;
 use super::session::Meaning;
 use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
 use super::{Dialect, Scheme, mariadb, mysql};
@@ -20,24 +19,6 @@ pub(super) const WHO: &str = "CONNECTION_ID(), \
 
 /// Its version, and whether it only follows another.
 pub(super) const HELLO: &str = "VERSION(), @@read_only";
-
-/// What a session that locks is told once: only rows of the plan are locked, a transaction begins by
-/// itself, and a wait ends when *we* say so.
-pub(super) fn settings(settings: &Settings) -> String {
-    let lock_wait_timeout = settings.lock_wait_timeout;
-    let mut session = format!(
-        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-         SET SESSION autocommit = 0, innodb_lock_wait_timeout = {lock_wait_timeout}"
-    );
-    if let Some(limit) = settings.client_silence {
-        // Writing to a String cannot fail.
-        let _ = write!(session, ", wait_timeout = {}", limit.as_millis().div_ceil(1000));
-    }
-    session
-}
-
-/// The longest that a server knows: 34 years.
-pub(super) const LONGEST_WAIT: u32 = 1_073_741_824;
 
 pub(super) fn cancel(pid: i64) -> String {
     format!("KILL QUERY {pid}")

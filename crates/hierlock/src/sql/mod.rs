@@ -34,6 +34,7 @@ mod postgres;
 mod provision;
 mod scheme;
 mod session;
+mod session_settings;
 mod shared;
 mod statement;
 mod strategy;
@@ -49,6 +50,7 @@ pub use lend::Work;
 pub(crate) use line::timed_out;
 pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
+pub(crate) use session_settings::{NEVER_IDLE, innodb_database, postgres_database};
 /// The driver, in the version whose transactions and pools are taken and lent here.
 pub use sqlx;
 pub use strategy::Strategy;

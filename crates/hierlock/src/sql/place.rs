@@ -1,7 +1,8 @@
 //! From a URL to a server: its address, what its clients agree about, and this client's own settings.
 
 use super::session::Address;
-use super::{Dialect, ProgramPool, Scheme, Strategy, innodb};
+use super::session_settings::LONGEST_WAIT;
+use super::{Dialect, ProgramPool, Scheme, Strategy};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
@@ -48,7 +49,7 @@ impl Default for Settings {
             silence: Duration::from_secs(5),
             client_silence: None,
             reconnect: Duration::from_secs(60),
-            lock_wait_timeout: innodb::LONGEST_WAIT,
+            lock_wait_timeout: LONGEST_WAIT,
             scope: Scope::Transaction,
         }
     }
@@ -155,7 +156,7 @@ impl Parameters {
             }
             "lock_wait_timeout" => {
                 let seconds = number("lock_wait_timeout", "a number of seconds")?;
-                settings.lock_wait_timeout = seconds.min(innodb::LONGEST_WAIT);
+                settings.lock_wait_timeout = seconds.min(LONGEST_WAIT);
             }
             "scope" => {
                 settings.scope = match value {

@@ -3,7 +3,8 @@
 use super::abandoned::{AbandonedSessions, Owner};
 use super::line::TextRow;
 use super::place::{Place, Scope, Settings};
-use super::session::{Address, Meaning, Purpose, Session, meaning};
+use super::session::{Address, Meaning, Session, meaning};
+use super::session_settings::Purpose;
 use super::shared::Shared;
 use super::watchman::Watchman;
 use super::{Dialect, Scheme, innodb, mariadb, mysql, postgres};
@@ -197,7 +198,8 @@ impl Pool {
         if other.id.pid == session.id.pid {
             return Ok(true);
         }
-        other.run("BEGIN").await?;
+        // Not BEGIN: in a mode of MariaDB that is the begin of a block.
+        other.run("START TRANSACTION").await?;
         let busy = other.ask_pid().await?;
         let ours = session.ask_pid().await?;
         let is_pooled = busy != other.id.pid || ours != session.id.pid;

@@ -1,6 +1,5 @@
 //! PostgreSQL: advisory keys, or rows.
 
-use super::place::Settings;
 use super::session::{Judgement, Meaning};
 use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
 use super::{Dialect, Scheme, updaters};
@@ -44,35 +43,6 @@ pub(super) fn judge(version: i64, is_standby: bool) -> Judgement {
         false => Judgement::Fit,
     }
 }
-
-/// What a session is told once. A server that waits for a lock on behalf of a client that is gone would
-/// otherwise not notice, and take the lock in the end.
-pub(super) fn settings(version: i64, settings: &Settings) -> String {
-    let is_14 = version >= 140_000;
-    let mut session = vec![
-        "SET default_transaction_isolation = 'read committed'".to_owned(),
-        // A plan that fits all values is as good as one for these: every row is found by its key.
-        "SET plan_cache_mode = 'force_generic_plan'".to_owned(),
-        KEEP_ALIVE.to_owned(),
-    ];
-    if is_14 {
-        session.push("SET client_connection_check_interval = '1s'".to_owned());
-    }
-    if let Some(limit) = settings.client_silence {
-        let limit = limit.as_millis();
-        session.push(format!("SET idle_in_transaction_session_timeout = {limit}"));
-        if is_14 {
-            session.push(format!("SET idle_session_timeout = {limit}"));
-        }
-    }
-    session.join("; ")
-}
-
-/// A host that has vanished is noticed by the server's kernel within half a minute, not after two hours.
-/// What is sooner stays; over a Unix socket there is nothing to set.
-const KEEP_ALIVE: &str = "SELECT set_config(name, least, false) FROM (VALUES \
-     ('tcp_keepalives_idle', '15'), ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3') \
-     ) k(name, least) WHERE current_setting(name)::int > least::int";
 
 pub(super) fn cancel(pid: i64) -> String {
     format!("SELECT pg_cancel_backend({pid})::text")

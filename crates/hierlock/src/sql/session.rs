@@ -3,6 +3,7 @@
 use super::abandoned::Owner;
 use super::line::{Line, Ran, TextRow, timed_out};
 use super::place::Settings;
+use super::session_settings::{self, Purpose};
 use super::{Dialect, innodb, mariadb, mysql, postgres};
 use crate::database::{Wire, error_message};
 use crate::error::{Result, SqlError, UrlError};
@@ -138,14 +139,6 @@ enum Connection {
     Postgres(Box<PgConnection>),
 }
 
-/// What a session is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Lock,
-    /// Asking and cancelling.
-    Side,
-}
-
 /// Who a session is to the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SessionId {
@@ -236,33 +229,33 @@ impl Session {
         Ok(session)
     }
 
-    /// Asks who it is, and tells it how it is used.
+    /// Sets the session up for its purpose, and asks who it is, in one round trip.
     async fn introduce(&mut self, settings: &Settings, purpose: Purpose) -> Ran {
-        let (hello, who) = match &self.connection {
-            Connection::Innodb(_) => (innodb::HELLO, innodb::WHO),
-            Connection::Postgres(_) => (postgres::HELLO, postgres::WHO),
+        let question = match &self.connection {
+            Connection::Innodb(_) => {
+                let session_settings::Innodb { first, last } =
+                    session_settings::innodb(purpose, settings);
+                format!("{first}; SELECT {}, {}{last}", innodb::HELLO, innodb::WHO)
+            }
+            Connection::Postgres(_) => {
+                let first = session_settings::postgres(purpose, settings);
+                format!("{first}; SELECT {}, {}", postgres::HELLO, postgres::WHO)
+            }
         };
-        let rows = self.rows(&format!("SELECT {hello}, {who}")).await?;
-        let Some([version, is_read_only, pid, known_by]) = rows.first().map(|row| &row[..]) else {
+        let rows = self.rows(&question).await?;
+        // On PostgreSQL settings are rows too.
+        let Some([version, is_read_only, pid, known_by]) = rows.last().map(|row| &row[..]) else {
             return Err(sqlx::Error::RowNotFound);
         };
         self.id = SessionId::read(pid, known_by).ok_or(sqlx::Error::RowNotFound)?;
         self.is_read_only = is_read_only != "0";
         self.version = version.clone();
-        let settings = match &self.connection {
-            Connection::Postgres(_) => postgres::settings(self.postgres_version(), settings),
-            Connection::Innodb(_) => {
-                self.dialect = match version.contains("MariaDB") {
-                    true => Dialect::Mariadb,
-                    false => Dialect::Mysql,
-                };
-                match purpose {
-                    Purpose::Lock => innodb::settings(settings),
-                    Purpose::Side => return Ok(()),
-                }
-            }
+        self.dialect = match &self.connection {
+            Connection::Postgres(_) => Dialect::Postgres,
+            Connection::Innodb(_) if version.contains("MariaDB") => Dialect::Mariadb,
+            Connection::Innodb(_) => Dialect::Mysql,
         };
-        self.run(&settings).await
+        Ok(())
     }
 
     /// Closes the connection of a session that is known to hold nothing.

@@ -48,7 +48,10 @@ impl Value {
         match self {
             Value::Number(number) => number.to_string(),
             Value::Signed(number) => number.to_string(),
-            Value::Key(key) if dialect == Dialect::Postgres => format!("'\\x{}'::bytea", hex(key)),
+            // In this form a backslash is written twice, whatever `standard_conforming_strings` says.
+            Value::Key(key) if dialect == Dialect::Postgres => {
+                format!("E'\\\\x{}'::bytea", hex(key))
+            }
             Value::Key(key) => format!("x'{}'", hex(key)),
             Value::Null => "NULL".to_owned(),
             Value::Numbers(numbers) => {
@@ -62,7 +65,7 @@ impl Value {
                 format!("'{{{}}}'", list(flags.iter().map(bool::to_string).collect()))
             }
             Value::Keys(keys) => {
-                let key = |key: &Vec<u8>| format!("'\\x{}'", hex(key));
+                let key = |key: &Vec<u8>| format!("E'\\\\x{}'", hex(key));
                 format!("ARRAY[{}]::bytea[]", list(keys.iter().map(key).collect()))
             }
         }

@@ -260,7 +260,7 @@ async fn a_parallel_worker_waits(server: Server) {
         "create function look(n int) returns bigint language plpgsql parallel safe as $$ \
          begin return n + (select count(*) from numbers); end $$",
     ] {
-        case.setup.push(sql.to_owned());
+        case.setup.push(statement(sql));
     }
     let play = Play::open(server.clone(), &case).await;
     play.all("A", &["begin", "lock table numbers in access exclusive mode"]).await;

@@ -4,7 +4,8 @@ use super::{PATIENCE, Provision};
 use crate::error::{Result, SqlError};
 use crate::sql::agreement::{self, Agreement, State};
 use crate::sql::scheme::META_TABLE;
-use crate::sql::session::{Meaning, Purpose, Session, meaning};
+use crate::sql::session::{Meaning, Session, meaning};
+use crate::sql::session_settings::Purpose;
 use crate::sql::{Dialect, Scheme, Strategy};
 
 /// What there is of the table of rows.

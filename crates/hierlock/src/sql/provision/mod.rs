@@ -27,6 +27,7 @@ pub use size::Prediction;
 use super::agreement::{self, Agreement, State};
 use super::place::{Place, Settings};
 use super::session::{Address, Judgement, Session};
+use super::session_settings::Purpose;
 use super::statement::Value;
 use super::{Dialect, Scheme, Strategy};
 use crate::error::{Result, SqlError, UrlError};
@@ -154,8 +155,7 @@ impl Provision {
         if scheme.strategy == Strategy::Advisory {
             return Err(UrlError::NothingToProvision.into());
         }
-        let mut session =
-            Session::connect(&address, &settings, super::session::Purpose::Side, None).await?;
+        let mut session = Session::connect(&address, &settings, Purpose::Side, None).await?;
         scheme.dialect = session.dialect;
         let mut provision = Self {
             address,
@@ -228,7 +228,7 @@ impl Provision {
         let begun = Instant::now();
         let failed = |error| self.failed(error);
         let mut leader = self.lead().await?;
-        leader.run(&agreement::create_meta()).await.map_err(failed)?;
+        leader.run(&agreement::create_meta(self.scheme.dialect)).await.map_err(failed)?;
         match self.settle(&mut leader).await? {
             Some(kept) => self.is_agreed(&kept)?,
             None => {

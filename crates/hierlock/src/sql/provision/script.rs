@@ -12,7 +12,7 @@ use crate::sql::{Dialect, Scheme, Strategy};
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
     let state = if is_striped { State::Filling } else { State::Ready };
-    let mut sql = vec![create_meta()];
+    let mut sql = vec![create_meta(scheme.dialect)];
     sql.extend(scheme.agree(state));
     sql.extend(scheme.create_rows());
     if is_striped {

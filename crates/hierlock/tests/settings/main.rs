@@ -1,0 +1,82 @@
+//! Hostile settings as a dimension: everything that the library does, in a cheap form, under each setting that an
+//! administrator may have made. After every call that reports success the state is read again by another client.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod list;
+mod locks;
+mod server;
+mod toolbox;
+
+use hierlock_sandbox::{Engine, on_each_server};
+use server::{HostileServer, Place};
+use sqlx::mysql::MySqlPoolOptions;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{MySqlPool, PgPool};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+on_each_server!(everything_works_under_each_setting);
+
+/// Success was reported and nothing was committed where `autocommit` is off by default; and MariaDB could not be used
+/// in a strict mode.
+async fn everything_works_under_each_setting(engine: Engine) {
+    let Some(mut server) = HostileServer::start(engine).await else { return };
+    // For a person who looks for something: a part of the name of the only setting to be tried.
+    let only = std::env::var("HIERLOCK_SETTING").unwrap_or_default();
+    let mut failed = Vec::new();
+    for setting in list::settings(engine) {
+        if (setting.needs_tls && !server.has_tls) || !setting.name.contains(&only) {
+            continue;
+        }
+        let begun = Instant::now();
+        let place = Arc::new(server.apply(&setting).await);
+        let (tried, setting_tried) = (place.clone(), setting.clone());
+        let exercise = tokio::spawn(async move {
+            locks::exercise(&tried, setting_tried.is_limit).await;
+            toolbox::exercise(&tried, setting_tried.is_for_ours).await;
+            if ["defaults", "max_allowed_packet = 65536"].contains(&&*setting_tried.name) {
+                toolbox::payloads(&tried).await;
+            }
+        });
+        // It has said what went wrong; the other settings are tried as well.
+        let ended = if exercise.await.is_ok() { "works" } else { "FAILS" };
+        eprintln!("{engine}: {} {ended}, in {:?}", setting.name, begun.elapsed());
+        if ended == "FAILS" {
+            failed.push(setting.name.clone());
+        }
+        server.undo(&setting, &place).await;
+    }
+    assert_eq!(failed, [""; 0]);
+}
+
+/// A pool of the program's own, of few connections, with nothing set.
+enum ProgramPool {
+    Innodb(MySqlPool),
+    Postgres(PgPool),
+}
+
+impl ProgramPool {
+    async fn connect(place: &Place) -> Self {
+        match place.engine {
+            Engine::Postgres => {
+                let options = PgPoolOptions::new().max_connections(2);
+                ProgramPool::Postgres(options.connect(&place.url).await.unwrap())
+            }
+            _ => {
+                let url = place.url.replacen("mariadb", "mysql", 1);
+                let options = MySqlPoolOptions::new().max_connections(2);
+                ProgramPool::Innodb(options.connect(&url).await.unwrap())
+            }
+        }
+    }
+
+    async fn close(&self) {
+        match self {
+            ProgramPool::Innodb(pool) => pool.close().await,
+            ProgramPool::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+/// More than the limits of a second.
+const LONGER: Duration = Duration::from_millis(1300);

@@ -1,0 +1,219 @@
+//! A server of its own, on which an administrator makes settings, and a client that looks from outside.
+
+use super::list::Setting;
+use hierlock_sandbox::{Engine, Sandbox};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A server, and who may do everything there.
+pub(crate) struct HostileServer {
+    pub(crate) engine: Engine,
+    sandbox: Sandbox,
+    admin: Client,
+    pub(crate) has_tls: bool,
+    databases: usize,
+    _certificate: TempDir,
+}
+
+/// A database of the plain user, for one setting.
+pub(crate) struct Place {
+    pub(crate) engine: Engine,
+    /// For the plain user, with the parameters of the setting: for `init_connect` is not run for an administrator.
+    pub(crate) url: String,
+    name: String,
+    admin_url: String,
+}
+
+impl HostileServer {
+    /// None where the engine is not installed and this is not CI.
+    pub(crate) async fn start(engine: Engine) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let certificate = if engine == Engine::Mariadb { certificate(&directory) } else { None };
+        let options = match engine {
+            Engine::Postgres => Vec::new(),
+            _ => [
+                vec!["--lower-case-table-names=1".to_owned()],
+                certificate.clone().unwrap_or_default(),
+            ]
+            .concat(),
+        };
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let sandbox = Sandbox::for_tests_with(engine, &options)?;
+        let mut admin = Client::connect(sandbox.url()).await;
+        match engine {
+            Engine::Postgres => admin.run("CREATE ROLE app LOGIN CREATEDB").await,
+            _ => {
+                admin.run("CREATE USER app@'127.0.0.1'").await;
+                // To see who waits for what, and for the databases of the lab.
+                admin.run("GRANT PROCESS, CREATE ON *.* TO app@'127.0.0.1'").await;
+                admin.run("GRANT ALL ON `hierlock%`.* TO app@'127.0.0.1'").await;
+                admin.run("GRANT SELECT ON performance_schema.* TO app@'127.0.0.1'").await;
+            }
+        }
+        // MySQL makes itself a certificate.
+        let has_tls = engine == Engine::Mysql || certificate.is_some();
+        if !has_tls && engine == Engine::Mariadb {
+            eprintln!(
+                "require_secure_transport is not tried: there is no openssl to make a certificate"
+            );
+        }
+        Some(Self { engine, sandbox, admin, has_tls, databases: 0, _certificate: directory })
+    }
+
+    /// A new database under a setting, which is for all sessions from now on.
+    pub(crate) async fn apply(&mut self, setting: &Setting) -> Place {
+        self.databases += 1;
+        // Upper case, where `lower_case_table_names` matters.
+        let name = format!("hierlock_S{}", self.databases);
+        match self.engine {
+            Engine::Postgres => {
+                let encoding = setting.encoding;
+                let sql = format!(
+                    "CREATE DATABASE \"{name}\" OWNER app TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'"
+                );
+                self.admin.run(&sql).await;
+            }
+            _ => self.admin.run(&format!("CREATE DATABASE {name}")).await,
+        }
+        for sql in &setting.set {
+            self.admin.run(sql).await;
+        }
+        let (address, _) = self.sandbox.url().rsplit_once('/').unwrap();
+        let (scheme, address) = address.split_once("://").unwrap();
+        let (root, host) = address.split_once('@').unwrap();
+        // TLS takes longer than all the rest.
+        let plain =
+            if self.engine == Engine::Postgres { "sslmode=disable" } else { "ssl-mode=disabled" };
+        let tls = if setting.needs_tls { "" } else { plain };
+        let parameters: Vec<&str> =
+            [tls, setting.parameters].into_iter().filter(|text| !text.is_empty()).collect();
+        Place {
+            engine: self.engine,
+            url: format!("{scheme}://app@{host}/{name}?{}", parameters.join("&")),
+            admin_url: format!("{scheme}://{root}@{host}/{name}"),
+            name,
+        }
+    }
+
+    /// Without the setting, and without its database.
+    pub(crate) async fn undo(&mut self, setting: &Setting, place: &Place) {
+        for sql in &setting.undo {
+            self.admin.run(sql).await;
+        }
+        let drop = match self.engine {
+            Engine::Postgres => format!("DROP DATABASE \"{}\" WITH (FORCE)", place.name),
+            _ => format!("DROP DATABASE {}", place.name),
+        };
+        self.admin.run(&drop).await;
+    }
+}
+
+impl Place {
+    /// Another client, which relies on no default either: what it reads is committed.
+    pub(crate) async fn outside(&self) -> Client {
+        Client::connect(&self.admin_url).await
+    }
+
+    /// With more parameters.
+    pub(crate) fn with(&self, parameters: &str) -> String {
+        format!("{}&{parameters}", self.url)
+    }
+}
+
+/// A connection of the administrator's, by the driver alone.
+pub(crate) enum Client {
+    Innodb(MySqlConnection),
+    Postgres(PgConnection),
+}
+
+impl Client {
+    async fn connect(url: &str) -> Self {
+        match url.starts_with("postgres") {
+            true => {
+                let mut client = Client::Postgres(PgConnection::connect(url).await.unwrap());
+                client.run("SET search_path = public").await;
+                client
+            }
+            false => {
+                let url = url.replacen("mariadb", "mysql", 1);
+                let mut client = Client::Innodb(MySqlConnection::connect(&url).await.unwrap());
+                client
+                    .run(
+                        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
+                         SET SESSION autocommit = 1, completion_type = 0, sql_mode = '', sql_select_limit = 1000000, \
+                         sql_safe_updates = 0, sql_big_selects = 1, wait_timeout = 28800",
+                    )
+                    .await;
+                client
+            }
+        }
+    }
+
+    pub(crate) async fn run(&mut self, sql: &str) {
+        let text = AssertSqlSafe(sql.to_owned());
+        let ran = match self {
+            Client::Innodb(c) => sqlx::raw_sql(text).execute(c).await.map(|_| ()),
+            Client::Postgres(c) => sqlx::raw_sql(text).execute(c).await.map(|_| ()),
+        };
+        ran.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// The only value of a query, as text.
+    pub(crate) async fn text(&mut self, sql: &str) -> String {
+        let text = AssertSqlSafe(sql.to_owned());
+        let value: Result<Option<String>, sqlx::Error> = match self {
+            Client::Innodb(c) => {
+                sqlx::raw_sql(text).fetch_one(c).await.map(|row| row.get_unchecked(0))
+            }
+            Client::Postgres(c) => {
+                sqlx::raw_sql(text).fetch_one(c).await.map(|row| row.get_unchecked(0))
+            }
+        };
+        value.unwrap_or_else(|error| panic!("{sql}: {error}")).unwrap_or_default()
+    }
+
+    /// Waits until those of the plain user have gone.
+    pub(crate) async fn until_alone(&mut self) {
+        let sql = match self {
+            Client::Innodb(_) => {
+                "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'app'"
+            }
+            Client::Postgres(_) => "SELECT COUNT(*) FROM pg_stat_activity WHERE usename = 'app'",
+        };
+        let begun = Instant::now();
+        while self.number(sql).await > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "sessions of ours do not end");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    pub(crate) async fn number(&mut self, sql: &str) -> i64 {
+        self.text(sql).await.parse().unwrap()
+    }
+}
+
+/// Options for a server that is to have a certificate; None where there is nothing to make one with.
+fn certificate(directory: &TempDir) -> Option<Vec<String>> {
+    let (key, cert) = (directory.path().join("key.pem"), directory.path().join("cert.pem"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+        ])
+        .args(["-subj", "/CN=127.0.0.1", "-days", "2", "-keyout"])
+        .arg(&key)
+        .arg("-out")
+        .arg(&cert)
+        .output()
+        .ok()?;
+    let options =
+        vec![format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", cert.display())];
+    made.status.success().then_some(options)
+}

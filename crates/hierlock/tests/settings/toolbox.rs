@@ -1,0 +1,144 @@
+//! Leases and queues, on connections of ours and on a pool that the program brings.
+
+use crate::ProgramPool;
+use crate::server::{Client, Place};
+use hierlock::database::Database;
+use hierlock::lease::{LeaseFilter, LeaseRequest, Leases};
+use hierlock::queue::{Job, Queue};
+use hierlock_sandbox::Engine;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(600);
+
+pub(crate) async fn exercise(place: &Place, is_for_ours: bool) {
+    let mut outside = place.outside().await;
+    for is_ours in [true, false].into_iter().filter(|is_ours| *is_ours || !is_for_ours) {
+        let database = match is_ours {
+            true => Database::connect(&place.url).await.unwrap(),
+            false => match ProgramPool::connect(place).await {
+                ProgramPool::Innodb(pool) => Database::from(pool),
+                ProgramPool::Postgres(pool) => Database::from(pool),
+            },
+        };
+        transaction(&database, &mut outside).await;
+        lease(&database, &mut outside).await;
+        queue(&database, &mut outside).await;
+        database.close().await;
+    }
+}
+
+async fn transaction(database: &Database, outside: &mut Client) {
+    let mut tx = database.begin().await.unwrap();
+    tx.execute("UPDATE seats SET version = version + ? WHERE id = ?", [5.into(), 7.into()])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let version = outside.number("SELECT version FROM seats").await;
+    let read = database.query("SELECT version FROM seats", []).await.unwrap();
+    assert_eq!(read[0].int(0).unwrap(), version);
+    outside.run("UPDATE seats SET version = version + 1").await;
+    // Not as it was when the same connection read it last.
+    let read = database.query("SELECT version FROM seats", []).await.unwrap();
+    assert_eq!(read[0].int(0).unwrap(), version + 1);
+}
+
+async fn lease(database: &Database, outside: &mut Client) {
+    let count = "SELECT COUNT(*) FROM hier_leases";
+    let leases = Leases::new(database.clone());
+    leases.provision().await.unwrap();
+    assert_eq!(outside.number(count).await, 0);
+    let by = |path: &str, owner| LeaseRequest::new(path.parse().unwrap(), owner).ttl(LONG);
+    let request = |path| by(path, r"a'd\a");
+    let mut lease = leases.acquire(request("u1/a1")).await.unwrap();
+    assert_eq!(outside.number(count).await, 1);
+    assert_eq!(outside.text("SELECT owner FROM hier_leases").await, r"a'd\a");
+    assert!(leases.acquire(by("u1", "bob")).await.is_err());
+    let expires = "SELECT expires_ms FROM hier_leases";
+    let before = outside.number(expires).await;
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    lease.renew().await.unwrap();
+    assert!(outside.number(expires).await > before);
+    let mut tx = database.begin().await.unwrap();
+    lease.check_in(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(lease.release().await.unwrap());
+    assert_eq!(outside.number(count).await, 0);
+    let forced = leases.acquire(request("u1")).await.unwrap();
+    assert!(leases.force_release(forced.token(), "root", "test").await.unwrap().is_some());
+    assert_eq!(outside.number(count).await, 0);
+    assert_eq!(leases.list(LeaseFilter::default()).await.unwrap(), []);
+    leases.sweep().await.unwrap();
+}
+
+async fn queue(database: &Database, outside: &mut Client) {
+    let count = "SELECT COUNT(*) FROM hier_jobs";
+    let claimed = "SELECT COUNT(*) FROM hier_jobs WHERE state = 2";
+    // One that fails does not come back while we look.
+    let queue = Queue::new(database.clone(), "mail").unwrap().pauses(LONG, LONG);
+    queue.provision().await.unwrap();
+    let payload = r#"{"it's": "\ ?"}"#;
+    queue.enqueue_all((0..4).map(|_| Job::new(payload))).await.unwrap();
+    assert_eq!(outside.number(count).await, 4);
+    let jobs = queue.claim("w", 2, LONG).await.unwrap();
+    assert_eq!((jobs.len(), jobs[0].payload()), (2, payload));
+    assert_eq!(outside.number(claimed).await, 2);
+    assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), [0; 0]);
+    jobs[0].complete().await.unwrap();
+    assert_eq!(outside.number(count).await, 3);
+    jobs[1].fail(r"n't \ ").await.unwrap();
+    assert_eq!(outside.number(claimed).await, 0);
+    assert_eq!(queue.stats().await.unwrap().ready, 2);
+    let rest = queue.claim("w", 1, LONG).await.unwrap();
+    rest[0].give_back().await.unwrap();
+    assert_eq!(outside.number(claimed).await, 0);
+    let worked = queue.worker("w").until_empty().run(|_| async { Ok::<_, String>(()) });
+    assert_eq!(worked.await.unwrap().done, 2);
+    queue.promote().await.unwrap();
+    // One has failed, and is scheduled.
+    assert_eq!(outside.number(count).await, 1);
+    outside.run("DELETE FROM hier_jobs").await;
+}
+
+/// A payload at the documented limit failed with a raw error of the server, and ended the caller's transaction.
+pub(crate) async fn payloads(place: &Place) {
+    let database = Database::connect(&place.url).await.unwrap();
+    let mut outside = place.outside().await;
+    let queue = Queue::new(database.clone(), "large").unwrap();
+    queue.provision().await.unwrap();
+    let documented = (1 << 24) - 1;
+    let most = match place.engine {
+        Engine::Postgres => documented,
+        _ => {
+            let sql = "SELECT CAST(@@max_allowed_packet AS SIGNED)";
+            let packet = database.query(sql, []).await.unwrap()[0].int(0).unwrap();
+            documented.min(usize::try_from(packet).unwrap() - 4096)
+        }
+    };
+    let mut tx = database.begin().await.unwrap();
+    if most < documented {
+        for bytes in [most + 1, documented] {
+            let error = queue.enqueue_in(&mut tx, Job::new("x".repeat(bytes))).await.unwrap_err();
+            let said = error.to_string();
+            assert!(error.is_usage() && said.contains("max_allowed_packet"), "{said}");
+            assert!(said.contains(&format!("at most {most}")), "{said}");
+        }
+        let jobs = [Job::new("small"), Job::new("x".repeat(most + 1))];
+        assert!(queue.enqueue_all_in(&mut tx, jobs).await.unwrap_err().is_usage());
+    }
+    // The transaction goes on.
+    queue.enqueue_in(&mut tx, Job::new("x".repeat(most)).max_attempts(1)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(outside.number("SELECT COUNT(*) FROM hier_jobs WHERE queue = 'large'").await, 1);
+    let job = queue.claim("w", 1, LONG).await.unwrap().pop().unwrap();
+    assert_eq!(job.payload().len(), most);
+    job.fail("席".repeat(10_000)).await.unwrap();
+    assert_eq!(queue.dead(10).await.unwrap().len(), 1);
+    outside.run("DELETE FROM hier_jobs").await;
+    // Each fits, and all together do not.
+    queue.enqueue_all((0..40).map(|_| Job::new("x".repeat(most.min(9_000))))).await.unwrap();
+    assert_eq!(outside.number("SELECT COUNT(*) FROM hier_jobs WHERE queue = 'large'").await, 40);
+    let error = queue.enqueue(Job::new("a\0b")).await.unwrap_err();
+    assert!(error.is_usage() && !error.to_string().contains("PostgreSQL"), "{error}");
+    outside.run("DELETE FROM hier_jobs").await;
+    database.close().await;
+}
