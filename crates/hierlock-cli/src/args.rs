@@ -91,19 +91,24 @@ The command sees HIERLOCK_TARGETS (one path a line) and HIERLOCK_URL, without it
 
 /// Show what a lock would take, without touching anything
 ///
-/// Prints the slots in the order in which they are taken, with their modes, and the SQL that each
-/// database would be sent.
+/// Prints the slots in the order in which they are taken, with their modes: of a client of the URL, and the SQL that
+/// its server would be sent; without a URL, buckets, and the SQL for each database.
 #[derive(Debug, Parser)]
 #[command(
     after_help = "Examples:\n  hierlock plan u1/a1/r1\n  hierlock plan --json u1/a1/r1 u7\n  \
+                        hierlock plan --url postgres://… u1/a1/r1            # its advisory keys\n  \
                         hierlock plan --levels org,team,doc acme/search/d1"
 )]
 pub(crate) struct Plan {
+    /// Whose slots to show: file:PATH, mysql://…, mariadb://… or postgres://…, which is asked how its clients lock
+    // It may hold a password.
+    #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
+    pub(crate) url: Option<ServerUrl>,
     #[command(flatten)]
     pub(crate) what: What,
-    /// How many buckets a level has
-    #[arg(long, default_value = "10000000", value_parser = buckets)]
-    pub(crate) buckets: Buckets,
+    /// How many buckets a level has, if there is no URL [default: 10000000]
+    #[arg(long, value_name = "N", value_parser = buckets)]
+    pub(crate) buckets: Option<Buckets>,
     /// Print the slots as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -39,6 +39,10 @@ Exit codes of `run`:
   76   the command ran, and the lock was lost meanwhile: the command was ended, or had
        ended by itself when the release could not be confirmed
 
+Exit codes of `plan`:
+  0    done                        64   the call was wrong
+  69   the server cannot be used: not reached, or not provisioned
+
 Exit codes of `provision`:
   0    ready, or the check found nothing wrong
   64   the call was wrong          65   the check found rows missing, or too many

@@ -18,6 +18,30 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Where a lock URL leads.
+pub(crate) enum Location<'a> {
+    /// By its name, which may be empty.
+    Memory(&'a str),
+    File(&'a Path),
+    Server,
+}
+
+impl<'a> Location<'a> {
+    pub(crate) fn parse(url: &'a str) -> Result<Self> {
+        parameters::check(url, parameters::Use::Lock)?;
+        match url.split_once(':') {
+            Some(("memory", name)) => Ok(Location::Memory(name)),
+            Some(("file", "" | "//")) => Err(UrlError::NoPath { url: url.into() }.into()),
+            // `file:///x` is `/x`, as in any other URL.
+            Some(("file", path)) => {
+                Ok(Location::File(Path::new(path.strip_prefix("//").unwrap_or(path))))
+            }
+            Some((scheme, _)) if Dialect::of_scheme(scheme).is_some() => Ok(Location::Server),
+            _ => Err(UrlError::Scheme { url: url.into() }.into()),
+        }
+    }
+}
+
 /// Locks on the nodes of a tree. Cheap to clone; clones share everything.
 ///
 /// Locking a node takes every ancestor shared and the node itself exclusive, so a lock on an account
@@ -76,22 +100,13 @@ impl Hierlock {
     /// # Errors
     /// As [`connect`](Self::connect); also a shared name that is in use with another tree.
     pub async fn connect_with(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        parameters::check(url, parameters::Use::Lock)?;
-        let backend = match url.split_once(':') {
-            Some(("memory", "")) => AnyBackend::Memory(MemoryBackend::new(hierarchy.clone())),
-            Some(("memory", name)) => {
+        let backend = match Location::parse(url)? {
+            Location::Memory("") => AnyBackend::Memory(MemoryBackend::new(hierarchy.clone())),
+            Location::Memory(name) => {
                 AnyBackend::Memory(MemoryBackend::named(name, hierarchy.clone())?)
             }
-            Some(("file", "" | "//")) => return Err(UrlError::NoPath { url: url.into() }.into()),
-            Some(("file", path)) => {
-                // `file:///x` is `/x`, as in any other URL.
-                let path = Path::new(path.strip_prefix("//").unwrap_or(path));
-                AnyBackend::File(FileBackend::open(path, hierarchy.clone())?)
-            }
-            Some((scheme, _)) if Dialect::of_scheme(scheme).is_some() => {
-                AnyBackend::Sql(SqlBackend::open(url, hierarchy.clone()).await?)
-            }
-            _ => return Err(UrlError::Scheme { url: url.into() }.into()),
+            Location::File(path) => AnyBackend::File(FileBackend::open(path, hierarchy.clone())?),
+            Location::Server => AnyBackend::Sql(SqlBackend::open(url, hierarchy.clone()).await?),
         };
         Ok(Self { hierarchy, backend: Arc::new(backend) })
     }

@@ -134,6 +134,11 @@ impl Plan {
         Ok(Self { claims, steps, slots })
     }
 
+    /// How nodes become slots in it.
+    pub fn slots(&self) -> Slots {
+        self.slots
+    }
+
     /// What was asked for, by path.
     pub fn claims(&self) -> &[Claim] {
         &self.claims

@@ -1,13 +1,19 @@
 //! `hierlock plan`, completions and man pages, from the outside.
 
-use crate::support::{code, hierlock, stdout};
-use serde_json::json;
+use crate::support::{Holder, Place, code, hierlock, stderr, stdout};
+use hierlock::{Buckets, Target};
+use hierlock_sandbox::{Engine, Sandbox};
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+use std::collections::BTreeSet;
+use std::fs;
+use tokio::runtime::Runtime;
 
 #[test]
 fn the_slots_as_json() {
     let output = hierlock(&["plan", "--json", "u1/a1/r1"]).output().unwrap();
     assert_eq!(code(&output), Some(0));
-    let slots: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let slots: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(
         slots,
         json!([
@@ -21,7 +27,7 @@ fn the_slots_as_json() {
 #[test]
 fn a_shared_lock_of_an_inner_node_is_rounded_up() {
     let output = hierlock(&["plan", "--json", "--mode", "shared", "u1/a1"]).output().unwrap();
-    let slots: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let slots: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(slots[1]["mode"], "exclusive");
 }
 
@@ -36,9 +42,117 @@ fn levels_and_buckets_of_ones_own() {
     let arguments =
         ["plan", "--json", "--levels", "org,team,project,doc", "--buckets", "7", "o/t/p/d"];
     let output = hierlock(&arguments).output().unwrap();
-    let slots: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let slots: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(slots.as_array().unwrap().len(), 4);
     assert!(slots.as_array().unwrap().iter().all(|slot| slot["bucket"].as_u64().unwrap() < 7));
+}
+
+/// The slots of `hierlock plan --json --url … u1/a1/r1`.
+fn plan_at(url: &str) -> Vec<Value> {
+    let output = hierlock(&["plan", "--json", "--url", url, "u1/a1/r1"]).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let slots: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(slots[2]["target"], "u1/a1/r1");
+    slots.as_array().unwrap().clone()
+}
+
+fn numbers(slots: &[Value], name: &str) -> BTreeSet<i64> {
+    slots.iter().map(|slot| slot[name].as_i64().unwrap_or_else(|| panic!("{slot}"))).collect()
+}
+
+const HOLD: [&str; 5] = ["u1/a1/r1", "--", "sh", "-c", "echo $$; exec cat"];
+
+/// The URL was ignored: buckets were shown, whatever the client would lock.
+#[test]
+fn the_bytes_of_a_file() {
+    let place = Place::new();
+    let url = format!("file:{}", place.lock_file().display());
+    let slots = plan_at(&url);
+    assert!(!place.lock_file().exists(), "it was only to be planned");
+    let mut by_variable = hierlock(&["plan", "--json", "u1/a1/r1"]);
+    let by_variable = stdout(&by_variable.env("HIERLOCK_URL", &url).output().unwrap());
+    assert_eq!(serde_json::from_str::<Vec<Value>>(&by_variable).unwrap(), slots);
+
+    let holder = place.hold(&["u1/a1/r1"]);
+    let mut held = BTreeSet::new();
+    for information in fs::read_dir(format!("/proc/{}/fdinfo", holder.pid())).unwrap() {
+        let text = fs::read_to_string(information.unwrap().path()).unwrap();
+        let locks = text.lines().filter(|line| line.starts_with("lock:"));
+        // lock: 1: OFDLCK ADVISORY WRITE -1 00:1f:42 FIRST LAST
+        held.extend(
+            locks.map(|line| line.split_whitespace().nth(7).unwrap().parse::<i64>().unwrap()),
+        );
+    }
+    assert_eq!(numbers(&slots, "byte"), held);
+
+    let output = hierlock(&["plan", "--url", &url, "u1/a1/r1"]).output().unwrap();
+    let text = stdout(&output);
+    assert!(text.starts_with(&format!("{url}: bytes of the file\n")), "{text}");
+    assert!(text.contains(" byte ") && !text.contains("SELECT"), "{text}");
+}
+
+#[test]
+fn a_url_that_cannot_be_planned_for() {
+    for (url, more, exit, says) in [
+        ("redis://x", None, 64, "memory:"),
+        (
+            "postgres://me:secret@127.0.0.1:1/x",
+            None,
+            69,
+            "cannot connect to postgres at 127.0.0.1:1",
+        ),
+        ("memory:", Some("--buckets=7"), 64, "?buckets=N"),
+    ] {
+        let output = hierlock(&["plan", "--url", url, "u1"]).args(more).output().unwrap();
+        assert_eq!(code(&output), Some(exit), "{}", stderr(&output));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert!(!stderr(&output).contains("secret") && stdout(&output).is_empty());
+    }
+}
+
+/// Buckets of a count that the server does not have were shown, and those also for advisory keys.
+pub(crate) fn a_plan_shows_what_a_client_takes(server: &Sandbox) {
+    let at = |parameters: &str| format!("{}?{parameters}", server.url());
+    let path = |index: usize| ["u1", "u1/a1", "u1/a1/r1"][index].parse::<Target>().unwrap();
+
+    // Nothing is made for a plan.
+    let slots = plan_at(&at("strategy=on-demand&table=plan_on_demand"));
+    for (index, slot) in slots.iter().enumerate() {
+        assert_eq!(slot["row_key"], path(index).key());
+    }
+    let per_id = at("strategy=per-id&table=plan_on_demand");
+    let output = hierlock(&["plan", "--url", &per_id, "u1"]).output().unwrap();
+    assert_eq!(code(&output), Some(69), "{}", stdout(&output));
+    let says = "it has no lock table `plan_on_demand` yet; make it with `hierlock provision`";
+    assert!(stderr(&output).contains(says), "{}", stderr(&output));
+
+    // As many buckets as there are.
+    let striped = at("strategy=striped&table=plan_striped");
+    let output = hierlock(&["provision", "--url", &striped, "--buckets", "500"]).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    for (index, slot) in plan_at(&striped).iter().enumerate() {
+        let bucket = path(index).bucket(Buckets::new(500).unwrap());
+        assert_eq!((&slot["bucket"], &slot["buckets"]), (&bucket.into(), &500.into()));
+    }
+    let text = stdout(&hierlock(&["plan", "--url", &striped, "u1"]).output().unwrap());
+    assert!(text.contains("rows of plan_striped, 500 buckets a level"), "{text}");
+    assert!(text.contains("SELECT of_500 FROM"), "{text}");
+
+    // The keys that a client really holds.
+    if server.engine() == Engine::Postgres {
+        let mut command = hierlock(&["run", "--url", server.url()]);
+        command.args(HOLD);
+        let holder = Holder::start(command);
+        let held: Vec<i64> = Runtime::new().unwrap().block_on(async {
+            let mut session = PgConnection::connect(server.url()).await.unwrap();
+            let keys = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks \
+                        WHERE locktype = 'advisory'";
+            sqlx::query_scalar(keys).fetch_all(&mut session).await.unwrap()
+        });
+        let slots = plan_at(server.url());
+        assert_eq!(numbers(&slots, "advisory_key"), held.into_iter().collect());
+        assert_eq!(holder.finish().0, Some(0));
+    }
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn postgres() {
 /// One server for all of it, as it takes seconds to start one.
 fn a_server_is_locked_on(engine: Engine) {
     let Some(mut server) = Sandbox::for_tests(engine) else { return };
+    crate::plan::a_plan_shows_what_a_client_takes(&server);
     two_commands_exclude_each_other(&server);
     a_killed_connection_ends_the_command(&server);
     a_loss_that_only_the_release_notices_is_76(&server);

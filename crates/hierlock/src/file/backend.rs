@@ -1,12 +1,12 @@
 //! The backend of `file:`: walks a plan byte by byte.
 
 use super::kernel::LockFile;
-use super::token;
+use super::{plan, token};
 use crate::backend::{Backend, Demand, Hold, Patience};
 use crate::error::{FileError, LockError, Result};
 use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::plan::{Claim, Plan, Slots, Step};
+use crate::mode::{Mode, SlotMode};
+use crate::plan::{Claim, Plan, Step};
 use crate::registry::{Entry, Registry};
 use crate::snapshot::Holder;
 use crate::target::Target;
@@ -43,10 +43,6 @@ impl FileBackend {
         LockFile::open(&path)?.set(NO_SLOT, Some(SlotMode::Shared))?;
         Ok(Self { path, hierarchy, registry: Arc::default() })
     }
-}
-
-fn plan(hierarchy: &Hierarchy, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
-    Plan::new(hierarchy, claims, Slots::Bytes, ModeSet::SharedExclusive)
 }
 
 impl Backend for FileBackend {

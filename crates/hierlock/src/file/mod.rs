@@ -14,6 +14,12 @@
 //! only where that cannot close one: for a slot beyond all that the guard holds. Otherwise it gets
 //! the slot at once or is refused ([`Error::is_deadlock`](crate::Error::is_deadlock)).
 
+use crate::error::Result;
+use crate::hierarchy::Hierarchy;
+use crate::mode::ModeSet;
+use crate::plan::{Claim, Plan, Slots};
+use smallvec::SmallVec;
+
 mod place;
 pub use place::default_path;
 
@@ -34,3 +40,8 @@ pub(crate) use backend::{FileBackend, FileHold};
 mod elsewhere;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use elsewhere::{FileBackend, FileHold};
+
+/// The bytes of an acquire; touches no file.
+pub(crate) fn plan(hierarchy: &Hierarchy, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
+    Plan::new(hierarchy, claims, Slots::Bytes, ModeSet::SharedExclusive)
+}

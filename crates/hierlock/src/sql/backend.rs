@@ -48,9 +48,16 @@ pub(crate) struct SqlBackend {
     warnings: Vec<String>,
 }
 
+/// What to do about tables that are made by the first client, and are not there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MissingTables {
+    Make,
+    Leave,
+}
+
 impl SqlBackend {
     pub(crate) async fn open(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        Self::at(Place::parse(url, hierarchy)?).await
+        Self::at(Place::parse(url, hierarchy)?, MissingTables::Make).await
     }
 
     /// On the server of a pool that the program has already, with connections of our own.
@@ -59,11 +66,20 @@ impl SqlBackend {
         parameters: &str,
         hierarchy: Hierarchy,
     ) -> Result<Self> {
-        Self::at(Place::beside(pool, parameters, hierarchy)?).await
+        Self::at(Place::beside(pool, parameters, hierarchy)?, MissingTables::Make).await
+    }
+
+    /// What a client of this URL would lock by. Makes and changes nothing.
+    pub(crate) async fn preview(url: &str, hierarchy: Hierarchy) -> Result<Scheme> {
+        let backend = Self::at(Place::parse(url, hierarchy)?, MissingTables::Leave).await?;
+        let scheme = Scheme::clone(&backend.scheme());
+        // Closes what is idle; there is nothing else that would have to be waited for.
+        let _ = backend.close(Duration::ZERO).await;
+        Ok(scheme)
     }
 
     /// Makes sure that the server is there and fit, and that this client agrees with the others.
-    async fn at(place: Place) -> Result<Self> {
+    async fn at(place: Place, missing: MissingTables) -> Result<Self> {
         let pool = Pool::new(&place);
         let server = place.address.to_string();
         let failed = |source| SqlError::Failed { server: server.clone(), source };
@@ -86,8 +102,11 @@ impl SqlBackend {
         scheme.dialect = session.dialect;
         let mut looks = 0..LOOK_AGAIN;
         loop {
-            let agreed = agree(&mut session, &mut scheme, follows).await.map_err(failed)?;
-            agreed.map_err(unfit)?;
+            let agreed = agree(&mut session, &mut scheme, follows, missing).await;
+            agreed.map_err(failed)?.map_err(unfit)?;
+            if missing == MissingTables::Leave && scheme.strategy == Strategy::OnDemand {
+                break;
+            }
             if agreement::is_there(&mut session, &scheme).await.map_err(failed)? {
                 break;
             }
@@ -143,7 +162,9 @@ impl SqlBackend {
             }
             let mut session = self.pool.connect().await?;
             let mut scheme = failed_with.clone();
-            let agreed = agree(&mut session, &mut scheme, self.follows).await.map_err(failed)?;
+            let agreed = agree(&mut session, &mut scheme, self.follows, MissingTables::Make)
+                .await
+                .map_err(failed)?;
             if let Err(why) = agreed {
                 let server = self.pool.address.to_string();
                 return Err(SqlError::Unfit { server, why }.into());
@@ -188,10 +209,14 @@ async fn agree(
     session: &mut Session,
     scheme: &mut Scheme,
     follows: bool,
+    missing: MissingTables,
 ) -> Result<Result<(), String>, sqlx::Error> {
     let mut kept = agreement::read(session, scheme).await?;
     for tries_left in (0..MAKE_TRIES).rev() {
-        if kept.is_some() || scheme.strategy != Strategy::OnDemand {
+        if kept.is_some()
+            || scheme.strategy != Strategy::OnDemand
+            || missing == MissingTables::Leave
+        {
             break;
         }
         let made = make_on_demand(session, scheme).await;
@@ -206,6 +231,7 @@ async fn agree(
         return Ok(match scheme.strategy {
             // Nothing is kept, so nobody has agreed on anything else.
             Strategy::Advisory => Ok(()),
+            Strategy::OnDemand if missing == MissingTables::Leave => Ok(()),
             _ => Err(format!(
                 "it has no lock table `{table}` yet; make it with `hierlock provision`"
             )),
