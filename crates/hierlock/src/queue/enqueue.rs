@@ -8,13 +8,16 @@ use crate::database::{AnyTransaction, Kind, Value, Wire};
 use crate::error::Result;
 use std::sync::Arc;
 
-/// How many rows, and how many bytes of payload, go into one statement.
+/// How many rows, and how many bytes, go into one statement.
 const ROWS: usize = 500;
 const BYTES: usize = 1 << 20;
-/// From so many bytes of payload on, MySQL and MariaDB are asked how many they take. The least that anyone sets is more.
+/// From so many bytes on, MySQL and MariaDB are asked how many they take. The least that anyone sets is more.
 const ASK_FROM: usize = 8 << 10;
-/// What a packet has beside the payloads of its rows, at most: names, keys and numbers.
+/// What a packet has beside the payload of a row, at most: the statement, a name, a key and numbers.
 const BESIDE: usize = 4 << 10;
+/// What each of several rows without a key adds to a packet beside its payload, at most: its text in the statement, which
+/// is a packet of its own, or its other values.
+const ROW_BYTES: usize = 256;
 
 /// The channel on which PostgreSQL says which queue has something new.
 pub(super) const CHANNEL: &str = "hier_jobs";
@@ -193,10 +196,15 @@ fn checked(jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// How many bytes of payload go into one statement; refuses a job that has more than the server takes. It is asked before
+/// The bytes of a row among others.
+fn row_bytes(job: &Job) -> usize {
+    job.payload.len() + ROW_BYTES
+}
+
+/// How many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked before
 /// anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
 async fn most_bytes(wire: &mut Wire<'_>, jobs: &[Job]) -> Result<usize> {
-    let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
+    let bytes: usize = jobs.iter().map(row_bytes).sum();
     if wire.kind() != Kind::Innodb || bytes < ASK_FROM {
         return Ok(BYTES);
     }
@@ -210,11 +218,11 @@ async fn most_bytes(wire: &mut Wire<'_>, jobs: &[Job]) -> Result<usize> {
     }
 }
 
-/// How many of the next go into one statement, of at most so many bytes of payload.
+/// How many of the next go into one statement, of at most so many bytes of rows.
 fn together(jobs: &[Job], most: usize) -> usize {
     let mut bytes = 0;
     let fits = |job: &&Job| {
-        bytes += job.payload.len();
+        bytes += row_bytes(job);
         job.unique_key.is_none() && bytes <= most
     };
     jobs.iter().take(ROWS).take_while(fits).count().max(1)

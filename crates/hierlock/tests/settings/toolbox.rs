@@ -134,9 +134,14 @@ pub(crate) async fn payloads(place: &Place) {
     job.fail("席".repeat(10_000)).await.unwrap();
     assert_eq!(queue.dead(10).await.unwrap().len(), 1);
     outside.run("DELETE FROM hier_jobs").await;
-    // Each fits, and all together do not.
-    queue.enqueue_all((0..40).map(|_| Job::new("x".repeat(most.min(9_000))))).await.unwrap();
-    assert_eq!(outside.number("SELECT COUNT(*) FROM hier_jobs WHERE queue = 'large'").await, 40);
+    // Each fits, and all together do not: by their payloads, by what is beside them, and by the text of the statement.
+    let mut count = 0;
+    for (jobs, bytes) in [(40, 9_000), (500, 130), (500, 2), (600, 2_090)] {
+        queue.enqueue_all((0..jobs).map(|_| Job::new("x".repeat(most.min(bytes))))).await.unwrap();
+        count += jobs;
+    }
+    let sql = "SELECT COUNT(*) FROM hier_jobs WHERE queue = 'large'";
+    assert_eq!(outside.number(sql).await, count);
     let error = queue.enqueue(Job::new("a\0b")).await.unwrap_err();
     assert!(error.is_usage() && !error.to_string().contains("PostgreSQL"), "{error}");
     outside.run("DELETE FROM hier_jobs").await;
