@@ -60,6 +60,10 @@ const COMMANDS: [(&str, &[&str]); 27] = [
     ("man", &["run"]),
 ];
 
+/// Those that are called with every form of an address.
+const WITH_ALL: [&str; 6] =
+    ["run", "plan", "provision", "lease acquire", "queue work", "lab matrix"];
+
 /// Every variable that holds an address.
 const VARIABLES: [&str; 6] = [
     "HIERLOCK_URL",
@@ -133,8 +137,13 @@ fn search_all(name: &str, rest: &[&str]) {
     let help: Vec<&str> = words.iter().copied().chain(["--help"]).collect();
     let help = stdout(&search(&help, &addresses()[0], &[]));
     let takes_url = help.contains("--url");
-    let addresses = addresses();
-    let some = if takes_url { &addresses[..] } else { &addresses[..1] };
+    let mut some = addresses();
+    if !takes_url {
+        some.truncate(1);
+    } else if !WITH_ALL.contains(&name) {
+        // A URL, a DSN and a list: the rest of a family reads addresses as its first does.
+        some = [0, 6, 8].map(|number| some[number].clone()).to_vec();
+    }
     for (number, address) in some.iter().enumerate() {
         // By the variables.
         let output = search(&words, address, rest);

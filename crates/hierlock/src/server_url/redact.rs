@@ -62,7 +62,7 @@ pub(super) fn redact(text: &str) -> Cow<'_, str> {
         let (login, address) = text.split_at(at);
         return format!("{}{}", user(login), query(address)).into();
     }
-    if text.split_once(':').is_some_and(|(scheme, _)| NAMES_FILES.contains(&scheme)) {
+    if names_file(text) {
         return query(text);
     }
     let may_hold_one = |c: char| "@=%?#'\"".contains(c) || c.is_whitespace();
@@ -76,6 +76,14 @@ pub(super) fn redact(text: &str) -> Cow<'_, str> {
         return if follows { format!("{first}:{HIDDEN}").into() } else { HIDDEN.into() };
     }
     text.into()
+}
+
+/// Is it the URL of a file, or of memory? As a DSN of Go begins with the name of a user, that is looked for
+/// first.
+pub(super) fn names_file(text: &str) -> bool {
+    let is_go = ["@tcp(", "@unix("].iter().any(|network| text.contains(network));
+    let scheme = text.split_once(':').map(|(scheme, _)| scheme);
+    !is_go && scheme.is_some_and(|scheme| NAMES_FILES.contains(&scheme))
 }
 
 fn is_scheme(scheme: &str) -> bool {
