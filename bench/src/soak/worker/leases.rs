@@ -1,6 +1,6 @@
 //! A worker that leases nodes and writes under its leases.
 
-use super::{Stop, Task, WorkerArgs};
+use super::{Stop, Task, WorkerArgs, all_end};
 use crate::soak::history::{Event, Reason, Recorder};
 use crate::soak::{LONGEST_LEASE, Result, clock, tree};
 use hierlock::database::Database;
@@ -21,12 +21,10 @@ pub(super) async fn work(args: WorkerArgs, stop: Stop) -> Result<()> {
         .map(|task| {
             let (database, leases) = (database.clone(), Leases::new(database.clone()));
             let task = Task::new(&args, &recorder, &stop, task);
-            tokio::spawn(Editor { task, database, leases }.run())
+            (task.doing.clone(), tokio::spawn(Editor { task, database, leases }.run()))
         })
         .collect();
-    for task in tasks {
-        task.await?;
-    }
+    all_end(tasks, stop).await?;
     Ok(())
 }
 
@@ -54,6 +52,7 @@ impl Editor {
         let request = LeaseRequest::new(tree::locked(&target, self.task.broken), owner)
             .ttl(ttl)
             .wait_up_to(Duration::from_millis(patience));
+        self.task.does("acquire");
         let acquire = self.leases.acquire(request);
         let lease = if self.task.random.chance(10) {
             let limit = Duration::from_micros(self.task.random.below(20_000));
@@ -91,6 +90,7 @@ impl Editor {
                 return;
             }
             if self.task.random.chance(30) {
+                self.task.does("renew");
                 match lease.renew().await {
                     Ok(()) => {
                         let until = clock::of(lease.expires_at());
@@ -103,6 +103,7 @@ impl Editor {
         }
         self.task.record(Event::End);
         if self.task.random.chance(80) {
+            self.task.does("release");
             let _ = lease.release().await;
         }
     }
@@ -122,16 +123,20 @@ impl Editor {
         }
         self.task.record(Event::End);
         if self.task.random.chance(70) {
+            self.task.does("release");
             let _ = kept.release().await;
         }
     }
 
     /// Writes something that is checked; false if the lease was lost.
     async fn write(&mut self, lease: &Lease, target: &Target) -> bool {
+        self.task.does("begin");
         let Ok(mut tx) = self.database.begin().await else { return true };
+        self.task.does("check");
         match lease.check_in(&mut tx).await {
             Ok(()) => self.task.record(Event::Check),
             Err(error) => {
+                self.task.does("roll back");
                 let _ = tx.rollback().await;
                 if error.is_lost() {
                     self.task.record(Event::Lost);
@@ -154,6 +159,7 @@ impl Editor {
         };
         sleep(Duration::from_millis(pause)).await;
         self.task.record(Event::Commit);
+        self.task.does("commit");
         if tx.commit().await.is_ok() {
             self.task.record(Event::Committed);
         }

@@ -1,6 +1,6 @@
 //! A worker that locks, in every way in which the library can be asked to.
 
-use super::{Stop, Task, WorkerArgs};
+use super::{Stop, Task, WorkerArgs, all_end};
 use crate::soak::history::{Event, Reason, Recorder};
 use crate::soak::{Result, clock, tree};
 use hierlock::database::Database;
@@ -32,12 +32,10 @@ pub(super) async fn work(args: WorkerArgs, stop: Stop) -> Result<()> {
         .map(|task| {
             let task = Task::new(&args, &recorder, &stop, task);
             let locker = Locker { task, locks: locks.clone(), database: database.clone() };
-            tokio::spawn(locker.run())
+            (locker.task.doing.clone(), tokio::spawn(locker.run()))
         })
         .collect();
-    for task in tasks {
-        task.await?;
-    }
+    all_end(tasks, stop).await?;
     if is_in_memory {
         let everything = locks.request_all(tree::roots()).within(FREE_WITHIN).acquire();
         let all = everything.await;
@@ -117,6 +115,7 @@ impl Locker {
     /// Asks for claims and begins a visit.
     async fn enter(&mut self, claims: Vec<Claim>) -> Option<Guard> {
         let patience = self.patience();
+        self.task.does("acquire");
         match patience.apply(self.request(&claims)).acquire().await {
             Ok(guard) => {
                 self.task.record(Event::Begin(claims));
@@ -153,6 +152,7 @@ impl Locker {
         let request = more.iter().fold(guard.request_all([]), |request, claim| {
             request.and(tree::locked(&claim.target, broken), claim.mode)
         });
+        self.task.does("extend");
         let extended = patience.apply(request).acquire();
         // A dropped extension keeps what the guard had.
         let limit = Duration::from_millis(self.task.random.between(1, 4000));
@@ -173,6 +173,7 @@ impl Locker {
         if !self.stays(&guard).await {
             return;
         }
+        self.task.does("upgrade");
         if let Ok(Ok(())) = timeout(self.short(), guard.upgrade()).await {
             self.task.record(Event::Extend(claim(Mode::Exclusive)));
         }
@@ -185,6 +186,7 @@ impl Locker {
     async fn dropped(&mut self) {
         let claims = self.ask();
         let limit = Duration::from_micros(self.task.random.below(20_000));
+        self.task.does("acquire and drop");
         match timeout(limit, self.request(&claims).acquire()).await {
             Err(_) => self.task.not_granted(Reason::Dropped).await,
             Ok(Err(error)) => self.task.not_granted(Reason::of(&error)).await,
@@ -201,13 +203,16 @@ impl Locker {
     async fn in_transaction(&mut self) {
         let Some(database) = self.database.clone() else { return };
         let claims = self.ask();
+        self.task.does("begin");
         let mut tx = match database.begin().await {
             Ok(tx) => tx,
             Err(_) => return self.task.not_granted(Reason::Failed).await,
         };
         let short = self.short();
+        self.task.does("acquire in a transaction");
         if let Err(error) = self.request(&claims).within(short).acquire_in(&mut tx).await {
             self.task.not_granted(Reason::of(&error)).await;
+            self.task.does("roll back");
             // If that fails its connection is closed, which does the same.
             let _ = tx.rollback().await;
             return;
@@ -215,6 +220,7 @@ impl Locker {
         self.task.record(Event::Begin(claims));
         sleep(self.task.stay()).await;
         self.task.record(Event::End);
+        self.task.does("end a transaction");
         let ended = match self.task.random.chance(50) {
             true => tx.commit().await,
             false => tx.rollback().await,
@@ -227,6 +233,7 @@ impl Locker {
         if self.task.random.chance(40) && !self.asks_token(guard).await {
             return false;
         }
+        self.task.does("stay");
         let stay = self.task.stay();
         tokio::select! {
             () = sleep(stay) => {}
@@ -240,6 +247,7 @@ impl Locker {
 
     /// Asks for a token; false if the lock was lost.
     async fn asks_token(&self, guard: &Guard) -> bool {
+        self.task.does("token");
         let asked = clock::now();
         match guard.token().await {
             Ok(token) => self.task.record(Event::Token { asked, token }),
@@ -262,6 +270,7 @@ impl Locker {
             }
             return;
         }
+        self.task.does("release");
         let released = guard.release().await;
         self.task.record(if released.is_ok() { Event::Released } else { Event::Lost });
     }

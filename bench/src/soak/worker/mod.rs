@@ -10,10 +10,14 @@ use super::random::Random;
 use super::setup::Part;
 use super::{Result, USAGE};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
+
+/// How long the tasks of a worker may take to end when they are told to: less than the driver waits.
+const ENDS_WITHIN: Duration = Duration::from_secs(45);
 
 /// What a worker process is told.
 #[derive(Clone, Debug)]
@@ -133,6 +137,37 @@ impl Stop {
     }
 }
 
+/// Waits for tasks that were told to stop; fails with what they are doing if they do not.
+async fn all_end(
+    tasks: Vec<(Arc<Mutex<&'static str>>, JoinHandle<()>)>,
+    mut stop: Stop,
+) -> Result<()> {
+    let mut doing = Vec::new();
+    let mut handles = Vec::new();
+    for (does, handle) in tasks {
+        doing.push(does);
+        handles.push(handle);
+    }
+    let late = async {
+        stop.told().await;
+        sleep(ENDS_WITHIN).await;
+    };
+    let all = async {
+        for handle in handles {
+            handle.await?;
+        }
+        Result::Ok(())
+    };
+    tokio::select! {
+        ended = all => ended,
+        () = late => {
+            let doing: Vec<_> =
+                doing.iter().map(|does| *does.lock().unwrap_or_else(PoisonError::into_inner)).collect();
+            Err(format!("tasks have not ended {ENDS_WITHIN:?} after they were told to; they do: {doing:?}").into())
+        }
+    }
+}
+
 /// One task of a worker: what it needs to make visits and to record them.
 struct Task {
     args: Arc<WorkerArgs>,
@@ -142,6 +177,8 @@ struct Task {
     stop: Stop,
     /// Does it lock something else than it says?
     broken: bool,
+    /// What it waits for, to be told if that never comes.
+    doing: Arc<Mutex<&'static str>>,
 }
 
 impl Task {
@@ -150,12 +187,17 @@ impl Task {
         let broken = args.broken && (task % 2 == 1 || !args.url.starts_with("memory:"));
         Self {
             broken,
+            doing: Arc::default(),
             args: args.clone(),
             recorder: recorder.clone(),
             random: Random::derive(args.seed, u64::from(args.worker) << 16 | u64::from(task)),
             visit: VisitId { worker: args.worker, task, number: 0 },
             stop: stop.clone(),
         }
+    }
+
+    fn does(&self, doing: &'static str) {
+        *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
     }
 
     fn record(&self, event: Event) {
