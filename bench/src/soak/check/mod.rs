@@ -15,7 +15,7 @@
 //! 4. **Tokens ascend**: of two conflicting holds, the later one's are all greater.
 //! 5. **A loss is told**: no release is confirmed of a hold whose connection was cut.
 //! 6. **A killed holder is gone**: if somebody waits, somebody at a conflicting node is granted within
-//!    [`FREE_WITHIN`].
+//!    [`FREE_WITHIN`], not counting the time in which the server is restarted.
 
 mod jobs;
 #[cfg(test)]
@@ -250,6 +250,8 @@ fn freed(history: &History, visits: &BTreeMap<VisitId, Visit>, findings: &mut Fi
     let bound = FREE_WITHIN.as_nanos() as u64;
     for holder in visits.values().filter(|visit| visit.is_killed_inside(history)) {
         let Some(killed) = history.processes[&holder.id.worker].killed else { continue };
+        let away = away(history, killed, killed + bound);
+        let bound = bound + away;
         let wanted = |other: &&Visit| other.id != holder.id && holder.conflicts(other);
         let waiter = visits.values().filter(wanted).find(|visit| visit.waits_at(history, killed));
         let Some(waiter) = waiter else { continue };
@@ -258,7 +260,8 @@ fn freed(history: &History, visits: &BTreeMap<VisitId, Visit>, findings: &mut Fi
         let after = next.and_then(|visit| visit.begin).map(|begin| begin - killed);
         match after {
             Some(after) if after <= bound => {
-                findings.freed_after = findings.freed_after.max(Duration::from_nanos(after));
+                let after = Duration::from_nanos(after.saturating_sub(away));
+                findings.freed_after = findings.freed_after.max(after);
             }
             _ if waiter.waits_at(history, killed + bound) => {
                 let (holder, waiter) = (holder.id, waiter.id);
@@ -267,4 +270,11 @@ fn freed(history: &History, visits: &BTreeMap<VisitId, Visit>, findings: &mut Fi
             _ => {}
         }
     }
+}
+
+/// For how long the server was being restarted meanwhile: nobody can be granted anything then.
+fn away(history: &History, from: u64, to: u64) -> u64 {
+    let restarts = history.disturbances.iter().filter(|d| d.slot.is_none());
+    let meanwhile = restarts.filter(|d| d.until > from && d.since < to);
+    meanwhile.map(|d| d.until - d.since.max(from)).sum()
 }

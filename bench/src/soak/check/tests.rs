@@ -184,6 +184,9 @@ fn a_node_that_a_killed_process_keeps_is_found() {
     let late = story().begin(60 * second, 2, "exclusive:u1/a1").end(61 * second, 2);
     assert!(late.found()[0].starts_with("not freed: the process of visit 1.0.0"));
     assert_eq!(story().found().len(), 1);
+    // Most of that time there was no server.
+    let away = story().cut(second, 50 * second, None).begin(60 * second, 2, "exclusive:u1/a1");
+    assert_eq!(away.end(61 * second, 2).found(), [""; 0]);
     // It gave up in time.
     let timeout = story().line(second, 2, Event::NotGranted(Reason::Timeout));
     assert_eq!(timeout.found(), [""; 0]);
