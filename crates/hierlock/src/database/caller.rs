@@ -17,6 +17,9 @@ impl AnyTransaction for Transaction {}
 pub(crate) mod sealed {
     pub trait Wired {
         fn wire(&mut self) -> super::Wire<'_>;
+
+        /// Its connection was left in the middle of a statement, and is not to be used any more.
+        fn give_up(&mut self) {}
     }
 }
 
@@ -42,5 +45,9 @@ impl sealed::Wired for sqlx::Transaction<'_, sqlx::Sqlite> {
 impl sealed::Wired for Transaction {
     fn wire(&mut self) -> Wire<'_> {
         Transaction::wire(self)
+    }
+
+    fn give_up(&mut self) {
+        Transaction::give_up(self);
     }
 }

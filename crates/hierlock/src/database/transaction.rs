@@ -40,6 +40,8 @@ pub struct Transaction {
     connection: Pooled,
     /// Has it not ended yet, as far as we know?
     is_open: bool,
+    /// Was its connection left in the middle of a statement? Then no answer on it means anything.
+    is_given_up: bool,
 }
 
 impl Transaction {
@@ -49,7 +51,7 @@ impl Transaction {
         kind: Kind,
         first: &str,
     ) -> Result<(Self, Vec<Row>)> {
-        let mut tx = Self { connection, is_open: true };
+        let mut tx = Self { connection, is_open: true, is_given_up: false };
         let rows = match first {
             "" => tx.wire().run(kind.begin()).await.map(|()| Vec::new()),
             first => tx.wire().ask(&format!("{}; {first}", kind.begin())).await,
@@ -60,12 +62,12 @@ impl Transaction {
 
     /// One that begins with a packet of ours, and ends with one: then it is to be told so.
     pub(super) fn unbegun(connection: Pooled) -> Self {
-        Self { connection, is_open: true }
+        Self { connection, is_open: true, is_given_up: false }
     }
 
     /// For one statement that is a transaction by itself, unless it `commits` only when it is told to.
     pub(super) fn alone(connection: Pooled, commits: bool) -> Self {
-        Self { connection, is_open: commits }
+        Self { connection, is_open: commits, is_given_up: false }
     }
 
     /// Ends what [`alone`](Self::alone) began.
@@ -92,6 +94,20 @@ impl Transaction {
         self.connection.wire()
     }
 
+    /// Its connection is not used any more, and closed.
+    pub(crate) fn give_up(&mut self) {
+        self.is_given_up = true;
+    }
+
+    fn check(&self, doing: &'static str) -> Result<()> {
+        if !self.is_given_up {
+            return Ok(());
+        }
+        let why = "the connection was given up when an acquire got no answer on it";
+        let source = std::io::Error::new(std::io::ErrorKind::NotConnected, why);
+        Err(failed(doing)(sqlx::Error::Io(source)))
+    }
+
     /// Runs a statement; how many rows it changed. Each `?` outside of quotes and comments is a place for a
     /// value, on every engine; an operator of PostgreSQL's with a `?` is written with two (`tags ?? 'a'`).
     ///
@@ -103,6 +119,7 @@ impl Transaction {
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<u64> {
+        self.check("run a statement")?;
         let done = self.wire().execute(sql, values).await.map_err(failed("run a statement"))?;
         Ok(done.rows)
     }
@@ -116,6 +133,7 @@ impl Transaction {
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Vec<Row>> {
+        self.check("run a query")?;
         self.wire().fetch(sql, values).await.map_err(failed("run a query"))
     }
 
@@ -124,6 +142,7 @@ impl Transaction {
     /// # Errors
     /// As [`execute`](Self::execute).
     pub async fn run(&mut self, sql: &str) -> Result<()> {
+        self.check("run statements")?;
         self.wire().run(sql).await.map_err(failed("run statements"))
     }
 
@@ -147,6 +166,7 @@ impl Transaction {
     }
 
     async fn end(&mut self, sql: &str, doing: &'static str) -> Result<()> {
+        self.check(doing)?;
         let ended = self.wire().run(sql).await;
         self.is_open = ended.is_err();
         ended.map_err(failed(doing))

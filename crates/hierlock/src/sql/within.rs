@@ -70,7 +70,14 @@ impl Within {
             self.make_rows(&steps, take).await?;
         }
         let taken = self.take(&mut line, &steps, take).await;
-        taken.map_err(|why| self.explain(why, take))
+        let taken = taken.map_err(|why| self.explain(why, take));
+        if let Err(error) = &taken
+            && error.transaction_state() == Some(TransactionState::Gone)
+        {
+            // It may have been left in the middle of a statement: a ROLLBACK could wait there for ever.
+            tx.give_up();
+        }
+        taken
     }
 
     async fn take(&self, line: &mut Line<'_>, steps: &[Step], take: &Take) -> Result<(), NotTaken> {

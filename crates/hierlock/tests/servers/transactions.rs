@@ -5,6 +5,7 @@ use crate::support::{Database, GENEROUS, Outside, Setup, on_every_setup};
 use hierlock::{Target, TransactionState};
 use hierlock_conformance::{is_free, until_free, until_waiting};
 use hierlock_sandbox::Engine;
+use hierlock_sandbox::proxy::{Mood, Proxy};
 use sqlx::{MySqlConnection, MySqlPool, PgConnection, PgPool};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ on_every_setup!(
     an_acquire_in_waits_and_is_waited_for,
     a_deadline_leaves_the_transaction_usable,
     a_dropped_acquire_in_ends_its_wait,
+    a_transaction_whose_connection_is_gone_ends_at_once,
     work_is_committed_with_the_lock,
     work_is_undone_with_the_lock,
     work_that_ends_the_transaction_loses_the_lock,
@@ -206,6 +208,28 @@ async fn with_numbers(database: &Database) -> Outside {
 }
 
 const VALUE: &str = "SELECT value FROM numbers WHERE id = 1";
+
+/// An acquire that got no answer left its statement halfway on the connection: a ROLLBACK there waited for answers
+/// that never came, or took those of other statements for its own.
+async fn a_transaction_whose_connection_is_gone_ends_at_once(setup: Setup) {
+    let Some(database) = Database::new(setup).await else { return };
+    let locks = database.connect_with("silence_ms=500").await;
+    let proxy = Proxy::before(database.bare_url()).await;
+    let behind = hierlock::database::Database::connect(&proxy.url).await.unwrap();
+    let mut tx = behind.begin().await.unwrap();
+    proxy.becomes(Mood::Stalls);
+    let error = locks.acquire_in(&mut tx, [target("u1")]).await.unwrap_err();
+    assert_eq!(error.transaction_state(), Some(TransactionState::Gone), "{error}");
+    let ended = tokio::time::timeout(GENEROUS, tx.rollback()).await.expect("it never ends");
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("the connection was given up"), "{error}");
+    // It has not gone back to its pool.
+    proxy.becomes(Mood::Passes);
+    let mut tx = behind.begin().await.unwrap();
+    locks.acquire_in(&mut tx, [target("u1")]).await.unwrap();
+    tx.commit().await.unwrap();
+    until_free(&locks, "u1").await;
+}
 
 async fn work_is_committed_with_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
