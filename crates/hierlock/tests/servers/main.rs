@@ -5,6 +5,7 @@ mod cancel;
 mod close;
 mod connecting;
 mod dropped;
+mod faults;
 mod lost;
 mod messages;
 mod own_server;
