@@ -44,6 +44,18 @@ pub(super) fn slot_name(status: &str, pid: i64) -> Option<String> {
 pub(super) const WRITERS: &str = "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM \
      information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'wsrep_cluster_size'";
 
+/// Does it roll back a whole transaction in which a lock was refused? NOWAIT is a timeout to it.
+pub(super) const ROLLS_BACK: &str = "SELECT @@innodb_rollback_on_timeout";
+
+/// Then it is of no use: a guard would lose its locks, and a caller's transaction everything, without a word.
+pub(super) fn rolls_back_on_refusal() -> Judgement {
+    Judgement::unfit(
+        "its innodb_rollback_on_timeout is on, so one lock that is refused would cost a transaction all others; start \
+         it with that off, which is the default"
+            .to_owned(),
+    )
+}
+
 /// Is it of use? `version` is as the server says it, such as `10.11.19-MariaDB-0+deb12u1`.
 pub(super) fn judge(version: &str, is_read_only: bool, writers: i64) -> Judgement {
     // Old clients see `5.5.5-` before the true version.

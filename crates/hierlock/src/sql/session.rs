@@ -294,7 +294,14 @@ impl Session {
             Err(error) if meaning(&error) == Meaning::Gone => return Err(error),
             Err(_) => 0,
         };
+        let rolls_back = match self.dialect {
+            Dialect::Mariadb => self.rows(mariadb::ROLLS_BACK).await?,
+            _ => Vec::new(),
+        };
         self.run("ROLLBACK").await?;
+        if rolls_back.first().is_some_and(|row| row[0] == "1") {
+            return Ok(mariadb::rolls_back_on_refusal());
+        }
         Ok(match self.dialect {
             Dialect::Mariadb => mariadb::judge(&self.version, self.is_read_only, writers),
             _ => mysql::judge(&self.version, self.is_read_only, writers),

@@ -7,7 +7,9 @@ mod locks;
 mod server;
 mod toolbox;
 
-use hierlock_sandbox::{Engine, on_each_server};
+use hierlock::sql::Provision;
+use hierlock::{Hierarchy, Hierlock};
+use hierlock_sandbox::{Engine, Sandbox, on_each_server};
 use server::{HostileServer, Place};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
@@ -47,6 +49,19 @@ async fn everything_works_under_each_setting(engine: Engine) {
         server.undo(&setting, &place).await;
     }
     assert_eq!(failed, [""; 0]);
+}
+
+/// With `innodb_rollback_on_timeout` MariaDB rolls back a whole transaction when NOWAIT is refused: a guard lost all of its
+/// locks without a word when an upgrade or an extension was.
+#[tokio::test]
+async fn mariadb_that_rolls_back_on_refusal_is_not_used() {
+    let options = ["--innodb-rollback-on-timeout=ON"];
+    let Some(server) = Sandbox::for_tests_with(Engine::Mariadb, &options) else { return };
+    let url = format!("{}?ssl-mode=disabled&strategy=on-demand", server.url());
+    let error = Hierlock::connect(&url).await.unwrap_err();
+    assert!(error.to_string().contains("innodb_rollback_on_timeout"), "{error}");
+    let provision = Provision::connect(&url, Hierarchy::default()).await;
+    assert!(provision.unwrap_err().to_string().contains("innodb_rollback_on_timeout"));
 }
 
 /// A pool of the program's own, of few connections, with nothing set.
