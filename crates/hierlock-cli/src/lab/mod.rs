@@ -10,6 +10,7 @@
 
 mod anomalies;
 pub(crate) mod args;
+mod bless;
 mod fmt;
 mod interrupt;
 mod list;

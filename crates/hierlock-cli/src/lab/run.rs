@@ -1,5 +1,6 @@
 //! `hierlock lab run`.
 
+use super::bless::write_back;
 use super::interrupt::{Interrupt, Interrupted};
 use super::servers::{Equipped, Unequipped, equip};
 use super::show::{Shown, look};
@@ -9,9 +10,9 @@ use crate::generate::print;
 use crate::show::say;
 use hierlock_lab::lab::How;
 use hierlock_lab::place::Engine;
-use hierlock_lab::record::{Interruption, Record, Report};
+use hierlock_lab::record::{Interruption, Report};
 use hierlock_lab::report::{self, Stability, Story};
-use hierlock_lab::scenario::{Case, Scenario, bless};
+use hierlock_lab::scenario::{Case, Scenario};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,25 +32,18 @@ pub(super) async fn run(args: &args::Run, interrupt: Interrupt) -> Result<ExitCo
         Err(interrupted) => return Ok(interrupted.exit_code()),
     };
     // Servers are tidied up also when a report cannot be written.
-    let told = report_all(args, &scenarios, &ran.report, &ran.stories);
+    let told = match args.bless {
+        true => write_back(&scenarios, &ran, &args.servers, how, &interrupt).await,
+        false => Ok(()),
+    };
+    let told = told.and_then(|()| report_all(args, &ran.report, &ran.stories));
     interrupt.close(ran.equipped).await;
     told?;
     Ok(interrupt.exit_code().unwrap_or_else(|| exit_code(&ran.report, &args.servers)))
 }
 
 /// Writes and prints what was asked for.
-fn report_all(
-    args: &args::Run,
-    scenarios: &[Arc<Scenario>],
-    report: &Report,
-    stories: &[Story],
-) -> Result<(), Stop> {
-    if args.bless {
-        match report.interruption {
-            None => write_back(scenarios, &report.records)?,
-            Some(_) => eprintln!("hierlock: interrupted, so no file was changed"),
-        }
-    }
+fn report_all(args: &args::Run, report: &Report, stories: &[Story]) -> Result<(), Stop> {
     if let Some(file) = &args.html {
         write(file, &report::html(report, stories))?;
     }
@@ -100,7 +94,7 @@ pub(super) async fn run_all(
     let finished = records.len();
     let interruption = (finished < planned).then_some(Interruption { finished, planned });
     if let Some(interruption) = interruption {
-        eprintln!("hierlock: {interruption}");
+        say(interruption);
     }
     let missing = std::mem::take(&mut equipped.missing);
     let stories = scenarios.iter().map(|scenario| story(scenario, &cases)).collect();
@@ -136,23 +130,4 @@ pub(super) fn write(file: &Path, text: &str) -> Result<(), Stop> {
     fs::write(file, text).map_err(|error| {
         Stop::unavailable(format!("{} cannot be written: {error}", file.display()))
     })
-}
-
-/// Writes what was observed into the files.
-fn write_back(scenarios: &[Arc<Scenario>], records: &[Record]) -> Result<(), Stop> {
-    for scenario in scenarios {
-        let own: Vec<Record> =
-            records.iter().filter(|record| record.file == scenario.file).cloned().collect();
-        let blessed = bless(scenario, &own);
-        if blessed == scenario.text {
-            continue;
-        }
-        let file = Path::new(&scenario.file);
-        if !file.exists() {
-            return Err(Stop::usage(format!("{} is built in; bless a copy of it", scenario.name)));
-        }
-        write(file, &blessed)?;
-        say(format!("{} now says what was observed", scenario.file));
-    }
-    Ok(())
 }

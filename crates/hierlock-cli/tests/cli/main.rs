@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod lab;
+mod lab_bless;
 mod lab_interrupt;
 mod lease;
 mod plan;

@@ -4,7 +4,7 @@ use super::form::{Form, label};
 use crate::columns::columns;
 use crate::scenario::file::{Expectation, Expected, Line};
 use crate::scenario::layout::{aligned, commented};
-use crate::scenario::only::{Only, word};
+use crate::scenario::only::{Dimension, Only, word};
 use crate::scenario::outline::{Kind, SourceLine};
 use std::collections::BTreeMap;
 
@@ -53,17 +53,8 @@ impl<'t> Edits<'t> {
                 self.replace(&groups.concat(), source, line, new);
             }
             Form::Table { by, columns, rows } => {
-                let mut table = vec![vec![format!("by {}", by.name())]];
-                table[0].extend(columns.iter().map(|column| match column.as_str() {
-                    "*" => "*".to_owned(),
-                    column => word(column),
-                }));
-                for (row, cells) in rows {
-                    let mut line = vec![word(&row)];
-                    line.extend(cells);
-                    table.push(line);
-                }
-                self.replace(&groups.concat(), source, line, marked(&table));
+                let new = table(&by, &columns, rows);
+                self.replace(&groups.concat(), source, line, new);
             }
         }
     }
@@ -164,6 +155,22 @@ impl<'t> Edits<'t> {
         self.replaced.insert(at, out);
     }
 
+    /// Adds a look at a session behind a step.
+    pub(super) fn look(&mut self, after: &Line, source: &[SourceLine<'_>], head: &str, form: Form) {
+        let mut new = match form {
+            Form::Lines(all) => {
+                all.iter().flat_map(|(only, now)| lines(only, now, true, false)).collect()
+            }
+            Form::Table { by, columns, rows } => table(&by, &columns, rows),
+            Form::Same { .. } | Form::Cells(_) => return,
+        };
+        match new.as_slice() {
+            [only] => new = vec![format!("{head}{only}")],
+            _ => new.insert(0, head.to_owned()),
+        }
+        self.add_after(after.expects_end.max(after.end), source, new);
+    }
+
     fn add_after(&mut self, number: usize, source: &[SourceLine<'_>], new: Vec<String>) {
         let raw = source.get(number - 1).map(|line| line.raw.to_owned());
         let lines = self.replaced.entry(number).or_insert_with(|| raw.into_iter().collect());
@@ -252,6 +259,21 @@ fn lines(only: &Only, now: &Expectation, inline: bool, alone: bool) -> Vec<Strin
     }
     lines.extend(rows.lines().into_iter().map(|row| format!(" | {row}")));
     lines
+}
+
+/// A new table.
+fn table(by: &Dimension, columns: &[String], rows: Vec<(String, Vec<String>)>) -> Vec<String> {
+    let mut table = vec![vec![format!("by {}", by.name())]];
+    table[0].extend(columns.iter().map(|column| match column.as_str() {
+        "*" => "*".to_owned(),
+        column => word(column),
+    }));
+    for (row, cells) in rows {
+        let mut line = vec![word(&row)];
+        line.extend(cells);
+        table.push(line);
+    }
+    marked(&table)
 }
 
 /// The lines of a table: its head behind `=`, its rows behind `:`.

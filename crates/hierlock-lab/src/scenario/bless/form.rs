@@ -1,7 +1,7 @@
 //! How different things in different cases are written: in the form that is there if it can hold
 //! them, else as one line, as lines by engine, or as a table by an axis.
 
-use super::Wish;
+use super::{Lines, Wish};
 use crate::scenario::expand::Choice;
 use crate::scenario::file::{Expectation, Label, Line};
 use crate::scenario::only::{Dimension, Only};
@@ -22,7 +22,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    pub(super) fn of(line: &Line, wishes: &[Wish<'_>]) -> Form {
+    pub(super) fn of(line: &Line, wishes: &[Wish<'_>], several: Lines) -> Form {
         if let Some(form) = within_table(line, wishes).or_else(|| split_table(line, wishes)) {
             return form;
         }
@@ -30,6 +30,7 @@ impl Form {
         let all_same = wishes.iter().all(|wish| wanted(wish) == first);
         // Several lines that say the same are one line.
         if all_same
+            && (several == Lines::Joined || line.expects.is_empty())
             && (line.table.is_some()
                 || line.expects.len() != 1
                 || !line.expects[0].only.is_always())
@@ -130,7 +131,7 @@ fn by_choice(line: &Line, wishes: &[Wish<'_>]) -> Option<Vec<(Option<Choice>, Ex
 }
 
 /// From nothing: by as little as explains the differences.
-fn anew(wishes: &[Wish<'_>]) -> Form {
+pub(super) fn anew(wishes: &[Wish<'_>]) -> Form {
     let Some(by) = explaining(wishes) else {
         // Not even all together explain them: every case is one of these.
         let mut either = Vec::new();

@@ -8,9 +8,10 @@
 mod edit;
 mod form;
 mod seen;
+mod unsaid;
 
-use super::case::Case;
-use super::file::{Expectation, Line, Scenario};
+use super::case::{Case, CaseDeed};
+use super::file::{Expectation, Line, LockDeed, Scenario};
 use super::outline::outline;
 use crate::record::{Record, StepRecord};
 use form::Form;
@@ -34,8 +35,26 @@ impl Wish<'_> {
 /// The text of the scenario, with what the records say wherever they disagree with it.
 ///
 /// Records of other scenarios are passed over. A step that was stuck or cancelled has nothing to say,
-/// and neither have the cases that were not run: there the file stays as it is.
+/// and neither have the cases that were not run: there the file stays as it is. A wait that ended in a
+/// failure which no line speaks of gets a line. A scenario whose steps depend on what was seen before may
+/// need to be run and blessed again.
 pub fn bless(scenario: &Scenario, records: &[Record]) -> String {
+    let short = blessed(scenario, records, Lines::Joined);
+    // An axis that is named only in brackets would not be used any more, if they were left out.
+    match Scenario::parse(&scenario.name, &scenario.file, &short) {
+        Ok(_) => short,
+        Err(_) => blessed(scenario, records, Lines::Kept),
+    }
+}
+
+/// What becomes of several lines that say the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    Joined,
+    Kept,
+}
+
+fn blessed(scenario: &Scenario, records: &[Record], several: Lines) -> String {
     let own: Vec<&Record> =
         records.iter().filter(|record| record.scenario == scenario.name).collect();
     // A scenario that was read has cases; if it has none, there is nothing to write.
@@ -43,16 +62,38 @@ pub fn bless(scenario: &Scenario, records: &[Record]) -> String {
     let lines = outline(&scenario.text);
     let mut edits = edit::Edits::new(&scenario.text);
     for line in &scenario.lines {
-        let disagrees = |step: &StepRecord| step.line == line.line && step.difference.is_some();
-        if !own.iter().any(|record| record.steps.iter().any(disagrees)) {
+        let disagrees = |record: &Record, index: usize, step: &StepRecord| {
+            step.line == line.line
+                && (step.difference.is_some() || unsaid::is_deadlock(record, index))
+        };
+        if !own.iter().any(|record| {
+            record.steps.iter().enumerate().any(|(index, step)| disagrees(record, index, step))
+        }) {
             continue;
         }
         let wishes = wishes(line, &cases, &own);
         if wishes.iter().any(Wish::is_new) {
-            edits.step(line, &lines, Form::of(line, &wishes));
+            edits.step(line, &lines, Form::of(line, &wishes, several));
+        }
+    }
+    for look in unsaid::looks(scenario, &cases, &own) {
+        if let Some(line) = scenario.lines.iter().find(|line| line.line == look.after) {
+            edits.look(line, &lines, &look.head, look.form);
         }
     }
     edits.apply()
+}
+
+/// Does a step wait only for so long, and less than the case waits for it?
+fn has_limit(case: &Case, line: &Line) -> bool {
+    let step = case.steps.iter().find(|step| step.line == line.line);
+    match step.map(|step| &step.deed) {
+        Some(CaseDeed::Lock(
+            LockDeed::Lock { within, .. } | LockDeed::Extend { within, .. },
+            _,
+        )) => within.is_some_and(|within| within < case.limit),
+        _ => false,
+    }
 }
 
 /// What the file says of a step in a case.
@@ -69,7 +110,7 @@ fn wishes<'c>(line: &Line, cases: &'c [Case], records: &[&Record]) -> Vec<Wish<'
                 .iter()
                 .filter(|record| record.place == case.place && record.variant == case.variant);
             let before = before(case, line);
-            let now = seen::wish(line, before.clone(), runs.copied());
+            let now = seen::wish(line, before.clone(), has_limit(case, line), runs.copied());
             Wish { case, before, now }
         })
         .collect()

@@ -1,6 +1,7 @@
 //! From what was seen of a step to what a file would say of it.
 
-use crate::observation::{Answer, FailureKind, LockKind, Name, Observation, Wait};
+use super::unsaid;
+use crate::observation::{Answer, Failure, FailureKind, LockKind, Name, Observation, Wait};
 use crate::record::{Record, StepRecord};
 use crate::scenario::file::{Expectation, Expected, ExpectedCell, ExpectedRows, Line, Who};
 
@@ -9,6 +10,7 @@ use crate::scenario::file::{Expectation, Expected, ExpectedCell, ExpectedRows, L
 pub(super) fn wish<'r>(
     line: &Line,
     before: Option<Expectation>,
+    has_limit: bool,
     runs: impl Iterator<Item = &'r Record>,
 ) -> Option<Expectation> {
     let mut either: Vec<Expected> = Vec::new();
@@ -18,9 +20,9 @@ pub(super) fn wish<'r>(
             if step.line != line.line {
                 continue;
             }
-            if step.difference.is_none() {
+            if is_as_before(record, index, step, before.as_ref()) {
                 agreed = true;
-            } else if let Some(seen) = expected(record, index, step, before.as_ref())
+            } else if let Some(seen) = expected(record, index, step, before.as_ref(), has_limit)
                 && !either.contains(&seen)
             {
                 either.push(seen);
@@ -46,6 +48,7 @@ fn expected(
     index: usize,
     step: &StepRecord,
     before: Option<&Expectation>,
+    has_limit: bool,
 ) -> Option<Expected> {
     // A circle is closed by one step, and the victim may be another session's.
     if let Some(deadlock) = record.deadlocks.iter().find(|deadlock| deadlock.step == index) {
@@ -56,24 +59,62 @@ fn expected(
         victims.dedup();
         return Some(Expected::Deadlock { victims });
     }
+    // A wait with a limit of its own ends by itself: that is what a file can hold it to.
+    if let Some((failure, _)) = unsaid::failure(record, index)
+        && failure.kind == FailureKind::TimedOut
+    {
+        return Some(Expected::TimedOut);
+    }
     match &step.seen {
         Observation::Done(answer) => Some(done(answer, before)),
+        // Whether it still waits at a later step is a matter of speed; that it times out is not.
+        Observation::Blocked(_) if has_limit => Some(Expected::TimedOut),
         Observation::Blocked(wait) => Some(blocked(wait, before)),
-        Observation::Failed(failure) => match failure.kind {
-            FailureKind::Deadlock => Some(Expected::Deadlock { victims: Vec::new() }),
-            FailureKind::TimedOut => Some(Expected::TimedOut),
-            FailureKind::Refused => Some(Expected::Refused),
-            FailureKind::Conflict => Some(Expected::Conflict),
-            FailureKind::Cancelled => None,
-            FailureKind::Other => {
-                let code = Some(failure.code.clone()).filter(|code| !code.is_empty());
-                let first = failure.message.lines().next().unwrap_or_default().trim();
-                let says = (code.is_none() && !first.is_empty()).then(|| first.to_owned());
-                Some(Expected::Error { code, says })
-            }
-        },
+        Observation::Failed(failure) => failed(failure),
         Observation::Stuck => None,
     }
+}
+
+/// A failure; nothing, if it was the lab's doing.
+pub(super) fn failed(failure: &Failure) -> Option<Expected> {
+    match failure.kind {
+        FailureKind::Deadlock => Some(Expected::Deadlock { victims: Vec::new() }),
+        FailureKind::TimedOut => Some(Expected::TimedOut),
+        FailureKind::Refused => Some(Expected::Refused),
+        FailureKind::Conflict => Some(Expected::Conflict),
+        FailureKind::Cancelled => None,
+        FailureKind::Other => {
+            let code = Some(failure.code.clone()).filter(|code| !code.is_empty());
+            let first = failure.message.lines().next().unwrap_or_default().trim();
+            let says = (code.is_none() && !first.is_empty()).then(|| first.to_owned());
+            Some(Expected::Error { code, says })
+        }
+    }
+}
+
+/// Does the line hold as it is? One that says `blocked` does, whatever became of the wait: that is for a
+/// line of its own.
+fn is_as_before(
+    record: &Record,
+    index: usize,
+    step: &StepRecord,
+    before: Option<&Expectation>,
+) -> bool {
+    if unsaid::is_deadlock(record, index) {
+        return false;
+    }
+    if step.difference.is_none() {
+        return true;
+    }
+    let (Observation::Blocked(wait), Some((failure, _))) =
+        (&step.seen, unsaid::failure(record, index))
+    else {
+        return false;
+    };
+    let waits = wait.blockers.iter().cloned().map(Who::Session).collect::<Vec<_>>();
+    let says_so = |expected: &Expected| matches!(expected, Expected::Blocked { by, kind: None, .. } if by.is_empty() || *by == waits);
+    failure.kind != FailureKind::TimedOut
+        && before.is_some_and(|before| before.either.iter().any(says_so))
 }
 
 /// Rows always; how many were changed only where the file cares.
