@@ -156,7 +156,11 @@ impl Memory {
             let mut thing = thing(who, row);
             self.name_wanted(wire, who, row, &mut thing).await?;
             waits.add(waiter, Some(thing));
-            blocked_by(&mut waits, waiter, cell(row, 15));
+            let by_prepared = prepared_blockers(wire, who, waiter, cell(row, 15)).await?;
+            match by_prepared.is_empty() {
+                true => blocked_by(&mut waits, waiter, cell(row, 15)),
+                false => blocked_by(&mut waits, waiter, &by_prepared),
+            }
         }
         for row in &snapshots {
             let Some(waiter) = number(row, 0) else { continue };
@@ -296,6 +300,45 @@ impl Memory {
         }
         Ok(locks)
     }
+}
+
+/// The blockers of a session, a prepared transaction being the session that prepared it; empty if there is
+/// none among them that one of the case has prepared.
+async fn prepared_blockers(
+    wire: &mut Wire,
+    who: &Who,
+    waiter: i64,
+    blockers: &str,
+) -> Result<String, StageError> {
+    // Prepared transactions have no process, and no number.
+    if who.prepared.is_empty() || !blockers.split(' ').any(|pid| pid == "0") {
+        return Ok(String::new());
+    }
+    let what = |of: &str| {
+        let columns =
+            ["database", "relation", "page", "tuple", "transactionid", "classid", "objid"];
+        columns.map(|column| format!("{of}.{column}")).join(", ")
+    };
+    let sql = format!(
+        "SELECT quote_literal(p.gid) FROM pg_locks w JOIN pg_locks h ON h.granted AND h.pid IS NULL \
+         AND h.locktype = w.locktype AND ({}) IS NOT DISTINCT FROM ({}) \
+         JOIN pg_locks own ON own.granted AND own.pid IS NULL AND own.locktype = 'transactionid' \
+         AND own.virtualtransaction = h.virtualtransaction \
+         JOIN pg_prepared_xacts p ON p.transaction = own.transactionid \
+         WHERE NOT w.granted AND w.pid = {waiter}",
+        what("h"),
+        what("w")
+    );
+    let rows = wire.ask(&sql).await?;
+    let preparer = |row: &TextRow| who.prepared.iter().find(|(name, _)| name == cell(row, 0));
+    let preparers: Vec<&(String, i64)> = rows.iter().filter_map(preparer).collect();
+    // One that nobody of the case has prepared stays a stranger.
+    if preparers.is_empty() || preparers.len() < rows.len() {
+        return Ok(String::new());
+    }
+    let others = blockers.split(' ').filter(|pid| *pid != "0").map(str::to_owned);
+    let preparers = preparers.iter().map(|(_, id)| id.to_string());
+    Ok(others.chain(preparers).collect::<Vec<_>>().join(" "))
 }
 
 /// Asks how to write the primary key of a table.

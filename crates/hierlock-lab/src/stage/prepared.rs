@@ -18,9 +18,17 @@ use tokio::time::{Instant, sleep};
 /// MariaDB ends a prepared transaction from elsewhere only when it has seen its session leave.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
-/// What a case has prepared and not ended, by their names as they were written.
+/// What a case has prepared and not ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PreparedTransactions(Arc<Mutex<Vec<String>>>);
+pub(super) struct PreparedTransactions(Arc<Mutex<Vec<Prepared>>>);
+
+#[derive(Clone, Debug)]
+struct Prepared {
+    /// As it was written, without blanks between its parts.
+    name: String,
+    /// The connection of the session that prepared it; none for the setup.
+    by: Option<i64>,
+}
 
 /// What a statement does to a prepared transaction.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,20 +38,25 @@ enum Act {
 }
 
 impl PreparedTransactions {
-    /// A statement of the case has succeeded.
-    pub(super) fn note(&self, sql: &str) {
+    /// A statement of the case has succeeded, on this connection.
+    pub(super) fn note(&self, sql: &str, by: Option<i64>) {
         match act(sql) {
-            Some(Act::Prepares(name)) => self.names().push(name),
-            Some(Act::Ends(name)) => self.names().retain(|known| *known != name),
+            Some(Act::Prepares(name)) => self.all().push(Prepared { name, by }),
+            Some(Act::Ends(name)) => self.all().retain(|known| known.name != name),
             None => {}
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.names().is_empty()
+        self.all().is_empty()
     }
 
-    fn names(&self) -> MutexGuard<'_, Vec<String>> {
+    /// Those of sessions: their names, and the connections that have prepared them.
+    pub(super) fn of_sessions(&self) -> Vec<(String, i64)> {
+        self.all().iter().filter_map(|known| Some((known.name.clone(), known.by?))).collect()
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Prepared>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,9 +73,9 @@ impl PreparedTransactions {
     ) -> Result<Vec<String>, StageError> {
         let later: Vec<Act> = except.iter().filter_map(|statement| act(&statement.sql)).collect();
         let is_now = |name: &String| !later.contains(&Act::Ends(name.clone()));
-        let names: Vec<String> = self.names().iter().filter(|name| is_now(name)).cloned().collect();
+        let names = self.all().iter().map(|known| known.name.clone()).collect::<Vec<_>>();
         let mut notes = Vec::new();
-        for name in names {
+        for name in names.into_iter().filter(is_now) {
             let sql = match engine {
                 Engine::Postgres => format!("ROLLBACK PREPARED {name}"),
                 _ => format!("XA ROLLBACK {name}"),
@@ -77,7 +90,7 @@ impl PreparedTransactions {
                      its locks stay until somebody runs `{sql}`"
                 )),
             }
-            self.names().retain(|known| *known != name);
+            self.all().retain(|known| known.name != name);
         }
         Ok(notes)
     }
@@ -137,7 +150,7 @@ fn act(sql: &str) -> Option<Act> {
     let (first, rest) = next_word(sql)?;
     let (second, rest) = next_word(rest)?;
     let is = |a: &str, b: &str| first.eq_ignore_ascii_case(a) && second.eq_ignore_ascii_case(b);
-    let name = || rest.trim().trim_end_matches(';').split_whitespace().collect::<String>();
+    let name = || without_blanks(rest.trim().trim_end_matches(';'));
     let ends =
         [("xa", "commit"), ("xa", "rollback"), ("commit", "prepared"), ("rollback", "prepared")];
     if is("xa", "prepare") || is("prepare", "transaction") {
@@ -147,6 +160,20 @@ fn act(sql: &str) -> Option<Act> {
     } else {
         None
     }
+}
+
+/// The same without blanks, except in quotes.
+fn without_blanks(text: &str) -> String {
+    let mut quote = None;
+    let is_kept = |c: &char| {
+        match (quote, *c) {
+            (None, '\'' | '"') => quote = Some(*c),
+            (Some(open), c) if open == c => quote = None,
+            _ => {}
+        }
+        quote.is_some() || !c.is_whitespace()
+    };
+    text.chars().filter(is_kept).collect()
 }
 
 /// Will a statement prepare a transaction? Their names belong to the whole server.
@@ -178,20 +205,23 @@ mod tests {
             "XA START 'a'",
             "-- why\n/* or */ xa prepare 'a', 'b' , 2;",
             "XA PREPARE X'61'",
-            "prepare transaction 'c'",
+            "prepare transaction 'c  d'",
             "prepare p from 'select 1'",
             "prepare",
             "COMMIT",
             "--",
             "/*",
         ] {
-            prepared.note(sql);
+            prepared.note(sql, Some(7));
         }
-        assert_eq!(*prepared.names(), ["'a','b',2", "X'61'", "'c'"]);
-        for sql in ["xa commit 'a','b',2", "Commit Prepared 'c'", "xa rollback 'a'"] {
-            prepared.note(sql);
+        let names = |known: &PreparedTransactions| {
+            known.of_sessions().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&prepared), ["'a','b',2", "X'61'", "'c  d'"]);
+        for sql in ["xa commit 'a','b',2", "Commit Prepared  'c  d'", "xa rollback 'a'"] {
+            prepared.note(sql, None);
         }
-        assert_eq!(*prepared.names(), ["X'61'"]);
+        assert_eq!(names(&prepared), ["X'61'"]);
         assert!(is_preparing("xa prepare 'a'") && !is_preparing("xa start 'a'"));
     }
 }

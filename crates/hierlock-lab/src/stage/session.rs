@@ -74,6 +74,7 @@ impl Session {
         let is_busy = Arc::new(watch::Sender::new(false));
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let player = Player {
+            id,
             wire,
             engine,
             begins_by_itself,
@@ -128,6 +129,7 @@ impl Session {
 
 /// The connection's side of it.
 struct Player {
+    id: i64,
     wire: Wire,
     engine: Engine,
     /// PostgreSQL has no autocommit to switch off: a transaction is begun before a statement outside of
@@ -145,7 +147,7 @@ impl Player {
         while let Some(Order { sql, reply }) = orders.recv().await {
             let answer = self.run(&sql).await;
             if answer.is_ok() {
-                self.prepared.note(&sql);
+                self.prepared.note(&sql, Some(self.id));
             }
             self.is_busy.send_replace(false);
             // Nobody may want to know any more.

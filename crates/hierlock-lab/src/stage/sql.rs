@@ -208,7 +208,9 @@ impl SqlStage {
     /// What a question needs that is asked in a task of its own: whoever asks may lose interest, but an
     /// answer that nobody waits for would be taken for that of the next question.
     fn aside(&self) -> (Arc<Mutex<Side>>, Who) {
-        (self.side.clone(), self.who().clone())
+        let mut who = self.who().clone();
+        who.prepared = self.made.prepared.of_sessions();
+        (self.side.clone(), who)
     }
 
     async fn end_sessions(&mut self) -> Result<(), StageError> {
@@ -378,7 +380,7 @@ async fn run_all(
         }
         let run = wire.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
         run.map_err(|error| failed(&error_message(&error)))?;
-        prepared.note(sql);
+        prepared.note(sql, None);
     }
     Ok(())
 }

@@ -10,11 +10,13 @@ pub(super) struct Who {
     names: BTreeMap<i64, Name>,
     /// The database or schema of the case: its tables are named without it.
     pub(super) home: String,
+    /// The transactions that sessions have prepared, as they are called in SQL, with their connections.
+    pub(super) prepared: Vec<(String, i64)>,
 }
 
 impl Who {
     pub(super) fn new(home: &str) -> Self {
-        Self { names: BTreeMap::new(), home: home.to_owned() }
+        Self { names: BTreeMap::new(), home: home.to_owned(), prepared: Vec::new() }
     }
 
     pub(super) fn add(&mut self, id: i64, name: Name) {

@@ -212,6 +212,9 @@ async fn what_was_prepared_is_rolled_back(server: Server) {
         let begun = Instant::now();
         let play = Play::open(server.clone(), &case).await;
         play.all("A", &mine).await;
+        // Whoever prepared it has the locks.
+        let _reply = play.begin("B", "update numbers set value = 1 where id = 2");
+        assert_eq!(by(&play.blocked("B").await), "A");
         let notes = play.stage.close().await.unwrap();
         assert_eq!(notes.len(), 2, "{notes:?}");
         let is_told = |which: &str| {
