@@ -16,7 +16,9 @@
 pub mod book;
 pub mod builtin;
 mod columns;
+mod conflict;
 pub mod lab;
+mod ledger;
 pub mod matrix;
 pub mod observation;
 pub mod place;

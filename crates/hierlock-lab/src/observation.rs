@@ -153,7 +153,10 @@ impl fmt::Display for Thing {
         if let Some(index) = &self.index {
             write!(f, " ({index})")?;
         }
-        write!(f, ", {}", self.mode)
+        match self.mode.is_empty() {
+            true => Ok(()),
+            false => write!(f, ", {}", self.mode),
+        }
     }
 }
 

@@ -111,10 +111,40 @@ pub struct Link {
     pub holder: Name,
     /// For what, if the engine tells.
     pub wants: Option<Thing>,
-    /// What the waiter has that another of the circle wants, if the engine tells.
-    pub holds: Vec<Thing>,
-    /// The index of the step with which the holder took what the waiter wants, if it is known.
-    pub taken_in: Option<usize>,
+    /// The locks and queued requests of the holder that are in the waiter's way, as far as they are known.
+    pub blocking: Vec<BlockingLock>,
+    /// What is not known about this link, a sentence each.
+    pub unknown: Vec<String>,
+}
+
+/// A lock of one session that another waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockingLock {
+    /// On what, and in which mode.
+    pub thing: Thing,
+    /// Held. Otherwise it is a request that is queued in front of the waiter's.
+    pub granted: bool,
+    /// The index of the step whose statement asked for it, if that is known.
+    pub statement: Option<usize>,
+    /// The index of the step in which it was granted: the same as `statement`, or a later one if it had to
+    /// wait. `None` if it is queued, or if that is not known.
+    pub granted_in: Option<usize>,
+    /// Why it is not known which statement asked for it, in a sentence.
+    pub unknown: Option<String>,
+}
+
+impl Link {
+    /// A link of which nothing is known but who waits for whom, and for what.
+    pub fn new(waiter: Name, holder: Name, wants: Option<Thing>) -> Self {
+        Self { waiter, holder, wants, blocking: Vec::new(), unknown: Vec::new() }
+    }
+}
+
+impl BlockingLock {
+    /// A lock of which it is not known when it was taken.
+    pub fn new(thing: Thing, granted: bool) -> Self {
+        Self { thing, granted, statement: None, granted_in: None, unknown: None }
+    }
 }
 
 /// What is to be said of a run.

@@ -1,9 +1,9 @@
-//! A deadlock explained: who held what, who wanted what, and which statement took it. As much as the engine
-//! told, and no more.
+//! A deadlock explained: who waited for what, which lock of whom was in the way, and which statement took it. As
+//! much as is known, and what is not known is said.
 
 use super::words;
-use crate::observation::Name;
-use crate::record::{Circle, Deadlock, Link, Record, StepRecord};
+use crate::observation::{Name, Thing};
+use crate::record::{BlockingLock, Circle, Deadlock, Link, Record, StepRecord};
 
 /// A statement with its place: `line 17 (B> select …)`.
 fn statement(record: &Record, index: usize) -> Option<String> {
@@ -29,34 +29,65 @@ pub(crate) fn waiting_step<'a>(
 pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
     let mut told = Vec::new();
     if let Some(closed) = statement(record, deadlock.step) {
-        told.push(format!("The circle was closed by {closed}."));
+        // One who is not in the circle may have let others go on, into it.
+        let by = record.steps.get(deadlock.step).map(|step| &step.session);
+        let is_member = deadlock.circle.iter().any(|link| Some(&link.waiter) == by);
+        let how = if is_member || deadlock.circle.is_empty() { "by" } else { "during" };
+        told.push(format!("The circle was closed {how} {closed}."));
+    }
+    if deadlock.circle.is_empty() {
+        told.push("Who waited for whom is not told.".to_owned());
     }
     told.extend(deadlock.circle.iter().map(|link| told_link(record, deadlock, link)));
     told.push(format!("{} was chosen to end it.", deadlock.victim));
     told
 }
 
-/// `A held …, and wanted … in line 18, which B had since line 16 (B> select …).`
+/// `A wanted … in line 18; B held … since line 16 (B> select …).`
 fn told_link(record: &Record, deadlock: &Deadlock, link: &Link) -> String {
-    let holds: Vec<String> =
-        link.holds.iter().map(|thing| words::one_line(&thing.to_string())).collect();
-    let mut text = link.waiter.to_string();
-    if !holds.is_empty() {
-        text += &format!(" held {}, and", holds.join("; "));
+    let mut text = match &link.wants {
+        Some(thing) => format!("{} wanted {}", link.waiter, told_thing(thing)),
+        None => format!("{} waited for {}, for what was not seen,", link.waiter, link.holder),
+    };
+    if let Some((index, step)) = waiting_step(record, deadlock, &link.waiter) {
+        match (&link.wants, statement(record, index)) {
+            (None, Some(statement)) => text += &format!(" in {statement}"),
+            _ => text += &format!(" in line {}", step.line),
+        }
     }
-    match &link.wants {
-        Some(thing) => text += &format!(" wanted {}", words::one_line(&thing.to_string())),
-        None => text += &format!(" waited for {}", link.holder),
+    for lock in &link.blocking {
+        text += &format!("; {} {}", link.holder, told_lock(record, lock, false));
     }
-    if let Some((_, step)) = waiting_step(record, deadlock, &link.waiter) {
-        text += &format!(" in line {}", step.line);
+    if link.blocking.is_empty() && link.wants.is_some() {
+        text += &format!("; {} was in its way", link.holder);
     }
-    let taken = link.taken_in.and_then(|index| statement(record, index));
-    match (&link.wants, taken) {
-        (Some(_), Some(taken)) => text += &format!(", which {} had since {taken}.", link.holder),
-        (Some(_), None) => text += &format!(", which {} had.", link.holder),
-        (None, Some(taken)) => text += &format!(", which had it since {taken}."),
-        (None, None) => text.push('.'),
+    for unknown in &link.unknown {
+        text += &format!("; {}", words::one_line(unknown));
+    }
+    text + "."
+}
+
+/// `held … since line 16 (B> select …)`, `was queued for … since line 17 (…)`
+fn told_lock(record: &Record, lock: &BlockingLock, is_now: bool) -> String {
+    let state = match (lock.granted, is_now) {
+        (true, true) => "holds",
+        (true, false) => "held",
+        (false, true) => "is queued for",
+        (false, false) => "was queued for",
+    };
+    let mut text = format!("{state} {}", told_thing(&lock.thing));
+    match lock.statement.and_then(|index| statement(record, index)) {
+        Some(statement) => text += &format!(" since {statement}"),
+        None => {
+            let unknown = lock.unknown.as_deref().unwrap_or("since when is not known");
+            text += &format!(" ({})", words::one_line(unknown));
+        }
+    }
+    if let (Some(asked), Some(granted)) = (lock.statement, lock.granted_in)
+        && asked != granted
+        && let Some(step) = record.steps.get(granted)
+    {
+        text += &format!(", granted in line {}", step.line);
     }
     text
 }
@@ -70,13 +101,19 @@ pub(crate) fn circle(record: &Record, circle: &Circle) -> Vec<String> {
     if let Some(closed) = statement(record, circle.step) {
         told.push(format!("It was closed by {closed}."));
     }
-    for Link { waiter, holder, wants, .. } in &circle.links {
-        let wants = wants.as_ref().map(|thing| words::one_line(&thing.to_string()));
+    for Link { waiter, holder, wants, blocking, .. } in &circle.links {
+        let wants = wants.as_ref().map(told_thing);
         let wants = wants.map_or_else(String::new, |thing| format!(" ({thing})"));
-        told.push(format!("{waiter} waits for {holder}{wants}."));
+        let locks =
+            blocking.iter().map(|lock| format!("; {holder} {}", told_lock(record, lock, true)));
+        told.push(format!("{waiter} waits for {holder}{wants}{}.", locks.collect::<String>()));
     }
     told.push(
         "It stays until a wait runs out of time or a session is ended from outside.".to_owned(),
     );
     told
+}
+
+fn told_thing(thing: &Thing) -> String {
+    words::one_line(&thing.to_string())
 }

@@ -47,7 +47,7 @@ fn record() -> impl Strategy<Value = Record> {
             .over();
         record.server = texts[10].clone();
         record.deadlocks[0].step = usize::from(index);
-        record.deadlocks[0].circle[0].taken_in = Some(usize::from(index));
+        record.deadlocks[0].circle[0].blocking[0].statement = Some(usize::from(index));
         if let Some(ended) = &mut record.steps[1].ended {
             ended.during = usize::from(index % 5);
         }

@@ -66,7 +66,9 @@ struct Run<'a> {
 ///                  "ended": { "observation", "at_ms", "during" } or null,
 ///                  "expected", "difference" or null, "waits": [], "locks": [] or null } ],
 ///     "deadlocks": [ { "step", "victim",
-///                      "circle": [ { "waiter", "holder", "wants", "holds": [], "taken_in" } ] } ],
+///                      "circle": [ { "waiter", "holder", "wants" or null, "unknown": [],
+///                                    "blocking": [ { "thing", "granted", "statement" or null,
+///                                                    "granted_in" or null, "unknown" or null } ] } ] } ],
 ///     "circles": [ { "step", "links": [ as in a deadlock ] } ] } ] }
 /// ```
 ///
@@ -142,7 +144,7 @@ mod tests {
         let whole: serde_json::Value = serde_json::from_str(&json(&report, &[])).unwrap();
         let circle = &whole["records"][0]["deadlocks"][0];
         assert_eq!(circle["step"], 5);
-        assert_eq!(circle["circle"][0]["taken_in"], 3);
+        assert_eq!(circle["circle"][0]["blocking"][0]["statement"], 3);
         assert_eq!(whole["agrees"], false);
         assert_eq!(whole["records"][3]["engine"], "mysql");
         assert_eq!(whole["records"][3]["strategy"], "striped");

@@ -1,6 +1,7 @@
 //! Who had which lock after which step, and which step took it: computed from the locks that were recorded
 //! after each step, by comparing one with the next.
 
+use crate::ledger;
 use crate::observation::{Lock, Name, Thing};
 use crate::record::Record;
 
@@ -16,7 +17,7 @@ pub(crate) struct Ledger {
 pub(crate) struct Line {
     pub(crate) session: Name,
     pub(crate) thing: Thing,
-    /// The index of the step after which it was first held; `None` if it never was.
+    /// The index of the step whose statement took it first; `None` if it was never held, or that is not known.
     pub(crate) taken_in: Option<usize>,
     /// After each of [`Ledger::steps`].
     pub(crate) stands: Vec<Stand>,
@@ -58,7 +59,10 @@ impl Ledger {
                 match lock.granted {
                     true => {
                         line.stands[at] = Stand::Holds;
-                        line.taken_in.get_or_insert(*index);
+                        if !line.stands[..at].contains(&Stand::Holds) {
+                            let ledger = ledger::Ledger::new(&record.steps, &[]);
+                            line.taken_in = ledger.statement_of(&lock.session, &lock.thing, *index);
+                        }
                     }
                     // The same thing may be held and wanted once more, as a stronger mode or twice.
                     false if line.stands[at] == Stand::Nothing => line.stands[at] = Stand::Wants,

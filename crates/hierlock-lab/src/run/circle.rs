@@ -17,13 +17,7 @@ pub(super) fn circle_closed_by(victim: &Name, waits: &[Wait]) -> Option<Vec<Link
     waiters.into_iter().find_map(|first| {
         let mut path = Vec::new();
         follow(&first.waiter, victim, waits, &mut path).then(|| {
-            let closing = Link {
-                waiter: victim.clone(),
-                holder: first.waiter.clone(),
-                wants: None,
-                holds: Vec::new(),
-                taken_in: None,
-            };
+            let closing = Link::new(victim.clone(), first.waiter.clone(), None);
             let rest = path.iter().map(|(wait, holder): &(&Wait, &Name)| link(wait, holder));
             std::iter::once(closing).chain(rest).collect()
         })
@@ -59,13 +53,7 @@ fn follow<'a>(
 }
 
 fn link(wait: &Wait, holder: &Name) -> Link {
-    Link {
-        waiter: wait.waiter.clone(),
-        holder: holder.clone(),
-        wants: wait.thing.clone(),
-        holds: Vec::new(),
-        taken_in: None,
-    }
+    Link::new(wait.waiter.clone(), holder.clone(), wait.thing.clone())
 }
 
 #[cfg(test)]

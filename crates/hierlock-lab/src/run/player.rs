@@ -2,8 +2,9 @@
 
 use super::circle::{circle_closed_by, circle_of};
 use super::settle::{Over, Pending, Settled, Unfinished, Wanted, is_same, settle};
+use crate::ledger::{Incomplete, Ledger};
 use crate::observation::{Failure, FailureKind, Lock, Name, Observation, Wait};
-use crate::record::{Circle, Deadlock, Ended, Link, StepRecord, Verdict};
+use crate::record::{Circle, Deadlock, Ended, StepRecord, Verdict};
 use crate::scenario::{Case, CaseDeed, Expected, Step};
 use crate::stage::{Stage, StageError};
 use crate::verdict::{Pair, Seen, difference, fits};
@@ -38,6 +39,7 @@ pub(crate) async fn play<S: Stage>(stage: &S, case: &Case, options: Options) -> 
         unfinished: Unfinished::new(),
         last: BTreeMap::new(),
         looked_at: Vec::new(),
+        incomplete: Vec::new(),
         pair: None,
         unended: Vec::new(),
         played: Played {
@@ -59,6 +61,10 @@ pub(crate) async fn play<S: Stage>(stage: &S, case: &Case, options: Options) -> 
         }
     }
     player.judge_what_nobody_looked_at();
+    if !options.locks {
+        // They were recorded to explain deadlocks.
+        player.played.steps.iter_mut().for_each(|step| step.locks = None);
+    }
     player.played.took = player.begun.elapsed();
     player.played
 }
@@ -73,6 +79,8 @@ struct Player<'a, S> {
     last: BTreeMap<Name, usize>,
     /// Steps whose end was judged by a later line.
     looked_at: Vec<usize>,
+    /// For each step: the sessions whose locks after it are not told in full.
+    incomplete: Vec<Incomplete>,
     pair: Option<Pair>,
     /// The waits in circles that the server does not end.
     unended: Vec<Wait>,
@@ -109,6 +117,7 @@ impl<S: Stage> Player<'_, S> {
         let locks = self.played.steps.last().and_then(|step| step.locks.clone());
         let record = begun(step, session, String::new(), self.begun.elapsed());
         self.played.steps.push(StepRecord { waits: before.clone(), locks, ..record });
+        self.incomplete.push(self.incomplete.last().cloned().unwrap_or_default());
         let victims = match ends_by_itself(step) && self.unfinished.contains_key(session) {
             true => self.settle(step, session, &before).await?,
             false => Vec::new(),
@@ -150,6 +159,7 @@ impl<S: Stage> Player<'_, S> {
             CaseDeed::Look => String::new(),
         };
         self.played.steps.push(begun(step, session, text, self.begun.elapsed()));
+        self.incomplete.push(Incomplete::new());
         self.last.insert(session.clone(), index);
         let reply = self.stage.begin(session, deed);
         self.unfinished.insert(session.clone(), Pending { step: index, reply });
@@ -174,19 +184,21 @@ impl<S: Stage> Player<'_, S> {
         };
         let settled = settle(self.stage, &mut self.unfinished, wanted).await;
         let settled = settled.map_err(|error| format!("line {}: {error}", step.line))?;
-        let locks = match self.options.locks {
-            true => Some(self.stage.locks().await.map_err(|StageError(why)| why)?),
-            false => None,
+        let after = match self.stage.locks().await {
+            Ok(after) => Some(after),
+            Err(StageError(why)) if self.options.locks => return Err(why),
+            // Nobody asked for them; a deadlock is explained with less.
+            Err(_) => None,
         };
         let Settled { over, waits, stuck, circle, unended } = settled;
-        self.note_circles(index, unended);
         let mut victims = Vec::new();
         for over in over {
             if let Err(failure) = &over.result
                 && failure.kind == FailureKind::Deadlock
             {
                 let seen = if circle.is_empty() { before } else { &circle };
-                self.tell_deadlock(index, &over.session, failure, seen).await;
+                let after = after.as_ref().map(|after| &after.locks[..]).unwrap_or_default();
+                self.tell_deadlock(index, &over.session, failure, seen, after).await;
                 victims.push(over.session.clone());
             }
             self.note_end(index, over);
@@ -199,7 +211,11 @@ impl<S: Stage> Player<'_, S> {
             record.seen_at = self.begun.elapsed();
         }
         record.waits = waits;
-        record.locks = locks;
+        if let Some(after) = after {
+            record.locks = Some(after.locks);
+            self.incomplete[index] = after.incomplete;
+        }
+        self.note_circles(index, unended);
         match stuck.is_empty() {
             true => Ok(victims),
             false => Err(self.end_what_is_stuck(step, stuck).await),
@@ -229,10 +245,10 @@ impl<S: Stage> Player<'_, S> {
                 continue;
             }
             let mut links = circle_of(&wait.waiter, &unended).unwrap_or_default();
-            for link in &mut links {
-                told.push(link.waiter.clone());
-                link.taken_in = self.taken_in(link);
-            }
+            told.extend(links.iter().map(|link| link.waiter.clone()));
+            // It stays, so the locks after the step are those of the circle.
+            let ledger = Ledger::new(&self.played.steps, &self.incomplete);
+            ledger.complete(&mut links, step + 1, &[]);
             self.played.circles.push(Circle { step, links });
         }
         self.unended = unended;
@@ -245,13 +261,12 @@ impl<S: Stage> Player<'_, S> {
         victim: &Name,
         failure: &Failure,
         seen: &[Wait],
+        after: &[Lock],
     ) {
         let told = self.stage.circle(victim, failure).await;
         let known = || circle_of(victim, seen).or_else(|| circle_closed_by(victim, seen));
         let mut circle = told.or_else(known).unwrap_or_default();
-        for link in &mut circle {
-            link.taken_in = self.taken_in(link);
-        }
+        Ledger::new(&self.played.steps, &self.incomplete).complete(&mut circle, step, after);
         let others: Vec<&Name> =
             circle.iter().map(|link| &link.waiter).filter(|name| *name != victim).collect();
         let survivor = match others.as_slice() {
@@ -260,20 +275,6 @@ impl<S: Stage> Player<'_, S> {
         };
         self.pair = Some(Pair { victim: victim.clone(), survivor });
         self.played.deadlocks.push(Deadlock { step, victim: victim.clone(), circle });
-    }
-
-    /// The step with which the holder took what the waiter wants: the first after which it had it.
-    fn taken_in(&self, link: &Link) -> Option<usize> {
-        let wants = link.wants.as_ref()?;
-        let has = |lock: &Lock| {
-            lock.granted
-                && lock.session == link.holder
-                && lock.thing.object == wants.object
-                && lock.thing.record == wants.record
-        };
-        let had =
-            |record: &StepRecord| record.locks.as_ref().is_some_and(|locks| locks.iter().any(has));
-        self.played.steps.iter().position(had)
     }
 
     async fn end_what_is_stuck(&mut self, step: &Step, stuck: Vec<Name>) -> Stop {

@@ -3,8 +3,9 @@
 use super::grove::{Grove, Groves, Plot};
 use super::sql::Beside;
 use super::tree::TreeSessions;
-use super::{Reply, Server, SqlStage, Stage, StageError};
-use crate::observation::{Failure, Lock, Name, Wait};
+use super::{LockList, Reply, Server, SqlStage, Stage, StageError};
+use crate::ledger::Incomplete;
+use crate::observation::{Failure, Name, Wait};
 use crate::place::Engine;
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed};
@@ -98,12 +99,15 @@ impl Stage for CaseStage<'_> {
         Ok(waits)
     }
 
-    async fn locks(&self) -> Result<Vec<Lock>, StageError> {
+    async fn locks(&self) -> Result<LockList, StageError> {
         let mut locks = self.tree.as_ref().map(TreeSessions::locks).unwrap_or_default();
+        let mut incomplete = Incomplete::new();
         if let Some(sql) = &self.sql {
-            locks.extend(sql.locks().await?);
+            let told = sql.locks().await?;
+            locks.extend(told.locks);
+            incomplete = told.incomplete;
         }
-        Ok(locks)
+        Ok(LockList { locks, incomplete })
     }
 
     async fn circle(&self, victim: &Name, failure: &Failure) -> Option<Vec<Link>> {

@@ -3,7 +3,7 @@
 use super::dictionary::Dictionary;
 use super::status::{StatusLock, first_number, lock_line};
 use super::who::Who;
-use crate::record::Link;
+use crate::record::{BlockingLock, Link};
 
 /// A deadlock, told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ struct Member {
     /// Its own number; none before it has changed anything.
     number: Option<u64>,
     wants: Vec<StatusLock>,
-    /// What MySQL lists.
+    /// What MySQL lists: the lock that the one before it in the circle waits for, held or queued.
     holds: Vec<StatusLock>,
-    /// What MariaDB lists: the locks of others that are in its way.
+    /// What MariaDB lists: the granted locks on what it wants, whoever has them, itself too.
     conflicts: Vec<StatusLock>,
 }
 
@@ -77,67 +77,52 @@ impl Story {
         locks.filter_map(StatusLock::place).collect()
     }
 
-    /// The circle, if all who are in it are of the case.
+    /// The circle, if all who are in it are of the case. The text tells it in order: each waits for the
+    /// next, and the last for the first.
     pub(super) fn circle(&self, who: &Who, dictionary: &Dictionary) -> Option<Vec<Link>> {
         let name = |member: &Member| who.name(member.thread?).cloned();
-        let things = |locks: Vec<&StatusLock>| {
-            let mut things: Vec<_> =
-                locks.into_iter().flat_map(|lock| lock.things(who, dictionary)).collect();
-            things.sort();
-            things.dedup();
-            things
+        let link = |(at, member): (usize, &Member)| {
+            let holder = &self.members[(at + 1) % self.members.len()];
+            let wants = member.wants.first();
+            let thing = wants.and_then(|lock| lock.things(who, dictionary).into_iter().next());
+            let mut link = Link::new(name(member)?, name(holder)?, thing);
+            let blocking = wants.map(|wants| holder.blocks(wants, member)).unwrap_or_default();
+            link.blocking = blocking
+                .iter()
+                .flat_map(|lock| {
+                    let things = lock.things(who, dictionary).into_iter();
+                    things.map(|thing| BlockingLock::new(thing, !lock.is_waiting))
+                })
+                .collect();
+            Some(link)
         };
-        let mut circle = Vec::new();
-        let mut at = 0;
-        loop {
-            let member = self.members.get(at)?;
-            let next = self.holder(at)?;
-            // What it has that others want.
-            let others = self.members.iter().enumerate().filter(|(other, _)| *other != at);
-            let wanted = others.flat_map(|(other, it)| match self.holder(other) == Some(at) {
-                true if it.conflicts.is_empty() => {
-                    let in_way = |held: &&StatusLock| it.wants.iter().any(|w| w.waits_for(held));
-                    member.holds.iter().filter(in_way).collect::<Vec<_>>()
-                }
-                true => it.conflicts.iter().collect(),
-                false => Vec::new(),
-            });
-            circle.push(Link {
-                waiter: name(member)?,
-                holder: name(self.members.get(next)?)?,
-                wants: things(member.wants.iter().take(1).collect()).into_iter().next(),
-                holds: things(wanted.collect()),
-                taken_in: None,
-            });
-            at = next;
-            // Back at the beginning, or going round without it.
-            if at == 0 || circle.len() > self.members.len() {
-                break;
-            }
-        }
-        (at == 0).then_some(circle)
-    }
-
-    /// For whom a member waits.
-    fn holder(&self, waiter: usize) -> Option<usize> {
-        let member = self.members.get(waiter)?;
-        let others = || (0..self.members.len()).filter(|other| *other != waiter);
-        let owns = |other: &usize| {
-            let it = &self.members[*other];
-            let holds = it.holds.iter().any(|held| member.wants.iter().any(|w| w.waits_for(held)));
-            let owner = |lock: &StatusLock| it.number.unwrap_or(0) == lock.owner;
-            holds || member.conflicts.iter().any(owner)
-        };
-        let mut found = others().filter(owns);
-        match (found.next(), found.next()) {
-            (Some(only), None) => Some(only),
-            // Those who have changed nothing have no number; the text goes round in order.
-            _ => Some((waiter + 1) % self.members.len()),
-        }
+        self.members.iter().enumerate().map(link).collect()
     }
 }
 
 impl Member {
+    /// What this one has, or is queued for, that `waiter` waits for when it wants a lock. Nothing if the text
+    /// does not tell.
+    fn blocks(&self, wants: &StatusLock, waiter: &Self) -> Vec<StatusLock> {
+        // MySQL lists the very lock, be it granted or not.
+        if !self.holds.is_empty() {
+            return self.holds.iter().map(|lock| wants.shared_part(lock)).collect();
+        }
+        // MariaDB lists all that are granted on the record, whoever has them: the next in the circle, the
+        // waiter itself, or somebody else. It tells them by the number of the transaction, which one that has
+        // changed nothing has not.
+        let Some(number) = self.number else { return Vec::new() };
+        let is_own = |lock: &&StatusLock| lock.owner == number && wants.waits_for(lock);
+        let granted: Vec<StatusLock> =
+            waiter.conflicts.iter().filter(is_own).map(|lock| wants.shared_part(lock)).collect();
+        if !granted.is_empty() {
+            return granted;
+        }
+        // It has none of these, so it is its request that is in the way, in front in the queue.
+        let is_in_queue = |lock: &&StatusLock| wants.waits_for(lock);
+        self.wants.iter().filter(is_in_queue).cloned().collect()
+    }
+
     fn read(&mut self, part: &Part, line: &str) {
         let locks = match part {
             Part::Wants => &mut self.wants,
@@ -262,10 +247,13 @@ TRANSACTIONS
     fn told(status: &str) -> Vec<String> {
         let circle = Story::read(status).unwrap().circle(&who(), &Dictionary::default()).unwrap();
         let tell = |link: &Link| {
-            let holds: Vec<String> = link.holds.iter().map(ToString::to_string).collect();
+            let lock = |lock: &BlockingLock| {
+                format!("{} {}", if lock.granted { "held" } else { "queued" }, lock.thing)
+            };
+            let blocking: Vec<String> = link.blocking.iter().map(lock).collect();
             let wants = link.wants.as_ref().unwrap();
             let (waiter, holder) = (&link.waiter, &link.holder);
-            format!("{waiter} has [{}], wants {wants} of {holder}", holds.join("; "))
+            format!("{waiter} wants {wants}; {holder}: [{}]", blocking.join("; "))
         };
         circle.iter().map(tell).collect()
     }
@@ -273,13 +261,42 @@ TRANSACTIONS
     #[test]
     fn the_story_is_told_by_both() {
         insta::assert_snapshot!(told(MYSQL).join("\n"), @r"
-        A has [row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP], wants row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP of B
-        B has [row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP], wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP of A
+        A wants row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP; B: [held row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP]
+        B wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; A: [held row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP]
         ");
+        // Without a number it is not told whose lock it is.
         insta::assert_snapshot!(told(MARIADB).join("\n"), @r"
-        B has [row 0x80000001 of t (PRIMARY), S,REC_NOT_GAP], wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP of A
-        A has [row 0x80000001 of t (PRIMARY), S,REC_NOT_GAP], wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP of B
+        B wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; A: []
+        A wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; B: []
         ");
+    }
+
+    /// The failure that this prevents: A has the shared lock, and B only waits; but the text shows A's lock under
+    /// both, and B was said to hold it.
+    #[test]
+    fn a_lock_under_conflicting_with_belongs_to_the_transaction_of_its_number() {
+        let mut status = MARIADB.replace("lock mode S", "lock mode S\u{1}");
+        status = status.replacen("TRANSACTION (0x7f4f303e2680)", "TRANSACTION 263", 1);
+        status = status.replacen("TRANSACTION (0x7f4f303e2681)", "TRANSACTION 264", 1);
+        status = status.replace("trx id 0 lock mode S\u{1}", "trx id 264 lock mode S");
+        let (first, second) = status.split_once("*** (2)").unwrap();
+        let status = format!(
+            "{}*** (2){}",
+            first.replace("trx id 0", "trx id 263"),
+            second.replace("trx id 0", "trx id 264")
+        );
+        insta::assert_snapshot!(told(&status).join("\n"), @r"
+        B wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; A: [held row 0x80000001 of t (PRIMARY), S,REC_NOT_GAP]
+        A wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; B: [queued row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP]
+        ");
+    }
+
+    /// MySQL lists the request of a member under HOLDS, if that is what the other is behind.
+    #[test]
+    fn a_queued_request_is_not_held() {
+        let held = "trx id 1577 lock_mode X locks rec but not gap\n";
+        let status = MYSQL.replace(held, "trx id 1577 lock_mode X locks rec but not gap waiting\n");
+        insta::assert_snapshot!(told(&status)[0], @"A wants row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP; B: [queued row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP]");
     }
 
     #[test]

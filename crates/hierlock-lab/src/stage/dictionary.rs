@@ -1,7 +1,8 @@
 //! What InnoDB knows of the columns of an index: enough to turn the bytes of a key into what a person
-//! would write. Asks InnoDB's own tables, which wait for nobody, not those that open the table.
+//! would write.
 
 use super::StageError;
+use super::key::{Column, fields};
 use super::wire::{Wire, cell, number};
 use crate::place::Engine;
 use std::collections::HashMap;
@@ -12,21 +13,11 @@ pub(super) struct Dictionary {
     indexes: HashMap<[String; 3], Vec<Column>>,
 }
 
-/// How a column is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
-    Signed,
-    Unsigned,
-    Text,
-    Bytes,
-}
-
-/// InnoDB's numbers for its types, and the bit that says that there is no sign.
-const INT: i64 = 6;
-const TEXTS: [i64; 4] = [1, 2, 12, 13];
-const UNSIGNED: i64 = 512;
 /// The bit of the type of an index: the table itself is stored in it.
 const CLUSTERED: i64 = 1;
+
+/// An index: its name, whether the table is stored in it, and its columns.
+type Index = (String, bool, Vec<(String, Column)>);
 
 impl Dictionary {
     /// Is it known?
@@ -42,36 +33,32 @@ impl Dictionary {
         home: &str,
         table: &str,
     ) -> Result<(), StageError> {
+        let types = column_types(wire, engine, home, table).await?;
         let prefix = if engine == Engine::Mariadb { "INNODB_SYS" } else { "INNODB" };
         let from = |name: &str| format!("information_schema.{prefix}_{name}");
+        // InnoDB's own tables, which wait for nobody.
         let sql = format!(
-            "SELECT i.NAME, i.TYPE, f.NAME, c.MTYPE, c.PRTYPE FROM {} t \
-             JOIN {} i ON i.TABLE_ID = t.TABLE_ID JOIN {} f ON f.INDEX_ID = i.INDEX_ID \
-             LEFT JOIN {} c ON c.TABLE_ID = t.TABLE_ID \
-               AND CAST(c.NAME AS CHAR) = CAST(f.NAME AS CHAR) \
+            "SELECT i.NAME, i.TYPE, f.NAME FROM {} t JOIN {} i ON i.TABLE_ID = t.TABLE_ID \
+             LEFT JOIN {} f ON f.INDEX_ID = i.INDEX_ID \
              WHERE t.NAME = '{home}/{}' ORDER BY i.INDEX_ID, f.POS",
             from("TABLES"),
             from("INDEXES"),
             from("FIELDS"),
-            from("COLUMNS"),
             table.replace('\'', "''")
         );
         // Not everyone may ask; then keys stay bytes.
         let rows = wire.try_ask(&sql).await?.unwrap_or_default();
-        let mut indexes: Vec<(String, bool, Vec<(String, Column)>)> = Vec::new();
+        let mut indexes: Vec<Index> = Vec::new();
         for row in &rows {
-            let column = match (number(row, 3), number(row, 4)) {
-                (Some(INT), Some(kind)) if kind & UNSIGNED != 0 => Column::Unsigned,
-                (Some(INT), _) => Column::Signed,
-                (Some(kind), _) if TEXTS.contains(&kind) => Column::Text,
-                _ => Column::Bytes,
-            };
-            let column = (cell(row, 2).to_owned(), column);
-            match indexes.last_mut().filter(|(name, ..)| name == cell(row, 0)) {
-                Some((.., columns)) => columns.push(column),
+            let name = cell(row, 2);
+            // A table without a key has one of its own making, of six bytes.
+            let column = types.get(name).cloned().unwrap_or(Column::Bytes);
+            match indexes.last_mut().filter(|(index, ..)| index == cell(row, 0)) {
+                Some((.., columns)) => columns.push((name.to_owned(), column)),
                 None => {
                     let is_clustered = number(row, 1).unwrap_or(0) & CLUSTERED != 0;
-                    indexes.push((cell(row, 0).to_owned(), is_clustered, vec![column]));
+                    let columns = vec![(name.to_owned(), column)];
+                    indexes.push((cell(row, 0).to_owned(), is_clustered, columns));
                 }
             }
         }
@@ -89,8 +76,7 @@ impl Dictionary {
 
     /// A record, by its key: `1`, or `'a', 1`. None if nothing of it is written out.
     pub(super) fn record(&self, place: [&str; 3], fields: &[Option<String>]) -> Option<String> {
-        let place = place.map(str::to_owned);
-        let columns = self.indexes.get(&place).map_or(&[Column::Bytes][..], |columns| columns);
+        let columns = self.columns(place).unwrap_or(&[Column::Bytes]);
         let fields: Vec<String> = columns
             .iter()
             .zip(fields)
@@ -101,51 +87,44 @@ impl Dictionary {
             .collect();
         (!fields.is_empty()).then(|| fields.join(", "))
     }
-}
 
-impl Column {
-    fn write(self, hex: &str) -> String {
-        let bytes = || u64::from_str_radix(hex, 16).ok().filter(|_| hex.len() <= 16);
-        let written = match self {
-            Column::Unsigned => bytes().map(|number| number.to_string()),
-            // Stored with the sign turned over, so that bytes sort as numbers do.
-            Column::Signed => bytes().map(|number| {
-                let bits = 4 * hex.len() as u32;
-                (i128::from(number) - (1i128 << (bits.max(1) - 1))).to_string()
-            }),
-            Column::Text => {
-                let bytes: Option<Vec<u8>> = (0..hex.len() / 2)
-                    .map(|at| u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok())
-                    .collect();
-                let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-                text.map(|text| format!("'{}'", text.trim_end_matches(' ')))
+    /// A record as MySQL's table of locks tells it, in the same words.
+    pub(super) fn told_record(&self, place: [&str; 3], told: &str) -> String {
+        let (columns, fields) = (self.columns(place).unwrap_or_default(), fields(told));
+        match columns.len() == fields.len() {
+            true => {
+                let pairs = columns.iter().zip(fields);
+                pairs.map(|(column, field)| column.rewrite(field)).collect::<Vec<_>>().join(", ")
             }
-            Column::Bytes => None,
-        };
-        written.unwrap_or_else(|| format!("0x{}", hex.to_uppercase()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_of_keys_become_values() {
-        for (column, hex, written) in [
-            (Column::Signed, "80000001", "1"),
-            (Column::Signed, "7fffffff", "-1"),
-            (Column::Signed, "8000000000000005", "5"),
-            (Column::Unsigned, "0014b8e2", "1358050"),
-            (Column::Unsigned, "02", "2"),
-            (Column::Text, "78797a20", "'xyz'"),
-            (Column::Text, "ff", "0xFF"),
-            (Column::Bytes, "307c", "0x307C"),
-            (Column::Signed, "", "0x"),
-            (Column::Signed, "zz", "0xZZ"),
-            (Column::Text, "é", "0xÉ"),
-        ] {
-            assert_eq!(column.write(hex), written);
+            false => told.to_owned(),
         }
     }
+
+    fn columns(&self, place: [&str; 3]) -> Option<&[Column]> {
+        self.indexes.get(&place.map(str::to_owned)).map(Vec::as_slice)
+    }
+}
+
+/// The types of the columns of a table, by name.
+async fn column_types(
+    wire: &mut Wire,
+    engine: Engine,
+    home: &str,
+    table: &str,
+) -> Result<HashMap<String, Column>, StageError> {
+    // MariaDB opens the table for this, which may be locked as a whole.
+    let at_once = match engine {
+        Engine::Mariadb => "SET STATEMENT lock_wait_timeout = 0 FOR ",
+        _ => "",
+    };
+    let sql = format!(
+        "{at_once}SELECT COLUMN_NAME, CAST(COLUMN_TYPE AS CHAR), CHARACTER_SET_NAME \
+         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = '{home}' AND TABLE_NAME = '{}'",
+        table.replace('\'', "''")
+    );
+    let rows = wire.try_ask(&sql).await?.unwrap_or_default();
+    let column = |row: &Vec<Option<String>>| {
+        (cell(row, 0).to_owned(), Column::parse(cell(row, 1), cell(row, 2)))
+    };
+    Ok(rows.iter().map(column).collect())
 }

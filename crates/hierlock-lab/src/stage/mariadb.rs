@@ -13,7 +13,8 @@ use super::statement::Words;
 use super::status::{self, StatusLock, Transaction};
 use super::who::{Waits, Who};
 use super::wire::{TextRow, Wire, cell, number};
-use super::{StageError, innodb};
+use super::{LockList, StageError, innodb};
+use crate::ledger::Incomplete;
 use crate::observation::{Lock, LockKind, Thing, Wait};
 use crate::place::Engine;
 use std::collections::HashMap;
@@ -114,7 +115,7 @@ impl Memory {
                 };
                 other.locks.iter().any(|lock| is_in_front(lock) && wanted.waits_for(lock))
             };
-            let is_partial = |it: &Transaction| it.is_cut || it.count > 0 && it.locks.is_empty();
+            let is_partial = |it: &Transaction| it.incomplete().is_some();
             let blockers = match others.clone().any(is_partial) {
                 true => match self.blockers(wire, wait_key(transaction)).await? {
                     Some(blockers) => blockers,
@@ -170,12 +171,18 @@ impl Memory {
         wire: &mut Wire,
         dictionary: &mut Dictionary,
         who: &Who,
-    ) -> Result<Vec<Lock>, StageError> {
+    ) -> Result<LockList, StageError> {
         let status = innodb::status(wire).await?;
         let transactions = self.transactions(wire, dictionary, who, &status).await?;
-        let mut locks = Vec::new();
+        let mut locks: Vec<Lock> = Vec::new();
+        let mut incomplete = Incomplete::new();
         for transaction in &transactions {
             let Some(thread) = transaction.thread else { continue };
+            if let Some(reason) = transaction.incomplete()
+                && let Some(session) = who.name(thread)
+            {
+                incomplete.insert(session.clone(), reason.to_owned());
+            }
             for lock in &transaction.locks {
                 let things = lock.things(who, dictionary).into_iter();
                 locks.extend(things.filter_map(|thing| who.lock(thread, thing, !lock.is_waiting)));
@@ -189,7 +196,7 @@ impl Memory {
         }
         locks.sort();
         locks.dedup();
-        Ok(locks)
+        Ok(LockList { locks, incomplete })
     }
 }
 

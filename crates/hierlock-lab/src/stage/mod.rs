@@ -18,6 +18,7 @@ mod flush;
 mod grove;
 mod home;
 mod innodb;
+mod key;
 mod mariadb;
 mod metadata;
 mod mysql;
@@ -43,6 +44,7 @@ pub(crate) use grove::{Grove, Groves, Plot};
 pub use server::Server;
 pub(crate) use sql::SqlStage;
 
+use crate::ledger::Incomplete;
 use crate::observation::{Answer, Failure, Lock, Name, Wait};
 use crate::record::Link;
 use crate::scenario::CaseDeed;
@@ -66,6 +68,14 @@ pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 #[error("{0}")]
 pub struct StageError(pub String);
 
+/// The locks of the sessions of a case.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LockList {
+    pub(crate) locks: Vec<Lock>,
+    /// Sessions of which not all locks are told.
+    pub(crate) incomplete: Incomplete,
+}
+
 /// A place of its own for one case, with its sessions set up.
 pub(crate) trait Stage: Send + Sync {
     /// Gives a session something to do, and does not wait for it. A session does one thing at a time;
@@ -80,10 +90,10 @@ pub(crate) trait Stage: Send + Sync {
     fn waits(&self) -> impl Future<Output = Result<Vec<Wait>, StageError>> + Send;
 
     /// The locks of all sessions, as far as the engine tells.
-    fn locks(&self) -> impl Future<Output = Result<Vec<Lock>, StageError>> + Send;
+    fn locks(&self) -> impl Future<Output = Result<LockList, StageError>> + Send;
 
     /// The circle of the deadlock in which `victim` has just been chosen, if the engine tells: who
-    /// waited for whom, and for what. `taken_in` is left empty.
+    /// waited for whom, for what, and because of which lock. Who took that when is left open.
     fn circle(
         &self,
         victim: &Name,

@@ -1,11 +1,12 @@
 //! What MySQL tells: its tables of locks and of waits are live, and complete.
 
-use super::StageError;
+use super::dictionary::Dictionary;
 use super::metadata::{MetadataLock, Scope};
 use super::who::{Waits, Who};
 use super::wire::{TextRow, Wire, cell, number};
-use super::{flush, innodb};
+use super::{LockList, StageError, flush, innodb};
 use crate::observation::{Lock, LockKind, Thing, Wait};
+use crate::place::Engine;
 
 /// Whoever asks must be allowed to.
 pub(super) const TRIAL: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
@@ -58,7 +59,11 @@ fn table_level(who: &Who) -> String {
     )
 }
 
-pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, StageError> {
+pub(super) async fn waits(
+    wire: &mut Wire,
+    dictionary: &mut Dictionary,
+    who: &Who,
+) -> Result<Vec<Wait>, StageError> {
     let pending = format!(
         "EXISTS (SELECT 1 FROM performance_schema.metadata_locks p \
          JOIN performance_schema.threads q ON q.THREAD_ID = p.OWNER_THREAD_ID \
@@ -73,7 +78,8 @@ pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, Stage
     let mut waits = Waits::default();
     for row in &data {
         let Some(waiter) = number(row, 0) else { continue };
-        waits.add(waiter, Some(data_lock(who, &row[2..])));
+        learn(dictionary, wire, &row[2..]).await?;
+        waits.add(waiter, Some(data_lock(who, dictionary, &row[2..])));
         if let Some(blocker) = number(row, 1) {
             waits.blocked_by(waiter, blocker);
         }
@@ -103,20 +109,24 @@ pub(super) async fn waits(wire: &mut Wire, who: &Who) -> Result<Vec<Wait>, Stage
     Ok(waits.of(who))
 }
 
-pub(super) async fn locks(wire: &mut Wire, who: &Who) -> Result<Vec<Lock>, StageError> {
+pub(super) async fn locks(
+    wire: &mut Wire,
+    dictionary: &mut Dictionary,
+    who: &Who,
+) -> Result<LockList, StageError> {
     let sql = format!(
         "SELECT {}, l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, \
          l.LOCK_DATA, l.LOCK_STATUS FROM performance_schema.data_locks l",
         owner("l.ENGINE_TRANSACTION_ID")
     );
     let rows = wire.ask(&sql).await?;
-    let mut locks: Vec<Lock> = rows
-        .iter()
-        .filter_map(|row| {
-            let granted = cell(row, 7) == "GRANTED";
-            who.lock(number(row, 0)?, data_lock(who, &row[1..]), granted)
-        })
-        .collect();
+    let mut locks: Vec<Lock> = Vec::new();
+    for row in &rows {
+        let Some(owner) = number(row, 0).filter(|id| who.name(*id).is_some()) else { continue };
+        learn(dictionary, wire, &row[1..]).await?;
+        let granted = cell(row, 7) == "GRANTED";
+        locks.extend(who.lock(owner, data_lock(who, dictionary, &row[1..]), granted));
+    }
     let ours = format!("t.PROCESSLIST_ID IN ({})", who.list());
     let rows = wire.ask(&metadata_locks(&ours)).await?;
     locks.extend(rows.iter().filter_map(metadata_lock).filter_map(|lock| {
@@ -126,14 +136,36 @@ pub(super) async fn locks(wire: &mut Wire, who: &Who) -> Result<Vec<Lock>, Stage
     }));
     locks.sort();
     locks.dedup();
-    Ok(locks)
+    Ok(LockList { locks, ..LockList::default() })
+}
+
+/// Learns the columns of the index of a lock.
+async fn learn(
+    dictionary: &mut Dictionary,
+    wire: &mut Wire,
+    row: &[Option<String>],
+) -> Result<(), StageError> {
+    match cell(row, 3) {
+        "RECORD" => {
+            let place = [cell(row, 0), cell(row, 1), cell(row, 2)];
+            innodb::learn(dictionary, wire, Engine::Mysql, place).await
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Schema, table, index, type, mode, data.
-fn data_lock(who: &Who, row: &[Option<String>]) -> Thing {
+fn data_lock(who: &Who, dictionary: &Dictionary, row: &[Option<String>]) -> Thing {
     let (home, table, index) = (cell(row, 0), cell(row, 1), cell(row, 2));
     match cell(row, 3) {
-        "RECORD" => innodb::record(who, [home, table, index], row[5].as_deref(), cell(row, 4)),
+        "RECORD" => {
+            let place = [home, table, index];
+            let record = row[5].as_deref().map(|told| match told.starts_with("supremum") {
+                true => told.to_owned(),
+                false => dictionary.told_record(place, told),
+            });
+            innodb::record(who, place, record.as_deref(), cell(row, 4))
+        }
         "TABLE" => innodb::table(who, home, table, cell(row, 4)),
         other => Thing {
             kind: LockKind::Other,

@@ -2,10 +2,10 @@
 //! its table of locks: who wants a row that is taken waits for the *transaction* that has it, and keeps
 //! the row's place in line (a tuple lock) meanwhile.
 
-use super::StageError;
 use super::statement::Words;
 use super::who::{Waits, Who};
 use super::wire::{TextRow, Wire, cell, number};
+use super::{LockList, StageError};
 use crate::observation::{Failure, FailureKind, Lock, LockKind, Thing, Wait};
 use crate::scenario::SettingValue;
 use sqlx::error::DatabaseError;
@@ -53,6 +53,10 @@ pub(super) const PATIENT: &str = "SET lock_timeout = 0";
 /// Makes the extension that tells who has which rows, in the database of a case.
 pub(super) const ROW_LOCKS: &str = "CREATE EXTENSION IF NOT EXISTS pgrowlocks SCHEMA public";
 
+/// Why row locks are not told without it.
+const NO_ROW_LOCKS: &str = "PostgreSQL tells who has locked which row, and when, only with its extension \
+                            pgrowlocks, which could not be made here";
+
 /// What sets a session up; nothing for autocommit, which the session sees to itself.
 pub(super) fn setting(setting: &SettingValue) -> Option<String> {
     Some(match setting {
@@ -83,8 +87,12 @@ pub(super) fn failure(sql: &str, error: &dyn DatabaseError) -> Failure {
         "57014" if message.contains("timeout") => FailureKind::TimedOut,
         _ => FailureKind::Other,
     };
-    let detail = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::detail);
-    Failure { kind, code, message, detail: detail.map(str::to_owned) }
+    // Who waits for whom, and behind it where the statement was.
+    let details = error.try_downcast_ref::<PgDatabaseError>().map(|error| {
+        let context = error.r#where().filter(|_| kind == FailureKind::Deadlock);
+        error.detail().into_iter().chain(context).collect::<Vec<_>>().join("\n")
+    });
+    Failure { kind, code, message, detail: details.filter(|details| !details.is_empty()) }
 }
 
 /// The locks of some, with the names of their tables. Those of a parallel worker are its leader's. Who waits for the end of a transaction keeps a
@@ -132,6 +140,8 @@ pub(super) struct Memory {
     rows: HashMap<[String; 5], Option<String>>,
     /// How long the youngest wait had lasted when the waits were last asked for.
     youngest_wait: Option<Duration>,
+    /// The names of rows that were locked, by table and place.
+    places: HashMap<[String; 3], String>,
 }
 
 impl Memory {
@@ -235,9 +245,10 @@ impl Memory {
         wire: &mut Wire,
         who: &Who,
         row_locks: Option<&str>,
-    ) -> Result<Vec<Lock>, StageError> {
+    ) -> Result<LockList, StageError> {
         let mut locks = Vec::new();
         let mut tables = BTreeSet::new();
+        let mut unread = None;
         let rows = wire.ask(&locks_of(who, "l.locktype <> 'virtualxid'")).await?;
         for row in &rows {
             let Some(pid) = number(row, 0) else { continue };
@@ -262,24 +273,47 @@ impl Memory {
             self.name_wanted(wire, who, row, &mut thing).await?;
             locks.extend(who.lock(pid, thing, cell(row, 3) == "t"));
         }
-        if let Some(schema) = row_locks {
-            for table in tables {
-                locks.extend(self.row_locks(wire, who, schema, &table).await?);
+        match row_locks {
+            None => unread = Some(NO_ROW_LOCKS.to_owned()),
+            Some(schema) => {
+                for table in tables {
+                    match self.row_locks(wire, who, schema, &table).await? {
+                        Some(rows) => locks.extend(rows),
+                        None => {
+                            unread = Some(format!("the row locks of {table} could not be read"));
+                        }
+                    }
+                }
             }
         }
         locks.sort();
         locks.dedup();
-        Ok(locks)
+        let incomplete =
+            unread.map(|why| who.names().map(|name| (name.clone(), why.clone())).collect());
+        Ok(LockList { locks, incomplete: incomplete.unwrap_or_default() })
     }
 
-    /// Who has rows of a table, by the extension that tells.
+    /// The row at a place: its primary key if that can be read, or was when it was locked; else the place.
+    pub(super) async fn row_at(
+        &mut self,
+        wire: &mut Wire,
+        who: &Who,
+        [home, table]: [&str; 2],
+        place: &str,
+    ) -> Result<String, StageError> {
+        let now = self.row_name(wire, who, [home, table], place).await?;
+        let known = || self.places.get(&[home, table, place].map(str::to_owned)).cloned();
+        Ok(now.or_else(known).unwrap_or_else(|| place.to_owned()))
+    }
+
+    /// Who has rows of a table, by the extension that tells; `None` if the table cannot be read.
     async fn row_locks(
         &mut self,
         wire: &mut Wire,
         who: &Who,
         schema: &str,
         table: &str,
-    ) -> Result<Vec<Lock>, StageError> {
+    ) -> Result<Option<Vec<Lock>>, StageError> {
         let sql = format!(
             "SELECT r.locked_row, p.pid, m.mode FROM {schema}.pgrowlocks({}) r, \
              unnest(r.pids) WITH ORDINALITY p(pid, n), unnest(r.modes) WITH ORDINALITY m(mode, n) \
@@ -288,17 +322,21 @@ impl Memory {
         );
         let mut locks = Vec::new();
         // Behind a change of the table it cannot be read.
-        for row in wire.try_ask(&sql).await?.unwrap_or_default() {
+        let Ok(rows) = wire.try_ask(&sql).await? else { return Ok(None) };
+        for row in rows {
             let Some(pid) = number(&row, 1) else { continue };
             let place = cell(&row, 0);
             let name = self.row_name(wire, who, [&who.home, table], place).await?;
+            if let Some(name) = &name {
+                self.places.insert([&who.home, table, place].map(str::to_owned), name.clone());
+            }
             let thing = Thing {
                 record: name.or_else(|| Some(place.to_owned())),
                 ..named(LockKind::Row, table.to_owned(), cell(&row, 2))
             };
             locks.extend(who.lock(pid, thing, true));
         }
-        Ok(locks)
+        Ok(Some(locks))
     }
 }
 
@@ -387,7 +425,7 @@ pub(super) fn named(kind: LockKind, object: String, mode: &str) -> Thing {
     Thing { kind, object, index: None, record: None, mode: mode.to_owned() }
 }
 
-fn quoted(text: &str, quote: char) -> String {
+pub(super) fn quoted(text: &str, quote: char) -> String {
     let doubled = text.replace(quote, &format!("{quote}{quote}"));
     format!("{quote}{doubled}{quote}")
 }

@@ -5,8 +5,8 @@ use super::dictionary::Dictionary;
 use super::server::Server;
 use super::who::Who;
 use super::wire::Wire;
-use super::{StageError, innodb, mariadb, mysql, postgres, told};
-use crate::observation::{Failure, Lock, Wait};
+use super::{LockList, StageError, innodb, mariadb, mysql, postgres, told};
+use crate::observation::{Failure, Name, Wait};
 use crate::place::Engine;
 use crate::record::Link;
 use std::time::Duration;
@@ -18,6 +18,8 @@ pub(super) struct Side {
     mariadb: mariadb::Memory,
     postgres: postgres::Memory,
     dictionary: Dictionary,
+    /// PostgreSQL: has the database of the case the extension that tells row locks?
+    pub(super) has_row_locks: Option<bool>,
     /// The mark of the last deadlock that has been told.
     last_deadlock: String,
 }
@@ -30,13 +32,14 @@ impl Side {
             mariadb: server.mariadb(),
             postgres: postgres::Memory::default(),
             dictionary: Dictionary::default(),
+            has_row_locks: None,
             last_deadlock: String::new(),
         }
     }
 
     pub(super) async fn waits(&mut self, who: &Who) -> Result<Vec<Wait>, StageError> {
         match self.engine {
-            Engine::Mysql => mysql::waits(&mut self.wire, who).await,
+            Engine::Mysql => mysql::waits(&mut self.wire, &mut self.dictionary, who).await,
             Engine::Mariadb => self.mariadb.waits(&mut self.wire, &mut self.dictionary, who).await,
             _ => self.postgres.waits(&mut self.wire, who).await,
         }
@@ -55,18 +58,26 @@ impl Side {
         &mut self,
         who: &Who,
         row_locks: Option<String>,
-    ) -> Result<Vec<Lock>, StageError> {
+    ) -> Result<LockList, StageError> {
         match self.engine {
-            Engine::Mysql => mysql::locks(&mut self.wire, who).await,
+            Engine::Mysql => mysql::locks(&mut self.wire, &mut self.dictionary, who).await,
             Engine::Mariadb => self.mariadb.locks(&mut self.wire, &mut self.dictionary, who).await,
             _ => self.postgres.locks(&mut self.wire, who, row_locks.as_deref()).await,
         }
     }
 
-    pub(super) async fn circle(&mut self, who: &Who, failure: &Failure) -> Option<Vec<Link>> {
-        let Self { wire, engine, dictionary, last_deadlock, .. } = self;
+    /// The circle in which `victim` was, if the engine tells.
+    pub(super) async fn circle(
+        &mut self,
+        who: &Who,
+        victim: &Name,
+        failure: &Failure,
+    ) -> Option<Vec<Link>> {
+        let Self { wire, engine, dictionary, last_deadlock, postgres, .. } = self;
         match engine {
-            Engine::Postgres => told::circle(wire, who, failure.detail.as_deref()?).await,
+            Engine::Postgres => {
+                told::circle(wire, postgres, who, victim, failure.detail.as_deref()?).await
+            }
             engine => innodb::circle(wire, *engine, who, dictionary, last_deadlock).await,
         }
     }

@@ -17,8 +17,9 @@ use super::side::Side;
 use super::statement::Words;
 use super::who::{Seen, Who};
 use super::wire::{PATIENCE, Wire};
-use super::{CIRCLE_LIMIT, LIMIT, Reply, Stage, StageError, innodb, postgres};
-use crate::observation::{Failure, FailureKind, Lock, Name, Wait};
+use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, innodb, postgres};
+use crate::ledger::same_place;
+use crate::observation::{Failure, FailureKind, LockKind, Name, Thing, Wait};
 use crate::place::{Engine, Place};
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
@@ -265,7 +266,7 @@ impl Stage for SqlStage {
         Ok(waits)
     }
 
-    async fn locks(&self) -> Result<Vec<Lock>, StageError> {
+    async fn locks(&self) -> Result<LockList, StageError> {
         let (side, who) = self.aside();
         let (server, home) = (self.server.clone(), self.made.home.clone());
         answered(tokio::spawn(async move {
@@ -274,8 +275,13 @@ impl Stage for SqlStage {
                 Home::Schema(_) => server.row_locks().await?,
                 // There it is ours to make.
                 Home::Database(_) => {
-                    let made = side.lock().await.wire.try_ask(postgres::ROW_LOCKS).await?;
-                    made.is_ok().then(|| home.of_tables().to_owned())
+                    let mut side = side.lock().await;
+                    let has = match side.has_row_locks {
+                        Some(has) => has,
+                        None => side.wire.try_ask(postgres::ROW_LOCKS).await?.is_ok(),
+                    };
+                    side.has_row_locks = Some(has);
+                    has.then(|| home.of_tables().to_owned())
                 }
             };
             side.lock().await.locks(&who, row_locks).await
@@ -285,11 +291,30 @@ impl Stage for SqlStage {
 
     async fn circle(&self, victim: &Name, failure: &Failure) -> Option<Vec<Link>> {
         let ((side, who), failure) = (self.aside(), failure.clone());
-        let told = tokio::spawn(async move { Ok(side.lock().await.circle(&who, &failure).await) });
+        let chosen = victim.clone();
+        let told =
+            tokio::spawn(
+                async move { Ok(side.lock().await.circle(&who, &chosen, &failure).await) },
+            );
         // Without the victim it is another deadlock: the server keeps only the last.
         let is_it = |circle: &Vec<Link>| circle.iter().any(|link| link.waiter == *victim);
         let told = answered(told).await.ok().flatten().filter(is_it);
-        told.or_else(|| self.seen().circle(victim))
+        let mut told = told.or_else(|| self.seen().circle(victim))?;
+        for link in &mut told {
+            // PostgreSQL tells for whose transaction it waits; a look has seen for which row, and how.
+            let is_less = |told: &Thing, seen: &Thing| {
+                seen.kind == LockKind::Row
+                    && (told.kind == LockKind::Transaction || same_place(told, seen))
+            };
+            if let Some(told) = &link.wants
+                && let Some(seen) = self.seen().wants(&link.waiter, &link.holder)
+                && self.server.engine() == Engine::Postgres
+                && is_less(told, seen)
+            {
+                link.wants = Some(seen.clone());
+            }
+        }
+        Some(told)
     }
 
     fn circle_limit(&self) -> Duration {

@@ -32,6 +32,11 @@ impl Who {
         self.names.get(&id)
     }
 
+    /// The sessions.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.names.values()
+    }
+
     /// The numbers, as a list in SQL.
     pub(super) fn list(&self) -> String {
         let ids: Vec<String> = self.names.keys().map(i64::to_string).collect();
@@ -114,14 +119,17 @@ impl Seen {
         }
     }
 
+    /// What the statement of a session was last seen to wait for, if `holder` was in its way.
+    pub(super) fn wants(&self, waiter: &Name, holder: &Name) -> Option<&Thing> {
+        let wait = self.waits.get(waiter).filter(|wait| wait.blockers.contains(holder))?;
+        wait.thing.as_ref()
+    }
+
     /// The circle in which `victim` was, if what was seen leaves no doubt.
     pub(super) fn circle(&self, victim: &Name) -> Option<Vec<Link>> {
-        let link = |waiter: &Name, holder: &Name| Link {
-            waiter: waiter.clone(),
-            holder: holder.clone(),
-            wants: self.waits.get(waiter).and_then(|wait| wait.thing.clone()),
-            holds: Vec::new(),
-            taken_in: None,
+        let link = |waiter: &Name, holder: &Name| {
+            let wants = self.waits.get(waiter).and_then(|wait| wait.thing.clone());
+            Link::new(waiter.clone(), holder.clone(), wants)
         };
         let waits_for = |waiter: &Name, holder: &Name| {
             self.waits.get(waiter).is_some_and(|wait| wait.blockers.contains(holder))

@@ -384,13 +384,7 @@ fn deadlocks_name_those_in_the_circle() {
                 step: 1,
                 victim: name("B"),
                 circle: [("A", "B"), ("B", "A")]
-                    .map(|(waiter, holder)| Link {
-                        waiter: name(waiter),
-                        holder: name(holder),
-                        wants: None,
-                        holds: Vec::new(),
-                        taken_in: None,
-                    })
+                    .map(|(waiter, holder)| Link::new(name(waiter), name(holder), None))
                     .into(),
             }];
             record.clone()

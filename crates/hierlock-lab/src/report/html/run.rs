@@ -82,6 +82,8 @@ pub(super) struct LockRow {
     pub(super) thing: String,
     /// The line that took it.
     pub(super) taken: Option<usize>,
+    /// It was, if not told by which line.
+    pub(super) is_held: bool,
     /// Class and sign under each step.
     pub(super) stands: Vec<(&'static str, &'static str)>,
 }
@@ -275,6 +277,7 @@ fn locks(record: &Record) -> Option<Locks> {
         nth: names.iter().position(|name| *name == held.session).unwrap_or(0) % 6,
         thing: words::one_line(&held.thing.to_string()),
         taken: held.taken_in.as_ref().map(line),
+        is_held: held.stands.contains(&Stand::Holds),
         stands: held
             .stands
             .iter()

@@ -60,11 +60,12 @@ async fn two_in_a_circle(server: Server) {
     let of_a = circle.iter().find(|link| link.waiter == name("A")).unwrap();
     let wants = of_a.wants.as_ref().unwrap();
     match play.is_postgres() {
-        true => assert_eq!((failure.code.as_str(), wants.kind), ("40P01", LockKind::Transaction)),
+        true => assert_eq!((failure.code.as_str(), wants.kind), ("40P01", LockKind::Row)),
         false => {
             assert_eq!((failure.code.as_str(), wants.record.as_deref()), ("1213", Some("2")));
             assert_eq!((wants.object.as_str(), wants.kind), ("numbers", LockKind::Row));
-            assert_eq!(of_a.holds[0].record.as_deref(), Some("1"), "{of_a:?}");
+            let of_b = &of_a.blocking[0];
+            assert_eq!((of_b.thing.record.as_deref(), of_b.granted), (Some("2"), true), "{of_a:?}");
         }
     }
     play.close().await;
@@ -153,7 +154,7 @@ async fn another_deadlock_is_another_story(server: Server) {
         if !play.is_postgres() {
             let of_a = circle.iter().find(|link| link.waiter == name("A")).unwrap();
             let wants = of_a.wants.as_ref().unwrap().record.clone();
-            assert_eq!((wants, of_a.holds.len()), (Some(other.to_string()), 1));
+            assert_eq!((wants, of_a.blocking.len()), (Some(other.to_string()), 1));
         }
         for who in ["A", "B"] {
             play.run(who, "rollback").await.unwrap();

@@ -420,7 +420,7 @@ async fn locks_of_a_case_are_listed(server: &Server, case: &Case) {
     play.all("A", &["begin", "select * from numbers where id in (1, 2) for update"]).await;
     let _reply = play.begin("B", "update numbers set value = 0 where id = 2");
     play.blocked("B").await;
-    let locks = play.stage.locks().await.unwrap();
+    let locks = play.stage.locks().await.unwrap().locks;
     let has = |who: &str, kind: LockKind, record: Option<&str>, granted: bool| {
         locks.iter().any(|lock| {
             lock.session == name(who)

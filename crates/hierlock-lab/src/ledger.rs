@@ -1,0 +1,348 @@
+//! The ledger: which statement of a session took a lock, from the locks that were recorded after each step.
+//! Pure.
+//!
+//! 1. A session holds a lock since the earliest step from which on every record shows it. (It may have had
+//!    the same one before, in an earlier transaction.)
+//! 2. Only a session's own statement takes its locks, and only while it makes progress: in the step with
+//!    which it begins, or in one that lets it go on. If the lock appears there, that statement took it.
+//! 3. A lock that appears while its session does nothing, or goes on waiting for the same, was there before
+//!    without a lock record (InnoDB: the row was written by the session, and whoever waits for it makes the
+//!    record), or was moved there by InnoDB (gaps, when a record comes or goes).
+//! 4. What is not certain is not told, and why is said.
+
+use crate::conflict::{conflicts, row_strength};
+use crate::observation::{Lock, LockKind, Name, Observation, Thing};
+use crate::record::{BlockingLock, Link, StepRecord};
+use std::collections::BTreeMap;
+
+/// Sessions whose locks were not told in full, with the reason.
+pub(crate) type Incomplete = BTreeMap<Name, String>;
+
+/// The locks of a run, step by step.
+pub(crate) struct Ledger<'a> {
+    steps: &'a [StepRecord],
+    /// For each step.
+    incomplete: &'a [Incomplete],
+}
+
+impl<'a> Ledger<'a> {
+    pub(crate) fn new(steps: &'a [StepRecord], incomplete: &'a [Incomplete]) -> Self {
+        Self { steps, incomplete }
+    }
+
+    /// Completes the circle of a deadlock that was found in step `closing`: what is waited for, which locks
+    /// are in the way, and which statements took them. `after` are the locks after that step.
+    pub(crate) fn complete(&self, circle: &mut [Link], closing: usize, after: &[Lock]) {
+        for link in circle.iter_mut() {
+            self.name_row(link, closing, after);
+        }
+        let wants: BTreeMap<Name, Thing> = circle
+            .iter()
+            .filter_map(|link| Some((link.waiter.clone(), link.wants.clone()?)))
+            .collect();
+        for link in circle.iter_mut() {
+            if link.blocking.is_empty() {
+                self.find_blocking(link, closing);
+            }
+            let (holder, wanted) = (link.holder.clone(), link.wants.clone());
+            for lock in &mut link.blocking {
+                self.trace(lock, &holder, wanted.as_ref(), closing, wants.get(&holder));
+            }
+        }
+    }
+
+    /// The statement of a session that took a lock which was first seen after step `at`, if that is known.
+    pub(crate) fn statement_of(&self, session: &Name, thing: &Thing, at: usize) -> Option<usize> {
+        let mut lock = BlockingLock::new(thing.clone(), true);
+        self.credit(&mut lock, session, at, at + 1, None);
+        lock.statement
+    }
+
+    /// The locks that were recorded before a step.
+    fn before(&self, step: usize) -> &'a [Lock] {
+        let last = step.checked_sub(1).and_then(|last| self.steps.get(last)?.locks.as_deref());
+        last.unwrap_or_default()
+    }
+
+    /// PostgreSQL: who waits for a row waits for the transaction that has it. Which row that is shows in what
+    /// the two had before, and in what the waiter had afterwards.
+    fn name_row(&self, link: &mut Link, closing: usize, after: &[Lock]) {
+        if link.wants.as_ref().is_none_or(|wants| wants.kind != LockKind::Transaction) {
+            return;
+        }
+        let before = self.before(closing);
+        let rows = |locks: &'a [Lock], of: &Name| -> Vec<&'a Thing> {
+            let is_row = |lock: &&Lock| {
+                lock.granted && lock.session == *of && lock.thing.kind == LockKind::Row
+            };
+            locks.iter().filter(is_row).map(|lock| &lock.thing).collect()
+        };
+        let (of_holder, of_waiter) = (rows(before, &link.holder), rows(before, &link.waiter));
+        let is_of_holder = |row: &Thing| of_holder.iter().any(|held| same_place(held, row));
+        // What it got when it went on, and wanted of the holder.
+        let gained = after.iter().filter(|lock| {
+            lock.granted
+                && lock.session == link.waiter
+                && lock.thing.kind == LockKind::Row
+                && !of_waiter.contains(&&lock.thing)
+                && is_of_holder(&lock.thing)
+        });
+        let gained: Vec<&Thing> = gained.map(|lock| &lock.thing).collect();
+        if let Some(row) = only_place(&gained) {
+            link.wants = Some(row.clone());
+            return;
+        }
+        // Who has a row already, and wants it stronger, has no place in its queue.
+        let both: Vec<&Thing> = of_waiter.into_iter().filter(|row| is_of_holder(row)).collect();
+        if let Some(row) = only_place(&both).filter(|_| gained.is_empty()) {
+            link.wants = Some(Thing { mode: String::new(), ..row.clone() });
+            return;
+        }
+        link.unknown.push(format!(
+            "PostgreSQL does not tell for which row {} waited, only for whose transaction",
+            link.waiter
+        ));
+    }
+
+    /// The locks of the holder that are in the way, by what was recorded.
+    fn find_blocking(&self, link: &mut Link, closing: usize) {
+        let Some(wants) = link.wants.clone() else { return };
+        let before = self.before(closing);
+        let is_of_holder =
+            |lock: &&Lock| lock.session == link.holder && same_place(&lock.thing, &wants);
+        let is_postgres_row = wants.kind == LockKind::Row && wants.index.is_none();
+        let may_block = |lock: &&Lock| conflicts(&wants, &lock.thing) != Some(false);
+        let (mut held, queued): (Vec<&Lock>, Vec<&Lock>) =
+            before.iter().filter(is_of_holder).filter(may_block).partition(|lock| lock.granted);
+        if is_postgres_row {
+            // One row, one lock: the strongest that it has become.
+            held.sort_by_key(|lock| std::cmp::Reverse(row_strength(&lock.thing.mode)));
+            held.truncate(1);
+        }
+        let sure = held.iter().all(|lock| conflicts(&wants, &lock.thing) == Some(true));
+        link.blocking = match (held.as_slice(), queued.as_slice()) {
+            ([], [queued]) => vec![BlockingLock::new(queued.thing.clone(), false)],
+            ([_], _) => vec![BlockingLock::new(held[0].thing.clone(), true)],
+            (several, _) if sure && !several.is_empty() => {
+                several.iter().map(|lock| BlockingLock::new(lock.thing.clone(), true)).collect()
+            }
+            // It came with the step that closed the circle, or was never told.
+            ([], []) if is_postgres_row && wants.record.is_some() => {
+                vec![BlockingLock::new(Thing { mode: String::new(), ..wants.clone() }, true)]
+            }
+            _ => Vec::new(),
+        };
+        if link.blocking.is_empty() && link.unknown.is_empty() {
+            let reason = self.incomplete_before(closing, &link.holder);
+            let holder = &link.holder;
+            let unknown = match wants.mode.as_str() {
+                // The key of an index, which PostgreSQL does not lock.
+                "inserting" => format!(
+                    "{holder} had inserted the same key, PostgreSQL does not tell with which statement"
+                ),
+                _ => reason.unwrap_or_else(|| {
+                    format!("which lock of {holder} was in the way is not told by the server")
+                }),
+            };
+            link.unknown.push(unknown);
+        }
+    }
+
+    fn incomplete_before(&self, step: usize, session: &Name) -> Option<String> {
+        let last = step.checked_sub(1).and_then(|last| self.incomplete.get(last))?;
+        last.get(session).cloned()
+    }
+
+    /// Finds the statement that took a lock of `session`, which had it when step `closing` began or got it in
+    /// that step. `waiting` is what the session waited for at the end of that step.
+    fn trace(
+        &self,
+        lock: &mut BlockingLock,
+        session: &Name,
+        wanted: Option<&Thing>,
+        closing: usize,
+        waiting: Option<&Thing>,
+    ) {
+        let (thing, granted) = (lock.thing.clone(), lock.granted);
+        let is_it = |other: &Thing| {
+            same_place(other, &thing)
+                && match wanted.filter(|_| thing.kind == LockKind::Row && thing.index.is_none()) {
+                    // A row lock of PostgreSQL becomes stronger; it counts since it was in the way.
+                    Some(wanted) => conflicts(wanted, other)
+                        .unwrap_or_else(|| row_strength(&other.mode) == row_strength(&thing.mode)),
+                    None => other.mode == thing.mode,
+                }
+        };
+        if lock.thing.mode.is_empty() {
+            let mut known = self.before(closing).iter().filter(|known| {
+                known.session == *session && known.granted == granted && is_it(&known.thing)
+            });
+            if let Some(known) = known.next() {
+                lock.thing.mode = known.thing.mode.clone();
+            }
+        }
+        match self.first_held(session, granted, closing, is_it) {
+            Err(unknown) => lock.unknown = Some(unknown),
+            Ok(at) => self.credit(lock, session, at, closing, waiting),
+        }
+    }
+
+    /// The first step of the last run of steps, up to `closing`, after which a session had a lock; `closing`
+    /// itself if it had none before.
+    fn first_held(
+        &self,
+        session: &Name,
+        granted: bool,
+        closing: usize,
+        is_it: impl Fn(&Thing) -> bool,
+    ) -> Result<usize, String> {
+        let mut first = closing;
+        while let Some(step) = first.checked_sub(1) {
+            let Some(locks) = self.steps.get(step).and_then(|step| step.locks.as_ref()) else {
+                return Err("the locks could not be recorded".to_owned());
+            };
+            let has = |lock: &Lock| {
+                lock.session == *session && lock.granted == granted && is_it(&lock.thing)
+            };
+            if !locks.iter().any(has) {
+                let reason = self.incomplete.get(step).and_then(|it| it.get(session));
+                return reason.cloned().map_or(Ok(first), Err);
+            }
+            first = step;
+        }
+        Ok(first)
+    }
+
+    /// Which statement of the session took a lock that appeared in step `at`.
+    fn credit(
+        &self,
+        lock: &mut BlockingLock,
+        session: &Name,
+        at: usize,
+        closing: usize,
+        waiting: Option<&Thing>,
+    ) {
+        if let Some(statement) = self.progressing(session, at, closing, waiting) {
+            lock.statement = Some(statement);
+            lock.granted_in = lock.granted.then_some(at);
+            return;
+        }
+        let is_written = lock.thing.index.is_some() && lock.thing.mode == "X,REC_NOT_GAP";
+        let line = self.steps.get(at).map_or(0, |step| step.line);
+        if is_written {
+            self.credit_writer(lock, session, at);
+        } else if lock.thing.kind == LockKind::Gap {
+            lock.unknown = Some(format!(
+                "InnoDB moved a gap lock of {session} there in line {line}, when a record came or went"
+            ));
+        } else {
+            lock.unknown =
+                Some(format!("which statement of {session} took it is not told by the server"));
+        }
+    }
+
+    /// The statement of a session that made progress in a step.
+    fn progressing(
+        &self,
+        session: &Name,
+        at: usize,
+        closing: usize,
+        waiting: Option<&Thing>,
+    ) -> Option<usize> {
+        let upto = self.steps.get(..=at)?;
+        let is_own = |step: &StepRecord| step.session == *session && !step.text.is_empty();
+        let statement = upto.iter().rposition(is_own)?;
+        let step = &self.steps[statement];
+        if statement == at {
+            return Some(statement);
+        }
+        if step.seen.is_over() || step.ended.as_ref().is_some_and(|ended| ended.during < at) {
+            return None;
+        }
+        if at < closing && step.ended.as_ref().is_some_and(|ended| ended.during == at) {
+            return Some(statement);
+        }
+        // It waited before and after: for the same?
+        let wait_after = |index: usize| {
+            let waits = &self.steps.get(index)?.waits;
+            waits.iter().find(|wait| wait.waiter == *session)?.thing.as_ref()
+        };
+        let before = wait_after(at - 1);
+        let after = if at == closing { waiting } else { wait_after(at) };
+        let is_same = match (before, after) {
+            (Some(before), Some(after)) => {
+                before.kind == LockKind::Transaction || same_place(before, after)
+            }
+            _ => true,
+        };
+        (!is_same).then_some(statement)
+    }
+
+    /// A row that a session has written is locked without a lock record, until somebody else waits for it.
+    fn credit_writer(&self, lock: &mut BlockingLock, session: &Name, at: usize) {
+        let is_table = |thing: &Thing| {
+            thing.kind == LockKind::Table && thing.object == lock.thing.object && thing.mode == "IX"
+        };
+        let since = match self.first_held(session, true, at, is_table) {
+            Ok(since) => since,
+            Err(unknown) => {
+                lock.unknown = Some(unknown);
+                return;
+            }
+        };
+        let writers = (since..at).filter(|index| {
+            let step = &self.steps[*index];
+            let end = step.ended.as_ref().map_or(&step.seen, |ended| &ended.observation);
+            let has_written = matches!(end, Observation::Done(answer) if answer.changed > 0);
+            step.session == *session && !step.text.is_empty() && has_written
+        });
+        let writers: Vec<usize> = writers.collect();
+        match writers[..] {
+            [only] => {
+                lock.statement = Some(only);
+                let ended = self.steps[only].ended.as_ref();
+                lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
+            }
+            _ => {
+                let lines: Vec<String> =
+                    writers.iter().map(|index| self.steps[*index].line.to_string()).collect();
+                let which = match lines.is_empty() {
+                    true => format!("which statement of {session} wrote the row"),
+                    false => format!("which of the lines {} wrote the row", lines.join(", ")),
+                };
+                lock.unknown = Some(format!(
+                    "{which} is not told by InnoDB, which has no lock record of a written row until \
+                     another waits for it"
+                ));
+            }
+        }
+    }
+}
+
+/// The same table, index and record, whatever the mode.
+pub(crate) fn same_place(a: &Thing, b: &Thing) -> bool {
+    let is_record = |thing: &Thing| matches!(thing.kind, LockKind::Row | LockKind::Gap);
+    (a.kind == b.kind || is_record(a) && is_record(b))
+        && a.object == b.object
+        && a.index == b.index
+        && same_record(a.record.as_deref(), b.record.as_deref())
+}
+
+/// InnoDB writes only the beginning of a long key in the text of a deadlock.
+fn same_record(a: Option<&str>, b: Option<&str>) -> bool {
+    let is_cut = |cut: &str, whole: &str| {
+        let parts = cut.split_once('…');
+        parts.is_some_and(|(begin, end)| whole.starts_with(begin) && whole.ends_with(end))
+    };
+    match (a, b) {
+        (Some(a), Some(b)) => a == b || is_cut(a, b) || is_cut(b, a),
+        (a, b) => a == b,
+    }
+}
+
+/// The strongest of them, if all are on the same row.
+fn only_place<'a>(rows: &[&'a Thing]) -> Option<&'a Thing> {
+    let first = rows.first()?;
+    let strongest = rows.iter().max_by_key(|row| row_strength(&row.mode))?;
+    rows.iter().all(|row| same_place(row, first)).then_some(strongest)
+}

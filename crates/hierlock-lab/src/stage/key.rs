@@ -1,0 +1,399 @@
+//! The values of keys, from the bytes in which InnoDB stores them to what a person would write. Pure. What
+//! cannot be read stays in hexadecimal.
+
+/// How a column is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Signed,
+    Unsigned,
+    Date,
+    Year,
+    /// With so many digits of a second.
+    DateTime(usize),
+    Timestamp(usize),
+    Time(usize),
+    /// All digits, and those behind the point.
+    Decimal(usize, usize),
+    Float,
+    Double,
+    /// The names of its values.
+    Enum(Vec<String>),
+    Set(Vec<String>),
+    Text(Charset),
+    /// Anything else.
+    Bytes,
+}
+
+/// How the characters of a text are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charset {
+    Utf8,
+    Latin1,
+    Utf16,
+    Utf32,
+}
+
+impl Column {
+    /// From the words of `information_schema.COLUMNS`: `decimal(10,2)`, and `utf8mb4`.
+    pub(super) fn parse(column_type: &str, charset: &str) -> Self {
+        let end = column_type.find(['(', ' ']).unwrap_or(column_type.len());
+        let (name, rest) = column_type.split_at(end);
+        let sizes =
+            rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).unwrap_or_default();
+        let mut sizes = sizes.0.split(',').filter_map(|size| size.trim().parse::<usize>().ok());
+        let (first, second) = (sizes.next(), sizes.next());
+        let digits = first.unwrap_or(0).min(6);
+        match name {
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => {
+                if rest.contains("unsigned") { Column::Unsigned } else { Column::Signed }
+            }
+            "date" => Column::Date,
+            "year" => Column::Year,
+            "datetime" => Column::DateTime(digits),
+            "timestamp" => Column::Timestamp(digits),
+            "time" => Column::Time(digits),
+            "decimal" => Column::Decimal(first.unwrap_or(10), second.unwrap_or(0)),
+            "float" => Column::Float,
+            "double" => Column::Double,
+            "enum" => Column::Enum(quoted_list(rest)),
+            "set" => Column::Set(quoted_list(rest)),
+            _ => match charset {
+                "utf8" | "utf8mb3" | "utf8mb4" | "ascii" => Column::Text(Charset::Utf8),
+                "latin1" => Column::Text(Charset::Latin1),
+                "utf16" | "ucs2" => Column::Text(Charset::Utf16),
+                "utf32" => Column::Text(Charset::Utf32),
+                _ => Column::Bytes,
+            },
+        }
+    }
+
+    /// A value from its bytes in hexadecimal, as in the text of a deadlock. Behind the beginning of a long
+    /// one, of which the rest is left out, there is an ellipsis.
+    pub(super) fn write(&self, hex: &str) -> String {
+        let (hex, is_cut) = match hex.strip_suffix('…') {
+            Some(hex) => (hex, true),
+            None => (hex, false),
+        };
+        let value = bytes(hex).and_then(|bytes| match (self, is_cut) {
+            (Column::Text(charset), is_cut) => text(*charset, &bytes, is_cut),
+            (column, false) => column.value(&bytes),
+            (_, true) => None,
+        });
+        let end = if is_cut { "…" } else { "" };
+        value.unwrap_or_else(|| format!("0x{}{end}", hex.to_uppercase()))
+    }
+
+    /// A value as MySQL's table of locks writes it: a number, a quoted text, or bytes.
+    pub(super) fn rewrite(&self, told: &str) -> String {
+        if let Some(hex) = told.strip_prefix("0x") {
+            return self.write(hex);
+        }
+        if let Some(text) = told.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
+            return format!("'{}'", text.trim_end_matches(' '));
+        }
+        let number = told.parse::<u64>().ok();
+        let is_coded =
+            matches!(self, Column::Date | Column::Year | Column::Enum(_) | Column::Set(_));
+        let value = number.filter(|_| is_coded).and_then(|number| self.coded(number));
+        value.unwrap_or_else(|| told.to_owned())
+    }
+
+    fn value(&self, bytes: &[u8]) -> Option<String> {
+        match self {
+            Column::Unsigned => big_endian(bytes).map(|number| number.to_string()),
+            // Stored with the sign turned over, so that bytes sort as numbers do.
+            Column::Signed => {
+                let number = i128::from(big_endian(bytes)?);
+                Some((number - (1i128 << (8 * bytes.len() - 1))).to_string())
+            }
+            // The first bit is a sign, turned over.
+            Column::Date => self.coded(big_endian(bytes)? & 0x7f_ffff),
+            Column::Year | Column::Enum(_) | Column::Set(_) => self.coded(big_endian(bytes)?),
+            Column::DateTime(digits) => date_time(bytes, *digits),
+            Column::Timestamp(digits) => timestamp(bytes, *digits),
+            Column::Time(digits) => time(bytes, *digits),
+            Column::Decimal(all, behind) => decimal(bytes, *all, *behind),
+            Column::Float => Some(f32::from_le_bytes(bytes.try_into().ok()?).to_string()),
+            Column::Double => Some(f64::from_le_bytes(bytes.try_into().ok()?).to_string()),
+            Column::Text(_) | Column::Bytes => None,
+        }
+    }
+
+    /// What is stored as a number and is none.
+    fn coded(&self, number: u64) -> Option<String> {
+        match self {
+            Column::Date => {
+                let (year, month, day) = (number >> 9, number >> 5 & 15, number & 31);
+                Some(format!("'{year:04}-{month:02}-{day:02}'"))
+            }
+            Column::Year if number == 0 => Some("0000".to_owned()),
+            Column::Year => Some((1900 + number).to_string()),
+            Column::Enum(values) => match number.checked_sub(1) {
+                // What was not one of the values.
+                None => Some("''".to_owned()),
+                Some(index) => values.get(index as usize).map(|value| format!("'{value}'")),
+            },
+            Column::Set(values) => {
+                let is_in = |index: &usize| number >> index & 1 == 1;
+                let members: Vec<&str> = (0..values.len().min(64))
+                    .filter(is_in)
+                    .map(|index| values[index].as_str())
+                    .collect();
+                Some(format!("'{}'", members.join(",")))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The fields of a key as MySQL's table of locks writes them: `'it''s, here', 5, 0x0A`.
+pub(super) fn fields(told: &str) -> Vec<&str> {
+    let (mut fields, mut begin, mut is_quoted) = (Vec::new(), 0, false);
+    for (at, c) in told.char_indices() {
+        if c == '\'' {
+            is_quoted = !is_quoted;
+        } else if c == ',' && !is_quoted {
+            fields.push(told[begin..at].trim());
+            begin = at + 1;
+        }
+    }
+    fields.push(told[begin..].trim());
+    fields
+}
+
+/// `('x','it''s')`
+fn quoted_list(text: &str) -> Vec<String> {
+    let inside = text.trim().strip_prefix('(').and_then(|text| text.rsplit_once(')'));
+    let inside = inside.map_or("", |(inside, _)| inside);
+    fields(inside)
+        .into_iter()
+        .filter_map(|field| Some(field.strip_prefix('\'')?.strip_suffix('\'')?.to_owned()))
+        .collect()
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let pairs = hex.len().is_multiple_of(2) && !hex.is_empty();
+    let byte = |at: usize| u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok();
+    pairs.then(|| (0..hex.len() / 2).map(byte).collect())?
+}
+
+fn big_endian(bytes: &[u8]) -> Option<u64> {
+    let fits = !bytes.is_empty() && bytes.len() <= 8;
+    fits.then(|| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+fn text(charset: Charset, bytes: &[u8], is_cut: bool) -> Option<String> {
+    let read = match charset {
+        Charset::Utf8 => match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            // In the middle of a character.
+            Err(error) if is_cut && error.error_len().is_none() => {
+                String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned()
+            }
+            Err(_) => return None,
+        },
+        Charset::Latin1 => {
+            // Between these it is not the Latin-1 of others.
+            let is_odd = |byte: &u8| (0x80..0xa0).contains(byte);
+            if bytes.iter().any(is_odd) {
+                return None;
+            }
+            bytes.iter().map(|byte| char::from(*byte)).collect()
+        }
+        Charset::Utf16 => {
+            let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+            char::decode_utf16(units).collect::<Result<String, _>>().ok()?
+        }
+        Charset::Utf32 => bytes
+            .chunks_exact(4)
+            .map(|unit| char::from_u32(big_endian(unit)? as u32))
+            .collect::<Option<String>>()?,
+    };
+    let read = read.replace('\'', "''");
+    Some(match is_cut {
+        true => format!("'{read}…'"),
+        false => format!("'{}'", read.trim_end_matches(' ')),
+    })
+}
+
+/// `.345`, of the bytes behind the seconds.
+fn fraction(value: u64, bytes: usize, digits: usize) -> String {
+    let micros = value * 10u64.pow(6u32.saturating_sub(2 * bytes as u32));
+    match digits {
+        0 => String::new(),
+        digits => format!(".{}", &format!("{micros:06}")[..digits]),
+    }
+}
+
+/// The bytes of the seconds, and those behind.
+fn split(bytes: &[u8], seconds: usize, digits: usize) -> Option<(&[u8], u64)> {
+    let behind = digits.div_ceil(2);
+    let (whole, rest) = bytes.split_at_checked(seconds)?;
+    (rest.len() == behind).then_some(())?;
+    Some((whole, if behind == 0 { 0 } else { big_endian(rest)? }))
+}
+
+fn date_time(bytes: &[u8], digits: usize) -> Option<String> {
+    let (whole, rest) = split(bytes, 5, digits)?;
+    let packed = big_endian(whole)?.checked_sub(1 << 39)?;
+    let (date, time) = (packed >> 17, packed & 0x1_ffff);
+    let (months, day) = (date >> 5, date & 31);
+    Some(format!(
+        "'{:04}-{:02}-{day:02} {}{}'",
+        months / 13,
+        months % 13,
+        clock(time),
+        fraction(rest, digits.div_ceil(2), digits)
+    ))
+}
+
+/// Hours, minutes and seconds in one number.
+fn clock(packed: u64) -> String {
+    format!("{:02}:{:02}:{:02}", packed >> 12, packed >> 6 & 63, packed & 63)
+}
+
+/// In UTC: how a session writes it depends on its time zone.
+fn timestamp(bytes: &[u8], digits: usize) -> Option<String> {
+    let (whole, rest) = split(bytes, 4, digits)?;
+    let seconds = big_endian(whole)?;
+    let (days, time) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days as i64);
+    Some(format!(
+        "'{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}{} UTC'",
+        time / 3600,
+        time / 60 % 60,
+        time % 60,
+        fraction(rest, digits.div_ceil(2), digits)
+    ))
+}
+
+/// Year, month and day of a day since 1970, by the usual algorithm of eras of 400 years.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let z = days + 719_468;
+    let (era, of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    (year + era * 400 + i64::from(month <= 2), month, day)
+}
+
+fn time(bytes: &[u8], digits: usize) -> Option<String> {
+    let behind = digits.div_ceil(2);
+    (bytes.len() == 3 + behind).then_some(())?;
+    let signed = big_endian(bytes)? as i64 - (1 << (8 * bytes.len() - 1));
+    let (sign, packed) = (if signed < 0 { "-" } else { "" }, signed.unsigned_abs());
+    let rest = packed & ((1 << (8 * behind)) - 1);
+    Some(format!("'{sign}{}{}'", clock(packed >> (8 * behind)), fraction(rest, behind, digits)))
+}
+
+/// Nine digits in four bytes, fewer in fewer; the first bit says that it is not negative.
+fn decimal(bytes: &[u8], all: usize, behind: usize) -> Option<String> {
+    const BYTES: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
+    let before = all.checked_sub(behind)?;
+    let mut parts = vec![before % 9];
+    parts.extend(std::iter::repeat_n(9, before / 9));
+    let groups_before = parts.len();
+    parts.extend(std::iter::repeat_n(9, behind / 9));
+    parts.push(behind % 9);
+    (bytes.len() == parts.iter().map(|digits| BYTES[*digits]).sum::<usize>()).then_some(())?;
+    let is_negative = bytes.first()? & 0x80 == 0;
+    let mut bytes = bytes.to_vec();
+    bytes[0] ^= 0x80;
+    if is_negative {
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    let (mut at, mut whole, mut point) = (0, String::new(), String::new());
+    for (group, digits) in parts.iter().enumerate().filter(|(_, digits)| **digits > 0) {
+        let value = big_endian(&bytes[at..at + BYTES[*digits]])?;
+        at += BYTES[*digits];
+        let text = if group < groups_before { &mut whole } else { &mut point };
+        text.push_str(&format!("{value:0digits$}"));
+    }
+    let whole = whole.trim_start_matches('0');
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let sign = if is_negative { "-" } else { "" };
+    Some(if point.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{point}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The bytes are those of the servers, in a table with a column of each type.
+    #[test]
+    fn bytes_of_keys_become_values() {
+        for (column, charset, hex, written) in [
+            ("int", "", "80000001", "1"),
+            ("int(11)", "", "7fffffff", "-1"),
+            ("bigint(20)", "", "8000000000000005", "5"),
+            ("tinyint", "", "7d", "-3"),
+            ("mediumint unsigned", "", "14b8e2", "1358050"),
+            ("bigint unsigned", "", "ffffffffffffffff", "18446744073709551615"),
+            ("date", "", "8fd571", "'2026-11-17'"),
+            ("year", "", "7e", "2026"),
+            ("year(4)", "", "00", "0000"),
+            ("datetime", "", "99bb62a2cc", "'2026-11-17 10:11:12'"),
+            ("datetime(6)", "", "99bb62a2cc01e240", "'2026-11-17 10:11:12.123456'"),
+            ("timestamp(3)", "", "6afc28400d7a", "'2026-11-17 10:11:12.345 UTC'"),
+            ("time", "", "7f5d34", "'-10:11:12'"),
+            ("time(6)", "", "7fef7cf85ee0", "'-01:02:03.500000'"),
+            ("decimal(10,2)", "", "7ffffff3dd", "-12.34"),
+            ("decimal(8,3)", "", "7ffb2dfdc8", "-1234.567"),
+            ("decimal(3,0)", "", "8005", "5"),
+            ("double", "", "000000000000f83f", "1.5"),
+            ("float", "", "00002040", "2.5"),
+            ("enum('x','y')", "utf8mb4", "02", "'y'"),
+            ("set('p','q')", "utf8mb4", "03", "'p,q'"),
+            ("char(5)", "utf8mb4", "6162202020", "'ab'"),
+            ("varchar(10)", "utf8mb4", "68c3a96c6c6f", "'héllo'"),
+            ("varchar(10)", "utf8mb4", "69742773", "'it''s'"),
+            ("varchar(5)", "latin1", "e9", "'é'"),
+            ("varchar(5)", "utf16", "00e9", "'é'"),
+            ("varchar(5)", "utf8mb4", "ff", "0xFF"),
+            ("varchar(5)", "sjis", "8e8e", "0x8E8E"),
+            ("char(36)", "ascii", "3031…", "'01…'"),
+            ("binary(3)", "", "0102ff", "0x0102FF"),
+            ("bit(5)", "", "15", "0x15"),
+            ("uuid", "", "307c", "0x307C"),
+            ("int", "", "", "0x"),
+            ("int", "", "zz", "0xZZ"),
+            ("varchar(5)", "utf8mb4", "é", "0xÉ"),
+        ] {
+            assert_eq!(Column::parse(column, charset).write(hex), written, "{column}");
+        }
+    }
+
+    #[test]
+    fn what_the_table_of_locks_writes_becomes_the_same() {
+        for (column, told, written) in [
+            ("date", "1037681", "'2026-11-17'"),
+            ("year", "126", "2026"),
+            ("enum('x','it''s')", "2", "'it''s'"),
+            ("set('p','q')", "3", "'p,q'"),
+            ("datetime", "0x99BB62A2CC", "'2026-11-17 10:11:12'"),
+            ("decimal(10,2)", "0x7FFFFFF3DD", "-12.34"),
+            ("int", "-5", "-5"),
+            ("int", "NULL", "NULL"),
+            ("char(5)", "'ab   '", "'ab'"),
+        ] {
+            assert_eq!(Column::parse(column, "utf8mb4").rewrite(told), written, "{column}");
+        }
+        assert_eq!(fields("'it''s, here', 5, 0x0A"), ["'it''s, here'", "5", "0x0A"]);
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_only_garbage(column in "[a-z]{1,9}(\\([0-9]{1,3}(,[0-9]{1,3})?\\))?", hex in "([0-9a-f]{2}){0,20}") {
+            for name in ["decimal", "time", "datetime", "timestamp", "enum", "set", "year", "date"] {
+                let column = column.replacen(|c: char| c.is_alphabetic(), name, 1);
+                for charset in ["", "utf8mb4", "utf16", "utf32"] {
+                    Column::parse(&column, charset).write(&hex);
+                    Column::parse(name, charset).write(&hex);
+                }
+            }
+        }
+    }
+}

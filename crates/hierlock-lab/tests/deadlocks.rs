@@ -1,0 +1,232 @@
+//! The explanations of deadlocks agree with what the servers say, read by another pair of eyes.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "deadlocks/cases.rs"]
+mod cases;
+#[path = "deadlocks/witness.rs"]
+mod witness;
+
+use hierlock_lab::lab::How;
+use hierlock_lab::observation::{LockKind, Thing};
+use hierlock_lab::place::Engine;
+use hierlock_lab::record::{BlockingLock, Deadlock, Link, Record};
+use hierlock_lab::scenario::{Case, CaseDeed, Expected, Scenario};
+use hierlock_lab::{Lab, builtin};
+use hierlock_sandbox::Server;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+use witness::{Testimony, TextLock, last_deadlock, transactions, watched};
+
+/// A lab with one server, and that server; none if it is not installed.
+async fn lab(engine: Engine) -> Option<(Lab, Server)> {
+    let kind = engine.server().unwrap();
+    let server = spawn_blocking(move || Server::for_tests(kind)).await.unwrap()?;
+    let mut lab = Lab::new().unwrap();
+    lab.connect(engine, server.url()).await.unwrap();
+    Some((lab, server))
+}
+
+/// Runs cases one after the other: a server keeps only its last deadlock.
+async fn run(lab: &Lab, cases: &[Case]) -> Vec<Record> {
+    lab.run(cases, How::default(), |_| ()).await
+}
+
+/// The cases of a scenario on one engine, that say SQL and expect a deadlock.
+fn cases_with_deadlock(scenario: &Arc<Scenario>, engine: Engine) -> Vec<Case> {
+    let expects = |case: &Case| {
+        let mut all = case.steps.iter().flat_map(|step| &step.expected);
+        all.any(|it| it.either.iter().any(|one| matches!(one, Expected::Deadlock { .. })))
+    };
+    let is_sql =
+        |case: &Case| !case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..)));
+    let cases = scenario.cases().unwrap().into_iter();
+    cases.filter(|case| case.place.engine == engine && expects(case) && is_sql(case)).collect()
+}
+
+async fn explanations_agree(engine: Engine) {
+    let Some((lab, _server)) = lab(engine).await else { return };
+    let all = builtin::all().unwrap();
+    let cases: Vec<Case> =
+        all.iter().flat_map(|it| cases_with_deadlock(it, engine)).map(watched).collect();
+    assert!(cases.len() > 5, "{}", cases.len());
+    for record in run(&lab, &cases).await {
+        let title = format!("{} on {engine}", record.case_name());
+        assert!(record.agrees(), "{title}: {:?}", record.verdict);
+        // Of some the engine may choose to end without one; all that there were are looked at.
+        for deadlock in &record.deadlocks {
+            assert_eq!(deadlock.circle.len(), 2, "{title}: {deadlock:?}");
+            for link in &deadlock.circle {
+                assert!(link.unknown.is_empty() && link.blocking.len() == 1, "{title}: {link:?}");
+                match engine {
+                    Engine::Postgres => agrees_with_postgres(&record, deadlock, link, &title),
+                    _ => agrees_with_innodb(&record, deadlock, link, &title),
+                }
+            }
+        }
+        assert!(!record.deadlocks.is_empty(), "{title}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explanations_agree_with_mysql() {
+    explanations_agree(Engine::Mysql).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explanations_agree_with_mariadb() {
+    explanations_agree(Engine::Mariadb).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explanations_agree_with_postgres() {
+    explanations_agree(Engine::Postgres).await;
+}
+
+/// The first field of a key, as the text of InnoDB has it: integers with a turned sign, or characters.
+fn is_key(thing: &Thing, key: &str) -> bool {
+    let record = thing.record.as_deref().unwrap();
+    let first = record.split(", ").next().unwrap();
+    let hex = match (first.strip_prefix('\''), first.parse::<i64>()) {
+        (Some(text), _) => {
+            text.trim_end_matches('\'').bytes().map(|byte| format!("{byte:02x}")).collect()
+        }
+        (None, Ok(number)) => format!("{:08x}", number + 0x8000_0000),
+        _ => first.to_owned(),
+    };
+    hex == key
+}
+
+fn is_lock(thing: &Thing, lock: &TextLock) -> bool {
+    let in_gap =
+        lock.keys[0] == "supremum" || lock.mode.contains("GAP,") || lock.mode.ends_with(",GAP");
+    thing.object == lock.table
+        && thing.index.as_deref() == Some(lock.index.as_str())
+        && lock.keys.iter().any(|key| is_key(thing, key))
+        && thing.mode == lock.mode
+        && (thing.kind == LockKind::Gap) == (in_gap && !lock.mode.contains("REC_NOT_GAP"))
+}
+
+fn line(record: &Record, lock: &BlockingLock) -> usize {
+    record.steps[lock.statement.unwrap()].line
+}
+
+/// Session, index, record or gap, mode: by the text of the deadlock. Since which line: by the locks that the
+/// witness saw after each step.
+fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, link: &Link, title: &str) {
+    let testimony = Testimony::of(record);
+    let members = last_deadlock(&testimony.status_after(deadlock.step));
+    let member =
+        |session| members.iter().find(|it| testimony.session(&it.thread) == Some(session)).unwrap();
+    let (waiter, holder) = (member(&link.waiter), member(&link.holder));
+    let wants = link.wants.as_ref().unwrap();
+    assert!(is_lock(wants, waiter.under("WAITING FOR")[0]), "{title}: {wants} {waiter:?}");
+    let blocking = &link.blocking[0];
+    let told = |locks: Vec<&TextLock>| {
+        locks
+            .into_iter()
+            .any(|lock| is_lock(&blocking.thing, lock) && lock.is_waiting != blocking.granted)
+    };
+    let is_told = match record.place.engine {
+        Engine::Mysql => told(holder.under("HOLDS")),
+        // Below the waiter, by the number of the holder; what is queued, below the holder.
+        _ if blocking.granted => {
+            let mut conflicting = waiter.under("CONFLICTING");
+            let number = if holder.number.starts_with('(') { "0" } else { &holder.number };
+            conflicting.retain(|lock| lock.transaction == number);
+            told(conflicting)
+        }
+        _ => {
+            let own = |lock: &&TextLock| lock.transaction == holder.number;
+            assert!(!waiter.under("CONFLICTING").iter().any(own), "{title}: {link:?}");
+            told(holder.under("WAITING FOR"))
+        }
+    };
+    assert!(is_told, "{title}: {blocking:?} {waiter:?} {holder:?}");
+
+    let status = if blocking.granted { "GRANTED" } else { "WAITING" };
+    let index = blocking.thing.index.as_deref().unwrap();
+    let key = blocking.thing.record.as_deref().unwrap();
+    let has = |rows: &[Vec<String>]| match record.place.engine {
+        Engine::Mysql => rows.iter().any(|row| {
+            testimony.session(&row[0]) == Some(&link.holder)
+                && [&row[1], &row[2], &row[3], &row[5]]
+                    == [&blocking.thing.object, index, &blocking.thing.mode, status]
+                && (row[4] == key || row[4].starts_with("supremum") && key == "supremum")
+        }),
+        _ => transactions(&rows[0][2]).iter().any(|it| {
+            testimony.session(&it.thread) == Some(&link.holder)
+                && it.locks.iter().any(|(_, lock)| {
+                    is_lock(&blocking.thing, lock) && lock.is_waiting != blocking.granted
+                })
+        }),
+    };
+    let since = testimony.since(deadlock.step, has);
+    assert_eq!(since, Some(line(record, blocking)), "{title}: {blocking:?}");
+}
+
+/// Who waits for whom, and where the victim was: by what it was told. Since which line: that changed the row's
+/// `xmax`, as the witness saw.
+fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, link: &Link, title: &str) {
+    let testimony = Testimony::of(record);
+    let detail = record.steps[..=deadlock.step].iter().rev().find_map(|step| {
+        let end = step.ended.as_ref().map_or(&step.seen, |ended| &ended.observation);
+        let hierlock_lab::observation::Observation::Failed(failure) = end else { return None };
+        failure.detail.clone()
+    });
+    let detail = detail.unwrap();
+    let is_told = detail.lines().any(|line| {
+        let numbers: Vec<&str> = line.split([' ', '.']).collect();
+        let process = |at: Option<usize>| testimony.session(numbers.get(at? + 1)?);
+        let waiter = process(numbers.iter().position(|word| *word == "Process"));
+        let holder = process(numbers.iter().position(|word| *word == "process"));
+        (waiter, holder) == (Some(&link.waiter), Some(&link.holder))
+    });
+    assert!(is_told, "{title}: {detail}");
+    let wants = link.wants.as_ref().unwrap();
+    let blocking = &link.blocking[0];
+    if wants.kind == LockKind::Advisory {
+        assert!(detail.contains("on advisory lock [") && blocking.granted, "{title}: {detail}");
+        assert_eq!(blocking.thing.object, wants.object, "{title}");
+        let step = &record.steps[blocking.statement.unwrap()];
+        assert!(step.session == link.holder && step.text.contains("pg_advisory"), "{title}");
+        return;
+    }
+    assert_eq!(wants.kind, LockKind::Row, "{title}: {wants}");
+    assert_eq!(
+        (&wants.object, &wants.record, true),
+        (&blocking.thing.object, &blocking.thing.record, blocking.granted),
+        "{title}"
+    );
+    // The row, in what the witness saw: its values begin with the key.
+    let key = wants.record.as_deref().unwrap().replace(", ", ",");
+    let row = |rows: &[Vec<String>]| {
+        let is_it = |row: &&Vec<String>| {
+            let values = row[3].trim_matches(['(', ')']);
+            row[0] == wants.object && format!("{values},").starts_with(&format!("{key},"))
+        };
+        rows.iter().find(is_it).cloned()
+    };
+    let answers = testimony.answers_before(deadlock.step);
+    if link.waiter == deadlock.victim {
+        let place = &row(&answers[0].1).unwrap()[1];
+        let at = format!("tuple {place} in relation \"{}\"", wants.object);
+        assert!(detail.contains(&at), "{title}: {at}: {detail}");
+    }
+    let changes: Vec<usize> = answers
+        .windows(2)
+        .filter(|pair| {
+            row(&pair[0].1).map(|row| row[2].clone()) != row(&pair[1].1).map(|row| row[2].clone())
+        })
+        .map(|pair| pair[0].0)
+        .collect();
+    let taken = line(record, blocking);
+    assert!(changes.contains(&taken), "{title}: {taken} of {changes:?}");
+    let step = record.steps.iter().find(|step| step.line == taken).unwrap();
+    assert_eq!(step.session, link.holder, "{title}");
+    // Others may have taken the row shared since, but not its holder.
+    let later = changes.iter().filter(|line| **line > taken);
+    for line in later {
+        let step = record.steps.iter().find(|step| step.line == *line).unwrap();
+        assert_ne!(step.session, link.holder, "{title}");
+    }
+}
