@@ -39,8 +39,12 @@ pub struct Answer {
     /// The rows, each cell as the server writes it; `None` is null. Without rows: a statement that
     /// gives none, such as an update.
     pub rows: Option<Vec<Vec<Option<String>>>>,
-    /// How many rows it changed (of an UPDATE: matched, on all engines).
+    /// How many rows it changed.
     pub changed: u64,
+    /// That number counts rows that were matched, also where their values stayed the same: so MySQL and
+    /// MariaDB count for the driver of the lab, except for statements that only insert or delete.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_matched: bool,
 }
 
 /// How a statement failed, whatever the engine calls it.

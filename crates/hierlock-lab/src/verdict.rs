@@ -113,8 +113,10 @@ fn difference_from(expected: &Expected, seen: &Seen<'_>) -> Option<String> {
 }
 
 fn changed_differs(changed: u64, answer: &Answer) -> Option<String> {
-    (answer.changed != changed)
-        .then(|| format!("it should change {changed} rows, but it changed {}", answer.changed))
+    (answer.changed != changed).then(|| {
+        let did = if answer.is_matched { "matched" } else { "changed" };
+        format!("it should change {changed} rows, but it {did} {}", answer.changed)
+    })
 }
 
 fn blockers_differ(by: &[Who], wait: &Wait, pair: Option<&Pair>) -> Option<String> {
@@ -310,7 +312,7 @@ mod tests {
     fn answer(rows: &[&[Option<&str>]]) -> Observation {
         let cell = |cell: &Option<&str>| cell.map(str::to_owned);
         let rows = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
-        Observation::Done(Answer { rows: Some(rows), changed: 0 })
+        Observation::Done(Answer { rows: Some(rows), changed: 0, is_matched: false })
     }
 
     fn rows(rows: &[&[&str]], any_order: bool) -> Expected {

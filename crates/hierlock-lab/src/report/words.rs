@@ -127,6 +127,7 @@ pub(crate) fn answer(answer: &Answer) -> String {
     let Some(rows) = &answer.rows else {
         return match answer.changed {
             0 => "done".to_owned(),
+            matched if answer.is_matched => format!("matched {matched}"),
             changed => format!("changed {changed}"),
         };
     };

@@ -105,7 +105,7 @@ fn done(reader: &mut Reader<'_>) -> Result<Expected, Slip> {
             if rows.replace(Vec::new()).is_some() {
                 return here.slip("the rows are already given");
             }
-        } else if reader.take("changed") {
+        } else if reader.take("changed") || reader.take("matched") {
             let number = *reader;
             let count = reader.word().parse().ok();
             let Some(count) = count else {

@@ -108,6 +108,12 @@ impl Words {
         }
     }
 
+    /// Does it only insert or delete rows, so that each row it counts was changed?
+    pub(super) fn only_inserts_or_deletes(&self) -> bool {
+        matches!(self.verb(), "insert" | "replace" | "delete" | "load" | "create" | "truncate")
+            && !self.has_all(&["duplicate", "key", "update"])
+    }
+
     /// Was it not to wait?
     pub(super) fn is_impatient(&self) -> bool {
         self.has("nowait") || self.has_all(&["wait", "0"])

@@ -238,9 +238,13 @@ impl Wire {
             // What was only read is not changed, though PostgreSQL counts it.
             true => {
                 let changed = if words.is_returning() { rows.len() as u64 } else { 0 };
-                Answer { rows: Some(rows), changed }
+                Answer { rows: Some(rows), changed, is_matched: false }
             }
-            false => Answer { rows: None, changed },
+            false => {
+                let counts_matches = matches!(self.connection, Connection::Innodb(_))
+                    && !words.only_inserts_or_deletes();
+                Answer { rows: None, changed, is_matched: counts_matches && changed > 0 }
+            }
         })
     }
 

@@ -20,7 +20,7 @@ fn done() -> Observation {
 
 fn rows(rows: &[&[Option<&str>]]) -> Observation {
     let rows = rows.iter().map(|row| row.iter().map(|cell| cell.map(str::to_owned)).collect());
-    Observation::Done(Answer { rows: Some(rows.collect()), changed: 0 })
+    Observation::Done(Answer { rows: Some(rows.collect()), changed: 0, is_matched: false })
 }
 
 fn blocked(by: &[&str]) -> Observation {
@@ -142,7 +142,7 @@ A> insert 7
         15 => Some(failed(FailureKind::TimedOut, "1205", "")),
         16 => Some(blocked(&["A"])),
         17 => Some(rows(&[&[Some("7")], &[Some("8")]])),
-        20 => Some(Observation::Done(Answer { rows: None, changed: 2 })),
+        20 => Some(Observation::Done(Answer { rows: None, changed: 2, is_matched: false })),
         _ => None,
     };
     insta::assert_snapshot!(blessed(text, all), @r#"
