@@ -69,6 +69,7 @@ macro_rules! conformance {
             bad_requests_are_refused_with_a_sentence,
             holders_are_listed,
             who_waits_behind_a_waiter_is_told,
+            a_node_that_is_only_waited_for_is_not_called_locked,
             random_acquires_never_deadlock_and_never_overlap,
             random_extensions_are_never_stuck,
             a_failed_extension_keeps_what_the_guard_had,

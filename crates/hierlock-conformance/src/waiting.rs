@@ -3,7 +3,7 @@
 use crate::{
     GENEROUS, Intentions, asks, is_free, target, until, until_free, until_idle, until_waiting,
 };
-use hierlock::{Guard, Hierlock, Mode, Request, Result, Target};
+use hierlock::{Blocker, Guard, Hierlock, Mode, Request, Result, Target};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -44,6 +44,40 @@ pub async fn a_deadline_names_what_was_in_the_way(locks: Hierlock, _: Intentions
     let late = locks.request(target("u1/a1/r1")).within(SOON).acquire().await;
     let message = late.unwrap_err().to_string();
     assert!(message.contains("`u1/a1`") && message.contains("`u1/a1/r1`"), "{message}");
+}
+
+/// The failure this prevents: who wanted u1/a1/r1 was told that u1 is locked, when another only waited for u1,
+/// behind those who work below it.
+pub async fn a_node_that_is_only_waited_for_is_not_called_locked(locks: Hierlock, _: Intentions) {
+    // Where rows are made on demand, making one is not to take what time there is.
+    locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
+    let below = locks.acquire(target("u1/a1/r9")).await.unwrap();
+    let waiter = asks(&locks, "u1");
+    until_waiting(&locks, 1).await;
+    let wanted = |waits: bool| {
+        let request = locks.request(target("u1/a1/r1"));
+        if waits { request.within(SOON) } else { request.no_wait() }
+    };
+    for waits in [false, true] {
+        // Some let those who go together with the holders pass.
+        let Err(error) = wanted(waits).acquire().await else { continue };
+        if error.blocker() == Some(Blocker::Nobody) {
+            continue;
+        }
+        assert!(error.is_would_block() || error.is_timeout(), "{error}");
+        assert_eq!(error.blocked_on(), Some(&target("u1")), "{error}");
+        // MariaDB cannot always tell.
+        assert_ne!(error.blocker(), Some(Blocker::Holder), "{error}");
+        assert!(error.to_string().contains("is waiting"), "{error}");
+    }
+    below.release().await.unwrap();
+    let _held = waiter.await.unwrap().unwrap();
+    for waits in [false, true] {
+        let error = wanted(waits).acquire().await.unwrap_err();
+        assert_eq!(error.blocked_on(), Some(&target("u1")), "{error}");
+        assert_ne!(error.blocker(), Some(Blocker::Waiter), "{error}");
+        assert!(error.to_string().contains("locked"), "{error}");
+    }
 }
 
 /// A second updater is told the node for which it waits, and has nothing when it does so no more.

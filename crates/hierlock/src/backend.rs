@@ -22,8 +22,10 @@ pub(crate) enum Patience {
     Forever,
     /// Until then; `asked` is when the wait began.
     Until { asked: Instant, deadline: Instant },
-    /// Not at all.
+    /// Not at all; the error says what is in the way.
     Never,
+    /// Not at all, and nobody asks what is in the way.
+    Try,
 }
 
 impl Patience {
@@ -37,7 +39,7 @@ impl Patience {
     }
 
     pub(crate) fn waits(self) -> bool {
-        self != Patience::Never
+        matches!(self, Patience::Forever | Patience::Until { .. })
     }
 
     /// Has the deadline passed?
@@ -52,7 +54,7 @@ impl Patience {
                 tokio::time::sleep_until(deadline).await;
                 asked.elapsed()
             }
-            Patience::Forever | Patience::Never => std::future::pending().await,
+            Patience::Forever | Patience::Never | Patience::Try => std::future::pending().await,
         }
     }
 
@@ -65,7 +67,7 @@ impl Patience {
             Patience::Until { asked, deadline } => {
                 tokio::time::timeout_at(deadline, wait).await.map_err(|_| asked.elapsed())
             }
-            Patience::Forever | Patience::Never => Ok(wait.await),
+            Patience::Forever | Patience::Never | Patience::Try => Ok(wait.await),
         }
     }
 }
@@ -255,11 +257,13 @@ impl Hold for AnyHold {
 
 impl Obstacle {
     pub(crate) fn would_block(self) -> crate::Error {
-        LockError::WouldBlock { blocked_on: self.node, wanted: self.wanted }.into()
+        let Self { node: blocked_on, wanted, blocker } = self;
+        LockError::WouldBlock { blocked_on, wanted, blocker }.into()
     }
 
     pub(crate) fn timeout(self, waited: Duration) -> crate::Error {
-        LockError::Timeout { blocked_on: self.node, wanted: self.wanted, waited }.into()
+        let Self { node: blocked_on, wanted, blocker } = self;
+        LockError::Timeout { blocked_on, wanted, blocker, waited }.into()
     }
 
     pub(crate) fn deadlock(self) -> crate::Error {

@@ -135,10 +135,15 @@ pub(crate) enum UrlError {
 /// Mirrors `backend` and `guard`: a lock was not taken, or no longer is.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
-    #[error("timed out after {} waiting for `{blocked_on}`{}", Span(*waited), wanted_by(blocked_on, wanted))]
-    Timeout { blocked_on: Target, wanted: Vec<Target>, waited: Duration },
-    #[error("`{blocked_on}` is locked by someone else{}", wanted_by(blocked_on, wanted))]
-    WouldBlock { blocked_on: Target, wanted: Vec<Target> },
+    #[error(
+        "timed out after {} waiting for `{blocked_on}`, {}{}",
+        Span(*waited), blocker.clause(), wanted_by(blocked_on, wanted)
+    )]
+    Timeout { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker, waited: Duration },
+    #[error("`{blocked_on}` is {}{}", blocker.state(), wanted_by(blocked_on, wanted))]
+    WouldBlock { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker },
+    #[error("all connections of this client are in use{}{}; see `connections` in the URL", after(*waited), wanted_by_all(wanted))]
+    NoConnection { wanted: Vec<Target>, waited: Option<Duration> },
     #[error(
         "deadlock at `{blocked_on}`{}: this guard and another wait for each other. The guard keeps \
          what it had; release it and ask for everything at once",
@@ -163,6 +168,46 @@ pub(crate) enum LockError {
     DeadlockInTransaction { blocked_on: Target, wanted: Vec<Target> },
     #[error("the lock of {} is lost: {why}", paths(targets))]
     Lost { targets: Vec<Target>, why: String },
+}
+
+/// What is in the way of a lock that was not taken; see [`Error::blocker`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Blocker {
+    /// Someone holds the node in a mode that conflicts.
+    Holder,
+    /// Nobody holds it so, but someone waits for it who came first.
+    Waiter,
+    /// One of these: the server does not tell which.
+    HolderOrWaiter,
+    /// Nobody, when it was looked at: it had just become free, or the server was slow to answer.
+    Nobody,
+}
+
+impl Blocker {
+    /// Behind "`u1` is".
+    fn state(self) -> &'static str {
+        match self {
+            Blocker::Holder => "locked by someone else",
+            Blocker::Waiter => "not free: someone else, who came first, is waiting for it",
+            Blocker::HolderOrWaiter => {
+                "locked by someone else, or someone who came first is waiting for it"
+            }
+            Blocker::Nobody => "free by now, but was not a moment ago",
+        }
+    }
+
+    /// Behind "waiting for `u1`,".
+    fn clause(self) -> &'static str {
+        match self {
+            Blocker::Holder => "which someone else has locked",
+            Blocker::Waiter => "for which someone else, who came first, is waiting too",
+            Blocker::HolderOrWaiter => {
+                "which someone else has locked, or for which someone who came first is waiting too"
+            }
+            Blocker::Nobody => "which is free by now, or the server was slow to answer",
+        }
+    }
 }
 
 /// Mirrors `file`.
@@ -278,7 +323,8 @@ impl Error {
 
     /// The deadline came first.
     pub fn is_timeout(&self) -> bool {
-        matches!(self.lock(), Some(LockError::Timeout { .. }))
+        use LockError::{NoConnection, Timeout};
+        matches!(self.lock(), Some(Timeout { .. } | NoConnection { waited: Some(_), .. }))
             || matches!(&*self.0, Kind::Sql(SqlError::NotClosed { .. }))
     }
 
@@ -301,7 +347,8 @@ impl Error {
 
     /// It was not free, and waiting was not asked for.
     pub fn is_would_block(&self) -> bool {
-        matches!(self.lock(), Some(LockError::WouldBlock { .. }))
+        use LockError::{NoConnection, WouldBlock};
+        matches!(self.lock(), Some(WouldBlock { .. } | NoConnection { waited: None, .. }))
             || matches!(&*self.0, Kind::Optimistic(OptimisticError::WouldBlock { .. }))
     }
 
@@ -313,6 +360,32 @@ impl Error {
     /// There is no such [row](crate::optimistic).
     pub fn is_missing(&self) -> bool {
         matches!(&*self.0, Kind::Optimistic(OptimisticError::Missing))
+    }
+
+    /// The node that was in the way of a lock, where one was: after a timeout, a refusal or a deadlock.
+    pub fn blocked_on(&self) -> Option<&Target> {
+        match self.lock()? {
+            LockError::Timeout { blocked_on, .. }
+            | LockError::WouldBlock { blocked_on, .. }
+            | LockError::Deadlock { blocked_on, .. }
+            | LockError::OutOfOrder { blocked_on, .. }
+            | LockError::DeadlockInTransaction { blocked_on, .. } => Some(blocked_on),
+            LockError::NoConnection { .. }
+            | LockError::NotProvisioned { .. }
+            | LockError::InTransaction { .. }
+            | LockError::Lost { .. } => None,
+        }
+    }
+
+    /// After a timeout or a refusal: whether [that node](Self::blocked_on) is held by someone else, or only
+    /// waited for by someone who came first.
+    pub fn blocker(&self) -> Option<Blocker> {
+        match self.lock()? {
+            LockError::Timeout { blocker, .. } | LockError::WouldBlock { blocker, .. } => {
+                Some(*blocker)
+            }
+            _ => None,
+        }
     }
 
     /// What was in the way, where waiting was not asked for.
@@ -462,6 +535,14 @@ fn wanted_by(blocked_on: &Target, wanted: &[Target]) -> String {
     format!(" (wanted: {})", paths(wanted))
 }
 
+fn wanted_by_all(wanted: &[Target]) -> String {
+    if wanted.is_empty() { String::new() } else { format!(" (wanted: {})", paths(wanted)) }
+}
+
+fn after(waited: Option<Duration>) -> String {
+    waited.map(|waited| format!(", also after {}", Span(waited))).unwrap_or_default()
+}
+
 /// Names up to three targets and counts the rest.
 fn paths(targets: &[Target]) -> String {
     let named: Vec<_> = targets.iter().take(3).map(|target| format!("`{target}`")).collect();
@@ -510,22 +591,43 @@ mod tests {
     fn each_kind_answers_its_questions_and_names_its_target() {
         let (blocked_on, wanted) = (target("u1/a1"), vec![target("u1/a1/r1")]);
         let waited = Duration::from_millis(300);
-        let cases: [(LockError, fn(&Error) -> bool, bool, &str); 6] = [
+        let cases: [(LockError, fn(&Error) -> bool, bool, &str); 8] = [
             (
                 LockError::Timeout {
                     blocked_on: blocked_on.clone(),
                     wanted: wanted.clone(),
+                    blocker: Blocker::Holder,
                     waited,
                 },
                 Error::is_timeout,
                 true,
-                "timed out after 300 ms waiting for `u1/a1` (wanted: `u1/a1/r1`)",
+                "timed out after 300 ms waiting for `u1/a1`, which someone else has locked (wanted: `u1/a1/r1`)",
             ),
             (
-                LockError::WouldBlock { blocked_on: target("u1"), wanted: vec![target("u1")] },
+                LockError::WouldBlock {
+                    blocked_on: target("u1"),
+                    wanted: vec![target("u1")],
+                    blocker: Blocker::Holder,
+                },
                 Error::is_would_block,
                 true,
                 "`u1` is locked by someone else",
+            ),
+            (
+                LockError::WouldBlock {
+                    blocked_on: target("u1"),
+                    wanted: vec![target("u1")],
+                    blocker: Blocker::Waiter,
+                },
+                Error::is_would_block,
+                true,
+                "`u1` is not free: someone else, who came first, is waiting for it",
+            ),
+            (
+                LockError::NoConnection { wanted: wanted.clone(), waited: Some(waited) },
+                Error::is_timeout,
+                true,
+                "all connections of this client are in use, also after 300 ms (wanted: `u1/a1/r1`)",
             ),
             (
                 LockError::Deadlock { blocked_on: blocked_on.clone(), wanted: wanted.clone() },

@@ -59,7 +59,7 @@ mod target;
 mod tasks;
 
 pub use client::Hierlock;
-pub use error::{Error, Result, TransactionState};
+pub use error::{Blocker, Error, Result, TransactionState};
 pub use file::default_path;
 pub use guard::Guard;
 pub use hierarchy::Hierarchy;

@@ -46,6 +46,8 @@ enum Limit {
     None,
     Within(Duration),
     NoWait,
+    /// The same, and nobody asks what was in the way.
+    Try,
 }
 
 impl<By> Request<By> {
@@ -82,11 +84,18 @@ impl<By> Request<By> {
         self
     }
 
+    /// The same for a caller who does not ask what was in the way.
+    fn only_try(mut self) -> Self {
+        self.limit = Limit::Try;
+        self
+    }
+
     fn into_demand(self) -> (By, Demand) {
         let patience = match self.limit {
             Limit::None => Patience::Forever,
             Limit::Within(span) => Patience::within(span),
             Limit::NoWait => Patience::Never,
+            Limit::Try => Patience::Try,
         };
         (self.by, Demand { claims: self.claims, patience, name: self.name })
     }
@@ -146,7 +155,7 @@ impl Request<&Hierlock> {
     /// # Errors
     /// As [`acquire`](Self::acquire); that it is not free is no error.
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
-        match self.no_wait().acquire().await {
+        match self.only_try().acquire().await {
             Ok(guard) => Ok(Some(guard)),
             Err(error) if error.is_would_block() => Ok(None),
             Err(error) => Err(error),
@@ -173,7 +182,7 @@ impl Request<&mut Guard> {
     /// # Errors
     /// As [`acquire`](Self::acquire); that it is not free is no error.
     pub async fn try_acquire(self) -> Result<bool> {
-        match self.no_wait().acquire().await {
+        match self.only_try().acquire().await {
             Ok(()) => Ok(true),
             Err(error) if error.is_would_block() => Ok(false),
             Err(error) => Err(error),

@@ -3,7 +3,7 @@
 use super::kernel::LockFile;
 use super::{plan, token};
 use crate::backend::{Backend, Demand, Hold, Patience};
-use crate::error::{FileError, LockError, Result};
+use crate::error::{Blocker, FileError, LockError, Result};
 use crate::hierarchy::Hierarchy;
 use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan, Step};
@@ -116,8 +116,10 @@ impl Attempt<'_> {
         };
         if !file.set(byte, Some(mode))? {
             let (blocked_on, wanted) = (step.target.clone(), self.wanted());
+            // The kernel lets everybody past those who wait.
+            let blocker = Blocker::Holder;
             if !patience.waits() {
-                return Err(LockError::WouldBlock { blocked_on, wanted }.into());
+                return Err(LockError::WouldBlock { blocked_on, wanted, blocker }.into());
             }
             if !in_order {
                 return Err(LockError::OutOfOrder { blocked_on, wanted }.into());
@@ -127,7 +129,7 @@ impl Attempt<'_> {
             match patience.limit(wait.done()).await {
                 Ok(done) => done?,
                 Err(waited) => {
-                    return Err(LockError::Timeout { blocked_on, wanted, waited }.into());
+                    return Err(LockError::Timeout { blocked_on, wanted, blocker, waited }.into());
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::node::Owner;
 use super::table::{Hold, SHARDS, Table, Wakers};
 use super::ticket::{Kind, State, Ticket};
 use super::waiting::Waiting;
-use crate::error::Result;
+use crate::error::{Blocker, Result};
 use crate::hierarchy::Hierarchy;
 use crate::mode::{ModeSet, SlotMode};
 use crate::plan::{Claim, Plan, Slots};
@@ -226,25 +226,29 @@ pub(crate) enum Blocked {
 pub(crate) struct Obstacle {
     pub(crate) node: Target,
     pub(crate) wanted: Vec<Target>,
+    pub(crate) blocker: Blocker,
 }
 
 impl Obstacle {
     /// The first node that a ticket has not taken; if it has all and did not notice, the last.
-    pub(super) fn of(ticket: &Ticket) -> Self {
+    pub(super) fn of(ticket: &Ticket, locked: &mut Locked<'_>) -> Self {
         let moves = &ticket.moves;
         let step = &moves.list[ticket.taken().min(moves.list.len() - 1)];
         let wanted = moves.claims.iter().map(|claim| claim.target.clone()).collect();
-        Self { node: moves.node(step), wanted }
+        let is_held = locked.table(step.shard()).is_held_against(step, moves);
+        let blocker = if is_held { Blocker::Holder } else { Blocker::Waiter };
+        Self { node: moves.node(step), wanted, blocker }
     }
 }
 
 /// Gives back what was taken; tells what was in the way.
 pub(super) fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> Obstacle {
     let mut wakers = Wakers::new();
+    let obstacle = Obstacle::of(ticket, &mut locked);
     locked.give_back(ticket, &mut wakers);
     drop(locked);
     wake(wakers);
-    Obstacle::of(ticket)
+    obstacle
 }
 
 pub(super) fn wake(wakers: Wakers) {

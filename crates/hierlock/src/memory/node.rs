@@ -88,7 +88,7 @@ impl<T> Node<T> {
     }
 
     /// Could it be held in that mode too, by someone who holds it in `own` now?
-    fn allows(&self, wanted: SlotMode, own: Option<SlotMode>) -> bool {
+    pub(super) fn allows(&self, wanted: SlotMode, own: Option<SlotMode>) -> bool {
         self.modes_beside(own).all_compatible_with(wanted)
     }
 

@@ -94,6 +94,13 @@ impl Table {
         }
     }
 
+    /// Is a holder in the way of a step, and not only those who wait before it?
+    pub(super) fn is_held_against(&self, step: &Move, moves: &Moves) -> bool {
+        let target = moves.target(step);
+        let entry = self.nodes.find(step.hash, |n| n.is(step, target));
+        entry.is_some_and(|entry| !entry.node.allows(step.mode, step.held))
+    }
+
     /// Waits for a node that could not be taken.
     pub(super) fn enqueue(&mut self, step: &Move, ticket: Arc<Ticket>) {
         let target = ticket.moves.target(step);

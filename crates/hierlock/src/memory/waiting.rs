@@ -35,7 +35,7 @@ impl Waiting {
         let Stake { manager, ticket } = &self.stake;
         loop {
             if poll_fn(|context| ticket.poll(context)).await == State::Victim {
-                return Err(Obstacle::of(ticket));
+                return Err(self.obstacle());
             }
             // One more node was granted: takes the rest as far as it is free.
             if ticket.is_complete() {
@@ -51,7 +51,8 @@ impl Waiting {
 
     /// What it waits for now.
     pub(crate) fn obstacle(&self) -> Obstacle {
-        Obstacle::of(&self.stake.ticket)
+        let Stake { manager, ticket } = &self.stake;
+        Obstacle::of(ticket, &mut manager.lock(ticket.shards()))
     }
 
     /// What an acquire has in hand after [`finish`](Self::finish).

@@ -5,7 +5,7 @@ use super::outage::Outage;
 use super::pool::{Permit, Pool};
 use super::session::Session;
 use super::shared::{SharedKeys, Tried};
-use super::take::{Around, NotTaken, Take, Taker};
+use super::take::{Around, NotTaken, SHARED_SESSION, Take, Taker};
 use super::{Scheme, Strategy};
 use crate::error::{Error, LockError};
 use crate::handover::Interest;
@@ -93,21 +93,15 @@ impl Applicant {
 
     /// The right to a connection. All of them in use is a wait like any other.
     async fn permit(&self, take: &Take, interest: &mut Interest) -> Result<Permit, NotTaken> {
-        let steps = take.plan.steps().next();
+        let in_use = |waited| {
+            NotTaken::Because(LockError::NoConnection { wanted: take.wanted(), waited }.into())
+        };
         if !take.patience.waits() {
-            let permit = self.pool.try_permit();
-            return permit.ok_or_else(|| match steps {
-                Some(step) => take.would_block(&step),
-                None => NotTaken::GivenUp,
-            });
+            return self.pool.try_permit().ok_or_else(|| in_use(None));
         }
         tokio::select! {
             biased;
-            permit = take.patience.limit(self.pool.permit()) => permit.map_err(|waited| {
-                let wanted = take.wanted();
-                let blocked_on = wanted[0].clone();
-                NotTaken::Because(LockError::Timeout { blocked_on, wanted, waited }.into())
-            }),
+            permit = take.patience.limit(self.pool.permit()) => permit.map_err(|waited| in_use(Some(waited))),
             () = interest.lost() => Err(NotTaken::GivenUp),
         }
     }
@@ -119,7 +113,7 @@ impl Applicant {
         match shared.try_take(&self.pool, &steps).await.map_err(NotTaken::Because)? {
             Tried::Got(keys) => Ok(Some(keys)),
             Tried::InTheWay(place) if !take.patience.waits() => {
-                Err(take.would_block(&steps[place]))
+                Err(self.taker().would_block(&steps[place], take, SHARED_SESSION).await)
             }
             Tried::InTheWay(_) => Ok(None),
         }

@@ -13,9 +13,8 @@
 use super::kept::{Base, Held, Kept, Trouble};
 use super::session::{Session, SessionId};
 use super::shared::SharedKeys;
-use super::take::{Around, NotTaken, Take};
+use super::take::{Around, NotTaken, SHARED_SESSION, Take};
 use super::{Dialect, Strategy};
-use crate::backend::Patience;
 use crate::database::error_message;
 use crate::error::LockError;
 use crate::handover::Interest;
@@ -294,7 +293,10 @@ impl Kept {
                 entry.note(&take.plan);
                 Ok(())
             }
-            Some(place) => Err(out_of_order_if_waiting(take.would_block(&steps[place]), take)),
+            Some(place) => {
+                let why = self.taker(entry).would_block(&steps[place], take, SHARED_SESSION).await;
+                Err(out_of_order_if_waiting(why, take))
+            }
         }
     }
 
@@ -335,14 +337,12 @@ impl Kept {
 /// What is in the way would have been waited for, if that were safe.
 fn out_of_order_if_waiting(why: NotTaken, take: &Take) -> NotTaken {
     match (why, take.patience) {
-        (NotTaken::Because(error), patience) if patience != Patience::Never => {
-            NotTaken::Because(match error.would_block_on() {
-                Some(blocked_on) => {
-                    LockError::OutOfOrder { blocked_on, wanted: take.wanted() }.into()
-                }
-                None => error,
-            })
-        }
+        (NotTaken::Because(error), patience) if patience.waits() => NotTaken::Because(match error
+            .would_block_on()
+        {
+            Some(blocked_on) => LockError::OutOfOrder { blocked_on, wanted: take.wanted() }.into(),
+            None => error,
+        }),
         (why, _) => why,
     }
 }

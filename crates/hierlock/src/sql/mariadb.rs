@@ -14,17 +14,38 @@ pub(super) fn list(values: Vec<String>) -> String {
 pub(super) const STATUS: &str = "SHOW ENGINE INNODB STATUS";
 
 /// Finds in that text the row that a session waits for.
+pub(super) fn slot_name(status: &str, pid: i64) -> Option<String> {
+    waits(status).find(|wait| wait.pid == pid).map(|wait| wait.row)
+}
+
+/// A wait for a row.
+pub(super) struct RowWait<'a> {
+    pub(super) pid: i64,
+    /// Such as `` `app`.`hier_lock_buckets` ``.
+    pub(super) table: &'a str,
+    /// Its key, as of a slot; a long one is cut.
+    pub(super) row: String,
+}
+
+/// Finds in that text which session waits for which row.
 ///
 /// A block a transaction; one that waits says `LOCK WAIT`, then whose it is, then the record, field by
 /// field: the fields of the key come first. A long field is cut.
-pub(super) fn slot_name(status: &str, pid: i64) -> Option<String> {
+pub(super) fn waits(status: &str) -> impl Iterator<Item = RowWait<'_>> {
     // The section of the last deadlock looks the same, and comes before.
-    let (_, transactions) = status.split_once("\nTRANSACTIONS\n")?;
-    let whose = format!("MariaDB thread id {pid},");
-    let block = transactions
-        .split("\n---TRANSACTION ")
-        .find(|block| block.contains(&whose) && block.contains("LOCK WAIT"))?;
-    let (_, record) = block.split_once("FOR THIS LOCK TO BE GRANTED:")?;
+    let transactions = status.split_once("\nTRANSACTIONS\n").map_or("", |(_, behind)| behind);
+    let waiting = |block: &&str| block.contains("LOCK WAIT");
+    transactions.split("\n---TRANSACTION ").filter(waiting).filter_map(|block| {
+        let (_, session) = block.split_once("MariaDB thread id ")?;
+        let (pid, _) = session.split_once(',')?;
+        let (_, record) = block.split_once("FOR THIS LOCK TO BE GRANTED:")?;
+        let (table, _) = record.split_once(" of table ")?.1.split_once(" trx id ")?;
+        Some(RowWait { pid: pid.parse().ok()?, table, row: key(record)? })
+    })
+}
+
+/// The key of a record that is written field by field.
+fn key(record: &str) -> Option<String> {
     let field = |number: usize| {
         let begin = format!("\n {number}: len ");
         let (_, field) = record.split_once(&begin)?;

@@ -19,6 +19,7 @@ mod abandoned;
 mod acquire;
 mod agreement;
 mod backend;
+mod blocker;
 mod connection;
 mod extend;
 mod innodb;

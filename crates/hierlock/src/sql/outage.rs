@@ -44,7 +44,7 @@ impl Outage {
         let since = *self.since.get_or_insert_with(Instant::now);
         match self.patience {
             Patience::Until { .. } => !self.patience.is_over(),
-            Patience::Forever | Patience::Never => since.elapsed() < self.limit,
+            Patience::Forever | Patience::Never | Patience::Try => since.elapsed() < self.limit,
         }
     }
 

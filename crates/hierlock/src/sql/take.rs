@@ -7,7 +7,7 @@ use super::statement::{Form, Statement, Wait, Writer};
 use super::waiting::{Ended, Watched};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::Patience;
-use crate::error::{Error, LockError, Result, SqlError};
+use crate::error::{Blocker, Error, LockError, Result, SqlError};
 use crate::handover::Interest;
 use crate::plan::{Plan, Step};
 use crate::registry::Entry;
@@ -27,11 +27,14 @@ impl Take {
     }
 
     /// That step is not free, and waiting was not asked for.
-    pub(super) fn would_block(&self, step: &Step) -> NotTaken {
+    fn would_block(&self, step: &Step, blocker: Blocker) -> NotTaken {
         let (blocked_on, wanted) = (step.target.clone(), self.wanted());
-        NotTaken::Because(LockError::WouldBlock { blocked_on, wanted }.into())
+        NotTaken::Because(LockError::WouldBlock { blocked_on, wanted, blocker }.into())
     }
 }
+
+/// No session has this number: locks of the session that guards share are in the way of each other.
+pub(super) const SHARED_SESSION: i64 = -1;
 
 /// Why steps were not taken. They are given back by then.
 pub(super) enum NotTaken {
@@ -113,7 +116,7 @@ impl Taker<'_> {
         }
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::Yes, form));
         let rows_expected = statement.rows;
-        let Watched { ended, at, shown: _shown } =
+        let Watched { ended, at, blocker, shown: _shown } =
             self.watch(line, statement, steps, take, interest).await;
         let why = match ended {
             Ended::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
@@ -131,12 +134,15 @@ impl Taker<'_> {
             },
             Ended::GivenUp => NotTaken::GivenUp,
             Ended::Late(waited) => {
-                let place = match at {
-                    Some(place) => place,
-                    None => self.in_the_way(line, steps, around).await?,
+                let (place, blocker) = match at {
+                    Some(place) => (place, blocker),
+                    None => match self.in_the_way(line, steps, around).await? {
+                        Some(place) => (place, Blocker::HolderOrWaiter),
+                        None => (steps.len() - 1, Blocker::Nobody),
+                    },
                 };
                 let (blocked_on, wanted) = (steps[place].target.clone(), take.wanted());
-                NotTaken::Because(LockError::Timeout { blocked_on, wanted, waited }.into())
+                NotTaken::Because(LockError::Timeout { blocked_on, wanted, blocker, waited }.into())
             }
         };
         self.undo(line, around.undo).await?;
@@ -151,7 +157,8 @@ impl Taker<'_> {
         take: &Take,
         around: Around,
     ) -> Result<(), NotTaken> {
-        let would_block = |place: usize| take.would_block(&steps[place]);
+        let pid = line.id.pid;
+        let would_block = |place: usize| self.would_block(&steps[place], take, pid);
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::No, form));
         let rows_expected = statement.rows;
         let why = if self.scheme.strategy == Strategy::Advisory {
@@ -160,7 +167,7 @@ impl Taker<'_> {
             match line.rows(&format!("{}{}", around.before, statement.sql)).await {
                 Ok(got) => match got.iter().position(|row| row[0] == "f") {
                     None => return Ok(()),
-                    Some(place) => would_block(place),
+                    Some(place) => would_block(place).await,
                 },
                 Err(error) if meaning(&error) == Meaning::Gone => {
                     return Err(NotTaken::Gone(error));
@@ -180,7 +187,10 @@ impl Taker<'_> {
                         return Err(NotTaken::Deadlock(steps[0].target.clone()));
                     }
                     Meaning::Refused | Meaning::Deadlock => {
-                        would_block(self.in_the_way(line, steps, around).await?)
+                        match self.in_the_way(line, steps, around).await? {
+                            Some(place) => would_block(place).await,
+                            None => take.would_block(&steps[steps.len() - 1], Blocker::Nobody),
+                        }
                     }
                     Meaning::NoSuchTable => NotTaken::Disagrees(error),
                     Meaning::Cancelled | Meaning::InFailedTransaction | Meaning::Other => {
@@ -193,16 +203,26 @@ impl Taker<'_> {
         Err(why)
     }
 
-    /// The first step that is not free, found by trying one after the other. What it takes is undone
-    /// by the caller.
+    /// That step is not free for the session `pid`, and waiting was not asked for.
+    pub(super) async fn would_block(&self, step: &Step, take: &Take, pid: i64) -> NotTaken {
+        let blocker = match take.patience {
+            Patience::Try => Blocker::HolderOrWaiter,
+            _ => self.pool.blocker(self.scheme, step, pid).await,
+        };
+        take.would_block(step, blocker)
+    }
+
+    /// The first step that is not free, if there still is one; found by trying one after the other. What
+    /// it takes is undone by the caller.
     async fn in_the_way(
         &self,
         line: &mut Line<'_>,
         steps: &[Step],
         around: Around,
-    ) -> Result<usize, NotTaken> {
+    ) -> Result<Option<usize>, NotTaken> {
         if self.scheme.strategy == Strategy::Advisory {
-            return Ok(0);
+            // What was waited for has been asked already.
+            return Ok(None);
         }
         // On PostgreSQL nothing runs after a failure; on InnoDB what was taken is still there.
         self.undo(line, around.undo).await?;
@@ -214,7 +234,7 @@ impl Taker<'_> {
             return Err(NotTaken::Gone(error));
         }
         let before = usize::from(!around.before.is_empty());
-        Ok(places.get(done.saturating_sub(before)).copied().unwrap_or(steps.len() - 1))
+        Ok(places.get(done.saturating_sub(before)).copied())
     }
 
     /// Gives back what was taken, and says which rows are not there, by a plain read.
@@ -283,7 +303,8 @@ impl Taker<'_> {
             Ended::GivenUp => NotTaken::GivenUp,
             Ended::Late(waited) => {
                 let (blocked_on, wanted) = (steps[0].target.clone(), take.wanted());
-                NotTaken::Because(LockError::Timeout { blocked_on, wanted, waited }.into())
+                let blocker = watched.blocker;
+                NotTaken::Because(LockError::Timeout { blocked_on, wanted, blocker, waited }.into())
             }
         };
         self.undo(&mut session.line(), "ROLLBACK").await?;

@@ -5,7 +5,7 @@ use super::session::{Meaning, SessionId, meaning};
 use super::statement::Statement;
 use super::take::{Take, Taker};
 use super::{Dialect, updaters};
-use crate::error::{Result, SqlError};
+use crate::error::{Blocker, Result, SqlError};
 use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Shown;
@@ -25,6 +25,8 @@ pub(super) struct Watched<'a> {
     pub(super) ended: Ended,
     /// The step it was last seen to wait at.
     pub(super) at: Option<usize>,
+    /// What was in the way there, if it was too late.
+    pub(super) blocker: Blocker,
     /// Listed as waiting until what it had taken is given back.
     pub(super) shown: Option<Shown<'a>>,
 }
@@ -66,7 +68,7 @@ impl Taker<'_> {
                 steps.iter().position(|step| record.held(&take.plan, step).is_some())
             }),
         };
-        let (mut at, mut shown) = (None, None);
+        let (mut at, mut shown_at, mut shown) = (None, None, None);
         let mut lock = pin!(line.lock(statement));
         let mut late = pin!(take.patience.expired());
         let mut pause = LOOK_AFTER;
@@ -91,6 +93,7 @@ impl Taker<'_> {
                         self.terminate(dialect, id).await;
                         break Ended::Ran(Err(timed_out(silence)));
                     }
+                    let is_known = looked.waits_for.is_ok();
                     let (waits_for, so_far) = match looked.waits_for {
                         Ok(name) => {
                             let place = name.as_deref().and_then(place_of);
@@ -101,22 +104,29 @@ impl Taker<'_> {
                         // Not everyone may ask. It has not answered, so it waits for something.
                         Err(_) => (Some(at.unwrap_or(0)), 0),
                     };
-                    if waits_for.is_none() || waits_for != at {
+                    if waits_for.is_none() || waits_for != shown_at {
                         // The old one first: it ends the listing when it goes.
                         shown = None;
                     }
                     if let (Some(place), None) = (waits_for, &shown) {
                         shown = Some(self.entry.waits(&take.plan, &steps[..so_far], &steps[place]));
                     }
-                    at = waits_for.or(at);
+                    shown_at = waits_for;
+                    if is_known {
+                        at = waits_for.or(at);
+                    }
                 }
             }
         };
+        let mut blocker = Blocker::HolderOrWaiter;
         if !matches!(ended, Ended::Ran(_)) {
             if let Ended::Late(_) = &ended
                 && let Ok(Some(name)) = look_after(Duration::ZERO).await.waits_for
             {
                 at = place_of(&name).or(at);
+                if let Some(place) = at {
+                    blocker = self.pool.blocker(self.scheme, &steps[place], id.pid).await;
+                }
             }
             // Granted at the last moment or not, it is given back.
             if let Err(error) = self.cancel(dialect, id, lock.as_mut()).await
@@ -125,7 +135,7 @@ impl Taker<'_> {
                 ended = Ended::Ran(Err(error));
             }
         }
-        Watched { ended, at, shown }
+        Watched { ended, at, blocker, shown }
     }
 
     /// After a while, asks what a session does. The question goes on in a task of its own if this is
