@@ -16,7 +16,9 @@ use std::io::ErrorKind;
 pub fn error_message(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(error) => match error.try_downcast_ref::<PgDatabaseError>() {
-            Some(error) => format!("{}: {}", error.code(), error.message()),
+            Some(error) => {
+                format!("{}: {}{}", error.code(), error.message(), advice(error.code()))
+            }
             None => error.to_string(),
         },
         sqlx::Error::Io(error) => match error.kind() {
@@ -28,5 +30,21 @@ pub fn error_message(error: &sqlx::Error) -> String {
         },
         sqlx::Error::Configuration(error) => error.to_string(),
         error => error.to_string(),
+    }
+}
+
+/// What to do about a setting of PostgreSQL that is in the way.
+fn advice(code: &str) -> &'static str {
+    match code {
+        // invalid_schema_name
+        "3F000" => {
+            "; no schema of the search_path is there: name one that is, with ?options[search_path]=public in the URL, or \
+             ALTER ROLE … SET search_path"
+        }
+        // too_many_connections
+        "53300" => {
+            "; raise max_connections or the role's CONNECTION LIMIT, or use fewer connections"
+        }
+        _ => "",
     }
 }

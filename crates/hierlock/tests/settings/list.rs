@@ -85,6 +85,11 @@ pub(crate) fn settings(engine: Engine) -> Vec<Setting> {
     }
 }
 
+/// Of PostgreSQL: nothing can be made under it.
+pub(crate) fn no_schema() -> Setting {
+    Setting::role("search_path", "nowhere")
+}
+
 fn innodb(engine: Engine) -> Vec<Setting> {
     let global = Setting::global;
     let is_mariadb = engine == Engine::Mariadb;

@@ -7,6 +7,8 @@ mod locks;
 mod server;
 mod toolbox;
 
+use hierlock::database::Database;
+use hierlock::lease::Leases;
 use hierlock::sql::Provision;
 use hierlock::{Hierarchy, Hierlock};
 use hierlock_sandbox::{Engine, Sandbox, on_each_server};
@@ -48,7 +50,33 @@ async fn everything_works_under_each_setting(engine: Engine) {
         }
         server.undo(&setting, &place).await;
     }
+    if engine == Engine::Postgres && "search_path = nowhere".contains(&only) {
+        without_a_schema_it_is_told_what_to_do(&mut server).await;
+    }
     assert_eq!(failed, [""; 0]);
+}
+
+async fn without_a_schema_it_is_told_what_to_do(server: &mut HostileServer) {
+    let setting = list::no_schema();
+    let place = server.apply(&setting).await;
+    let url = place.with("strategy=striped&buckets=4");
+    let made = Provision::connect(&url, Hierarchy::default()).await.unwrap().run(|_| ()).await;
+    let database = Database::connect(&place.url).await.unwrap();
+    let leases = Leases::new(database.clone()).provision().await;
+    let on_demand = Hierlock::connect(&place.with("strategy=on-demand")).await.map(drop);
+    for refused in [made.map(drop), leases, on_demand] {
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains("search_path") && said.contains("options[search_path]"), "{said}");
+    }
+    let tables = "SELECT COUNT(*) FROM pg_tables WHERE tablename LIKE 'hier%'";
+    assert_eq!(place.outside().await.number(tables).await, 0);
+    // And so it works.
+    let url = place.with("strategy=striped&buckets=4&options[search_path]=public");
+    let made = Provision::connect(&url, Hierarchy::default()).await.unwrap();
+    made.run(|_| ()).await.unwrap();
+    assert_eq!(place.outside().await.number("SELECT COUNT(*) FROM hier_lock_buckets").await, 12);
+    database.close().await;
+    server.undo(&setting, &place).await;
 }
 
 /// With `innodb_rollback_on_timeout` MariaDB rolls back a whole transaction when NOWAIT is refused: a guard lost all of its
