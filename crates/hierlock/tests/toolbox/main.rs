@@ -3,6 +3,7 @@
 
 mod cases;
 mod database;
+mod faults;
 mod isolation;
 mod lease;
 mod optimistic;
