@@ -1,7 +1,7 @@
 //! Trees on servers, with the rows that their strategy needs. Making one takes far longer than a case
 //! does, so cases that only lock nodes hand theirs on, once everything in it is free again.
 
-use super::sql::Needs;
+use super::needs::Needs;
 use super::{Server, SqlStage, Stage, StageError};
 use crate::place::Place;
 use crate::scenario::{Case, CaseDeed, LockDeed};

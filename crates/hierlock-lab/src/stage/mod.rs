@@ -22,6 +22,7 @@ mod key;
 mod mariadb;
 mod metadata;
 mod mysql;
+mod needs;
 mod postgres;
 mod prepared;
 mod prepared_statements;

@@ -10,7 +10,8 @@
 //! ([`SqlStage::url`]).
 
 use super::home::{Home, Made, terminate};
-use super::prepared::{self, PreparedTransactions};
+use super::needs::Needs;
+use super::prepared::PreparedTransactions;
 use super::server::Server;
 use super::session::Session;
 use super::side::Side;
@@ -20,11 +21,10 @@ use super::wire::{PATIENCE, Wire};
 use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, innodb, postgres};
 use crate::ledger::same_place;
 use crate::observation::{Failure, FailureKind, LockKind, Name, Thing, Wait};
-use crate::place::{Engine, Place};
+use crate::place::Engine;
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
 use hierlock::database::error_message;
-use hierlock::sql::Strategy;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -408,59 +408,4 @@ async fn run_all(
         prepared.note(sql, None);
     }
     Ok(())
-}
-
-/// What a case needs beyond tables of its own.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Needs {
-    /// PostgreSQL: a database, since advisory keys, and waits for all who may still look at something,
-    /// belong to the database and not to a schema.
-    database: bool,
-    /// Names that belong to the whole server: those of GET_LOCK, and of prepared transactions.
-    names: bool,
-    /// The server to itself.
-    server: bool,
-}
-
-impl Needs {
-    /// Of a tree alone.
-    pub(super) fn of_tree(place: Place) -> Self {
-        let database = place.strategy == Some(Strategy::Advisory);
-        Self { database, names: false, server: false }
-    }
-
-    fn of(engine: Engine, case: &Case) -> Self {
-        let steps = case.steps.iter().filter_map(|step| match &step.deed {
-            CaseDeed::Sql(sql) => Some(sql),
-            _ => None,
-        });
-        let around = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
-        let texts = around.chain(steps);
-        let prepares = texts.clone().any(|sql| prepared::is_preparing(sql));
-        let texts: Vec<Words> = texts.map(|sql| Words::of(sql)).collect();
-        let any = |is: &dyn Fn(&Words) -> bool| texts.iter().any(is);
-        let is_advisory = |words: &Words| words.has_part("advisory");
-        let is_database_wide =
-            |words: &Words| ["concurrently", "vacuum", "extension"].iter().any(|w| words.has(w));
-        let is_server_wide = |words: &Words| {
-            words.first() == "flush"
-                || words.first() == "backup"
-                || words.has_all(&["set", "global"])
-                || words.has_all(&["lock", "instance"])
-        };
-        // Users and roles belong to no database.
-        let is_about_roles = |words: &Words| {
-            ["create", "alter", "drop"].contains(&words.first())
-                && ["role", "user", "group"].contains(&words.nth(1))
-        };
-        let is_postgres = engine == Engine::Postgres;
-        Self {
-            database: is_postgres
-                && (Self::of_tree(case.place).database
-                    || any(&is_advisory)
-                    || any(&is_database_wide)),
-            names: prepares || !is_postgres && any(&|words| words.has("get_lock")),
-            server: (!is_postgres && any(&is_server_wide)) || any(&is_about_roles),
-        }
-    }
 }

@@ -1,0 +1,62 @@
+//! What a case needs of its server, read from its statements: who must not play beside others.
+
+use super::prepared;
+use super::statement::Words;
+use crate::place::{Engine, Place};
+use crate::scenario::{Case, CaseDeed};
+use hierlock::sql::Strategy;
+
+/// What a case needs beyond tables of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Needs {
+    /// PostgreSQL: a database, since advisory keys, and waits for all who may still look at something,
+    /// belong to the database and not to a schema.
+    pub(super) database: bool,
+    /// Names that belong to the whole server: those of GET_LOCK, and of prepared transactions.
+    pub(super) names: bool,
+    /// The server to itself.
+    pub(super) server: bool,
+}
+
+impl Needs {
+    /// Of a tree alone.
+    pub(super) fn of_tree(place: Place) -> Self {
+        let database = place.strategy == Some(Strategy::Advisory);
+        Self { database, names: false, server: false }
+    }
+
+    pub(super) fn of(engine: Engine, case: &Case) -> Self {
+        let steps = case.steps.iter().filter_map(|step| match &step.deed {
+            CaseDeed::Sql(sql) => Some(sql),
+            _ => None,
+        });
+        let around = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
+        let texts = around.chain(steps);
+        let prepares = texts.clone().any(|sql| prepared::is_preparing(sql));
+        let texts: Vec<Words> = texts.map(|sql| Words::of(sql)).collect();
+        let any = |is: &dyn Fn(&Words) -> bool| texts.iter().any(is);
+        let is_advisory = |words: &Words| words.has_part("advisory");
+        let is_database_wide =
+            |words: &Words| ["concurrently", "vacuum", "extension"].iter().any(|w| words.has(w));
+        let is_server_wide = |words: &Words| {
+            words.first() == "flush"
+                || words.first() == "backup"
+                || words.has_all(&["set", "global"])
+                || words.has_all(&["lock", "instance"])
+        };
+        // Users and roles belong to no database.
+        let is_about_roles = |words: &Words| {
+            ["create", "alter", "drop"].contains(&words.first())
+                && ["role", "user", "group"].contains(&words.nth(1))
+        };
+        let is_postgres = engine == Engine::Postgres;
+        Self {
+            database: is_postgres
+                && (Self::of_tree(case.place).database
+                    || any(&is_advisory)
+                    || any(&is_database_wide)),
+            names: prepares || !is_postgres && any(&|words| words.has("get_lock")),
+            server: (!is_postgres && any(&is_server_wide)) || any(&is_about_roles),
+        }
+    }
+}
