@@ -51,8 +51,8 @@ const COMMANDS: [(&str, &[&str]); 27] = [
     ("lab run", &["deadlock/conversion-cured", "--engine", "mysql,postgres"]),
     ("lab matrix", &["--engine", "mysql"]),
     ("lab anomalies", &["--engine", "postgres"]),
-    ("lab fmt", &["/nowhere/x.lab"]),
-    ("lab new", &["/nowhere/x.lab"]),
+    ("lab fmt", &["/dev/null/nowhere/x.lab"]),
+    ("lab new", &["/dev/null/nowhere/x.lab"]),
     ("lab docs", &[]),
     // It starts a server, and reads no address: only a mistake is of interest.
     ("sandbox", &["oracle"]),
@@ -204,7 +204,7 @@ fn control_characters_are_not_echoed() {
     let place = Place::new();
     let nasty = "x\u{1b}[2J\u{7}\u{9b}y";
     let file = place.directory.path().join(nasty);
-    let (file, lock_url) = (file.to_str().unwrap(), format!("file:/nowhere/{nasty}/x"));
+    let (file, lock_url) = (file.to_str().unwrap(), format!("file:/dev/null/nowhere/{nasty}/x"));
     let store = format!("sqlite:{}", place.directory.path().join("a.db").display());
     std::fs::write(format!("{file}.lab"), "A> nonsense\u{1b}[2J(\nB> \u{7}").unwrap();
     let calls: Vec<Vec<&str>> = vec![
@@ -229,7 +229,7 @@ fn control_characters_are_not_echoed() {
         vec!["queue", "--url", nasty, "stats"],
         vec!["lab", "run", file],
         vec!["lab", "fmt", file],
-        vec!["lab", "new", "/nowhere/\u{1b}[2J\u{7}\u{9b}.lab"],
+        vec!["lab", "new", "/dev/null/nowhere/\u{1b}[2J\u{7}\u{9b}.lab"],
         vec!["man", nasty],
         vec![nasty],
     ];

@@ -116,10 +116,10 @@ pub async fn run(
 /// What was made there is removed in the background; that is done when the lab has been dropped.
 ///
 /// # Errors
-/// As of [`run`].
+/// As of [`run()`].
 ///
 /// # Cancel safety
-/// As of [`run`].
+/// As of [`run()`].
 pub async fn run_until(
     lab: &Lab,
     options: &MatrixOptions,
