@@ -48,6 +48,12 @@ impl<'a> Ledger<'a> {
             for lock in &mut link.blocking {
                 self.trace(lock, &holder, wanted.as_ref(), closing, wants.get(&holder));
             }
+            if let (Some(wants), [lock]) = (&mut link.wants, &link.blocking[..])
+                && is_cut(wants)
+                && same_place(wants, &lock.thing)
+            {
+                wants.record = lock.thing.record.clone();
+            }
         }
     }
 
@@ -173,13 +179,21 @@ impl<'a> Ledger<'a> {
                     None => other.mode == thing.mode,
                 }
         };
-        if lock.thing.mode.is_empty() {
-            let mut known = self.before(closing).iter().filter(|known| {
-                known.session == *session && known.granted == granted && is_it(&known.thing)
-            });
-            if let Some(known) = known.next() {
-                lock.thing.mode = known.thing.mode.clone();
+        let known = self.before(closing).iter().filter(|known| {
+            known.session == *session && known.granted == granted && is_it(&known.thing)
+        });
+        let mut known: Vec<&Thing> = known.map(|lock| &lock.thing).collect();
+        known.dedup_by_key(|thing| &thing.record);
+        match known[..] {
+            // What the record of locks has is whole.
+            [whole] if is_cut(&thing) || thing.mode.is_empty() => lock.thing = whole.clone(),
+            [_, _, ..] if is_cut(&thing) => {
+                lock.unknown = Some(format!(
+                    "InnoDB tells only the beginning of the key, and {session} has several such records"
+                ));
+                return;
             }
+            _ => {}
         }
         match self.first_held(session, granted, closing, is_it) {
             Err(unknown) => lock.unknown = Some(unknown),
@@ -328,6 +342,11 @@ pub(crate) fn same_place(a: &Thing, b: &Thing) -> bool {
         && same_record(a.record.as_deref(), b.record.as_deref())
 }
 
+/// Is only the beginning of its key told?
+fn is_cut(thing: &Thing) -> bool {
+    thing.index.is_some() && thing.record.as_deref().is_some_and(|record| record.contains('…'))
+}
+
 /// InnoDB writes only the beginning of a long key in the text of a deadlock.
 fn same_record(a: Option<&str>, b: Option<&str>) -> bool {
     let is_cut = |cut: &str, whole: &str| {
@@ -345,4 +364,127 @@ fn only_place<'a>(rows: &[&'a Thing]) -> Option<&'a Thing> {
     let first = rows.first()?;
     let strongest = rows.iter().max_by_key(|row| row_strength(&row.mode))?;
     rows.iter().all(|row| same_place(row, first)).then_some(strongest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Engine;
+    use crate::record::Record;
+    use crate::report::fixtures::{Play, blocked, changed, done, place, row_of};
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn table() -> Thing {
+        let mode = "IX".to_owned();
+        Thing { kind: LockKind::Table, index: None, record: None, mode, ..row_of("t", "1") }
+    }
+
+    /// Why B waits for A in the last step of a run.
+    fn explained(record: &Record, incomplete: &[Incomplete], wants: &Thing) -> BlockingLock {
+        let closing = record.steps.len() - 1;
+        let mut link = Link::new(name("B"), name("A"), Some(wants.clone()));
+        link.blocking.push(BlockingLock::new(wants.clone(), true));
+        let mut circle = [link];
+        Ledger::new(&record.steps, incomplete).complete(&mut circle, closing, &[]);
+        circle[0].blocking.remove(0)
+    }
+
+    fn play() -> Play {
+        Play::new("test/ledger", "", place(Engine::Mysql))
+    }
+
+    /// A had the same row in an earlier transaction: that does not count.
+    #[test]
+    fn a_lock_counts_from_when_it_was_taken_last() {
+        let row = row_of("t", "1");
+        let held = [("A", row.clone(), true)];
+        let record = play()
+            .step("A", "update 1", changed(1))
+            .locks(&held)
+            .step("A", "commit", done())
+            .locks(&[])
+            .step("A", "update 2", changed(1))
+            .locks(&held)
+            .step("A", "select", done())
+            .locks(&held)
+            .step("B", "update", done())
+            .over();
+        let lock = explained(&record, &[], &row);
+        assert_eq!((lock.statement, lock.granted_in), (Some(2), Some(2)));
+    }
+
+    /// It came when another had let it go: in that step, by the statement that had waited.
+    #[test]
+    fn a_lock_belongs_to_the_statement_that_waited_for_it() {
+        let row = row_of("t", "1");
+        let wait = blocked("A", &["C"], Some(row.clone()));
+        let record = play()
+            .step("A", "update", wait)
+            .locks(&[("A", row.clone(), false)])
+            .step("C", "commit", done())
+            .lets_go(0, changed(1))
+            .locks(&[("A", row.clone(), true)])
+            .step("B", "update", done())
+            .over();
+        let lock = explained(&record, &[], &row);
+        assert_eq!((lock.statement, lock.granted_in), (Some(0), Some(1)));
+    }
+
+    /// B makes the lock record of a row that A has written, while A waits for something else.
+    #[test]
+    fn a_written_row_belongs_to_its_writer_or_is_not_told() {
+        let (row, other) = (row_of("t", "10"), row_of("t", "2"));
+        let writing = |writes: usize| {
+            let mut play = play();
+            for _ in 0..writes {
+                play = play.step("A", "insert", changed(1)).locks(&[("A", table(), true)]);
+            }
+            let wait = blocked("A", &["C"], Some(other.clone()));
+            let before = [("A", table(), true), ("A", other.clone(), false)];
+            play.step("A", "update", wait).locks(&before).step("B", "insert", done()).over()
+        };
+        let mut circle = [
+            Link::new(name("B"), name("A"), Some(row.clone())),
+            Link::new(name("A"), name("B"), Some(other.clone())),
+        ];
+        circle[0].blocking.push(BlockingLock::new(row.clone(), true));
+        for (writes, statement) in [(1, Some(0)), (2, None)] {
+            let record = writing(writes);
+            let mut circle = circle.clone();
+            let closing = record.steps.len() - 1;
+            Ledger::new(&record.steps, &[]).complete(&mut circle, closing, &[]);
+            let lock = &circle[0].blocking[0];
+            assert_eq!(lock.statement, statement, "{lock:?}");
+            assert_eq!(
+                lock.unknown.as_deref().map(|unknown| unknown.contains("lines 10, 12")),
+                statement.is_none().then_some(true)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_listed_is_not_told() {
+        let row = row_of("t", "1");
+        let record =
+            play().step("A", "update", changed(1)).locks(&[]).step("B", "update", done()).over();
+        let few = Incomplete::from([(name("A"), "ten locks".to_owned())]);
+        let lock = explained(&record, &[few], &row);
+        assert_eq!((lock.statement, lock.unknown.as_deref()), (None, Some("ten locks")));
+    }
+
+    #[test]
+    fn the_beginning_of_a_long_key_is_the_same_key() {
+        for (a, b, same) in [
+            ("'0190aaaa…', 1", "'0190aaaabbbb', 1", true),
+            ("'0190aaaa…', 1", "'0190aaaabbbb', 2", false),
+            ("'0190aaaa…'", "'0191aaaabbbb'", false),
+            ("1", "1", true),
+            ("1", "10", false),
+        ] {
+            assert_eq!(same_record(Some(a), Some(b)), same, "{a} {b}");
+        }
+    }
 }

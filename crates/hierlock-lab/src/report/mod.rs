@@ -28,7 +28,7 @@ mod transcript;
 mod words;
 
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 #[cfg(test)]
 mod hostile;
 

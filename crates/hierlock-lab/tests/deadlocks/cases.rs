@@ -189,6 +189,33 @@ async fn keys_are_written_by_their_types() {
     );
 }
 
+/// Of a key longer than 30 bytes the text of a deadlock has the beginning only.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_keys_are_found_in_the_record_of_locks() {
+    let told = explained(
+        &[Engine::Mysql],
+        "create table jobs (id char(36) primary key, v int);\n  \
+         insert into jobs values ('0190b6a2-0000-7000-8000-00000000000a', 1), ('0190b6a2-1111-7000-8000-00000000000b', 1);",
+        &[
+            "A> begin",
+            "A> update jobs set v = 2 where id = '0190b6a2-0000-7000-8000-00000000000a'",
+            "B> begin",
+            "B> update jobs set v = 2 where id = '0190b6a2-1111-7000-8000-00000000000b'",
+            "A> update jobs set v = 3 where id = '0190b6a2-1111-7000-8000-00000000000b'",
+            "B> update jobs set v = 3 where id = '0190b6a2-0000-7000-8000-00000000000a'",
+        ],
+    );
+    assert_all(
+        &told.await,
+        &[
+            "A wanted row '0190b6a2-1111-7000-8000-00000000000b' of jobs (PRIMARY), X,REC_NOT_GAP; \
+             B held row '0190b6a2-1111-7000-8000-00000000000b' of jobs (PRIMARY), X,REC_NOT_GAP since 4",
+            "B wanted row '0190b6a2-0000-7000-8000-00000000000a' of jobs (PRIMARY), X,REC_NOT_GAP; \
+             A held row '0190b6a2-0000-7000-8000-00000000000a' of jobs (PRIMARY), X,REC_NOT_GAP since 2",
+        ],
+    );
+}
+
 /// The statement that drew the transaction's number was blamed, and no row was named.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_of_postgres_belongs_to_the_statement_that_locked_it() {
