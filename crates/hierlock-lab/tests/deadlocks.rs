@@ -13,20 +13,27 @@ use hierlock_lab::record::{BlockingLock, Deadlock, Link, Record};
 use hierlock_lab::scenario::{Case, CaseDeed, Expected, Scenario};
 use hierlock_lab::{Lab, builtin};
 use hierlock_sandbox::Server;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
 use witness::{Testimony, TextLock, last_deadlock, transactions, watched};
 
-/// A lab with one server, and that server; none if it is not installed.
-async fn lab(engine: Engine) -> Option<(Lab, Server)> {
+/// A lab with the server of an engine, for one test at a time: a server keeps only its last deadlock. None if it
+/// is not installed.
+async fn lab(engine: Engine) -> Option<(Lab, MutexGuard<'static, ()>)> {
+    static SERVERS: [OnceLock<Option<Server>>; 3] = [const { OnceLock::new() }; 3];
+    static TURNS: [Mutex<()>; 3] = [const { Mutex::const_new(()) }; 3];
+    let at = Engine::SERVERS.iter().position(|known| *known == engine).unwrap();
+    let turn = TURNS[at].lock().await;
     let kind = engine.server().unwrap();
-    let server = spawn_blocking(move || Server::for_tests(kind)).await.unwrap()?;
+    let start = move || SERVERS[at].get_or_init(|| Server::for_tests(kind)).as_ref();
+    let server = spawn_blocking(start).await.unwrap()?;
     let mut lab = Lab::new().unwrap();
     lab.connect(engine, server.url()).await.unwrap();
-    Some((lab, server))
+    Some((lab, turn))
 }
 
-/// Runs cases one after the other: a server keeps only its last deadlock.
+/// Runs cases one after the other.
 async fn run(lab: &Lab, cases: &[Case]) -> Vec<Record> {
     lab.run(cases, How::default(), |_| ()).await
 }
@@ -44,7 +51,7 @@ fn cases_with_deadlock(scenario: &Arc<Scenario>, engine: Engine) -> Vec<Case> {
 }
 
 async fn explanations_agree(engine: Engine) {
-    let Some((lab, _server)) = lab(engine).await else { return };
+    let Some((lab, _turn)) = lab(engine).await else { return };
     let all = builtin::all().unwrap();
     let cases: Vec<Case> =
         all.iter().flat_map(|it| cases_with_deadlock(it, engine)).map(watched).collect();

@@ -14,7 +14,7 @@ const NUMBERS: &str = "create table numbers (id int primary key, value int not n
 async fn explained(engines: &[Engine], setup: &str, steps: &[&str]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for engine in engines {
-        let Some((lab, _server)) = lab(*engine).await else { continue };
+        let Some((lab, _turn)) = lab(*engine).await else { continue };
         // The steps begin in line 10.
         let setup = setup.replace('\n', " ").replace("  ", " ");
         let head = format!(
