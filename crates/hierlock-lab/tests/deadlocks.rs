@@ -38,16 +38,19 @@ async fn run(lab: &Lab, cases: &[Case]) -> Vec<Record> {
     lab.run(cases, How::default(), |_| ()).await
 }
 
+fn expects_deadlock(case: &Case) -> bool {
+    let mut all = case.steps.iter().flat_map(|step| &step.expected);
+    all.any(|it| it.either.iter().any(|one| matches!(one, Expected::Deadlock { .. })))
+}
+
 /// The cases of a scenario on one engine, that say SQL and expect a deadlock.
 fn cases_with_deadlock(scenario: &Arc<Scenario>, engine: Engine) -> Vec<Case> {
-    let expects = |case: &Case| {
-        let mut all = case.steps.iter().flat_map(|step| &step.expected);
-        all.any(|it| it.either.iter().any(|one| matches!(one, Expected::Deadlock { .. })))
-    };
     let is_sql =
         |case: &Case| !case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..)));
     let cases = scenario.cases().unwrap().into_iter();
-    cases.filter(|case| case.place.engine == engine && expects(case) && is_sql(case)).collect()
+    cases
+        .filter(|case| case.place.engine == engine && expects_deadlock(case) && is_sql(case))
+        .collect()
 }
 
 async fn explanations_agree(engine: Engine) {
@@ -87,6 +90,41 @@ async fn explanations_agree_with_mariadb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn explanations_agree_with_postgres() {
     explanations_agree(Engine::Postgres).await;
+}
+
+/// Nodes of a tree: by construction, a node is held since the holder's step that names it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_held_since_the_step_that_names_it() {
+    let is_tree =
+        |case: &Case| case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..)));
+    let all = builtin::all().unwrap();
+    let cases = all.iter().flat_map(|it| it.cases().unwrap()).filter(is_tree);
+    let cases: Vec<Case> = cases.filter(expects_deadlock).collect();
+    let mut explained = 0;
+    for engine in [Engine::Memory, Engine::Mysql, Engine::Mariadb, Engine::Postgres] {
+        let is_there = |case: &&Case| case.place.engine == engine;
+        let cases: Vec<Case> = cases.iter().filter(is_there).cloned().collect();
+        let (lab, _turn) = match engine {
+            Engine::Memory => (Lab::new().unwrap(), None),
+            engine => match lab(engine).await {
+                Some((lab, turn)) => (lab, Some(turn)),
+                None => continue,
+            },
+        };
+        for record in run(&lab, &cases).await {
+            let title = format!("{} at {}", record.case_name(), record.place);
+            assert!(record.agrees(), "{title}: {:?}", record.verdict);
+            for link in record.deadlocks.iter().flat_map(|deadlock| &deadlock.circle) {
+                for lock in &link.blocking {
+                    let step = &record.steps[lock.statement.unwrap()];
+                    assert_eq!(step.session, link.holder, "{title}: {link:?}");
+                    assert!(step.text.contains(&lock.thing.object), "{title}: {link:?} {step:?}");
+                    explained += 1;
+                }
+            }
+        }
+    }
+    assert!(explained > 0);
 }
 
 /// The first field of a key, as the text of InnoDB has it: integers with a turned sign, or characters.
