@@ -39,22 +39,22 @@ struct Args {
 }
 
 /// What else it may ask for.
-enum Asked {
+enum Command {
     Run(Args),
     Print(String),
 }
 
-fn read(words: &[String]) -> std::result::Result<Asked, String> {
+fn read(words: &[String]) -> std::result::Result<Command, String> {
     let mut args =
         Args { seconds: 600, seed: clock::now(), setups: Vec::new(), broken: false, keep: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
-            "--help" | "-h" => return Ok(Asked::Print(USAGE.to_owned())),
+            "--help" | "-h" => return Ok(Command::Print(USAGE.to_owned())),
             "--list" => {
                 let names: Vec<String> = Setup::all().iter().map(Setup::to_string).collect();
-                return Ok(Asked::Print(names.join("\n")));
+                return Ok(Command::Print(names.join("\n")));
             }
             "--seed" => args.seed = value()?.parse().map_err(|_| "--seed is a number")?,
             "--backend" => {
@@ -77,13 +77,13 @@ fn read(words: &[String]) -> std::result::Result<Asked, String> {
     if args.setups.is_empty() {
         args.setups = Setup::all();
     }
-    Ok(Asked::Run(args))
+    Ok(Command::Run(args))
 }
 
 fn run(words: &[String]) -> ExitCode {
     let args = match read(words) {
-        Ok(Asked::Run(args)) => args,
-        Ok(Asked::Print(text)) => {
+        Ok(Command::Run(args)) => args,
+        Ok(Command::Print(text)) => {
             println!("{text}");
             return ExitCode::SUCCESS;
         }

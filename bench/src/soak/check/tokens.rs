@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(super) fn check(holds: &[Hold], compared: &mut u64) -> Vec<Violation> {
     let mut found = Vec::new();
     // By node and mode: the greatest token so far, and whose it was.
-    let mut greatest: BTreeMap<(Target, Mode), (Claim, Vec<Greatest>)> = BTreeMap::new();
+    let mut greatest: BTreeMap<(Target, Mode), (Claim, Vec<LastToken>)> = BTreeMap::new();
     for hold in holds {
         let Some((least, most)) = hold.tokens else { continue };
         *compared += 1;
@@ -18,7 +18,7 @@ pub(super) fn check(holds: &[Hold], compared: &mut u64) -> Vec<Violation> {
             if !conflict(claim, &hold.claim) {
                 continue;
             }
-            for Greatest { owner, visit, token } in before.iter().copied() {
+            for LastToken { owner, visit, token } in before.iter().copied() {
                 if owner != hold.owner && token >= least {
                     let (first, second, not_greater) = (visit, hold.visit, least);
                     found.push(Violation::Token { first, token, second, not_greater });
@@ -27,7 +27,7 @@ pub(super) fn check(holds: &[Hold], compared: &mut u64) -> Vec<Violation> {
         }
         let node = (hold.claim.target.clone(), hold.claim.mode);
         let (_, before) = greatest.entry(node).or_insert((hold.claim.clone(), Vec::new()));
-        before.push(Greatest { owner: hold.owner, visit: hold.visit, token: most });
+        before.push(LastToken { owner: hold.owner, visit: hold.visit, token: most });
         // The greatest, and the greatest of anybody else: an owner is not compared with itself.
         before.sort_by_key(|one| std::cmp::Reverse(one.token));
         before.dedup_by_key(|one| one.owner);
@@ -38,7 +38,7 @@ pub(super) fn check(holds: &[Hold], compared: &mut u64) -> Vec<Violation> {
 
 /// The greatest token of an owner at a node.
 #[derive(Clone, Copy)]
-struct Greatest {
+struct LastToken {
     owner: VisitId,
     visit: VisitId,
     token: u64,

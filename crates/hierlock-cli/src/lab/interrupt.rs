@@ -33,10 +33,10 @@ impl Interrupt {
     }
 
     /// Does the work, unless a signal comes first.
-    pub(super) async fn or<T>(&self, work: impl Future<Output = T>) -> Result<T, Interrupted> {
+    pub(super) async fn or<T>(&self, work: impl Future<Output = T>) -> Result<T, InterruptSignal> {
         tokio::select! {
             done = work => Ok(done),
-            signal = self.came() => Err(Interrupted(signal)),
+            signal = self.came() => Err(InterruptSignal(signal)),
         }
     }
 
@@ -57,9 +57,9 @@ impl Interrupt {
 }
 
 /// A signal came before there was anything to report.
-pub(super) struct Interrupted(i32);
+pub(super) struct InterruptSignal(i32);
 
-impl Interrupted {
+impl InterruptSignal {
     pub(super) fn exit_code(&self) -> ExitCode {
         ExitCode::from(exit::of_signal(self.0))
     }

@@ -1,7 +1,7 @@
 //! `hierlock lab run`.
 
 use super::bless::write_back;
-use super::interrupt::{Interrupt, Interrupted};
+use super::interrupt::{Interrupt, InterruptSignal};
 use super::servers::{Equipped, Unequipped, equip};
 use super::show::{Shown, look};
 use super::{DISAGREES, args, select};
@@ -79,7 +79,7 @@ pub(super) async fn run_all(
     how: How,
     quiet: bool,
     interrupt: &Interrupt,
-) -> Result<Result<Ran, Interrupted>, Stop> {
+) -> Result<Result<Ran, InterruptSignal>, Stop> {
     let cases = select::cases(scenarios, &servers.engines)?;
     let mut equipped = match interrupt.or(equip(servers, select::engines(&cases))).await {
         Ok(equipped) => equipped.map_err(stop)?,

@@ -73,7 +73,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// What probes have agreed on so far.
-struct Agreed {
+struct StableWaits {
     since: Instant,
     probes: u32,
     waits: Vec<Wait>,
@@ -94,7 +94,7 @@ pub(super) async fn settle<S: Stage>(
         unended: Vec::new(),
     };
     let begun = Instant::now();
-    let mut before: Option<Agreed> = None;
+    let mut before: Option<StableWaits> = None;
     let mut pause = LOOK_AFTER;
     loop {
         let moved = until_something_is_over(unfinished, pause, &mut settled.over).await;
@@ -161,10 +161,10 @@ pub(super) async fn settle<S: Stage>(
             false => (2 * pause).min(LOOK_AT_LEAST_EVERY),
         };
         before = match same {
-            Some(Agreed { since, probes, .. }) => {
-                Some(Agreed { since: *since, probes: probes + 1, waits })
+            Some(StableWaits { since, probes, .. }) => {
+                Some(StableWaits { since: *since, probes: probes + 1, waits })
             }
-            None => all_wait.then(|| Agreed { since: Instant::now(), probes: 1, waits }),
+            None => all_wait.then(|| StableWaits { since: Instant::now(), probes: 1, waits }),
         };
     }
 }

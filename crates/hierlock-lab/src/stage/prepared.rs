@@ -20,10 +20,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 /// What a case has prepared and not ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PreparedTransactions(Arc<Mutex<Vec<Prepared>>>);
+pub(super) struct PreparedTransactions(Arc<Mutex<Vec<PreparedTransaction>>>);
 
 #[derive(Clone, Debug)]
-struct Prepared {
+struct PreparedTransaction {
     /// As it was written, without blanks between its parts.
     name: String,
     /// The connection of the session that prepared it; none for the setup.
@@ -32,7 +32,7 @@ struct Prepared {
 
 /// What a statement does to a prepared transaction.
 #[derive(Debug, PartialEq, Eq)]
-enum Act {
+enum Change {
     Prepares(String),
     Ends(String),
 }
@@ -40,9 +40,9 @@ enum Act {
 impl PreparedTransactions {
     /// A statement of the case has succeeded, on this connection.
     pub(super) fn note(&self, sql: &str, by: Option<i64>) {
-        match act(sql) {
-            Some(Act::Prepares(name)) => self.all().push(Prepared { name, by }),
-            Some(Act::Ends(name)) => self.all().retain(|known| known.name != name),
+        match change(sql) {
+            Some(Change::Prepares(name)) => self.all().push(PreparedTransaction { name, by }),
+            Some(Change::Ends(name)) => self.all().retain(|known| known.name != name),
             None => {}
         }
     }
@@ -56,7 +56,7 @@ impl PreparedTransactions {
         self.all().iter().filter_map(|known| Some((known.name.clone(), known.by?))).collect()
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Prepared>> {
+    fn all(&self) -> MutexGuard<'_, Vec<PreparedTransaction>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,8 +71,9 @@ impl PreparedTransactions {
         wire: &mut Wire,
         except: &[Statement],
     ) -> Result<Vec<String>, StageError> {
-        let later: Vec<Act> = except.iter().filter_map(|statement| act(&statement.sql)).collect();
-        let is_now = |name: &String| !later.contains(&Act::Ends(name.clone()));
+        let later: Vec<Change> =
+            except.iter().filter_map(|statement| change(&statement.sql)).collect();
+        let is_now = |name: &String| !later.contains(&Change::Ends(name.clone()));
         let names = self.all().iter().map(|known| known.name.clone()).collect::<Vec<_>>();
         let mut notes = Vec::new();
         for name in names.into_iter().filter(is_now) {
@@ -146,7 +147,7 @@ async fn is_listed(wire: &mut Wire, name: &str) -> Result<bool, StageError> {
     Ok(rows.iter().any(is_it))
 }
 
-fn act(sql: &str) -> Option<Act> {
+fn change(sql: &str) -> Option<Change> {
     let (first, rest) = next_word(sql)?;
     let (second, rest) = next_word(rest)?;
     let is = |a: &str, b: &str| first.eq_ignore_ascii_case(a) && second.eq_ignore_ascii_case(b);
@@ -154,9 +155,9 @@ fn act(sql: &str) -> Option<Act> {
     let ends =
         [("xa", "commit"), ("xa", "rollback"), ("commit", "prepared"), ("rollback", "prepared")];
     if is("xa", "prepare") || is("prepare", "transaction") {
-        Some(Act::Prepares(name()))
+        Some(Change::Prepares(name()))
     } else if ends.iter().any(|(a, b)| is(a, b)) {
-        Some(Act::Ends(name()))
+        Some(Change::Ends(name()))
     } else {
         None
     }
@@ -178,7 +179,7 @@ fn without_blanks(text: &str) -> String {
 
 /// Will a statement prepare a transaction? Their names belong to the whole server.
 pub(super) fn is_preparing(sql: &str) -> bool {
-    matches!(act(sql), Some(Act::Prepares(_)))
+    matches!(change(sql), Some(Change::Prepares(_)))
 }
 
 /// The first word of a statement, behind comments, and what follows it.

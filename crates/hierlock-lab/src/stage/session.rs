@@ -157,7 +157,9 @@ impl Player {
     }
 
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
-        if let Some(copies) = Words::of(sql).copies().filter(|_| self.engine == Engine::Postgres) {
+        if let Some(copies) =
+            Words::of(sql).copy_direction().filter(|_| self.engine == Engine::Postgres)
+        {
             // Sent, it would leave the connection waiting for rows that nobody sends.
             return Err(failed(copies.refusal().to_owned()));
         }

@@ -400,7 +400,7 @@ async fn run_all(
         let failed = |why: &str| {
             StageError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(copies) = Words::of(sql).copies() {
+        if let Some(copies) = Words::of(sql).copy_direction() {
             return Err(failed(copies.refusal()));
         }
         let run = wire.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;

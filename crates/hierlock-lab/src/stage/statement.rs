@@ -120,10 +120,10 @@ impl Words {
     }
 
     /// Does it want rows from the client, or send it some, outside of what a statement answers? Which way.
-    pub(super) fn copies(&self) -> Option<Copies> {
+    pub(super) fn copy_direction(&self) -> Option<CopyDirection> {
         match self.has("copy") {
-            true if self.has_all(&["from", "stdin"]) => Some(Copies::FromClient),
-            true if self.has_all(&["to", "stdout"]) => Some(Copies::ToClient),
+            true if self.has_all(&["from", "stdin"]) => Some(CopyDirection::FromClient),
+            true if self.has_all(&["to", "stdout"]) => Some(CopyDirection::ToClient),
             _ => None,
         }
     }
@@ -154,20 +154,20 @@ pub(super) enum Turn {
 
 /// Which way the rows of `COPY` go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copies {
+pub(super) enum CopyDirection {
     FromClient,
     ToClient,
 }
 
-impl Copies {
+impl CopyDirection {
     /// Why the lab does not run it, and what to write instead.
     pub(super) fn refusal(self) -> &'static str {
         match self {
-            Copies::FromClient => {
+            CopyDirection::FromClient => {
                 "the lab does not run COPY … FROM STDIN, for a scenario has no rows to send; \
                  write INSERT, or COPY … FROM a file of the server"
             }
-            Copies::ToClient => {
+            CopyDirection::ToClient => {
                 "the lab does not run COPY … TO STDOUT, which does not answer with rows; \
                  write SELECT, or COPY … TO a file of the server"
             }
@@ -233,13 +233,13 @@ mod tests {
     #[test]
     fn copies_by_the_client_are_known() {
         for (sql, copies) in [
-            ("copy t from stdin", Some(Copies::FromClient)),
-            ("COPY t (a, b) FROM STDIN WITH (FORMAT csv)", Some(Copies::FromClient)),
-            ("copy (select 1) to stdout", Some(Copies::ToClient)),
+            ("copy t from stdin", Some(CopyDirection::FromClient)),
+            ("COPY t (a, b) FROM STDIN WITH (FORMAT csv)", Some(CopyDirection::FromClient)),
+            ("copy (select 1) to stdout", Some(CopyDirection::ToClient)),
             ("copy t from '/tmp/rows'", None),
             ("select 'copy t from stdin'", None),
         ] {
-            assert_eq!(Words::of(sql).copies(), copies, "{sql}");
+            assert_eq!(Words::of(sql).copy_direction(), copies, "{sql}");
         }
     }
 

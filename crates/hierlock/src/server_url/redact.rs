@@ -8,6 +8,7 @@
 //! 4. Behind a `?`, values are shown only of parameters that never hold a secret.
 //! 5. Anything else is hidden, unless nothing in it can stand before a secret.
 
+use super::parameters;
 use std::borrow::Cow;
 
 const HIDDEN: &str = "***";
@@ -15,18 +16,8 @@ const HIDDEN: &str = "***";
 const NAMES_FILES: [&str; 3] = ["file", "memory", "sqlite"];
 const NAMES_SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
 
-/// Parameters whose values may be shown.
-const HARMLESS: [&str; 26] = [
-    "strategy",
-    "buckets",
-    "table",
-    "connections",
-    "keep_alive_ms",
-    "silence_ms",
-    "client_silence_ms",
-    "reconnect_ms",
-    "lock_wait_timeout",
-    "scope",
+/// Parameters of the drivers whose values may be shown, besides all of our own.
+const HARMLESS: [&str; 16] = [
     "sslmode",
     "ssl-mode",
     "charset",
@@ -44,6 +35,10 @@ const HARMLESS: [&str; 26] = [
     "mode",
     "cache",
 ];
+
+fn is_harmless(parameter: &str) -> bool {
+    parameters::LOCK.contains(&parameter) || HARMLESS.contains(&parameter)
+}
 
 pub(super) fn redact(text: &str) -> Cow<'_, str> {
     let go = ["@tcp(", "@unix("].into_iter().filter_map(|network| text.rfind(network)).max();
@@ -141,7 +136,7 @@ fn query(text: &str) -> Cow<'_, str> {
     let shown: Vec<Cow<'_, str>> = parameters
         .split('&')
         .map(|parameter| match parameter.split_once('=') {
-            Some((name, value)) if !HARMLESS.contains(&name) || value.contains(['?', '@']) => {
+            Some((name, value)) if !is_harmless(name) || value.contains(['?', '@']) => {
                 format!("{name}={HIDDEN}").into()
             }
             Some(_) => parameter.into(),

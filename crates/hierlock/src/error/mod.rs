@@ -1,12 +1,17 @@
 //! One public error with questions to ask it. The kinds stay private and mirror the modules.
 
+mod lock;
+mod usage;
+
+pub(crate) use lock::LockError;
+use lock::Span;
+pub use lock::{Blocker, TransactionState};
+pub(crate) use usage::{TargetError, UrlError};
+
 use crate::database::error_message;
-use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
 use crate::lease::{LeaseError, LeaseInfo, LostLease};
 use crate::optimistic::OptimisticError;
 use crate::queue::QueueError;
-use crate::server_url::ServerUrl;
 use crate::target::Target;
 use std::borrow::Cow;
 use std::fmt;
@@ -55,159 +60,6 @@ enum Kind {
     Queue(QueueError),
     #[error(transparent)]
     Optimistic(OptimisticError),
-}
-
-/// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TargetError {
-    #[error("the ID at level {level} has {bytes} bytes; an ID has 1 to 255 bytes of UTF-8")]
-    Id { level: usize, bytes: usize },
-    #[error("a target needs at least one ID")]
-    NoId,
-    #[error("a target has more than {max} IDs; a tree has at most {max} levels", max = Hierarchy::MAX_LEVELS)]
-    TooManyIds,
-    #[error("`{path}` is not a path: {error}")]
-    Path { path: String, error: Error },
-    #[error(
-        "`{path}` is not a path: in it a `%` begins %2F (a `/` inside an ID) or %25 (a `%`), and \
-         nothing else"
-    )]
-    Escape { path: String },
-    #[error("`{target}` has {} IDs, but the tree has only {} levels ({levels})", target.level() + 1, levels.len())]
-    TooDeep { target: Target, levels: Hierarchy },
-    #[error("a tree has 1 to {max} levels, not {given} levels", max = Hierarchy::MAX_LEVELS)]
-    LevelCount { given: usize },
-    #[error("level {level} is named `{name}`; every level needs a name, and no two the same")]
-    LevelName { level: usize, name: String },
-    #[error("`{text}` is not a mode; it is shared, update or exclusive")]
-    Mode { text: String },
-    #[error("{count} is not a bucket count; it is 1 to 2147483647 (usually {})", Buckets::default().count())]
-    Buckets { count: u32 },
-    #[error("no target was given; name at least one node to lock")]
-    NoTarget,
-}
-
-/// Mirrors `client`: the URL does not lead to a backend.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UrlError {
-    #[error(
-        "`{url}` is not a lock URL; it is memory:, memory:NAME, file:PATH, or \
-         mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE"
-    )]
-    Scheme { url: ServerUrl },
-    #[error(
-        "`{url}` is no database; write mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE, \
-         or sqlite:PATH"
-    )]
-    Database { url: ServerUrl },
-    #[error("the server's URL cannot be read: {why}")]
-    Server { why: String },
-    #[error("`{name}` in the URL is {right}, not `{value}`")]
-    Parameter { name: &'static str, value: String, right: &'static str },
-    #[error("`{name}` is no parameter of {what}: {hint}")]
-    UnknownParameter { name: String, what: String, hint: String },
-    #[error("{scheme}: has no parameters, but a `?` and `{name}=` follow; leave them away")]
-    NoParameters { scheme: &'static str, name: String },
-    #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
-    NoAdvisory { dialect: &'static str },
-    #[error(
-        "there is nothing to provision for advisory keys, which postgres: has unless told; name \
-         ?strategy=striped or ?strategy=per-id if clients are to lock rows there"
-    )]
-    NothingToProvision,
-    #[error(
-        "the strategy {strategy} has rows by ID: it has no buckets, and nobody knows which rows there must be"
-    )]
-    NotStriped { strategy: &'static str },
-    #[error("the strategy {strategy} has rows for all nodes; adding some is for ?strategy=per-id")]
-    NotById { strategy: &'static str },
-    #[error("`{url}` names no file; write file:PATH, for example file:/run/lock/app.lock")]
-    NoPath { url: ServerUrl },
-    #[error(
-        "`{url}` is in use with the levels {theirs}; all who share it must have the same, not {ours}"
-    )]
-    OtherLevels { url: ServerUrl, theirs: Hierarchy, ours: Hierarchy },
-    #[error("`{url}` needs Linux: it stands on open-file-description locks. memory: works here")]
-    #[cfg_attr(target_os = "linux", expect(dead_code, reason = "only other systems say it"))]
-    NotLinux { url: ServerUrl },
-}
-
-/// Mirrors `backend` and `guard`: a lock was not taken, or no longer is.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LockError {
-    #[error(
-        "timed out after {} waiting for `{blocked_on}`, {}{}",
-        Span(*waited), blocker.clause(), wanted_by(blocked_on, wanted)
-    )]
-    Timeout { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker, waited: Duration },
-    #[error("`{blocked_on}` is {}{}", blocker.state(), wanted_by(blocked_on, wanted))]
-    WouldBlock { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker },
-    #[error("all connections of this client are in use{}{}; see `connections` in the URL", after(*waited), wanted_by_all(wanted))]
-    NoConnection { wanted: Vec<Target>, waited: Option<Duration> },
-    #[error(
-        "deadlock at `{blocked_on}`{}: this guard and another wait for each other. The guard keeps \
-         what it had; release it and ask for everything at once",
-        wanted_by(blocked_on, wanted)
-    )]
-    Deadlock { blocked_on: Target, wanted: Vec<Target> },
-    #[error(
-        "waiting for `{blocked_on}` could deadlock with another process{}: it comes before what the \
-         guard holds, and nobody could notice. The guard keeps what it had; release it and ask for \
-         everything at once",
-        wanted_by(blocked_on, wanted)
-    )]
-    OutOfOrder { blocked_on: Target, wanted: Vec<Target> },
-    #[error(
-        "level {level}{} is not provisioned (needed for `{target}`); run `hierlock provision`",
-        bucket.map(|bucket| format!(", bucket {bucket}")).unwrap_or_default()
-    )]
-    NotProvisioned { level: usize, bucket: Option<u64>, target: Target },
-    #[error("{error}; the transaction {state}")]
-    InTransaction { error: Error, state: TransactionState },
-    #[error("deadlock at `{blocked_on}`{}", wanted_by(blocked_on, wanted))]
-    DeadlockInTransaction { blocked_on: Target, wanted: Vec<Target> },
-    #[error("the lock of {} is lost: {why}", paths(targets))]
-    Lost { targets: Vec<Target>, why: String },
-}
-
-/// What is in the way of a lock that was not taken; see [`Error::blocker`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Blocker {
-    /// Someone holds the node in a mode that conflicts.
-    Holder,
-    /// Nobody holds it so, but someone waits for it who came first.
-    Waiter,
-    /// One of these: the server does not tell which.
-    HolderOrWaiter,
-    /// Nobody, when it was looked at: it had just become free, or the server was slow to answer.
-    Nobody,
-}
-
-impl Blocker {
-    /// Behind "`u1` is".
-    fn state(self) -> &'static str {
-        match self {
-            Blocker::Holder => "locked by someone else",
-            Blocker::Waiter => "not free: someone else, who came first, is waiting for it",
-            Blocker::HolderOrWaiter => {
-                "locked by someone else, or someone who came first is waiting for it"
-            }
-            Blocker::Nobody => "free by now, but was not a moment ago",
-        }
-    }
-
-    /// Behind "waiting for `u1`,".
-    fn clause(self) -> &'static str {
-        match self {
-            Blocker::Holder => "which someone else has locked",
-            Blocker::Waiter => "for which someone else, who came first, is waiting too",
-            Blocker::HolderOrWaiter => {
-                "which someone else has locked, or for which someone who came first is waiting too"
-            }
-            Blocker::Nobody => "which is free by now, or the server was slow to answer",
-        }
-    }
 }
 
 /// Mirrors `file`.
@@ -282,34 +134,6 @@ pub(crate) enum TableError {
          behind its schema"
     )]
     Name { name: String },
-}
-
-/// What has become of a caller's transaction when locks could not be taken in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TransactionState {
-    /// It can go on as if nothing had been asked.
-    AsBefore,
-    /// It can go on, but keeps the locks that it got before the failure until it ends (InnoDB gives
-    /// back none alone).
-    KeepsSome,
-    /// The server has rolled it back, as the victim of a deadlock: begin it again.
-    RolledBack,
-    /// Its connection is of no more use.
-    Gone,
-}
-
-impl fmt::Display for TransactionState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TransactionState::AsBefore => "is as it was before",
-            TransactionState::KeepsSome => {
-                "can go on, but keeps what it had already locked until it ends"
-            }
-            TransactionState::RolledBack => "was rolled back by the server; begin it again",
-            TransactionState::Gone => "is gone with its connection",
-        })
-    }
 }
 
 impl Error {
@@ -526,44 +350,6 @@ kinds!(
     Queue(QueueError),
     Optimistic(OptimisticError)
 );
-
-/// `, for `u1/a1/r1`, …`, unless that is what was just named.
-fn wanted_by(blocked_on: &Target, wanted: &[Target]) -> String {
-    if wanted == [blocked_on.clone()] || wanted.is_empty() {
-        return String::new();
-    }
-    format!(" (wanted: {})", paths(wanted))
-}
-
-fn wanted_by_all(wanted: &[Target]) -> String {
-    if wanted.is_empty() { String::new() } else { format!(" (wanted: {})", paths(wanted)) }
-}
-
-fn after(waited: Option<Duration>) -> String {
-    waited.map(|waited| format!(", also after {}", Span(waited))).unwrap_or_default()
-}
-
-/// Names up to three targets and counts the rest.
-fn paths(targets: &[Target]) -> String {
-    let named: Vec<_> = targets.iter().take(3).map(|target| format!("`{target}`")).collect();
-    let more = match targets.len().saturating_sub(named.len()) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    named.join(", ") + &more
-}
-
-/// A duration as a person writes it.
-struct Span(Duration);
-
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            span if span < Duration::from_secs(1) => write!(f, "{} ms", span.as_millis()),
-            span => write!(f, "{:.1} s", span.as_secs_f64()),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

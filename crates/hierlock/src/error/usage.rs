@@ -1,0 +1,82 @@
+//! What was written down wrongly: a target, a tree, or a URL.
+
+use super::Error;
+use crate::hierarchy::Hierarchy;
+use crate::key::Buckets;
+use crate::server_url::ServerUrl;
+use crate::target::Target;
+
+/// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TargetError {
+    #[error("the ID at level {level} has {bytes} bytes; an ID has 1 to 255 bytes of UTF-8")]
+    Id { level: usize, bytes: usize },
+    #[error("a target needs at least one ID")]
+    NoId,
+    #[error("a target has more than {max} IDs; a tree has at most {max} levels", max = Hierarchy::MAX_LEVELS)]
+    TooManyIds,
+    #[error("`{path}` is not a path: {error}")]
+    Path { path: String, error: Error },
+    #[error(
+        "`{path}` is not a path: in it a `%` begins %2F (a `/` inside an ID) or %25 (a `%`), and \
+         nothing else"
+    )]
+    Escape { path: String },
+    #[error("`{target}` has {} IDs, but the tree has only {} levels ({levels})", target.level() + 1, levels.len())]
+    TooDeep { target: Target, levels: Hierarchy },
+    #[error("a tree has 1 to {max} levels, not {given} levels", max = Hierarchy::MAX_LEVELS)]
+    LevelCount { given: usize },
+    #[error("level {level} is named `{name}`; every level needs a name, and no two the same")]
+    LevelName { level: usize, name: String },
+    #[error("`{text}` is not a mode; it is shared, update or exclusive")]
+    Mode { text: String },
+    #[error("{count} is not a bucket count; it is 1 to 2147483647 (usually {})", Buckets::default().count())]
+    Buckets { count: u32 },
+    #[error("no target was given; name at least one node to lock")]
+    NoTarget,
+}
+
+/// Mirrors `client`: the URL does not lead to a backend.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UrlError {
+    #[error(
+        "`{url}` is not a lock URL; it is memory:, memory:NAME, file:PATH, or \
+         mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE"
+    )]
+    Scheme { url: ServerUrl },
+    #[error(
+        "`{url}` is no database; write mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE, \
+         or sqlite:PATH"
+    )]
+    Database { url: ServerUrl },
+    #[error("the server's URL cannot be read: {why}")]
+    Server { why: String },
+    #[error("`{name}` in the URL is {right}, not `{value}`")]
+    Parameter { name: &'static str, value: String, right: &'static str },
+    #[error("`{name}` is no parameter of {what}: {hint}")]
+    UnknownParameter { name: String, what: String, hint: String },
+    #[error("{scheme}: has no parameters, but a `?` and `{name}=` follow; leave them away")]
+    NoParameters { scheme: &'static str, name: String },
+    #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
+    NoAdvisory { dialect: &'static str },
+    #[error(
+        "there is nothing to provision for advisory keys, which postgres: has unless told; name \
+         ?strategy=striped or ?strategy=per-id if clients are to lock rows there"
+    )]
+    NothingToProvision,
+    #[error(
+        "the strategy {strategy} has rows by ID: it has no buckets, and nobody knows which rows there must be"
+    )]
+    NotStriped { strategy: &'static str },
+    #[error("the strategy {strategy} has rows for all nodes; adding some is for ?strategy=per-id")]
+    NotById { strategy: &'static str },
+    #[error("`{url}` names no file; write file:PATH, for example file:/run/lock/app.lock")]
+    NoPath { url: ServerUrl },
+    #[error(
+        "`{url}` is in use with the levels {theirs}; all who share it must have the same, not {ours}"
+    )]
+    OtherLevels { url: ServerUrl, theirs: Hierarchy, ours: Hierarchy },
+    #[error("`{url}` needs Linux: it stands on open-file-description locks. memory: works here")]
+    #[cfg_attr(target_os = "linux", expect(dead_code, reason = "only other systems say it"))]
+    NotLinux { url: ServerUrl },
+}
