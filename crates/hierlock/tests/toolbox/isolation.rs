@@ -24,16 +24,17 @@ const LONG: Duration = Duration::from_secs(3600);
 const CLIENTS: usize = 8;
 const TURNS: usize = 5;
 
-/// Connections whose transactions are at this level unless they say otherwise.
+/// A pool that a program brings, whose transactions are at this level unless they say otherwise.
 async fn at(store: &Store, level: &str) -> Option<Database> {
-    let database = match store.place {
+    let database: Database = match store.place {
         Place::Sqlite => return None,
         Place::Server(Engine::Postgres) => {
             let name = store.url.rsplit_once('/').unwrap().1;
             let set =
                 format!("ALTER DATABASE {name} SET default_transaction_isolation = '{level}'");
             store.run(&set).await;
-            store.other().await
+            // A pool of the program's: those of our own say their level themselves.
+            sqlx::PgPool::connect(&store.url).await.unwrap().into()
         }
         Place::Server(_) => {
             let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
