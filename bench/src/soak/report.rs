@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 /// How many violations of a setup are printed.
 const PRINTED: usize = 10;
 
-const HEAD: [&str; 15] = [
+const COLUMNS: [&str; 15] = [
     "setup",
     "seconds",
     "processes",
@@ -71,7 +71,7 @@ fn cells(name: &str, seconds: f64, outcome: &Outcome) -> Vec<String> {
 /// The whole report.
 pub fn report(outcomes: &[Outcome]) -> String {
     let mut all = Outcome::default();
-    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    let mut rows = vec![COLUMNS.map(str::to_owned).to_vec()];
     for outcome in outcomes {
         rows.push(cells(&outcome.name, outcome.lasted.as_secs_f64(), outcome));
         add(&mut all, outcome);

@@ -16,7 +16,7 @@ use hierlock_sandbox::Server;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
-use witness::{Testimony, TextLock, last_deadlock, transactions, watched};
+use witness::{TextLock, WitnessRecord, last_deadlock, transactions, watched};
 
 /// A lab with the server of an engine, for one test at a time: a server keeps only its last deadlock. None if it
 /// is not installed.
@@ -158,7 +158,7 @@ fn line(record: &Record, lock: &BlockingLock) -> usize {
 /// Session, index, record or gap, mode: by the text of the deadlock. Since which line: by the locks that the
 /// witness saw after each step.
 fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, link: &Link, title: &str) {
-    let testimony = Testimony::of(record);
+    let testimony = WitnessRecord::of(record);
     let members = last_deadlock(&testimony.status_after(deadlock.step));
     let member =
         |session| members.iter().find(|it| testimony.session(&it.thread) == Some(session)).unwrap();
@@ -212,7 +212,7 @@ fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, link: &Link, title: 
 /// Who waits for whom, and where the victim was: by what it was told. Since which line: that changed the row's
 /// `xmax`, as the witness saw.
 fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, link: &Link, title: &str) {
-    let testimony = Testimony::of(record);
+    let testimony = WitnessRecord::of(record);
     let detail = record.steps[..=deadlock.step].iter().rev().find_map(|step| {
         let end = step.ended.as_ref().map_or(&step.seen, |ended| &ended.observation);
         let hierlock_lab::observation::Observation::Failed(failure) = end else { return None };

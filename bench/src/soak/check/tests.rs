@@ -9,9 +9,9 @@ fn visit(worker: u32) -> VisitId {
 
 /// A history in which worker n has slot n.
 #[derive(Default)]
-struct Story(History);
+struct HistoryBuilder(History);
 
-impl Story {
+impl HistoryBuilder {
     fn line(mut self, at: u64, worker: u32, event: Event) -> Self {
         let process = Process { slot: worker as usize, ..Process::default() };
         self.0.processes.entry(worker).or_insert(process);
@@ -69,8 +69,8 @@ impl Story {
     }
 }
 
-fn story() -> Story {
-    Story::default()
+fn story() -> HistoryBuilder {
+    HistoryBuilder::default()
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_cut_holder_holds_until_the_cut() {
     assert_eq!(before().killed(9, 1).found(), [""; 0]);
     assert_eq!(before().end(9, 1).found().len(), 1);
     // What is done to another slot changes nothing.
-    let other = |story: Story| story.begin(5, 2, "exclusive:u1").end(6, 2).end(9, 1);
+    let other = |story: HistoryBuilder| story.begin(5, 2, "exclusive:u1").end(6, 2).end(9, 1);
     let story = self::story().begin(1, 1, "exclusive:u1").cut(3, 4, Some(3));
     assert_eq!(other(story).found().len(), 1);
 }

@@ -10,9 +10,9 @@ use std::process::Output;
 use std::sync::Arc;
 
 /// Numbers that look random, and are the same in every run.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -63,10 +63,10 @@ const EXPECTATIONS: [&str; 14] = [
     "done or deadlock, A or B",
 ];
 
-fn lock_step(dice: &mut Dice) -> String {
-    let node = dice.one(&NODES);
-    let mode = dice.one(&["", "shared ", "update ", "exclusive "]);
-    match dice.below(8) {
+fn lock_step(random: &mut Random) -> String {
+    let node = random.one(&NODES);
+    let mode = random.one(&["", "shared ", "update ", "exclusive "]);
+    match random.below(8) {
         0..4 => format!("lock {mode}{node}"),
         // Whether it still waits later is a matter of speed, so nothing else is said of it.
         4 => format!("lock within 50ms {node}\n = refused"),
@@ -76,9 +76,9 @@ fn lock_step(dice: &mut Dice) -> String {
     }
 }
 
-fn statement(dice: &mut Dice) -> String {
-    let (key, word) = (dice.one(&KEYS), dice.one(&WORDS));
-    match dice.below(12) {
+fn statement(random: &mut Random) -> String {
+    let (key, word) = (random.one(&KEYS), random.one(&WORDS));
+    match random.below(12) {
         0 => "commit".to_owned(),
         1 => "rollback".to_owned(),
         2 => "select * from t order by id".to_owned(),
@@ -93,59 +93,60 @@ fn statement(dice: &mut Dice) -> String {
 }
 
 /// A file that may well not be one.
-fn scenario(dice: &mut Dice, engines: &[&str], step: fn(&mut Dice) -> String) -> String {
+fn scenario(random: &mut Random, engines: &[&str], step: fn(&mut Random) -> String) -> String {
     let has_sql = engines.contains(&"mysql");
-    let from = dice.below(engines.len());
+    let from = random.below(engines.len());
     let engines = &engines[from..];
     let mut text =
         format!("# Generated\n# why\nengines: {}   # here\nlimit: 20s\n", engines.join(" "));
     let keys: [&str; 2] = if has_sql { ["1", "2"] } else { ["u1", "u2"] };
-    let has_axis = dice.is(6);
+    let has_axis = random.is(6);
     if has_axis {
         text += &format!("for each key: {}\n", keys.join(" | "));
     }
     if has_sql {
-        if dice.is(5) {
+        if random.is(5) {
             text += "for each isolation: read committed | serializable\n";
         }
         text += "setup:\n  create table t (id int primary key, v int, w varchar(30));\n  \
                  insert into t values (1, 10, 'a'), (2, 20, null);\n";
-        text += dice.one(&["A> begin\n", "A> begin\nB> begin\n", "A> begin\nB> begin\nC> begin\n"]);
+        text +=
+            random.one(&["A> begin\n", "A> begin\nB> begin\n", "A> begin\nB> begin\nC> begin\n"]);
     }
     let mut guards = engines.to_vec();
     if has_axis {
         guards.extend(keys);
     }
-    for _ in 0..3 + dice.below(7) {
-        let who = dice.one(&["A", "B", "C"]);
-        let note = dice.one(&["", "", "   # a note"]);
-        match dice.below(6) {
-            0 => text += &format!("{who}< = {}{note}\n", dice.one(&EXPECTATIONS)),
-            1 => text += &format!("{who}> [{}] {}\n", dice.one(&guards), step(dice)),
-            _ => text += &format!("{who}> {}\n", step(dice)),
+    for _ in 0..3 + random.below(7) {
+        let who = random.one(&["A", "B", "C"]);
+        let note = random.one(&["", "", "   # a note"]);
+        match random.below(6) {
+            0 => text += &format!("{who}< = {}{note}\n", random.one(&EXPECTATIONS)),
+            1 => text += &format!("{who}> [{}] {}\n", random.one(&guards), step(random)),
+            _ => text += &format!("{who}> {}\n", step(random)),
         }
         if text.ends_with("= refused\n") {
             continue;
         }
-        let indent = dice.one(&[" ", "   "]);
-        match dice.below(10) {
+        let indent = random.one(&[" ", "   "]);
+        match random.below(10) {
             0..4 => {}
-            4..7 => text += &format!("{indent}= {}{note}\n", dice.one(&EXPECTATIONS)),
+            4..7 => text += &format!("{indent}= {}{note}\n", random.one(&EXPECTATIONS)),
             7 => {
-                let (guard, some) = (dice.one(&guards), dice.one(&EXPECTATIONS));
+                let (guard, some) = (random.one(&guards), random.one(&EXPECTATIONS));
                 text += &format!("{indent}= [{guard}] {some}\n");
-                text += &format!("{indent}= {}\n\n", dice.one(&EXPECTATIONS));
+                text += &format!("{indent}= {}\n\n", random.one(&EXPECTATIONS));
             }
             8 => text += &format!("{indent}| 1 | *\n{indent}| x | 'a | b'\n"),
             _ => {
                 text += &format!("{indent}= by key | *\n");
                 for key in keys {
-                    text += &format!("{indent}: {key} | {}\n", dice.one(&EXPECTATIONS));
+                    text += &format!("{indent}: {key} | {}\n", random.one(&EXPECTATIONS));
                 }
             }
         }
     }
-    if dice.is(1) { text.replace('\n', "\r\n") } else { text }
+    if random.is(1) { text.replace('\n', "\r\n") } else { text }
 }
 
 /// So many files that can be read.
@@ -153,12 +154,12 @@ fn files(
     place: &Place,
     count: usize,
     engines: &[&str],
-    step: fn(&mut Dice) -> String,
+    step: fn(&mut Random) -> String,
 ) -> Vec<PathBuf> {
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut files = Vec::new();
     while files.len() < count {
-        let text = scenario(&mut dice, engines, step);
+        let text = scenario(&mut random, engines, step);
         let name = format!("g{}", files.len());
         let cases = Scenario::parse(&name, &name, &text).and_then(|read| Arc::new(read).cases());
         if cases.is_ok() {

@@ -62,13 +62,13 @@ pub(crate) fn watched(mut case: Case) -> Case {
 }
 
 /// What the witness has to say of a run.
-pub(crate) struct Testimony<'a> {
+pub(crate) struct WitnessRecord<'a> {
     record: &'a Record,
     /// Sessions by their numbers.
     sessions: BTreeMap<String, Name>,
 }
 
-impl<'a> Testimony<'a> {
+impl<'a> WitnessRecord<'a> {
     pub(crate) fn of(record: &'a Record) -> Self {
         let hello = record.steps.iter().take_while(|step| step.line == 0);
         let sessions = hello.map(|step| (rows(step)[0][0].clone(), step.session.clone()));

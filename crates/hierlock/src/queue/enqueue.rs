@@ -14,7 +14,7 @@ const BYTES: usize = 1 << 20;
 /// From so many bytes on, MySQL and MariaDB are asked how many they take. The least that anyone sets is more.
 const ASK_FROM: usize = 8 << 10;
 /// What a packet has beside the payload of a row, at most: the statement, a name, a key and numbers.
-const BESIDE: usize = 4 << 10;
+const PACKET_RESERVE: usize = 4 << 10;
 /// What each of several rows without a key adds to a packet beside its payload, at most: its text in the statement, which
 /// is a packet of its own, or its other values.
 const ROW_BYTES: usize = 256;
@@ -211,7 +211,7 @@ async fn most_bytes(wire: &mut Wire<'_>, jobs: &[Job]) -> Result<usize> {
     let sql = "SELECT CAST(@@max_allowed_packet AS SIGNED)";
     let rows = wire.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
     let packet = rows.first().map_or(Ok(i64::MAX), |row| row.int(0))?;
-    let most = usize::try_from(packet).unwrap_or(0).saturating_sub(BESIDE);
+    let most = usize::try_from(packet).unwrap_or(0).saturating_sub(PACKET_RESERVE);
     match jobs.iter().map(|job| job.payload.len()).find(|bytes| *bytes > most) {
         Some(bytes) => Err(QueueError::Packet { bytes, most, packet }.into()),
         None => Ok(BYTES.min(most)),

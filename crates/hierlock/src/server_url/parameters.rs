@@ -57,7 +57,7 @@ const POSTGRES: [&str; 17] = [
 ];
 
 /// Read for both kinds of servers.
-const BOTH: [&str; 1] = ["statement-cache-capacity"];
+const ALL_DRIVERS: [&str; 1] = ["statement-cache-capacity"];
 
 /// The same for a file of SQLite.
 const SQLITE: [&str; 4] = ["mode", "cache", "immutable", "vfs"];
@@ -79,7 +79,7 @@ fn known_to_driver(scheme: &str) -> Option<Vec<&'static str>> {
         "sqlite" => return Some(SQLITE.to_vec()),
         _ => return None,
     };
-    Some([of_driver, &BOTH].concat())
+    Some([of_driver, &ALL_DRIVERS].concat())
 }
 
 /// Fails at the first parameter that neither hierlock nor the driver knows. A URL without a scheme that has
@@ -208,10 +208,10 @@ mod tests {
         }
         let mysql = |url: &str| url.parse::<MySqlConnectOptions>();
         let postgres = |url: &str| url.parse::<PgConnectOptions>();
-        for name in MYSQL.iter().chain(&BOTH) {
+        for name in MYSQL.iter().chain(&ALL_DRIVERS) {
             assert!(is_read(name, mysql, "mysql://h/d"), "{name}");
         }
-        for name in POSTGRES.iter().chain(&BOTH).chain(&["options[search_path]"]) {
+        for name in POSTGRES.iter().chain(&ALL_DRIVERS).chain(&["options[search_path]"]) {
             assert!(is_read(name, postgres, "postgres://h/d"), "{name}");
         }
         assert!(!is_read("tabel", mysql, "mysql://h/d"));

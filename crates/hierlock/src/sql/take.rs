@@ -302,7 +302,8 @@ impl Taker<'_> {
             },
             Ended::GivenUp => NotTaken::GivenUp,
             Ended::Late(waited) => {
-                let (blocked_on, wanted) = (steps[0].target.clone(), take.wanted());
+                let place = watched.at.unwrap_or(0);
+                let (blocked_on, wanted) = (steps[place].target.clone(), take.wanted());
                 let blocker = watched.blocker;
                 NotTaken::Because(LockError::Timeout { blocked_on, wanted, blocker, waited }.into())
             }
