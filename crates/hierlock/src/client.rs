@@ -9,10 +9,10 @@ use crate::memory::MemoryBackend;
 use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
 use crate::request::Request;
-use crate::server_url::parameters;
 use crate::snapshot::Holder;
 use crate::sql::{Dialect, InTransaction, ProgramPool, SqlBackend};
 use crate::target::Target;
+use hierlock_engine::{UrlUse, check_parameters};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) enum Location<'a> {
 
 impl<'a> Location<'a> {
     pub(crate) fn parse(url: &'a str) -> Result<Self> {
-        parameters::check(url, parameters::Use::Lock)?;
+        check_parameters(url, UrlUse::Lock)?;
         match url.split_once(':') {
             Some(("memory", name)) => Ok(Location::Memory(name)),
             Some(("file", "" | "//")) => Err(UrlError::NoPath { url: url.into() }.into()),
@@ -36,7 +36,7 @@ impl<'a> Location<'a> {
             Some(("file", path)) => {
                 Ok(Location::File(Path::new(path.strip_prefix("//").unwrap_or(path))))
             }
-            Some((scheme, _)) if Dialect::of_scheme(scheme).is_some() => Ok(Location::Server),
+            Some((scheme, _)) if Dialect::from_scheme(scheme).is_some() => Ok(Location::Server),
             _ => Err(UrlError::Scheme { url: url.into() }.into()),
         }
     }

@@ -11,7 +11,7 @@
 //! costs no switch between tasks. If the whole runtime goes away, so does the connection, and the server
 //! frees everything.
 
-use crate::tasks::TaskTracker;
+use hierlock_engine::TaskTracker;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;

@@ -49,26 +49,24 @@ pub mod queue;
 mod registry;
 mod request;
 pub mod retry;
-mod server_url;
 mod snapshot;
-#[doc(hidden)]
-pub mod spelling;
 pub mod sql;
 mod sync;
 mod target;
-mod tasks;
 
 pub use client::Hierlock;
 pub use error::{Blocker, Error, Result, TransactionState};
 pub use file::default_path;
 pub use guard::Guard;
 pub use hierarchy::Hierarchy;
+pub use hierlock_engine::ServerUrl;
+#[doc(hidden)]
+pub use hierlock_engine::nearest;
 pub use key::Buckets;
 pub use mode::{Mode, ModeSet, SlotMode};
 pub use plan::{Claim, Plan, Slots, Step};
 pub use preview::Preview;
 pub use request::Request;
-pub use server_url::ServerUrl;
 pub use snapshot::{Holder, Statistics, Wait};
 pub use target::Target;
 

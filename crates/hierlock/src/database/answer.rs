@@ -3,15 +3,15 @@
 
 use super::failed;
 use crate::error::Result;
-use crate::sql::timed_out;
+use hierlock_engine::timed_out;
 use std::time::Duration;
 
 /// A database that takes so long is busy, not silent.
-const BUSY: Duration = Duration::from_secs(1);
+const MIN_HEARTBEAT_ANSWER: Duration = Duration::from_secs(1);
 
 /// For a heartbeat, so that there is time for others before a lease is over.
 pub(crate) fn heartbeat_within(lease: Duration) -> Duration {
-    (lease / 6).max(BUSY)
+    (lease / 6).max(MIN_HEARTBEAT_ANSWER)
 }
 
 /// Fails if there is no answer in time.

@@ -1,11 +1,12 @@
 //! The transactions of sqlx that a caller may bring.
 
-use super::{Transaction, Wire};
+use super::{DatabaseConnection, Transaction};
+use hierlock_engine::ConnectionRef;
 use sqlx::{MySql, Postgres};
 
 /// A transaction in which the toolbox works: sqlx's on MySQL, MariaDB, PostgreSQL or SQLite, or the
 /// [`Transaction`] of a [`Database`](super::Database).
-pub trait AnyTransaction: sealed::Wired + Send {}
+pub trait AnyTransaction: sealed::Connected + Send {}
 
 impl AnyTransaction for sqlx::Transaction<'_, MySql> {}
 impl AnyTransaction for sqlx::Transaction<'_, Postgres> {}
@@ -15,36 +16,36 @@ impl AnyTransaction for Transaction {}
 
 /// What nobody else can implement.
 pub(crate) mod sealed {
-    pub trait Wired {
-        fn wire(&mut self) -> super::Wire<'_>;
+    pub trait Connected {
+        fn connection(&mut self) -> super::DatabaseConnection<'_>;
 
         /// Its connection was left in the middle of a statement, and is not to be used any more.
         fn give_up(&mut self) {}
     }
 }
 
-impl sealed::Wired for sqlx::Transaction<'_, MySql> {
-    fn wire(&mut self) -> Wire<'_> {
-        Wire::Innodb(self)
+impl sealed::Connected for sqlx::Transaction<'_, MySql> {
+    fn connection(&mut self) -> DatabaseConnection<'_> {
+        DatabaseConnection::of_caller(ConnectionRef::Mysql(self))
     }
 }
 
-impl sealed::Wired for sqlx::Transaction<'_, Postgres> {
-    fn wire(&mut self) -> Wire<'_> {
-        Wire::Postgres(self)
+impl sealed::Connected for sqlx::Transaction<'_, Postgres> {
+    fn connection(&mut self) -> DatabaseConnection<'_> {
+        DatabaseConnection::of_caller(ConnectionRef::Postgres(self))
     }
 }
 
 #[cfg(feature = "sqlite")]
-impl sealed::Wired for sqlx::Transaction<'_, sqlx::Sqlite> {
-    fn wire(&mut self) -> Wire<'_> {
-        Wire::Sqlite(self)
+impl sealed::Connected for sqlx::Transaction<'_, sqlx::Sqlite> {
+    fn connection(&mut self) -> DatabaseConnection<'_> {
+        DatabaseConnection::of_caller(ConnectionRef::Sqlite(self))
     }
 }
 
-impl sealed::Wired for Transaction {
-    fn wire(&mut self) -> Wire<'_> {
-        Transaction::wire(self)
+impl sealed::Connected for Transaction {
+    fn connection(&mut self) -> DatabaseConnection<'_> {
+        Transaction::connection(self)
     }
 
     fn give_up(&mut self) {

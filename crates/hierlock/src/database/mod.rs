@@ -4,8 +4,9 @@
 //!
 //! ```text
 //!   caller's transaction ──┐
-//!   Database ──Transaction─┴─► Wire: one of the drivers ──► Row
-//!      a pool of one of them     ▲ Kind: its words, pure   Value: bound, never text
+//!   Database ──Transaction─┴─► DatabaseConnection ──► Row
+//!      sessions of our own,      waits for an answer   Value: bound, never text
+//!      or a program's pool       while the server works on it
 //! ```
 //!
 //! ```
@@ -24,82 +25,128 @@
 
 mod answer;
 mod caller;
-mod kind;
-mod lexer;
-mod message;
-mod row;
+mod connection;
+mod pooled;
+mod program_server;
 mod schema;
 mod transaction;
-mod value;
-mod wire;
 
 pub(crate) use answer::{answered, heartbeat_within};
 pub use caller::AnyTransaction;
-pub(crate) use kind::{Busy, Kind, RowLock, checked_name, checked_table};
-pub use message::error_message;
-pub use row::Row;
+pub(crate) use connection::DatabaseConnection;
+pub(crate) use hierlock_engine::{
+    Busy, Driver, ExecuteResult, RowLock, check_name, check_table_name,
+};
+pub use hierlock_engine::{Row, Value, error_message};
 pub(crate) use schema::{Schema, failed};
 pub use transaction::Transaction;
-pub use value::Value;
-pub(crate) use wire::{Done, Wire, on_wire};
 
-use crate::error::{Error, Result, SqlError, UrlError};
+use crate::error::{Error, Result, UrlError};
 use crate::retry::{RetryPolicy, retry};
-use crate::server_url::parameters;
-use crate::sql::{NEVER_IDLE, innodb_database, postgres_database};
-use crate::tasks::TaskTracker;
 use futures_util::future::BoxFuture;
-use sqlx::mysql::MySqlConnectOptions;
+use hierlock_engine::{
+    Dialect, Pool, PoolSettings, Purpose, ServerAddress, TaskTracker, UrlUse, check_parameters,
+    session_settings,
+};
+use pooled::PooledConnection;
+use program_server::ProgramServer;
 use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, MySqlPool, PgPool};
+use sqlx::{MySqlPool, PgPool};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use transaction::Pooled;
+use transaction::SingleStatement;
+use url::Url;
 
-/// How long a server may take to answer at all.
-const SILENCE: Duration = Duration::from_secs(30);
+/// How long a caller waits for a connection while all are in use.
+const CONNECTION_WAIT: Duration = Duration::from_secs(30);
 
 /// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
 /// tried again.
 #[cfg(feature = "sqlite")]
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long [`Database::close`] waits for what is finished by tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// A connection that was in use a moment ago is lent again without asking whether it is still there.
+/// A connection of SQLite that was in use this recently is lent again without asking whether it is still there.
+#[cfg(feature = "sqlite")]
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How often what is ours is tried again.
-const OFTEN: RetryPolicy = RetryPolicy::often(20);
+/// How often a transaction of ours is tried.
+const ATTEMPTS: RetryPolicy = RetryPolicy::often(20);
 
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
 pub struct Database {
-    pool: Pool,
-    owner: Owner,
+    pool: DatabasePool,
     tasks: TaskTracker,
 }
 
-/// Whose pool it is, and so who has set its sessions up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    /// Ours: its sessions have the settings that we rely on.
-    Ours,
-    /// The program's: `autocommit` may be off, by the server's default or by the program's choice.
-    Program,
-}
-
+/// Where the connections come from.
 #[derive(Clone)]
-enum Pool {
-    Innodb(MySqlPool),
-    Postgres(PgPool),
+enum DatabasePool {
+    /// Sessions of our own, with the settings that we rely on.
+    Server(Arc<Pool>),
+    /// A program's pool. `autocommit` may be off, by the server's default or by the program's choice.
+    ProgramMysql(MySqlPool, Arc<ProgramServer>),
+    ProgramPostgres(PgPool, Arc<ProgramServer>),
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
 }
 
+/// Chooses how a database is connected to; made by [`Database::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is connected until `connect` is called"]
+pub struct DatabaseBuilder {
+    settings: PoolSettings,
+}
+
+impl DatabaseBuilder {
+    /// Sets how many connections are opened to a server at most; 10 by default.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.settings.connections = connections.max(1);
+        self
+    }
+
+    /// Sets how long a server may take to answer before it is asked on another connection what it is doing; 5 seconds by
+    /// default. A statement that the server works on, or that waits for a lock there, is waited for as long as it takes.
+    /// One whose answer was lost on the way fails.
+    pub fn answer_limit(mut self, limit: Duration) -> Self {
+        self.settings.answer_limit = limit;
+        self
+    }
+
+    /// Connects, as [`Database::connect`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn connect(self, url: &str) -> Result<Database> {
+        check_parameters(url, UrlUse::Driver)?;
+        let scheme = url.split_once(':').unwrap_or_default().0;
+        #[cfg(feature = "sqlite")]
+        if scheme == "sqlite" {
+            return open(url).await.map(Database::from);
+        }
+        if Dialect::from_scheme(scheme).is_none() {
+            return Err(UrlError::Database { url: url.into() }.into());
+        }
+        let unreadable = |error: url::ParseError| UrlError::Server { why: error.to_string() };
+        let address = ServerAddress::from_url(&Url::parse(url).map_err(unreadable)?)?;
+        let pool = Pool::new(address, self.settings);
+        // Fails at once if nobody is there, with what is wrong.
+        let session = pool.connect().await?;
+        pool.give_back(session);
+        Ok(Database::new(DatabasePool::Server(pool)))
+    }
+}
+
 impl Database {
+    fn new(pool: DatabasePool) -> Self {
+        Self { pool, tasks: TaskTracker::default() }
+    }
+
     /// Connects to `mysql:`, `mariadb:` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or opens
     /// `sqlite:PATH`, which is made if it is not there.
     ///
@@ -109,54 +156,31 @@ impl Database {
     /// If the URL is none of these or has a parameter that is unknown
     /// ([`is_usage`](crate::Error::is_usage)), or nobody answers.
     pub async fn connect(url: &str) -> Result<Self> {
-        parameters::check(url, parameters::Use::Driver)?;
-        let (scheme, rest) = url.split_once(':').unwrap_or_default();
-        match scheme {
-            "mysql" | "mariadb" => {
-                let url = format!("mysql:{rest}");
-                let options: MySqlConnectOptions = url.parse().map_err(unread)?;
-                let server = format!("{}:{}", options.get_host(), options.get_port());
-                reach(server, options.connect()).await?;
-                let pool = pool_options()
-                    .after_connect(|connection, _| {
-                        Box::pin(async { Wire::Innodb(connection).run(&innodb_database()).await })
-                    })
-                    .connect_lazy_with(options);
-                Ok(Self {
-                    pool: Pool::Innodb(pool),
-                    owner: Owner::Ours,
-                    tasks: TaskTracker::default(),
-                })
-            }
-            "postgres" | "postgresql" => {
-                let options: PgConnectOptions = url.parse().map_err(unread)?;
-                let server = format!("{}:{}", options.get_host(), options.get_port());
-                reach(server, options.connect()).await?;
-                let pool = pool_options()
-                    .after_connect(|connection, _| {
-                        Box::pin(async {
-                            Wire::Postgres(connection).run(&postgres_database()).await
-                        })
-                    })
-                    .connect_lazy_with(options);
-                Ok(Self {
-                    pool: Pool::Postgres(pool),
-                    owner: Owner::Ours,
-                    tasks: TaskTracker::default(),
-                })
-            }
-            #[cfg(feature = "sqlite")]
-            "sqlite" => open(url).await.map(Self::from),
-            _ => Err(UrlError::Database { url: url.into() }.into()),
+        Self::builder().connect(url).await
+    }
+
+    /// Begins to choose how to connect.
+    ///
+    /// ```no_run
+    /// # async fn example() -> hierlock::Result<()> {
+    /// use hierlock::database::Database;
+    ///
+    /// let database = Database::builder().connections(4).connect("postgres://app@db/shop").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder() -> DatabaseBuilder {
+        DatabaseBuilder {
+            settings: PoolSettings { purpose: Purpose::Database, ..PoolSettings::default() },
         }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn driver(&self) -> Driver {
         match &self.pool {
-            Pool::Innodb(_) => Kind::Innodb,
-            Pool::Postgres(_) => Kind::Postgres,
+            DatabasePool::Server(pool) if pool.address.dialect().is_innodb() => Driver::Mysql,
+            DatabasePool::Server(_) | DatabasePool::ProgramPostgres(..) => Driver::Postgres,
+            DatabasePool::ProgramMysql(..) => Driver::Mysql,
             #[cfg(feature = "sqlite")]
-            Pool::Sqlite(_) => Kind::Sqlite,
+            DatabasePool::Sqlite(_) => Driver::Sqlite,
         }
     }
 
@@ -173,16 +197,27 @@ impl Database {
 
     async fn begin_with(&self, first: &str) -> Result<(Transaction, Vec<Row>)> {
         let connection = self.connection().await.map_err(failed("connect to the database"))?;
-        Transaction::begin(connection, self.kind(), first).await
+        Transaction::begin(connection, first).await
     }
 
-    async fn connection(&self) -> Result<Pooled, sqlx::Error> {
-        match &self.pool {
-            Pool::Innodb(pool) => pool.acquire().await.map(Pooled::Innodb),
-            Pool::Postgres(pool) => pool.acquire().await.map(Pooled::Postgres),
+    async fn connection(&self) -> Result<PooledConnection, sqlx::Error> {
+        Ok(match &self.pool {
+            DatabasePool::Server(pool) => {
+                let permit = tokio::time::timeout(CONNECTION_WAIT, pool.permit()).await;
+                let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
+                let permit = permit.ok_or(sqlx::Error::PoolClosed)?;
+                let session = pool.session().await.map_err(|error| error.into_driver_error())?;
+                PooledConnection::own(session, pool.clone(), permit)
+            }
+            DatabasePool::ProgramMysql(pool, server) => {
+                PooledConnection::mysql(pool.acquire().await?, server.clone())
+            }
+            DatabasePool::ProgramPostgres(pool, server) => {
+                PooledConnection::postgres(pool.acquire().await?, server.clone())
+            }
             #[cfg(feature = "sqlite")]
-            Pool::Sqlite(pool) => pool.acquire().await.map(Pooled::Sqlite),
-        }
+            DatabasePool::Sqlite(pool) => PooledConnection::sqlite(pool.acquire().await?),
+        })
     }
 
     /// What time it is by the database's clock, which all times of the toolbox are of.
@@ -190,7 +225,7 @@ impl Database {
     /// # Errors
     /// If there is no connection to be had.
     pub async fn now(&self) -> Result<SystemTime> {
-        let sql = format!("SELECT {}", self.kind().now_ms());
+        let sql = format!("SELECT {}", self.driver().now_ms());
         let rows = self.fetch(&sql, &[]).await.map_err(failed("ask for the time"))?;
         let millis = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or_default();
         Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
@@ -230,7 +265,7 @@ impl Database {
         first: &str,
         work: impl for<'tx> Fn(&'tx mut Transaction, Vec<Row>) -> BoxFuture<'tx, Result<T>>,
     ) -> Result<T> {
-        let done = retry(OFTEN, |_| {
+        let done = retry(ATTEMPTS, |_| {
             let work = &work;
             async move {
                 let (mut tx, rows) = self.begin_with(first).await?;
@@ -247,20 +282,19 @@ impl Database {
         done.await.map_err(|given_up| given_up.last)
     }
 
-    /// The same for work that begins its transaction with [`Kind::begin`] in its first packet and ends it
-    /// in its last, which saves two round trips. If it fails, its connection is closed.
+    /// The same for work that begins its transaction with [`DatabaseConnection::begin_packet`] and ends it in its last
+    /// packet, which saves two round trips. If it fails, its connection is closed.
     pub(crate) async fn send<T>(
         &self,
-        work: impl for<'c> Fn(Wire<'c>) -> BoxFuture<'c, Result<T>>,
+        work: impl for<'c> Fn(DatabaseConnection<'c>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
-        let done = retry(OFTEN, |_| {
+        let done = retry(ATTEMPTS, |_| {
             let work = &work;
             async move {
-                let connection =
-                    self.connection().await.map_err(failed("connect to the database"))?;
-                let mut tx = Transaction::unbegun(connection);
-                let done = work(tx.wire()).await?;
-                tx.ended();
+                let connection = self.connection().await;
+                let mut connection = connection.map_err(failed("connect to the database"))?;
+                let done = work(connection.connection()).await?;
+                connection.give_back();
                 Ok(done)
             }
         });
@@ -268,41 +302,52 @@ impl Database {
     }
 
     /// Runs one statement that is a transaction by itself, and again if it loses a race.
-    pub(crate) async fn execute(&self, sql: &str, values: &[Value]) -> Result<Done, sqlx::Error> {
-        let done = retry(OFTEN, |_| async {
-            let mut tx = self.alone().await?;
-            let done = tx.wire().execute(sql, values.iter().cloned()).await;
-            tx.end_alone(done).await
+    pub(crate) async fn execute(
+        &self,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<ExecuteResult, sqlx::Error> {
+        let done = retry(ATTEMPTS, |_| async {
+            let mut statement = self.single_statement().await?;
+            let done = statement.connection().execute(sql, values.iter().cloned()).await;
+            statement.end(done).await
         });
         done.await.map_err(|given_up| given_up.last)
     }
 
     /// The same for one that returns rows.
     pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
-        let rows = retry(OFTEN, |_| async {
-            let mut tx = self.alone().await?;
-            let rows = tx.wire().fetch(sql, values.iter().cloned()).await;
-            tx.end_alone(rows).await
+        let rows = retry(ATTEMPTS, |_| async {
+            let mut statement = self.single_statement().await?;
+            let rows = statement.connection().fetch(sql, values.iter().cloned()).await;
+            statement.end(rows).await
         });
         rows.await.map_err(|given_up| given_up.last)
     }
 
     /// A connection for one statement that is a transaction by itself. On a pool of the program's on MySQL or MariaDB
     /// it is committed after that, which it would not be where `autocommit` is off.
-    async fn alone(&self) -> Result<Transaction, sqlx::Error> {
-        let commits = self.owner == Owner::Program && self.kind() == Kind::Innodb;
-        Ok(Transaction::alone(self.connection().await?, commits))
+    async fn single_statement(&self) -> Result<SingleStatement, sqlx::Error> {
+        let commits = matches!(self.pool, DatabasePool::ProgramMysql(..));
+        Ok(SingleStatement::new(self.connection().await?, commits))
     }
 
     /// A pool of one connection to the same database, beside those that are shared; None unless it is
     /// PostgreSQL.
     pub(crate) fn listener(&self) -> Option<PgPool> {
-        let Pool::Postgres(pool) = &self.pool else { return None };
-        let options = pool.connect_options().as_ref().clone();
+        let options: PgConnectOptions = match &self.pool {
+            DatabasePool::Server(pool) => match &pool.address {
+                ServerAddress::Postgres(options) => (**options).clone(),
+                _ => return None,
+            },
+            DatabasePool::ProgramPostgres(pool, _) => pool.connect_options().as_ref().clone(),
+            _ => return None,
+        };
         let pool = PgPoolOptions::new().max_connections(1).after_connect(|connection, _| {
-            // It is idle most of the time, by its nature.
-            let settings = format!("{}; {NEVER_IDLE}", postgres_database());
-            Box::pin(async move { Wire::Postgres(connection).run(&settings).await })
+            Box::pin(async move {
+                let settings = sqlx::AssertSqlSafe(session_settings::listener());
+                sqlx::raw_sql(settings).execute(connection).await.map(|_| ())
+            })
         });
         Some(pool.connect_lazy_with(options))
     }
@@ -310,9 +355,9 @@ impl Database {
     /// What stands behind a SELECT that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a
     /// transaction of [`begin`](Self::begin) is the only writer.
     pub fn for_update(&self) -> &'static str {
-        match self.kind() {
-            Kind::Sqlite => "",
-            Kind::Innodb | Kind::Postgres => " FOR UPDATE",
+        match self.driver() {
+            Driver::Sqlite => "",
+            Driver::Mysql | Driver::Postgres => " FOR UPDATE",
         }
     }
 
@@ -331,82 +376,73 @@ impl Database {
     pub async fn close(&self) {
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks().wait_until_idle()).await;
         match &self.pool {
-            Pool::Innodb(pool) => pool.close().await,
-            Pool::Postgres(pool) => pool.close().await,
+            DatabasePool::Server(pool) => {
+                pool.shut_down(CLOSE_LIMIT).await;
+                // What is still there is ended when the server notices.
+                let _ = pool.close(CLOSE_LIMIT).await;
+            }
+            DatabasePool::ProgramMysql(pool, server) => {
+                pool.close().await;
+                let _ = server.pool.close(CLOSE_LIMIT).await;
+            }
+            DatabasePool::ProgramPostgres(pool, server) => {
+                pool.close().await;
+                let _ = server.pool.close(CLOSE_LIMIT).await;
+            }
             #[cfg(feature = "sqlite")]
-            Pool::Sqlite(pool) => pool.close().await,
+            DatabasePool::Sqlite(pool) => pool.close().await,
         }
     }
-}
-
-/// A pool that asks a connection whether it is still there only if it has not been in use for a while: that
-/// is a round trip less before every transaction of somebody who is busy.
-fn pool_options<DB: sqlx::Database>() -> PoolOptions<DB> {
-    let options = PoolOptions::new().test_before_acquire(false);
-    options.before_acquire(|connection: &mut DB::Connection, meta| {
-        Box::pin(async move { Ok(meta.idle_for < FRESH || connection.ping().await.is_ok()) })
-    })
-}
-
-/// Is somebody there? A pool would ask one that refuses again and again, and then not say what was wrong.
-async fn reach<C: Connection>(
-    server: String,
-    connect: impl Future<Output = Result<C, sqlx::Error>>,
-) -> Result<()> {
-    let silent = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
-    let connected = tokio::time::timeout(SILENCE, connect).await;
-    match connected.unwrap_or_else(|_| Err(silent())) {
-        Ok(connection) => {
-            // It has answered; how it says goodbye does not matter.
-            let _ = connection.close().await;
-            Ok(())
-        }
-        Err(source) => Err(SqlError::Connect { server, source }.into()),
-    }
-}
-
-/// It may hold a password: why it cannot be read is all that is said of it.
-fn unread(error: sqlx::Error) -> Error {
-    UrlError::Server { why: error_message(&error) }.into()
 }
 
 /// A file of SQLite, in which readers do not wait for the writer.
 #[cfg(feature = "sqlite")]
 async fn open(url: &str) -> Result<sqlx::SqlitePool> {
+    use sqlx::Connection as _;
     use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
-    let options: SqliteConnectOptions = url.parse().map_err(unread)?;
+    // It may hold a password, as a mistake: why it cannot be read is all that is said of it.
+    let unreadable =
+        |error: sqlx::Error| Error::from(UrlError::Server { why: error_message(&error) });
+    let options: SqliteConnectOptions = url.parse().map_err(unreadable)?;
     let server = options.get_filename().display().to_string();
-    let options =
-        options.create_if_missing(true).busy_timeout(BUSY).journal_mode(SqliteJournalMode::Wal);
-    let opened = pool_options().connect_with(options).await;
-    opened.map_err(|source| SqlError::Connect { server, source }.into())
+    let options = options
+        .create_if_missing(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .journal_mode(SqliteJournalMode::Wal);
+    let pool = PoolOptions::new().test_before_acquire(false).before_acquire(
+        |connection: &mut sqlx::SqliteConnection, meta| {
+            Box::pin(async move { Ok(meta.idle_for < FRESH || connection.ping().await.is_ok()) })
+        },
+    );
+    let opened = pool.connect_with(options).await;
+    opened.map_err(|source| hierlock_engine::ServerError::Connect { server, source }.into())
 }
 
 impl From<MySqlPool> for Database {
     fn from(pool: MySqlPool) -> Self {
-        Database { pool: Pool::Innodb(pool), owner: Owner::Program, tasks: TaskTracker::default() }
+        let options = pool.connect_options().as_ref().clone();
+        let server = ProgramServer::new(ServerAddress::mysql(Dialect::Mysql, options));
+        Database::new(DatabasePool::ProgramMysql(pool, server))
     }
 }
 
 impl From<PgPool> for Database {
     fn from(pool: PgPool) -> Self {
-        Database {
-            pool: Pool::Postgres(pool),
-            owner: Owner::Program,
-            tasks: TaskTracker::default(),
-        }
+        let options = pool.connect_options().as_ref().clone();
+        let server = ProgramServer::new(ServerAddress::postgres(options));
+        Database::new(DatabasePool::ProgramPostgres(pool, server))
     }
 }
 
 #[cfg(feature = "sqlite")]
 impl From<sqlx::SqlitePool> for Database {
     fn from(pool: sqlx::SqlitePool) -> Self {
-        Database { pool: Pool::Sqlite(pool), owner: Owner::Program, tasks: TaskTracker::default() }
+        Database::new(DatabasePool::Sqlite(pool))
     }
 }
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Database").field(&self.kind()).finish()
+        f.debug_tuple("Database").field(&self.driver()).finish()
     }
 }

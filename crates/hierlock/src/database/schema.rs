@@ -1,8 +1,8 @@
 //! Tables of ours: how they are made, and what it means that one is missing.
 
-use super::{Database, Kind, Wire};
+use super::{Database, DatabaseConnection, Driver};
 use crate::error::{Error, Result, TableError};
-use sqlx::mysql::MySqlDatabaseError;
+use hierlock_engine::ErrorClass;
 
 /// The tables of one part of the toolbox.
 #[derive(Clone, Copy)]
@@ -10,19 +10,19 @@ pub(crate) struct Schema {
     /// The part, as its command is called: `lease`, `queue`.
     pub(crate) part: &'static str,
     /// What makes each table, and fills it, in order; each may be run again.
-    pub(crate) statements: fn(Kind) -> Vec<String>,
+    pub(crate) statements: fn(Driver) -> Vec<String>,
 }
 
 impl Schema {
     /// Makes what is not there yet.
     pub(crate) async fn provision(&self, database: &Database) -> Result<()> {
-        let statements = (self.statements)(database.kind());
+        let statements = (self.statements)(database.driver());
         let made = database.run(|tx| {
             let statements = statements.clone();
             Box::pin(async move {
-                let mut wire = tx.wire();
+                let mut connection = tx.connection();
                 for statement in &statements {
-                    make(&mut wire, statement).await.map_err(failed("make the tables"))?;
+                    make(&mut connection, statement).await.map_err(failed("make the tables"))?;
                 }
                 Ok(())
             })
@@ -31,15 +31,17 @@ impl Schema {
     }
 
     /// The same, for a person to run.
-    pub(crate) fn script(&self, kind: Kind) -> String {
-        (self.statements)(kind).iter().map(|statement| format!("{statement};\n")).collect()
+    pub(crate) fn script(&self, driver: Driver) -> String {
+        (self.statements)(driver).iter().map(|statement| format!("{statement};\n")).collect()
     }
 
     /// Says so if it was the tables that were missing.
     pub(crate) fn explain(self, error: Error) -> Error {
-        match error.sql_source().is_some_and(is_missing_table) {
-            true => TableError::NotProvisioned { part: self.part }.into(),
-            false => error,
+        let class = error.sql_source().map(ErrorClass::of);
+        if class == Some(ErrorClass::UndefinedTable) {
+            TableError::NotProvisioned { part: self.part }.into()
+        } else {
+            error
         }
     }
 
@@ -56,34 +58,21 @@ pub(crate) fn failed(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
 
 /// Runs what may have been run before: on PostgreSQL two who do at once can collide, in spite of IF NOT
 /// EXISTS, and then the other one has done it.
-async fn make(wire: &mut Wire<'_>, statement: &str) -> Result<(), sqlx::Error> {
-    if wire.kind() != Kind::Postgres {
-        return wire.run(statement).await;
+async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> Result<(), sqlx::Error> {
+    if connection.driver() != Driver::Postgres {
+        return connection.run(statement).await;
     }
-    wire.run("SAVEPOINT hierlock").await?;
-    match wire.run(statement).await {
-        Err(error) if is_collision(&error) => wire.run("ROLLBACK TO SAVEPOINT hierlock").await,
+    connection.run("SAVEPOINT hierlock").await?;
+    match connection.run(statement).await {
+        Err(error) if is_collision(&error) => {
+            connection.run("ROLLBACK TO SAVEPOINT hierlock").await
+        }
         made => made,
     }
 }
 
 fn is_collision(error: &sqlx::Error) -> bool {
-    let Some(error) = error.as_database_error() else { return false };
-    // unique_violation in the catalogue, duplicate_table, duplicate_object; a function that is replaced by
-    // both has no code of its own.
-    matches!(error.code().as_deref(), Some("23505" | "42P07" | "42710"))
-        || error.message().contains("concurrently updated")
-}
-
-fn is_missing_table(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(error) = error else { return false };
-    match error.try_downcast_ref::<MySqlDatabaseError>() {
-        Some(error) => error.number() == 1146,
-        // SQLite has no number of its own for it.
-        None => {
-            // undefined_table, undefined_function
-            matches!(error.code().as_deref(), Some("42P01" | "42883"))
-                || error.message().contains("no such table")
-        }
-    }
+    // A function that is replaced by both has no code of its own.
+    ErrorClass::of(error) == ErrorClass::Duplicate
+        || error.as_database_error().is_some_and(|e| e.message().contains("concurrently updated"))
 }

@@ -1,97 +1,33 @@
-//! A transaction on a connection of a pool. Dropped before its end, at any await point, it takes its
-//! connection with it: sqlx would give one back on which a BEGIN is still under way.
+//! A transaction on a connection of a database.
 
-use super::{Kind, Row, Value, Wire, failed};
+use super::pooled::PooledConnection;
+use super::{DatabaseConnection, Row, Value, failed};
 use crate::error::Result;
-use sqlx::pool::PoolConnection;
-use sqlx::{MySql, Postgres};
-
-pub(super) enum Pooled {
-    Innodb(PoolConnection<MySql>),
-    Postgres(PoolConnection<Postgres>),
-    #[cfg(feature = "sqlite")]
-    Sqlite(PoolConnection<sqlx::Sqlite>),
-}
-
-impl Pooled {
-    pub(super) fn wire(&mut self) -> Wire<'_> {
-        match self {
-            Pooled::Innodb(c) => Wire::Innodb(c),
-            Pooled::Postgres(c) => Wire::Postgres(c),
-            #[cfg(feature = "sqlite")]
-            Pooled::Sqlite(c) => Wire::Sqlite(c),
-        }
-    }
-
-    /// It is not to be used again.
-    fn close_on_drop(&mut self) {
-        match self {
-            Pooled::Innodb(c) => c.close_on_drop(),
-            Pooled::Postgres(c) => c.close_on_drop(),
-            #[cfg(feature = "sqlite")]
-            Pooled::Sqlite(c) => c.close_on_drop(),
-        }
-    }
-}
+use hierlock_engine::ErrorClass;
 
 /// A transaction of a [`Database`](super::Database): at READ COMMITTED on a server, the only writer on
 /// SQLite. What is not committed is undone.
+///
+/// Dropped before its end, at any await point, it takes its connection with it, which is ended on the server too.
 pub struct Transaction {
-    connection: Pooled,
-    /// Has it not ended yet, as far as we know?
-    is_open: bool,
+    connection: PooledConnection,
     /// Was its connection left in the middle of a statement? Then no answer on it means anything.
     is_given_up: bool,
 }
 
 impl Transaction {
-    /// What is to be asked `first` goes along with it; its rows come back.
+    /// The statements `first` go along with what begins it; their rows come back.
     pub(super) async fn begin(
-        connection: Pooled,
-        kind: Kind,
+        connection: PooledConnection,
         first: &str,
     ) -> Result<(Self, Vec<Row>)> {
-        let mut tx = Self { connection, is_open: true, is_given_up: false };
-        let rows = match first {
-            "" => tx.wire().run(kind.begin()).await.map(|()| Vec::new()),
-            first => tx.wire().ask(&format!("{}; {first}", kind.begin())).await,
-        };
-        let rows = rows.map_err(failed("begin a transaction"))?;
-        Ok((tx, rows))
+        let mut tx = Self { connection, is_given_up: false };
+        let packet = tx.connection().begin_packet(first).await;
+        Ok((tx, packet.map_err(failed("begin a transaction"))?.rows))
     }
 
-    /// One that begins with a packet of ours, and ends with one: then it is to be told so.
-    pub(super) fn unbegun(connection: Pooled) -> Self {
-        Self { connection, is_open: true, is_given_up: false }
-    }
-
-    /// For one statement that is a transaction by itself, unless it `commits` only when it is told to.
-    pub(super) fn alone(connection: Pooled, commits: bool) -> Self {
-        Self { connection, is_open: commits, is_given_up: false }
-    }
-
-    /// Ends what [`alone`](Self::alone) began.
-    pub(super) async fn end_alone<T>(
-        mut self,
-        done: Result<T, sqlx::Error>,
-    ) -> Result<T, sqlx::Error> {
-        if !self.is_open {
-            return done;
-        }
-        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        let ended = self.wire().run(end).await;
-        // If it could not be ended its connection is closed, which undoes it.
-        self.is_open = ended.is_err();
-        done.and_then(|done| ended.map(|()| done))
-    }
-
-    /// What was sent has ended it.
-    pub(super) fn ended(mut self) {
-        self.is_open = false;
-    }
-
-    pub(crate) fn wire(&mut self) -> Wire<'_> {
-        self.connection.wire()
+    pub(crate) fn connection(&mut self) -> DatabaseConnection<'_> {
+        self.connection.connection()
     }
 
     /// Its connection is not used any more, and closed.
@@ -120,7 +56,8 @@ impl Transaction {
         values: impl IntoIterator<Item = Value>,
     ) -> Result<u64> {
         self.check("run a statement")?;
-        let done = self.wire().execute(sql, values).await.map_err(failed("run a statement"))?;
+        let done = self.connection().execute(sql, values).await;
+        let done = done.map_err(failed("run a statement"))?;
         Ok(done.rows)
     }
 
@@ -134,7 +71,7 @@ impl Transaction {
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Vec<Row>> {
         self.check("run a query")?;
-        self.wire().fetch(sql, values).await.map_err(failed("run a query"))
+        self.connection().fetch(sql, values).await.map_err(failed("run a query"))
     }
 
     /// Runs statements without values, separated by semicolons.
@@ -143,7 +80,7 @@ impl Transaction {
     /// As [`execute`](Self::execute).
     pub async fn run(&mut self, sql: &str) -> Result<()> {
         self.check("run statements")?;
-        self.wire().run(sql).await.map_err(failed("run statements"))
+        self.connection().run(sql).await.map_err(failed("run statements"))
     }
 
     /// Makes its changes last.
@@ -153,7 +90,7 @@ impl Transaction {
     ///
     /// # Cancel safety
     /// As after that error.
-    pub async fn commit(mut self) -> Result<()> {
+    pub async fn commit(self) -> Result<()> {
         self.end("COMMIT", "commit").await
     }
 
@@ -161,28 +98,54 @@ impl Transaction {
     ///
     /// # Errors
     /// If the connection is gone, and with it everything.
-    pub async fn rollback(mut self) -> Result<()> {
+    pub async fn rollback(self) -> Result<()> {
         self.end("ROLLBACK", "roll back").await
     }
 
-    async fn end(&mut self, sql: &str, doing: &'static str) -> Result<()> {
+    async fn end(mut self, sql: &str, doing: &'static str) -> Result<()> {
         self.check(doing)?;
-        let ended = self.wire().run(sql).await;
-        self.is_open = ended.is_err();
-        ended.map_err(failed(doing))
-    }
-}
-
-impl Drop for Transaction {
-    fn drop(&mut self) {
-        if self.is_open {
-            self.connection.close_on_drop();
-        }
+        self.connection().run(sql).await.map_err(failed(doing))?;
+        self.connection.give_back();
+        Ok(())
     }
 }
 
 impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Transaction").field("is_open", &self.is_open).finish_non_exhaustive()
+        f.debug_struct("Transaction")
+            .field("is_given_up", &self.is_given_up)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection for one statement that is a transaction by itself.
+pub(super) struct SingleStatement {
+    connection: PooledConnection,
+    /// Must it be committed? `autocommit` may be off on a pool that the program brings.
+    commits: bool,
+}
+
+impl SingleStatement {
+    pub(super) fn new(connection: PooledConnection, commits: bool) -> Self {
+        Self { connection, commits }
+    }
+
+    pub(super) fn connection(&mut self) -> DatabaseConnection<'_> {
+        self.connection.connection()
+    }
+
+    /// Ends it, and gives the connection back if it is known to be clean.
+    pub(super) async fn end<T>(mut self, done: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        if let Err(error) = &done
+            && ErrorClass::of(error).is_connection_lost()
+        {
+            return done;
+        }
+        if self.commits {
+            let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            self.connection().run(end).await?;
+        }
+        self.connection.give_back();
+        done
     }
 }

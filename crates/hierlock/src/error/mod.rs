@@ -8,12 +8,11 @@ use lock::Span;
 pub use lock::{Blocker, TransactionState};
 pub(crate) use usage::{TargetError, UrlError};
 
-use crate::database::error_message;
 use crate::lease::{LeaseError, LeaseInfo, LostLease};
 use crate::optimistic::OptimisticError;
 use crate::queue::QueueError;
 use crate::target::Target;
-use std::borrow::Cow;
+use hierlock_engine::{ColumnError, InvalidName, ServerError, error_message, printable};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,10 +84,8 @@ pub(crate) enum FileError {
 /// Mirrors `sql`. A URL may hold a password, so servers are named by host and port.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SqlError {
-    #[error("cannot connect to {server}: {}", error_message(source))]
-    Connect { server: String, source: sqlx::Error },
-    #[error("{server} failed: {}", error_message(source))]
-    Failed { server: String, source: sqlx::Error },
+    #[error(transparent)]
+    Server(ServerError),
     #[error("{server} cannot be used: {why}")]
     Unfit { server: String, why: String },
     #[error(
@@ -129,11 +126,8 @@ pub(crate) enum TableError {
     Failed { doing: &'static str, source: sqlx::Error },
     #[error("its tables are not in the database; run `hierlock {part} provision`")]
     NotProvisioned { part: &'static str },
-    #[error(
-        "`{name}` is no name of a table or column; it has 1 to 64 characters, and that of a table a dot only \
-         behind its schema"
-    )]
-    Name { name: String },
+    #[error(transparent)]
+    Name(InvalidName),
 }
 
 impl Error {
@@ -223,9 +217,7 @@ impl Error {
     /// What the driver said, if it was the driver.
     pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
         match &*self.0 {
-            Kind::Sql(SqlError::Connect { source, .. } | SqlError::Failed { source, .. }) => {
-                Some(source)
-            }
+            Kind::Sql(SqlError::Server(error)) => error.source_of_driver(),
             Kind::Table(TableError::Failed { source, .. }) => Some(source),
             _ => None,
         }
@@ -233,7 +225,7 @@ impl Error {
 
     /// There was no way to connect to the server.
     pub(crate) fn is_no_connection(&self) -> bool {
-        matches!(&*self.0, Kind::Sql(SqlError::Connect { .. }))
+        matches!(&*self.0, Kind::Sql(SqlError::Server(error)) if error.is_no_connection())
     }
 
     /// A row or a table that should be there is not.
@@ -278,7 +270,7 @@ impl Error {
     /// Was the request itself wrong: an ID, a path, a mode, a URL, a column?
     pub fn is_usage(&self) -> bool {
         match &*self.0 {
-            Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name { .. }) => true,
+            Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name(_)) => true,
             Kind::Lease(error) => error.is_usage(),
             Kind::Queue(error) => !matches!(error, QueueError::Lost { .. }),
             Kind::Optimistic(error) => error.is_usage(),
@@ -302,20 +294,21 @@ impl fmt::Display for Error {
     }
 }
 
-/// A text whose control characters are escaped.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
-        return text.into();
-    }
-    let mut shown = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_debug());
-        } else {
-            shown.push(c);
+impl From<ServerError> for Error {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::NotClosed { server, limit } => {
+                SqlError::NotClosed { server, limit }.into()
+            }
+            error => SqlError::Server(error).into(),
         }
     }
-    shown.into()
+}
+
+impl From<ColumnError> for Error {
+    fn from(ColumnError(source): ColumnError) -> Self {
+        TableError::Failed { doing: "read a column", source }.into()
+    }
 }
 
 impl fmt::Debug for Error {

@@ -1,10 +1,10 @@
 //! What was written down wrongly: a target, a tree, or a URL.
 
-use super::Error;
+use super::{Error, TableError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
-use crate::server_url::ServerUrl;
 use crate::target::Target;
+use hierlock_engine::{AddressError, InvalidName, ServerUrl, UrlParameterError};
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
 #[derive(Debug, thiserror::Error)]
@@ -53,10 +53,10 @@ pub(crate) enum UrlError {
     Server { why: String },
     #[error("`{name}` in the URL is {right}, not `{value}`")]
     Parameter { name: &'static str, value: String, right: &'static str },
-    #[error("`{name}` is no parameter of {what}: {hint}")]
-    UnknownParameter { name: String, what: String, hint: String },
-    #[error("{scheme}: has no parameters, but a `?` and `{name}=` follow; leave them away")]
-    NoParameters { scheme: &'static str, name: String },
+    #[error("`{name}` is no parameter of a lock: {hint}")]
+    NotOfLock { name: String, hint: String },
+    #[error(transparent)]
+    UnknownParameter(UrlParameterError),
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
     NoAdvisory { dialect: &'static str },
     #[error(
@@ -79,4 +79,22 @@ pub(crate) enum UrlError {
     #[error("`{url}` needs Linux: it stands on open-file-description locks. memory: works here")]
     #[cfg_attr(target_os = "linux", expect(dead_code, reason = "only other systems say it"))]
     NotLinux { url: ServerUrl },
+}
+
+impl From<UrlParameterError> for Error {
+    fn from(error: UrlParameterError) -> Self {
+        UrlError::UnknownParameter(error).into()
+    }
+}
+
+impl From<AddressError> for Error {
+    fn from(AddressError(why): AddressError) -> Self {
+        UrlError::Server { why }.into()
+    }
+}
+
+impl From<InvalidName> for Error {
+    fn from(error: InvalidName) -> Self {
+        TableError::Name(error).into()
+    }
 }

@@ -17,7 +17,7 @@ use super::info::{self, LeaseInfo};
 use super::node::{IS_WITHIN, above, node, within};
 use super::schema::SCHEMA;
 use super::{Lease, LeaseRequest, Leases, slots, time};
-use crate::database::{Busy, Kind, Row, RowLock, Transaction, Value, Wire, failed};
+use crate::database::{Busy, DatabaseConnection, Driver, Row, RowLock, Transaction, Value, failed};
 use crate::error::{Result, TableError};
 use crate::handover::Interest;
 use crate::retry::random;
@@ -124,15 +124,15 @@ struct Attempt {
 
 impl Attempt {
     fn new(leases: &Leases, request: LeaseRequest) -> Result<Self> {
-        let kind = leases.database().kind();
-        let now = kind.now_ms();
+        let driver = leases.database().driver();
+        let now = driver.now_ms();
         let (lock, slots) = match leases.scheme() {
             Some(scheme) => slots::lock(scheme, &request.target)?,
             None => Default::default(),
         };
-        let (first, rows) = match kind {
-            Kind::Innodb => (format!("{lock}; SELECT {now}"), slots + 1),
-            Kind::Postgres | Kind::Sqlite => (lock, slots),
+        let (first, rows) = match driver {
+            Driver::Mysql => (format!("{lock}; SELECT {now}"), slots + 1),
+            Driver::Postgres | Driver::Sqlite => (lock, slots),
         };
         let ancestors = vec!["?"; request.target.level()].join(", ");
         // Two searches rather than one with OR: each is a range of the index for every engine.
@@ -147,9 +147,9 @@ impl Attempt {
                 format!(" OR node IN ({ancestors})"),
             ),
         };
-        let (acquired, clock, returning) = match kind {
-            Kind::Innodb => ("?", "DUAL".to_owned(), ""),
-            Kind::Postgres | Kind::Sqlite => {
+        let (acquired, clock, returning) = match driver {
+            Driver::Mysql => ("?", "DUAL".to_owned(), ""),
+            Driver::Postgres | Driver::Sqlite => {
                 ("n.now", format!("(SELECT {now} AS now) n"), " RETURNING token, acquired_ms")
             }
         };
@@ -161,7 +161,7 @@ impl Attempt {
         let others = format!(
             "SELECT {} FROM hier_leases WHERE owner <> ? AND (({IS_WITHIN}){is_above}) \
              ORDER BY expires_ms DESC, token LIMIT {BATCH}",
-            info::columns(kind, now)
+            info::columns(driver, now)
         );
         Ok(Self { request, first, rows, insert, others, written: Mutex::default() })
     }
@@ -169,7 +169,7 @@ impl Attempt {
     async fn run(self: &Arc<Self>, leases: &Leases) -> Result<Outcome> {
         *self.written.lock() = None;
         let database = leases.database();
-        if database.kind() == Kind::Sqlite {
+        if database.driver() == Driver::Sqlite {
             let rows = database.fetch(&self.insert, &self.values(None)).await;
             if let Some(row) = rows.map_err(SCHEMA.failed("write a lease"))?.first() {
                 return Ok(Outcome::Gained(Written::read(row)?));
@@ -227,22 +227,23 @@ impl Attempt {
         if rows.len() != self.rows {
             return Err(TableError::NotProvisioned { part: SCHEMA.part }.into());
         }
-        let kind = tx.wire().kind();
-        let now = rows.last().filter(|_| kind == Kind::Innodb).map(|row| row.int(0)).transpose()?;
+        let driver = tx.connection().driver();
+        let now =
+            rows.last().filter(|_| driver == Driver::Mysql).map(|row| row.int(0)).transpose()?;
         // Nobody can begin another one now, so sooner or later nothing is in the way, or it is live.
         loop {
-            if let Some(row) = self.write(&mut tx.wire(), now).await? {
+            if let Some(row) = self.write(&mut tx.connection(), now).await? {
                 *self.written.lock() = Some(row);
                 return Ok(Outcome::Gained(row));
             }
-            let mut others = self.others(&mut tx.wire()).await?;
+            let mut others = self.others(&mut tx.connection()).await?;
             if let Some(first) = others.first()
                 && !first.is_expired
             {
                 return Ok(Outcome::Held(Box::new(others.swap_remove(0))));
             }
             for other in others {
-                if !remove(&mut tx.wire(), other.token).await? {
+                if !remove(&mut tx.connection(), other.token).await? {
                     return Ok(Outcome::Held(Box::new(other)));
                 }
             }
@@ -272,37 +273,42 @@ impl Attempt {
         values
     }
 
-    async fn write(&self, wire: &mut Wire<'_>, now: Option<i64>) -> Result<Option<Written>> {
+    async fn write(
+        &self,
+        connection: &mut DatabaseConnection<'_>,
+        now: Option<i64>,
+    ) -> Result<Option<Written>> {
         let (values, doing) = (self.values(now), failed("write a lease"));
         let Some(acquired_ms) = now else {
-            let rows = wire.fetch(&self.insert, values).await.map_err(doing)?;
+            let rows = connection.fetch(&self.insert, values).await.map_err(doing)?;
             return rows.first().map(Written::read).transpose();
         };
-        let done = wire.execute(&self.insert, values).await.map_err(doing)?;
-        Ok((done.rows > 0).then_some(Written { token: done.last_id, acquired_ms }))
+        let done = connection.execute(&self.insert, values).await.map_err(doing)?;
+        Ok((done.rows > 0).then_some(Written { token: done.last_insert_id, acquired_ms }))
     }
 
     /// Leases of other owners that are in the way; what lasts longest first.
-    async fn others(&self, wire: &mut Wire<'_>) -> Result<Vec<LeaseInfo>> {
+    async fn others(&self, connection: &mut DatabaseConnection<'_>) -> Result<Vec<LeaseInfo>> {
         let LeaseRequest { target, owner, .. } = &self.request;
         let values = [owner.into()].into_iter().chain(within(target)).chain(above(target));
-        let rows = wire.fetch(&self.others, values).await;
+        let rows = connection.fetch(&self.others, values).await;
         let rows = rows.map_err(failed("look for leases in the way"))?;
         rows.iter().map(LeaseInfo::read).collect()
     }
 }
 
 /// Removes a lease whose time is over, unless it is locked.
-async fn remove(wire: &mut Wire<'_>, token: i64) -> Result<bool> {
-    let kind = wire.kind();
-    let (now, lock) = (kind.now_ms(), kind.lock(RowLock::Exclusive, Busy::Skip));
+async fn remove(connection: &mut DatabaseConnection<'_>, token: i64) -> Result<bool> {
+    let driver = connection.driver();
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
     let expired =
         format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms <= {now}{lock}");
     let doing = "remove a lease that has expired";
-    let is_ours = !wire.fetch(&expired, [token.into()]).await.map_err(failed(doing))?.is_empty();
+    let is_ours =
+        !connection.fetch(&expired, [token.into()]).await.map_err(failed(doing))?.is_empty();
     if is_ours {
         let delete = "DELETE FROM hier_leases WHERE token = ?";
-        wire.execute(delete, [token.into()]).await.map_err(failed(doing))?;
+        connection.execute(delete, [token.into()]).await.map_err(failed(doing))?;
     }
     Ok(is_ours)
 }

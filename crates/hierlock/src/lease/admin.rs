@@ -16,9 +16,9 @@ impl Leases {
     /// # Errors
     /// What the database says.
     pub async fn list(&self, filter: LeaseFilter) -> Result<Vec<LeaseInfo>> {
-        let now = self.database().kind().now_ms();
+        let now = self.database().driver().now_ms();
         let (condition, values) = filter.condition(now);
-        let columns = columns(self.database().kind(), now);
+        let columns = columns(self.database().driver(), now);
         let sql = format!("SELECT {columns} FROM hier_leases WHERE {condition} ORDER BY token");
         let rows = self.database().fetch(&sql, &values).await;
         rows.map_err(SCHEMA.failed("list leases"))?.iter().map(LeaseInfo::read).collect()
@@ -93,7 +93,7 @@ impl Leases {
     /// # Errors
     /// What the database says.
     pub async fn audit(&self, limit: u32) -> Result<Vec<ForcedRelease>> {
-        let columns = columns(self.database().kind(), "released_ms");
+        let columns = columns(self.database().driver(), "released_ms");
         let sql = format!(
             "SELECT {columns}, actor, why, released_ms FROM hier_lease_audit \
              ORDER BY id DESC LIMIT {limit}"
@@ -139,13 +139,13 @@ async fn force(
     why: String,
 ) -> Result<Option<LeaseInfo>> {
     let doing = || failed("end a lease");
-    let mut wire = tx.wire();
-    let kind = wire.kind();
-    let (now, lock) = (kind.now_ms(), kind.lock(RowLock::Exclusive, Busy::Wait));
-    let columns = columns(kind, now);
+    let mut connection = tx.connection();
+    let driver = connection.driver();
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Wait));
+    let columns = columns(driver, now);
     let held =
         format!("SELECT {columns} FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
-    let held = wire.fetch(&held, [token.into()]).await.map_err(doing())?;
+    let held = connection.fetch(&held, [token.into()]).await.map_err(doing())?;
     let Some(row) = held.first() else { return Ok(None) };
     let lease = LeaseInfo::read(row)?;
     let note = format!(
@@ -153,29 +153,29 @@ async fn force(
          SELECT {COLUMNS}, ?, ?, {now} FROM hier_leases WHERE token = ?"
     );
     let values: [Value; 3] = [actor.into(), why.into(), token.into()];
-    wire.execute(&note, values).await.map_err(doing())?;
+    connection.execute(&note, values).await.map_err(doing())?;
     let delete = "DELETE FROM hier_leases WHERE token = ?";
-    wire.execute(delete, [token.into()]).await.map_err(doing())?;
+    connection.execute(delete, [token.into()]).await.map_err(doing())?;
     Ok(Some(lease))
 }
 
 /// One batch; how many.
 async fn sweep(tx: &mut Transaction) -> Result<usize> {
     let doing = || failed("sweep leases");
-    let mut wire = tx.wire();
-    let kind = wire.kind();
-    let (now, lock) = (kind.now_ms(), kind.lock(RowLock::Exclusive, Busy::Skip));
+    let mut connection = tx.connection();
+    let driver = connection.driver();
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
     let expired = format!(
         "SELECT token FROM hier_leases WHERE expires_ms <= {now} ORDER BY expires_ms LIMIT {BATCH}{lock}"
     );
-    let expired = wire.fetch(&expired, []).await.map_err(doing())?;
+    let expired = connection.fetch(&expired, []).await.map_err(doing())?;
     // Each by its key: InnoDB may read, and wait for, more than is in a list.
     let deletes = expired.iter().map(|row| {
         row.int(0).map(|token| format!("DELETE FROM hier_leases WHERE token = {token}"))
     });
-    let deletes = deletes.collect::<Result<Vec<_>>>()?;
+    let deletes = deletes.collect::<Result<Vec<_>, _>>()?;
     if !deletes.is_empty() {
-        wire.run(&deletes.join("; ")).await.map_err(doing())?;
+        connection.run(&deletes.join("; ")).await.map_err(doing())?;
     }
     Ok(deletes.len())
 }

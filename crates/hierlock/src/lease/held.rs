@@ -3,7 +3,7 @@
 use super::lost::{self, Known};
 use super::schema::SCHEMA;
 use super::{KeptLease, LeaseInfo, Leases, time};
-use crate::database::{AnyTransaction, Kind};
+use crate::database::{AnyTransaction, Driver};
 use crate::error::Result;
 use crate::target::Target;
 use std::time::{Duration, SystemTime};
@@ -117,7 +117,7 @@ impl Lease {
     /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) tells why: roll the transaction back, and
     /// soon (at REPEATABLE READ on MySQL and MariaDB it keeps others from acquiring).
     pub async fn check_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
-        lost::check(&mut tx.wire(), &Known::Info(self.info.clone())).await
+        lost::check(&mut tx.connection(), &Known::Info(self.info.clone())).await
     }
 
     /// Keeps it: a task renews it every third of its time, until the guard is dropped.
@@ -137,12 +137,12 @@ impl Leases {
     }
 
     async fn renew_whole(&self, info: LeaseInfo) -> Result<SystemTime> {
-        let kind = self.database().kind();
-        let now = kind.now_ms();
-        let (begin, end) = match kind {
+        let driver = self.database().driver();
+        let now = driver.now_ms();
+        let (begin, end) = match driver {
             // It tells the number that the statement names so, without another question.
-            Kind::Innodb => ("LAST_INSERT_ID(", ")"),
-            Kind::Postgres | Kind::Sqlite => ("", ""),
+            Driver::Mysql => ("LAST_INSERT_ID(", ")"),
+            Driver::Postgres | Driver::Sqlite => ("", ""),
         };
         let sql = format!(
             "UPDATE hier_leases SET expires_ms = {begin}{now} + ttl_ms{end} \
@@ -150,12 +150,12 @@ impl Leases {
         );
         let token = [info.token.into()];
         let doing = SCHEMA.failed("renew a lease");
-        let expires = match kind {
-            Kind::Innodb => {
+        let expires = match driver {
+            Driver::Mysql => {
                 let done = self.database().execute(&sql, &token).await.map_err(doing)?;
-                (done.rows > 0).then_some(done.last_id)
+                (done.rows > 0).then_some(done.last_insert_id)
             }
-            Kind::Postgres | Kind::Sqlite => {
+            Driver::Postgres | Driver::Sqlite => {
                 let sql = format!("{sql} RETURNING expires_ms");
                 let rows = self.database().fetch(&sql, &token).await.map_err(doing)?;
                 rows.first().map(|row| row.int(0)).transpose()?

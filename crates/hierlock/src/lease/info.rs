@@ -1,7 +1,7 @@
 //! What is known of a lease, and how it is read from its row.
 
 use super::time;
-use crate::database::{Kind, Row};
+use crate::database::{Driver, Row};
 use crate::error::Result;
 use crate::target::Target;
 use std::fmt;
@@ -49,8 +49,8 @@ pub(super) const COLUMNS: &str = "token, path, owner, session, reason, acquired_
 pub(super) const FURTHER: usize = 8;
 
 /// The same, and whether it was over at a moment.
-pub(super) fn columns(kind: Kind, moment: &str) -> String {
-    let is_expired = kind.as_int(&format!("CASE WHEN expires_ms <= {moment} THEN 1 ELSE 0 END"));
+pub(super) fn columns(driver: Driver, moment: &str) -> String {
+    let is_expired = driver.as_int(&format!("CASE WHEN expires_ms <= {moment} THEN 1 ELSE 0 END"));
     format!("{COLUMNS}, {is_expired}")
 }
 

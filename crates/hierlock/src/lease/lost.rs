@@ -4,7 +4,7 @@ use super::error::{LeaseError, LostLease};
 use super::info::LeaseInfo;
 use super::schema::SCHEMA;
 use super::time;
-use crate::database::{Busy, RowLock, Wire};
+use crate::database::{Busy, DatabaseConnection, RowLock};
 use crate::error::{Error, Result};
 use std::time::SystemTime;
 
@@ -40,37 +40,41 @@ impl Known {
 }
 
 /// Makes sure that it is held, and stays so until the transaction ends.
-pub(super) async fn check(wire: &mut Wire<'_>, known: &Known) -> Result<()> {
-    let kind = wire.kind();
+pub(super) async fn check(connection: &mut DatabaseConnection<'_>, known: &Known) -> Result<()> {
+    let driver = connection.driver();
     // Shared, so that several transactions can check it; a plain read may be old in a caller's transaction.
-    let (now, lock) = (kind.now_ms(), kind.lock(RowLock::Shared, Busy::Wait));
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, Busy::Wait));
     let held =
         format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
-    let held = wire.fetch(&held, [known.token().into()]).await;
+    let held = connection.fetch(&held, [known.token().into()]).await;
     match held.map_err(SCHEMA.failed("check a lease"))?.is_empty() {
         false => Ok(()),
-        true => Err(known.lost(cause(wire, known, &lock).await?)),
+        true => Err(known.lost(cause(connection, known, &lock).await?)),
     }
 }
 
 /// What has become of a lease that is not held. `lock` is for transactions in which plain reads are old.
-pub(super) async fn cause(wire: &mut Wire<'_>, known: &Known, lock: &str) -> Result<LostLease> {
+pub(super) async fn cause(
+    connection: &mut DatabaseConnection<'_>,
+    known: &Known,
+    lock: &str,
+) -> Result<LostLease> {
     let doing = "look for a lost lease";
     let token = || [known.token().into()];
     let forced =
         format!("SELECT actor, why, released_ms FROM hier_lease_audit WHERE token = ?{lock}");
-    let forced = wire.fetch(&forced, token()).await.map_err(SCHEMA.failed(doing))?;
+    let forced = connection.fetch(&forced, token()).await.map_err(SCHEMA.failed(doing))?;
     if let Some(row) = forced.first() {
         let (actor, why, at) = (row.text(0)?, row.text(1)?, time::of_ms(row.int(2)?));
         return Ok(LostLease::Forced { actor, why, at });
     }
     let expired = format!("SELECT expires_ms FROM hier_leases WHERE token = ?{lock}");
-    let expired = wire.fetch(&expired, token()).await.map_err(SCHEMA.failed(doing))?;
+    let expired = connection.fetch(&expired, token()).await.map_err(SCHEMA.failed(doing))?;
     if let Some(row) = expired.first() {
         return Ok(LostLease::Expired { at: time::of_ms(row.int(0)?) });
     }
     let Some(expires) = known.expires() else { return Ok(LostLease::Gone) };
-    let now = wire.fetch(&format!("SELECT {}", wire.kind().now_ms()), []).await;
+    let now = connection.fetch(&format!("SELECT {}", connection.driver().now_ms()), []).await;
     let now = now.map_err(SCHEMA.failed(doing))?;
     Ok(match now.first().map(|row| row.int(0)).transpose()? {
         Some(now) if time::of_ms(now) < expires => LostLease::Released,

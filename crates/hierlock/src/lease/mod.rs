@@ -103,7 +103,7 @@ impl Leases {
 
     fn on(database: Database, hierarchy: Hierarchy) -> Self {
         let scheme =
-            slots::scheme(database.kind()).map(|scheme| scheme.hierarchy(hierarchy.clone()));
+            slots::scheme(database.driver()).map(|scheme| scheme.hierarchy(hierarchy.clone()));
         Self(Arc::new(Inner { database, hierarchy, scheme }))
     }
 
@@ -125,7 +125,7 @@ impl Leases {
 
     /// What [`provision`](Self::provision) does, for a person to run.
     pub fn script(&self) -> String {
-        SCHEMA.script(self.database().kind())
+        SCHEMA.script(self.database().driver())
     }
 
     /// Acquires a lease, if nobody else has one on the node, above it or below it. Leases of the same
@@ -169,12 +169,12 @@ impl Leases {
     }
 
     async fn look_up(&self, token: i64) -> Result<Option<Lease>> {
-        let kind = self.database().kind();
-        let now = kind.now_ms();
+        let driver = self.database().driver();
+        let now = driver.now_ms();
         let sql = format!(
             "SELECT {}, ttl_ms, {} FROM hier_leases WHERE token = ? AND expires_ms > {now}",
-            info::columns(kind, now),
-            kind.as_int(&format!("expires_ms - {now}"))
+            info::columns(driver, now),
+            driver.as_int(&format!("expires_ms - {now}"))
         );
         let asked = Instant::now();
         let rows = self.database().fetch(&sql, &[token.into()]).await;
@@ -190,7 +190,7 @@ impl Leases {
     /// # Errors
     /// The same.
     pub async fn check_token_in(&self, tx: &mut impl AnyTransaction, token: i64) -> Result<()> {
-        lost::check(&mut tx.wire(), &Known::Token(token)).await
+        lost::check(&mut tx.connection(), &Known::Token(token)).await
     }
 
     /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that
@@ -207,7 +207,7 @@ impl Leases {
     }
 
     async fn release_whole(&self, token: i64) -> Result<bool> {
-        let now = self.database().kind().now_ms();
+        let now = self.database().driver().now_ms();
         let sql = format!("DELETE FROM hier_leases WHERE token = ? AND expires_ms > {now}");
         let done = self.database().execute(&sql, &[token.into()]).await;
         Ok(done.map_err(SCHEMA.failed("release a lease"))?.rows > 0)
@@ -217,7 +217,7 @@ impl Leases {
     async fn lost(&self, known: Known) -> Error {
         let cause = self.database().run(|tx| {
             let known = known.clone();
-            Box::pin(async move { lost::cause(&mut tx.wire(), &known, "").await })
+            Box::pin(async move { lost::cause(&mut tx.connection(), &known, "").await })
         });
         cause.await.map_or_else(|error| error, |cause| known.lost(cause))
     }

@@ -1,23 +1,23 @@
 //! The tables of leases. Pure text.
 
 use super::slots;
-use crate::database::{Kind, Schema};
+use crate::database::{Driver, Schema};
 
 /// How their tables are made.
 pub(super) const SCHEMA: Schema = Schema { part: "lease", statements };
 
 /// The columns that leases and the audit table have in common, behind the token.
-fn columns(kind: Kind) -> String {
-    let (word, path) = (kind.text(255), kind.text(6200));
+fn columns(driver: Driver) -> String {
+    let (word, path) = (driver.text(255), driver.text(6200));
     format!(
         "path {path} NOT NULL, owner {word} NOT NULL, session {word}, reason {word}, \
          acquired_ms BIGINT NOT NULL, expires_ms BIGINT NOT NULL"
     )
 }
 
-fn statements(kind: Kind) -> Vec<String> {
-    let (counted, columns, node) = (kind.counted(), columns(kind), kind.bytes(2100));
-    let word = kind.text(255);
+fn statements(driver: Driver) -> Vec<String> {
+    let (counted, columns, node) = (driver.counted(), columns(driver), driver.bytes(2100));
+    let word = driver.text(255);
     let leases =
         format!("token {counted}, node {node} NOT NULL, {columns}, ttl_ms BIGINT NOT NULL");
     let audit = format!(
@@ -25,17 +25,17 @@ fn statements(kind: Kind) -> Vec<String> {
          why {word} NOT NULL, released_ms BIGINT NOT NULL"
     );
     let mut statements =
-        table(kind, "hier_leases", &leases, &["node", "owner", "session", "expires_ms"]);
-    statements.extend(table(kind, "hier_lease_audit", &audit, &["token"]));
-    statements.extend(slots::statements(kind));
+        table(driver, "hier_leases", &leases, &["node", "owner", "session", "expires_ms"]);
+    statements.extend(table(driver, "hier_lease_audit", &audit, &["token"]));
+    statements.extend(slots::statements(driver));
     statements
 }
 
 /// A table with an index on each of these columns.
-fn table(kind: Kind, name: &str, columns: &str, indexed: &[&str]) -> Vec<String> {
-    let options = kind.table_options();
+fn table(driver: Driver, name: &str, columns: &str, indexed: &[&str]) -> Vec<String> {
+    let options = driver.table_options();
     let create = |columns: &str| format!("CREATE TABLE IF NOT EXISTS {name} ({columns}){options}");
-    if kind == Kind::Innodb {
+    if driver == Driver::Mysql {
         // It has no CREATE INDEX that may be run again.
         let indexes: String = indexed.iter().map(|column| format!(", INDEX ({column})")).collect();
         return vec![create(&format!("{columns}{indexes}"))];

@@ -4,7 +4,7 @@
 //! Rows on MySQL and MariaDB, which are there for nothing else. PostgreSQL has locks without rows: those with
 //! two numbers, which have nothing to do with the core's, of one. SQLite needs none: there a writer is alone.
 
-use crate::database::Kind;
+use crate::database::Driver;
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
@@ -26,12 +26,12 @@ const LEVEL_SHIFT: usize = 24;
 const OURS: i32 = i32::from_be_bytes(*b"leas");
 
 /// How nodes become slots, and which are locked in what order.
-pub(super) fn scheme(kind: Kind) -> Option<Scheme> {
-    let (dialect, buckets) = match kind {
+pub(super) fn scheme(driver: Driver) -> Option<Scheme> {
+    let (dialect, buckets) = match driver {
         // Both understand it.
-        Kind::Innodb => (Dialect::Mariadb, ROWS),
-        Kind::Postgres => (Dialect::Postgres, NUMBERS),
-        Kind::Sqlite => return None,
+        Driver::Mysql => (Dialect::Mariadb, ROWS),
+        Driver::Postgres => (Dialect::Postgres, NUMBERS),
+        Driver::Sqlite => return None,
     };
     let scheme = Scheme::new(dialect).strategy(Strategy::Striped).and_then(|s| s.table(TABLE));
     let buckets = Buckets::new(buckets).expect("it is a count of buckets");
@@ -39,8 +39,8 @@ pub(super) fn scheme(kind: Kind) -> Option<Scheme> {
 }
 
 /// What makes the table and its rows; each may be run again.
-pub(super) fn statements(kind: Kind) -> Vec<String> {
-    let (Kind::Innodb, Some(scheme)) = (kind, scheme(kind)) else { return Vec::new() };
+pub(super) fn statements(driver: Driver) -> Vec<String> {
+    let (Driver::Mysql, Some(scheme)) = (driver, scheme(driver)) else { return Vec::new() };
     let (last, levels) = (ROWS - 1, Hierarchy::MAX_LEVELS);
     let fill = format!(
         "INSERT IGNORE INTO {TABLE} (level, bucket) \
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn each_level_has_numbers_of_its_own() {
-        let scheme = scheme(Kind::Postgres).unwrap();
+        let scheme = scheme(Driver::Postgres).unwrap();
         let target: Target = "u/a/r".parse().unwrap();
         let number = |level: usize| {
             let bucket = target.ancestor(level).bucket(Buckets::new(NUMBERS).unwrap());

@@ -1,7 +1,7 @@
 //! What a row is changed to, and what names it: columns with their values.
 
 use super::error::OptimisticError;
-use crate::database::{Kind, Value, checked_name};
+use crate::database::{Driver, Value, check_name};
 use crate::error::Result;
 use sqlx::SqlSafeStr;
 
@@ -77,23 +77,23 @@ impl Term {
 
     /// Refuses what is wrong on every engine. What only some of them read otherwise is refused where it is used.
     pub(super) fn check_on_any(&self) -> Result<()> {
-        let checks = Kind::ALL.map(|kind| self.check(kind));
+        let checks = Driver::ALL.map(|driver| self.check(driver));
         checks.into_iter().reduce(Result::or).unwrap_or(Ok(()))
     }
 
     /// Is each value one that has its place? (SQLite takes a missing one for NULL, without a word.)
-    fn check(&self, kind: Kind) -> Result<()> {
-        checked_name(&self.column)?;
+    fn check(&self, driver: Driver) -> Result<()> {
+        check_name(&self.column)?;
         let Some(expression) = &self.expression else { return Ok(()) };
         let is_number = |code: &str| {
             code.split(['?', '$'])
                 .skip(1)
                 .any(|behind| behind.starts_with(|c: char| c.is_ascii_digit()))
         };
-        if kind.code(expression).any(is_number) {
+        if driver.code(expression).any(is_number) {
             return Err(OptimisticError::Numbered { expression: expression.clone() }.into());
         }
-        let (places, given) = (kind.parameter_count(expression), self.values.len());
+        let (places, given) = (driver.parameter_count(expression), self.values.len());
         if places != given {
             let expression = expression.clone();
             return Err(OptimisticError::Places { expression, places, given }.into());
@@ -102,16 +102,16 @@ impl Term {
     }
 
     /// Does it speak of that column? Only PostgreSQL tells small letters from capitals.
-    pub(super) fn names(&self, kind: Kind, column: &str) -> bool {
-        match kind {
-            Kind::Postgres => self.column == column,
-            Kind::Innodb | Kind::Sqlite => self.column.to_lowercase() == column.to_lowercase(),
+    pub(super) fn names(&self, driver: Driver, column: &str) -> bool {
+        match driver {
+            Driver::Postgres => self.column == column,
+            Driver::Mysql | Driver::Sqlite => self.column.to_lowercase() == column.to_lowercase(),
         }
     }
 
-    pub(super) fn text(&self, kind: Kind) -> Result<String> {
-        self.check(kind)?;
-        let column = kind.quote_column(&self.column)?;
+    pub(super) fn text(&self, driver: Driver) -> Result<String> {
+        self.check(driver)?;
+        let column = driver.quote_column(&self.column)?;
         Ok(match &self.expression {
             None => format!("{column} = ?"),
             // A comment at its end must not swallow the condition that comes after it.

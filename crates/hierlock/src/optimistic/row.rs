@@ -5,7 +5,7 @@ use super::error::OptimisticError;
 use super::outcome::{Checked, Outcome};
 use super::statement::Statement;
 use super::versioned::Versioned;
-use crate::database::{AnyTransaction, Busy, Kind, RowLock, Value, Wire, failed};
+use crate::database::{AnyTransaction, Busy, DatabaseConnection, Driver, RowLock, Value, failed};
 use crate::error::{Error, Result};
 use crate::retry::{Cause, Retryable as _};
 use sqlx::SqlSafeStr;
@@ -81,7 +81,7 @@ impl VersionedRow {
     /// # Errors
     /// If it is NULL or no integer, or the key names several rows; what the database says.
     pub async fn version(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
-        self.read(&mut tx.wire(), None).await
+        self.read(&mut tx.connection(), None).await
     }
 
     /// Changes it if it is at the version that is expected, in one statement, and raises the version by
@@ -102,9 +102,9 @@ impl VersionedRow {
         changes: Changes,
     ) -> Result<Outcome> {
         let next = expected.checked_add(1).ok_or(OptimisticError::Greatest { expected })?;
-        let mut wire = tx.wire();
-        let update = self.updating(wire.kind(), changes, Some(expected))?;
-        let checked = self.write(&mut wire, update, expected, "change the row").await?;
+        let mut connection = tx.connection();
+        let update = self.updating(connection.driver(), changes, Some(expected))?;
+        let checked = self.write(&mut connection, update, expected, "change the row").await?;
         Ok(checked.then_updated_to(next))
     }
 
@@ -116,9 +116,9 @@ impl VersionedRow {
     /// # Cancel safety
     /// See [`VersionedRow`].
     pub async fn delete(&self, tx: &mut impl AnyTransaction, expected: i64) -> Result<Checked> {
-        let mut wire = tx.wire();
-        let delete = self.deleting(wire.kind(), expected)?;
-        self.write(&mut wire, delete, expected, "delete the row").await
+        let mut connection = tx.connection();
+        let delete = self.deleting(connection.driver(), expected)?;
+        self.write(&mut connection, delete, expected, "delete the row").await
     }
 
     /// Raises its version, whatever that is, and changes nothing else: for a parent of which a child was
@@ -130,12 +130,12 @@ impl VersionedRow {
     /// # Cancel safety
     /// See [`VersionedRow`].
     pub async fn bump(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
-        let mut wire = tx.wire();
-        let bump = self.updating(wire.kind(), Changes::new(), None)?;
-        match self.run(&mut wire, bump, "raise the version").await? {
+        let mut connection = tx.connection();
+        let bump = self.updating(connection.driver(), Changes::new(), None)?;
+        match self.run(&mut connection, bump, "raise the version").await? {
             0 => Ok(None),
             // Our own change is seen in every isolation level.
-            _ => self.read(&mut wire, None).await,
+            _ => self.read(&mut connection, None).await,
         }
     }
 
@@ -171,23 +171,23 @@ impl VersionedRow {
         expected: i64,
         patience: Patience,
     ) -> Result<Checked> {
-        let mut wire = tx.wire();
+        let mut connection = tx.connection();
         let busy = match patience {
             Patience::Wait => Busy::Wait,
             Patience::NoWait => Busy::Fail,
         };
-        if matches!(wire.kind(), Kind::Sqlite) {
-            let Statement { sql, values } = self.claiming(wire.kind())?;
-            wire.execute(&sql, values).await.map_err(|source| self.not_read(source, busy))?;
+        if matches!(connection.driver(), Driver::Sqlite) {
+            let Statement { sql, values } = self.claiming(connection.driver())?;
+            connection.execute(&sql, values).await.map_err(|source| self.not_read(source, busy))?;
         }
-        let found = self.read(&mut wire, Some((RowLock::Exclusive, busy))).await?;
+        let found = self.read(&mut connection, Some((RowLock::Exclusive, busy))).await?;
         Ok(Checked::new(expected, found))
     }
 
     /// Runs what changes the row only at the version that is expected, and finds out why if it does not.
     async fn write(
         &self,
-        wire: &mut Wire<'_>,
+        connection: &mut DatabaseConnection<'_>,
         statement: Statement,
         expected: i64,
         doing: &'static str,
@@ -195,10 +195,10 @@ impl VersionedRow {
         // Once more, if the row has come to that version after it was found to be at none or another: it is
         // locked then.
         for _ in 0..2 {
-            if self.run(wire, statement.clone(), doing).await? > 0 {
+            if self.run(connection, statement.clone(), doing).await? > 0 {
                 return Ok(Checked::Current);
             }
-            let found = self.read(wire, Some((RowLock::Update, Busy::Wait))).await?;
+            let found = self.read(connection, Some((RowLock::Update, Busy::Wait))).await?;
             match Checked::new(expected, found) {
                 Checked::Current => {}
                 other => return Ok(other),
@@ -210,21 +210,22 @@ impl VersionedRow {
     /// How many rows it has changed: one or none.
     async fn run(
         &self,
-        wire: &mut Wire<'_>,
+        connection: &mut DatabaseConnection<'_>,
         statement: Statement,
         doing: &'static str,
     ) -> Result<u64> {
-        let done = wire.execute(&statement.sql, statement.values).await.map_err(failed(doing))?;
+        let done =
+            connection.execute(&statement.sql, statement.values).await.map_err(failed(doing))?;
         self.one_at_most(done.rows)
     }
 
     async fn read(
         &self,
-        wire: &mut Wire<'_>,
+        connection: &mut DatabaseConnection<'_>,
         lock: Option<(RowLock, Busy)>,
     ) -> Result<Option<i64>> {
-        let select = self.reading(wire.kind(), lock)?;
-        let rows = wire.fetch(&select.sql, select.values).await;
+        let select = self.reading(connection.driver(), lock)?;
+        let rows = connection.fetch(&select.sql, select.values).await;
         let busy = lock.map_or(Busy::Wait, |(_, busy)| busy);
         let rows = rows.map_err(|source| self.not_read(source, busy))?;
         self.one_at_most(rows.len() as u64)?;

@@ -3,7 +3,7 @@
 use super::changes::{Changes, Term};
 use super::error::OptimisticError;
 use super::row::VersionedRow;
-use crate::database::{Busy, Kind, RowLock, Value};
+use crate::database::{Busy, Driver, RowLock, Value};
 use crate::error::Result;
 
 /// A statement with a value for each `?` in it.
@@ -18,68 +18,72 @@ impl VersionedRow {
     /// if one is.
     pub(super) fn updating(
         &self,
-        kind: Kind,
+        driver: Driver,
         changes: Changes,
         expected: Option<i64>,
     ) -> Result<Statement> {
-        self.check(kind, &changes.0)?;
+        self.check(driver, &changes.0)?;
         let (expressions, plain): (Vec<Term>, Vec<Term>) =
             changes.0.into_iter().partition(Term::is_expression);
-        let (table, version) = self.names(kind)?;
+        let (table, version) = self.names(driver)?;
         let mut sql = format!("UPDATE {table} SET ");
         let mut values = Vec::new();
         // MySQL and MariaDB go from left to right, and an expression sees what was set before it.
         for term in expressions.into_iter().chain(plain) {
-            sql += &format!("{}, ", term.text(kind)?);
+            sql += &format!("{}, ", term.text(driver)?);
             values.extend(term.values);
         }
         sql += &format!("{version} = {version} + 1");
-        self.only_if(expected, kind, Statement { sql, values })
+        self.only_if(expected, driver, Statement { sql, values })
     }
 
-    pub(super) fn deleting(&self, kind: Kind, expected: i64) -> Result<Statement> {
-        let (table, _) = self.names(kind)?;
+    pub(super) fn deleting(&self, driver: Driver, expected: i64) -> Result<Statement> {
+        let (table, _) = self.names(driver)?;
         let delete = Statement { sql: format!("DELETE FROM {table}"), values: Vec::new() };
-        self.only_if(Some(expected), kind, delete)
+        self.only_if(Some(expected), driver, delete)
     }
 
     /// Reads the version. Two rows are enough to know that the key is none.
-    pub(super) fn reading(&self, kind: Kind, lock: Option<(RowLock, Busy)>) -> Result<Statement> {
-        let (table, version) = self.names(kind)?;
+    pub(super) fn reading(
+        &self,
+        driver: Driver,
+        lock: Option<(RowLock, Busy)>,
+    ) -> Result<Statement> {
+        let (table, version) = self.names(driver)?;
         let select =
             Statement { sql: format!("SELECT {version} FROM {table}"), values: Vec::new() };
-        let mut select = self.only_if(None, kind, select)?;
-        let lock = lock.map(|(lock, busy)| kind.lock(lock, busy)).unwrap_or_default();
+        let mut select = self.only_if(None, driver, select)?;
+        let lock = lock.map(|(lock, busy)| driver.lock(lock, busy)).unwrap_or_default();
         select.sql += &format!(" LIMIT 2{lock}");
         Ok(select)
     }
 
     /// Changes nothing, and yet makes a transaction of SQLite the only one that writes.
-    pub(super) fn claiming(&self, kind: Kind) -> Result<Statement> {
-        let (table, version) = self.names(kind)?;
+    pub(super) fn claiming(&self, driver: Driver) -> Result<Statement> {
+        let (table, version) = self.names(driver)?;
         let sql = format!("UPDATE {table} SET {version} = {version} WHERE 0");
         Ok(Statement { sql, values: Vec::new() })
     }
 
     /// The table and its version.
-    fn names(&self, kind: Kind) -> Result<(String, String)> {
-        if self.key.iter().any(|key| key.names(kind, &self.of.version)) {
+    fn names(&self, driver: Driver) -> Result<(String, String)> {
+        if self.key.iter().any(|key| key.names(driver, &self.of.version)) {
             return Err(self.of.version_given("which names no row; give its primary key"));
         }
-        Ok((kind.quote(&self.of.table)?, kind.quote_column(&self.of.version)?))
+        Ok((driver.quote(&self.of.table)?, driver.quote_column(&self.of.version)?))
     }
 
     /// The same, for this row alone.
     fn only_if(
         &self,
         expected: Option<i64>,
-        kind: Kind,
+        driver: Driver,
         mut statement: Statement,
     ) -> Result<Statement> {
         let version = expected.map(|expected| Term::value(&self.of.version, expected));
         let mut before = " WHERE ";
         for term in self.key.iter().chain(&version) {
-            statement.sql += &format!("{before}{}", term.text(kind)?);
+            statement.sql += &format!("{before}{}", term.text(driver)?);
             statement.values.extend(term.values.iter().cloned());
             before = " AND ";
         }
@@ -87,18 +91,18 @@ impl VersionedRow {
     }
 
     /// May these columns be set, besides this key and this version?
-    fn check(&self, kind: Kind, changes: &[Term]) -> Result<()> {
+    fn check(&self, driver: Driver, changes: &[Term]) -> Result<()> {
         for (before, term) in changes.iter().enumerate() {
             let column = || term.column.clone();
-            if term.names(kind, &self.of.version) {
+            if term.names(driver, &self.of.version) {
                 return Err(self
                     .of
                     .version_given("which goes up by itself; leave it out of the changes"));
             }
-            if self.key.iter().any(|key| term.names(kind, &key.column)) {
+            if self.key.iter().any(|key| term.names(driver, &key.column)) {
                 return Err(OptimisticError::KeySet { column: column() }.into());
             }
-            if changes[..before].iter().any(|other| term.names(kind, &other.column)) {
+            if changes[..before].iter().any(|other| term.names(driver, &other.column)) {
                 return Err(OptimisticError::Twice { column: column() }.into());
             }
         }
@@ -128,7 +132,7 @@ mod tests {
     #[test]
     fn one_row_at_one_version() {
         let changes = Changes::new().set("price", 1).set_expr("was", "price + ?", [2.into()]);
-        let update = seat().updating(Kind::Postgres, changes, Some(3)).unwrap();
+        let update = seat().updating(Driver::Postgres, changes, Some(3)).unwrap();
         assert_eq!(
             update.sql,
             "UPDATE \"shop\".\"seats\" SET \"was\" = (price + ?\n), \"price\" = ?, \"version\" = \"version\" \
@@ -137,11 +141,11 @@ mod tests {
         let values: Vec<Value> = vec![2.into(), 1.into(), "A".into(), 7.into(), 3i64.into()];
         assert_eq!(update.values, values);
         assert_eq!(
-            seat().deleting(Kind::Innodb, 3).unwrap().sql,
+            seat().deleting(Driver::Mysql, 3).unwrap().sql,
             "DELETE FROM `shop`.`seats` WHERE `hall` = ? AND `id` = ? AND `version` = ?"
         );
         assert_eq!(
-            seat().reading(Kind::Postgres, Some((RowLock::Update, Busy::Fail))).unwrap().sql,
+            seat().reading(Driver::Postgres, Some((RowLock::Update, Busy::Fail))).unwrap().sql,
             "SELECT \"version\" FROM \"shop\".\"seats\" WHERE \"hall\" = ? AND \"id\" = ? LIMIT 2 FOR NO KEY \
              UPDATE NOWAIT"
         );
@@ -167,7 +171,7 @@ mod tests {
             (price("price * ?1", one()), "write a bare `?`"),
             (price("price * $1", []), "write a bare `?`"),
         ] {
-            let error = seat().updating(Kind::Sqlite, changes, Some(1)).unwrap_err();
+            let error = seat().updating(Driver::Sqlite, changes, Some(1)).unwrap_err();
             assert!(error.is_usage() && error.to_string().contains(says), "{error}");
         }
     }
@@ -175,9 +179,9 @@ mod tests {
     #[test]
     fn a_version_is_no_key() {
         let row = Versioned::new("seats", "version").unwrap().row("Version", 1).unwrap();
-        let error = row.deleting(Kind::Innodb, 1).unwrap_err();
+        let error = row.deleting(Driver::Mysql, 1).unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("names no row"), "{error}");
-        assert!(row.deleting(Kind::Postgres, 1).is_ok());
+        assert!(row.deleting(Driver::Postgres, 1).is_ok());
     }
 
     #[test]
@@ -201,13 +205,13 @@ mod tests {
     #[test]
     fn capitals_matter_to_postgres() {
         let changes = || Changes::new().set("Version", 9).set("HALL", "B").set("hAll", "C");
-        assert!(seat().updating(Kind::Postgres, changes(), Some(1)).is_ok());
-        assert!(seat().updating(Kind::Innodb, changes(), Some(1)).is_err());
+        assert!(seat().updating(Driver::Postgres, changes(), Some(1)).is_ok());
+        assert!(seat().updating(Driver::Mysql, changes(), Some(1)).is_err());
     }
 
     #[test]
     fn what_is_quoted_in_an_expression_has_no_places() {
         let changes = price("CASE WHEN name = 'who? $1' THEN ? ELSE `ok?` END", [1.into()]);
-        assert!(seat().updating(Kind::Sqlite, changes, Some(1)).is_ok());
+        assert!(seat().updating(Driver::Sqlite, changes, Some(1)).is_ok());
     }
 }

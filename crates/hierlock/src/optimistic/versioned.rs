@@ -3,7 +3,7 @@
 use super::changes::Term;
 use super::error::OptimisticError;
 use super::row::VersionedRow;
-use crate::database::{Value, checked_name, checked_table};
+use crate::database::{Value, check_name, check_table_name};
 use crate::error::{Error, Result};
 use sqlx::SqlSafeStr;
 
@@ -32,8 +32,8 @@ impl Versioned {
     /// # Errors
     /// If these cannot be names.
     pub fn new(table: &str, version: &str) -> Result<Self> {
-        checked_table(table)?;
-        checked_name(version)?;
+        check_table_name(table)?;
+        check_name(version)?;
         Ok(Self { table: table.to_owned(), version: version.to_owned() })
     }
 

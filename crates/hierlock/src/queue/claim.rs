@@ -5,7 +5,7 @@ use super::job::{millis, plain};
 use super::schema::{SCHEMA, State};
 use super::take::{Rows, Take, listed, take};
 use super::{BATCH, Queue};
-use crate::database::{Busy, Kind};
+use crate::database::{Busy, Driver};
 use crate::error::Result;
 use crate::handover::Handover;
 use std::collections::BTreeSet;
@@ -58,9 +58,9 @@ impl Queue {
 
     async fn claim_now(&self, worker: &str, most: usize, lease: i64) -> Result<Vec<Claimed>> {
         let ours_until = Instant::now() + Duration::from_millis(lease.unsigned_abs());
-        let rows = match self.database().kind() {
-            Kind::Postgres => self.claim_on_postgres(worker, most, lease, CLAIMED).await?,
-            Kind::Innodb | Kind::Sqlite => {
+        let rows = match self.database().driver() {
+            Driver::Postgres => self.claim_on_postgres(worker, most, lease, CLAIMED).await?,
+            Driver::Mysql | Driver::Sqlite => {
                 let claims = claims(self.name(), worker, most, lease);
                 take(self.database(), "claim jobs", claims).await?
             }
@@ -112,13 +112,14 @@ impl Queue {
 
     async fn still_claimed(&self, list: Vec<(i64, i64)>) -> Result<Vec<i64>> {
         let found = self.database().run(|tx| {
-            let (with, from) = listed(self.database().kind(), &list);
+            let (with, from) = listed(self.database().driver(), &list);
             Box::pin(async move {
-                let mut wire = tx.wire();
+                let mut connection = tx.connection();
                 let with = if with.is_empty() { with } else { format!("WITH {with} ") };
                 let sql = format!("{with}SELECT j.id {from}");
-                let found = wire.packet(&sql).await.map_err(SCHEMA.failed("look for jobs"))?;
-                found.rows.iter().map(|row| row.int(0)).collect()
+                let found =
+                    connection.packet(&sql).await.map_err(SCHEMA.failed("look for jobs"))?;
+                found.rows.iter().map(|row| Ok(row.int(0)?)).collect()
             })
         });
         found.await

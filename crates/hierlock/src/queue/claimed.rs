@@ -4,7 +4,7 @@ use super::error::QueueError;
 use super::schema::{SCHEMA, State};
 use super::take::listed;
 use super::{Queue, postgres};
-use crate::database::{AnyTransaction, Kind, Row, Value};
+use crate::database::{AnyTransaction, Driver, Row, Value};
 use crate::error::Result;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -218,15 +218,16 @@ impl Claimed {
     /// # Cancel safety
     /// Dropped, it is part of the transaction or not: roll back.
     pub async fn complete_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
-        let mut wire = self.0.queue.wire_of(tx)?;
+        let mut connection = self.0.queue.wire_of(tx)?;
         let run = self.pair();
-        let done = match wire.kind() {
-            Kind::Postgres => {
-                let done = wire.fetch(postgres::COMPLETE_THESE, postgres::these(&[run])).await;
+        let done = match connection.driver() {
+            Driver::Postgres => {
+                let done =
+                    connection.fetch(postgres::COMPLETE_THESE, postgres::these(&[run])).await;
                 done.map(|done| done.len() as u64)
             }
-            Kind::Innodb | Kind::Sqlite => {
-                wire.execute(COMPLETE, completed(run)).await.map(|done| done.rows)
+            Driver::Mysql | Driver::Sqlite => {
+                connection.execute(COMPLETE, completed(run)).await.map(|done| done.rows)
             }
         };
         if done.map_err(SCHEMA.failed("complete a job"))? == 0 {
@@ -264,8 +265,8 @@ impl Claimed {
         let counted = self.0.queue.database().run(|tx| {
             let (run, text) = (self.0.clone(), text.clone());
             Box::pin(async move {
-                let mut wire = tx.wire();
-                let now = wire.kind().now_ms();
+                let mut connection = tx.connection();
+                let now = connection.driver().now_ms();
                 let sql = format!(
                     "UPDATE hier_jobs SET state = ?, attempts = attempts + 1, due_ms = {now} + ?, \
                      last_error = ? WHERE id = ? AND claim = ? AND state = ?"
@@ -278,7 +279,7 @@ impl Claimed {
                     run.claim.into(),
                     State::Claimed.code().into(),
                 ];
-                wire.execute(&sql, values).await.map_err(SCHEMA.failed("count a failure"))
+                connection.execute(&sql, values).await.map_err(SCHEMA.failed("count a failure"))
             })
         });
         if counted.await?.rows == 0 {
@@ -318,10 +319,10 @@ impl Queue {
         let mut lost = Vec::new();
         for jobs in jobs.chunks(super::BATCH) {
             let pairs: Vec<_> = jobs.iter().map(Claimed::pair).collect();
-            let done = match self.database().kind() {
-                Kind::Innodb => self.complete_on_innodb(&pairs).await?,
-                Kind::Postgres => self.complete_on_postgres(&pairs).await?,
-                Kind::Sqlite => self.complete_on_sqlite(&pairs).await?,
+            let done = match self.database().driver() {
+                Driver::Mysql => self.complete_on_innodb(&pairs).await?,
+                Driver::Postgres => self.complete_on_postgres(&pairs).await?,
+                Driver::Sqlite => self.complete_on_sqlite(&pairs).await?,
             };
             for job in jobs {
                 match done.contains(&job.id()) {
@@ -344,7 +345,7 @@ impl Queue {
         let ids = list.iter().map(|(id, _)| (*id).into());
         let pairs = list.iter().flat_map(|(id, claim)| [(*id).into(), (*claim).into()]);
         let done = self.database().fetch(&sql, &ids.chain(pairs).collect::<Vec<_>>()).await;
-        done.map_err(SCHEMA.failed("complete jobs"))?.iter().map(|row| row.int(0)).collect()
+        done.map_err(SCHEMA.failed("complete jobs"))?.iter().map(|row| Ok(row.int(0)?)).collect()
     }
 
     /// It says only how many rows were deleted. If that is not all, they are done one by one.
@@ -368,14 +369,13 @@ impl Queue {
             return Ok(done.map_err(failed())?.rows == 1);
         }
         let all = list.len() as u64;
-        let done = self.database().send(|mut wire| {
-            let kind = wire.kind();
-            let ((_, which), begin) = (listed(kind, list), kind.begin());
-            let sql = format!("{begin}; DELETE j {which}");
+        let done = self.database().send(|mut connection| {
+            let (_, which) = listed(connection.driver(), list);
+            let sql = format!("DELETE j {which}");
             Box::pin(async move {
-                let is_all = wire.packet(&sql).await.map_err(failed())?.changed == all;
+                let is_all = connection.begin_packet(&sql).await.map_err(failed())?.changed == all;
                 let end = if is_all { "COMMIT" } else { "ROLLBACK" };
-                wire.run(end).await.map_err(failed())?;
+                connection.run(end).await.map_err(failed())?;
                 Ok(is_all)
             })
         });

@@ -4,7 +4,7 @@ use super::Queue;
 use super::error::QueueError;
 use super::job::{Enqueued, Job};
 use super::schema::{SCHEMA, State};
-use crate::database::{AnyTransaction, Kind, Value, Wire};
+use crate::database::{AnyTransaction, DatabaseConnection, Driver, Value};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Queue {
         let job = Arc::new(job);
         let enqueued = self.database().run(|tx| {
             let (queue, job) = (self.clone(), job.clone());
-            Box::pin(async move { queue.add(&mut tx.wire(), &job).await })
+            Box::pin(async move { queue.add(&mut tx.connection(), &job).await })
         });
         let enqueued = enqueued.await?;
         self.wake();
@@ -74,7 +74,7 @@ impl Queue {
         let jobs = Arc::new(jobs);
         let enqueued = self.database().run(|tx| {
             let (queue, jobs) = (self.clone(), jobs.clone());
-            Box::pin(async move { queue.add_all(&mut tx.wire(), &jobs).await })
+            Box::pin(async move { queue.add_all(&mut tx.connection(), &jobs).await })
         });
         let enqueued = enqueued.await?;
         self.wake();
@@ -97,17 +97,21 @@ impl Queue {
         self.add_all(&mut self.wire_of(tx)?, &jobs).await
     }
 
-    async fn add_all(&self, wire: &mut Wire<'_>, jobs: &[Job]) -> Result<Vec<Enqueued>> {
-        let bytes = most_bytes(wire, jobs).await?;
+    async fn add_all(
+        &self,
+        connection: &mut DatabaseConnection<'_>,
+        jobs: &[Job],
+    ) -> Result<Vec<Enqueued>> {
+        let bytes = most_bytes(connection, jobs).await?;
         let mut enqueued = Vec::with_capacity(jobs.len());
         let mut rest = jobs;
         while let Some(first) = rest.first() {
             let together = if first.unique_key.is_some() { 1 } else { together(rest, bytes) };
             let (chunk, others) = rest.split_at(together);
             match chunk {
-                [job] => enqueued.push(self.add_one(wire, job).await?),
+                [job] => enqueued.push(self.add_one(connection, job).await?),
                 jobs => {
-                    let ids = self.insert(wire, jobs).await?;
+                    let ids = self.insert(connection, jobs).await?;
                     enqueued.extend(ids.into_iter().map(Enqueued::Added));
                 }
             }
@@ -116,22 +120,27 @@ impl Queue {
         Ok(enqueued)
     }
 
-    async fn add(&self, wire: &mut Wire<'_>, job: &Job) -> Result<Enqueued> {
-        most_bytes(wire, std::slice::from_ref(job)).await?;
-        self.add_one(wire, job).await
+    async fn add(&self, connection: &mut DatabaseConnection<'_>, job: &Job) -> Result<Enqueued> {
+        most_bytes(connection, std::slice::from_ref(job)).await?;
+        self.add_one(connection, job).await
     }
 
     /// Until it is added, or the one with its key is found: that one may be done between two looks.
-    async fn add_one(&self, wire: &mut Wire<'_>, job: &Job) -> Result<Enqueued> {
+    async fn add_one(
+        &self,
+        connection: &mut DatabaseConnection<'_>,
+        job: &Job,
+    ) -> Result<Enqueued> {
         loop {
-            if let Some(id) = self.insert(wire, std::slice::from_ref(job)).await?.first() {
+            if let Some(id) = self.insert(connection, std::slice::from_ref(job)).await?.first() {
                 return Ok(Enqueued::Added(*id));
             }
             // A locking read: a plain one at REPEATABLE READ may not see what was in the way.
-            let lock = if wire.kind() == Kind::Innodb { " LOCK IN SHARE MODE" } else { "" };
+            let lock =
+                if connection.driver() == Driver::Mysql { " LOCK IN SHARE MODE" } else { "" };
             let sql = format!("SELECT id FROM hier_jobs WHERE queue = ? AND unique_key = ?{lock}");
             let values = [self.name().into(), job.unique_key.clone().into()];
-            let found = wire.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
+            let found = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
             if let Some(row) = found.first() {
                 return Ok(Enqueued::Duplicate(row.int(0)?));
             }
@@ -139,16 +148,20 @@ impl Queue {
     }
 
     /// The IDs of what is added: of all, or of none if it is one whose key is there already.
-    async fn insert(&self, wire: &mut Wire<'_>, jobs: &[Job]) -> Result<Vec<i64>> {
-        let kind = wire.kind();
-        let now = kind.now_ms();
+    async fn insert(
+        &self,
+        connection: &mut DatabaseConnection<'_>,
+        jobs: &[Job],
+    ) -> Result<Vec<i64>> {
+        let driver = connection.driver();
+        let now = driver.now_ms();
         let row = format!("(?, ?, ?, {now} * ? + ?, ?, ?, 0, ?, 0, {now})");
         let rows = vec![row; jobs.len()].join(", ");
         let wakes = jobs.iter().any(|job| !job.start.is_later());
-        let end = match kind {
-            Kind::Innodb => String::new(),
-            Kind::Sqlite => " ON CONFLICT DO NOTHING RETURNING id".to_owned(),
-            Kind::Postgres => {
+        let end = match driver {
+            Driver::Mysql => String::new(),
+            Driver::Sqlite => " ON CONFLICT DO NOTHING RETURNING id".to_owned(),
+            Driver::Postgres => {
                 // Sent by the commit, once for all rows of a transaction.
                 let wake = if wakes { ", pg_notify(?, ?)::text" } else { "" };
                 format!(" ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id{wake}")
@@ -159,15 +172,15 @@ impl Queue {
              max_attempts, claim, created_ms) VALUES {rows}{end}"
         );
         let mut values: Vec<Value> = jobs.iter().flat_map(|job| self.values(job)).collect();
-        if kind == Kind::Postgres && wakes {
+        if driver == Driver::Postgres && wakes {
             values.extend([CHANNEL.into(), self.name().into()]);
         }
-        if kind != Kind::Innodb {
-            let rows = wire.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
-            return rows.iter().map(|row| row.int(0)).collect();
+        if driver != Driver::Mysql {
+            let rows = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
+            return rows.iter().map(|row| Ok(row.int(0)?)).collect();
         }
-        match wire.execute(&sql, values).await {
-            Ok(done) => numbered(wire, done.last_id, jobs.len()).await,
+        match connection.execute(&sql, values).await {
+            Ok(done) => numbered(connection, done.last_insert_id, jobs.len()).await,
             // Only this statement is undone by it.
             Err(error) if is_duplicate(&error) => Ok(Vec::new()),
             Err(error) => Err(SCHEMA.failed(DOING)(error)),
@@ -203,13 +216,13 @@ fn row_bytes(job: &Job) -> usize {
 
 /// How many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked before
 /// anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
-async fn most_bytes(wire: &mut Wire<'_>, jobs: &[Job]) -> Result<usize> {
+async fn most_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Result<usize> {
     let bytes: usize = jobs.iter().map(row_bytes).sum();
-    if wire.kind() != Kind::Innodb || bytes < ASK_FROM {
+    if connection.driver() != Driver::Mysql || bytes < ASK_FROM {
         return Ok(BYTES);
     }
     let sql = "SELECT CAST(@@max_allowed_packet AS SIGNED)";
-    let rows = wire.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
+    let rows = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
     let packet = rows.first().map_or(Ok(i64::MAX), |row| row.int(0))?;
     let most = usize::try_from(packet).unwrap_or(0).saturating_sub(PACKET_RESERVE);
     match jobs.iter().map(|job| job.payload.len()).find(|bytes| *bytes > most) {
@@ -230,12 +243,16 @@ fn together(jobs: &[Job], most: usize) -> usize {
 
 /// MySQL and MariaDB name the first of the numbers that they gave; on a server of a group they are not
 /// one apart.
-async fn numbered(wire: &mut Wire<'_>, first: i64, count: usize) -> Result<Vec<i64>> {
+async fn numbered(
+    connection: &mut DatabaseConnection<'_>,
+    first: i64,
+    count: usize,
+) -> Result<Vec<i64>> {
     if count == 1 {
         return Ok(vec![first]);
     }
     let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
-    let step = wire.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
+    let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
     let step = step.first().map_or(Ok(1), |row| row.int(0))?;
     Ok((0..count as i64).map(|number| first + number * step).collect())
 }

@@ -1,6 +1,6 @@
 //! What can be wrong with a job, and with the run of one.
 
-use crate::database::Kind;
+use crate::database::Driver;
 
 /// Mirrors `queue`.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(crate) enum QueueError {
     #[error("{millis} ms is no {what}; it is between {least} ms and ten years")]
     Time { what: &'static str, millis: u128, least: i64 },
     #[error("the transaction is one of {given:?}, but the queue is in {queue:?}")]
-    OtherTransaction { given: Kind, queue: Kind },
+    OtherTransaction { given: Driver, queue: Driver },
     #[error(
         "job {id} is no longer this worker's: its lease has ended, or it has been completed, has failed \
          or has been given back already"

@@ -145,7 +145,7 @@ impl Queue {
 }
 
 async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<Stats>> {
-    let now = database.kind().now_ms();
+    let now = database.driver().now_ms();
     let which = if queue.is_some() { " WHERE queue = ?" } else { "" };
     let sql = format!(
         "SELECT queue, state, COUNT(*), {now} - MIN(due_ms) FROM hier_jobs{which} GROUP BY queue, state \
@@ -181,7 +181,9 @@ async fn read(
     let values: Vec<Value> = queue.map(Value::from).into_iter().collect();
     let rows = database.run(|tx| {
         let (sql, values) = (sql.to_owned(), values.clone());
-        Box::pin(async move { tx.wire().fetch(&sql, values).await.map_err(SCHEMA.failed(doing)) })
+        Box::pin(
+            async move { tx.connection().fetch(&sql, values).await.map_err(SCHEMA.failed(doing)) },
+        )
     });
     rows.await
 }

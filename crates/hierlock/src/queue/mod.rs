@@ -56,7 +56,7 @@ pub use inspect::{Dead, DeadJob, Stats};
 pub use job::{Enqueued, Job};
 pub use worker::{Ended, Worked, Worker, WorkerHandle};
 
-use crate::database::{AnyTransaction, Database, Wire};
+use crate::database::{AnyTransaction, Database, DatabaseConnection};
 use crate::error::Result;
 use crate::retry::random;
 use schema::SCHEMA;
@@ -127,7 +127,7 @@ impl Queue {
 
     /// What [`provision`](Self::provision) does, for a person to run.
     pub fn script(&self) -> String {
-        SCHEMA.script(self.database().kind())
+        SCHEMA.script(self.database().driver())
     }
 
     /// A worker that runs jobs of this queue.
@@ -152,11 +152,11 @@ impl Queue {
     }
 
     /// The caller's transaction, if it is of the engine that the queue is in.
-    fn wire_of<'tx>(&self, tx: &'tx mut impl AnyTransaction) -> Result<Wire<'tx>> {
-        let (wire, queue) = (tx.wire(), self.database().kind());
-        match wire.kind() == queue {
-            true => Ok(wire),
-            false => Err(QueueError::OtherTransaction { given: wire.kind(), queue }.into()),
+    fn wire_of<'tx>(&self, tx: &'tx mut impl AnyTransaction) -> Result<DatabaseConnection<'tx>> {
+        let (connection, queue) = (tx.connection(), self.database().driver());
+        match connection.driver() == queue {
+            true => Ok(connection),
+            false => Err(QueueError::OtherTransaction { given: connection.driver(), queue }.into()),
         }
     }
 }

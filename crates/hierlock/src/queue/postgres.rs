@@ -4,7 +4,7 @@
 
 use super::Queue;
 use super::schema::{SCHEMA, State};
-use crate::database::{Kind, Row, Value};
+use crate::database::{Driver, Row, Value};
 use crate::error::Result;
 
 /// The jobs that are claimed.
@@ -30,7 +30,7 @@ fn words(template: &str) -> String {
     template
         .replace("{ready}", &State::Ready.code().to_string())
         .replace("{claimed}", &State::Claimed.code().to_string())
-        .replace("{now}", Kind::Postgres.now_ms())
+        .replace("{now}", Driver::Postgres.now_ms())
 }
 
 /// The same for the rest of a transaction.
@@ -82,7 +82,7 @@ impl Queue {
     /// The IDs of those that were these runs'.
     pub(super) async fn complete_on_postgres(&self, list: &[(i64, i64)]) -> Result<Vec<i64>> {
         let rows = self.database().fetch(COMPLETE_THESE, &these(list)).await;
-        rows.map_err(SCHEMA.failed("complete jobs"))?.iter().map(|row| row.int(0)).collect()
+        rows.map_err(SCHEMA.failed("complete jobs"))?.iter().map(|row| Ok(row.int(0)?)).collect()
     }
 }
 

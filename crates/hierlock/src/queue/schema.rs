@@ -1,7 +1,7 @@
 //! The table of jobs. Pure.
 
 use super::postgres;
-use crate::database::{Kind, Schema};
+use crate::database::{Driver, Schema};
 
 pub(super) const SCHEMA: Schema = Schema { part: "queue", statements };
 
@@ -23,10 +23,10 @@ impl State {
 
 /// Both indexes begin with what every statement names; the first goes on in the order of claims, the
 /// second in the order in which something happens to a job next.
-fn statements(kind: Kind) -> Vec<String> {
-    let (counted, name, key) = (kind.counted(), kind.text(64), kind.text(255));
-    let long = if kind == Kind::Innodb { "MEDIUMTEXT" } else { "TEXT" };
-    let options = kind.table_options();
+fn statements(driver: Driver) -> Vec<String> {
+    let (counted, name, key) = (driver.counted(), driver.text(64), driver.text(255));
+    let long = if driver == Driver::Mysql { "MEDIUMTEXT" } else { "TEXT" };
+    let options = driver.table_options();
     let columns = format!(
         "id {counted}, queue {name} NOT NULL, state BIGINT NOT NULL, priority BIGINT NOT NULL, due_ms \
          BIGINT NOT NULL, unique_key {key}, payload {long} NOT NULL, attempts BIGINT NOT NULL, \
@@ -39,7 +39,7 @@ fn statements(kind: Kind) -> Vec<String> {
         ("UNIQUE ", "hier_jobs_unique", "queue, unique_key"),
     ];
     // MySQL has no CREATE INDEX IF NOT EXISTS, PostgreSQL and SQLite no indexes within a table.
-    if kind == Kind::Innodb {
+    if driver == Driver::Mysql {
         let indexes =
             indexes.map(|(unique, name, columns)| format!(", {unique}KEY {name} ({columns})"));
         let indexes = indexes.concat();
@@ -49,6 +49,6 @@ fn statements(kind: Kind) -> Vec<String> {
     let indexes = indexes.map(|(unique, name, columns)| {
         format!("CREATE {unique}INDEX IF NOT EXISTS {name} ON hier_jobs ({columns})")
     });
-    let functions = if kind == Kind::Postgres { postgres::functions() } else { Vec::new() };
+    let functions = if driver == Driver::Postgres { postgres::functions() } else { Vec::new() };
     [table].into_iter().chain(indexes).chain(functions).collect()
 }

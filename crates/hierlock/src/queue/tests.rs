@@ -5,7 +5,7 @@ use super::postgres::{chosen, guide};
 use super::schema::State;
 use super::take::listed;
 use super::{BATCH, Claimed, Job, Queue};
-use crate::database::{Database, Kind, Row};
+use crate::database::{Database, Driver, Row};
 use hierlock_sandbox::{Engine, Server};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,8 +39,9 @@ async fn fill(database: &Database) {
 /// The first column of all rows, as text.
 async fn explained(database: &Database, sql: &str) -> String {
     let mut tx = database.begin().await.unwrap();
-    let rows = tx.wire().packet(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}")).rows;
-    let column = if database.kind() == Kind::Sqlite { 3 } else { 0 };
+    let rows =
+        tx.connection().packet(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}")).rows;
+    let column = if database.driver() == Driver::Sqlite { 3 } else { 0 };
     let lines: Vec<String> = rows.iter().map(|row| row.text(column).unwrap()).collect();
     tx.rollback().await.unwrap();
     lines.join("\n")
@@ -59,7 +60,7 @@ async fn sqlite_reads_in_the_order_of_claims() {
     let url = format!("sqlite:{}", directory.path().join("jobs.db").display());
     let database = Database::connect(&url).await.unwrap();
     filled(&database).await;
-    let claim = claims("b", "w", 20, 1000).at_once(Kind::Sqlite);
+    let claim = claims("b", "w", 20, 1000).at_once(Driver::Sqlite);
     let plan = explained(&database, &format!("EXPLAIN QUERY PLAN {claim}")).await;
     let by_index = "SEARCH j USING INDEX hier_jobs_claim (queue=? AND state=?)";
     assert!(
@@ -82,12 +83,12 @@ async fn sqlite_and_postgres_look_up_what_is_due() {
         filled(postgres).await;
     }
     for due in [scheduled("b"), expired("b")] {
-        let explain = format!("EXPLAIN QUERY PLAN {}", due.at_once(Kind::Sqlite));
+        let explain = format!("EXPLAIN QUERY PLAN {}", due.at_once(Driver::Sqlite));
         let plan = explained(&sqlite, &explain).await;
         assert!(plan.contains("hier_jobs_due (queue=? AND state=? AND due_ms<?)"), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
         let Some((_, postgres)) = &postgres else { continue };
-        let claim = due.at_once(Kind::Postgres);
+        let claim = due.at_once(Driver::Postgres);
         let explain = format!("{}EXPLAIN (COSTS OFF) {claim}", guide());
         let plan = explained(postgres, &explain).await;
         let index =
@@ -171,15 +172,15 @@ async fn innodb(engine: Engine) {
         }
         fill(&database).await;
     }
-    let claim = claims("b", "w", 20, 1000).select(Kind::Innodb);
+    let claim = claims("b", "w", 20, 1000).select(Driver::Mysql);
     assert!(claim.ends_with("FOR UPDATE SKIP LOCKED"), "{claim}");
     let plan = explained(&database, &format!("EXPLAIN FORMAT=JSON {claim}")).await;
     assert!(plan.contains("hier_jobs_claim"), "{plan}");
     assert!(!plan.contains("filesort") && !plan.contains("\"ALL\""), "{plan}");
     for (select, least, most) in [
         (claim, 20, 42),
-        (scheduled("b").select(Kind::Innodb), 0, 2),
-        (expired("b").select(Kind::Innodb), 0, 2),
+        (scheduled("b").select(Driver::Mysql), 0, 2),
+        (expired("b").select(Driver::Mysql), 0, 2),
     ] {
         let read: usize = reads(&database, &select).await.values().sum();
         assert!((least..=most).contains(&read), "{read} rows read by {select}");
@@ -189,11 +190,11 @@ async fn innodb(engine: Engine) {
 /// How a statement has read rows, and how many; what it did is undone.
 async fn reads(database: &Database, sql: &str) -> BTreeMap<String, usize> {
     let mut tx = database.begin().await.unwrap();
-    let mut wire = tx.wire();
+    let mut connection = tx.connection();
     // It would end the transaction.
-    wire.run(&format!("FLUSH STATUS; {}", Kind::Innodb.begin())).await.unwrap();
-    wire.run(sql).await.unwrap();
-    let read = wire.ask("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap();
+    connection.run(&format!("FLUSH STATUS; {}", Driver::Mysql.begin())).await.unwrap();
+    connection.run(sql).await.unwrap();
+    let read = connection.packet("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap().rows;
     tx.rollback().await.unwrap();
     let count = |row: &Row| (row.text(0).unwrap(), row.text(1).unwrap().parse().unwrap());
     read.iter().map(count).collect()
@@ -203,8 +204,8 @@ async fn reads(database: &Database, sql: &str) -> BTreeMap<String, usize> {
 fn by_list(jobs: &[Claimed]) -> [String; 3] {
     let pairs: Vec<(i64, i64)> = jobs.iter().map(Claimed::pair).collect();
     let ids: Vec<i64> = jobs.iter().map(Claimed::id).collect();
-    let (_, found) = listed(Kind::Innodb, &pairs);
-    let changed = claims("b", "w", 1, 1000).change(Kind::Innodb, &ids);
+    let (_, found) = listed(Driver::Mysql, &pairs);
+    let changed = claims("b", "w", 1, 1000).change(Driver::Mysql, &ids);
     let changed = changed.trim_end_matches("; ").to_owned();
     [format!("SELECT j.id {found} FOR UPDATE"), changed, format!("DELETE j {found}")]
 }

@@ -1,13 +1,13 @@
-//! Which failures go away when a transaction is run again. Pure: a table of the engines' codes.
+//! Which failures go away when a transaction is run again.
 
-use sqlx::mysql::MySqlDatabaseError;
+use hierlock_engine::ErrorClass;
 use std::error::Error as StdError;
 
 /// Why a transaction may succeed if it is run again, from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// It was chosen to end a deadlock: 1213, 40P01.
+    /// It was chosen to end a deadlock: 1213, 3058, 40P01.
     Deadlock,
     /// Somebody else's change came first: 40001 of PostgreSQL, 1020 of MariaDB.
     Conflict,
@@ -51,10 +51,12 @@ pub trait Retryable {
 
 impl Retryable for sqlx::Error {
     fn retry_cause(&self) -> Option<Cause> {
-        let sqlx::Error::Database(error) = self else { return None };
-        match error.try_downcast_ref::<MySqlDatabaseError>() {
-            Some(error) => of_number(error.number()),
-            None => of_code(error.code().as_deref().unwrap_or_default()),
+        match ErrorClass::of(self) {
+            ErrorClass::Deadlock => Some(Cause::Deadlock),
+            ErrorClass::SerializationFailure => Some(Cause::Conflict),
+            ErrorClass::Busy => Some(Cause::Busy),
+            class if class.is_not_granted() => Some(Cause::NotGranted),
+            _ => None,
         }
     }
 }
@@ -88,73 +90,9 @@ impl Retryable for Box<dyn StdError + Send + Sync> {
     }
 }
 
-/// MySQL and MariaDB.
-fn of_number(number: u16) -> Option<Cause> {
-    match number {
-        1213 => Some(Cause::Deadlock),
-        1020 => Some(Cause::Conflict),
-        1205 | 3572 => Some(Cause::NotGranted),
-        _ => None,
-    }
-}
-
-/// PostgreSQL, whose codes have five characters, and SQLite, whose have fewer: the lowest byte of the
-/// number says what it is, the rest what sort of it.
-fn of_code(code: &str) -> Option<Cause> {
-    const SQLITE_BUSY: u32 = 5;
-    match code {
-        "40P01" => Some(Cause::Deadlock),
-        "40001" => Some(Cause::Conflict),
-        "55P03" => Some(Cause::NotGranted),
-        code if code.len() < 5 => {
-            let number: u32 = code.parse().ok()?;
-            (number & 0xff == SQLITE_BUSY).then_some(Cause::Busy)
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn codes() {
-        for (code, cause) in [
-            ("40P01", Some(Cause::Deadlock)),
-            ("40001", Some(Cause::Conflict)),
-            ("55P03", Some(Cause::NotGranted)),
-            ("5", Some(Cause::Busy)),
-            // With what sort of busy it is: recovering, an old snapshot, a time limit.
-            ("261", Some(Cause::Busy)),
-            ("517", Some(Cause::Busy)),
-            ("773", Some(Cause::Busy)),
-            ("6", None),
-            ("19", None),
-            ("", None),
-            ("23505", None),
-            ("25P02", None),
-            // Its lowest byte would be that of SQLITE_BUSY.
-            ("42501", None),
-        ] {
-            assert_eq!(of_code(code), cause, "{code}");
-        }
-    }
-
-    #[test]
-    fn numbers() {
-        for (number, cause) in [
-            (1213, Some(Cause::Deadlock)),
-            (1020, Some(Cause::Conflict)),
-            (1205, Some(Cause::NotGranted)),
-            (3572, Some(Cause::NotGranted)),
-            (1062, None),
-            (1317, None),
-            (5, None),
-        ] {
-            assert_eq!(of_number(number), cause, "{number}");
-        }
-    }
 
     #[test]
     fn what_the_driver_says_of_itself_is_no_cause() {

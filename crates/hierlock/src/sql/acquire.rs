@@ -2,8 +2,7 @@
 
 use super::kept::{Base, Held};
 use super::outage::Outage;
-use super::pool::{Permit, Pool};
-use super::session::Session;
+use super::pool::LockPool;
 use super::shared::{SharedKeys, Tried};
 use super::take::{Around, NotTaken, SHARED_SESSION, Take, Taker};
 use super::{Scheme, Strategy};
@@ -13,6 +12,7 @@ use crate::plan::Step;
 use crate::registry::Entry;
 use crate::retry::random;
 use crate::snapshot::Statistics;
+use hierlock_engine::{Permit, Session};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
@@ -25,7 +25,7 @@ const CAME_BACK: usize = 100;
 
 /// Somebody who wants to hold.
 pub(super) struct Applicant {
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<LockPool>,
     pub(super) scheme: Arc<Scheme>,
     pub(super) entry: Arc<Entry>,
 }
@@ -97,11 +97,15 @@ impl Applicant {
             NotTaken::Because(LockError::NoConnection { wanted: take.wanted(), waited }.into())
         };
         if !take.patience.waits() {
-            return self.pool.try_permit().ok_or_else(|| in_use(None));
+            return self.pool.server.try_permit().ok_or_else(|| in_use(None));
         }
         tokio::select! {
             biased;
-            permit = take.patience.limit(self.pool.permit()) => permit.map_err(|waited| in_use(Some(waited))),
+            permit = take.patience.limit(self.pool.server.permit()) => {
+                let permit = permit.map_err(|waited| in_use(Some(waited)))?;
+                // A lock pool is never shut down.
+                permit.ok_or_else(|| in_use(None))
+            }
             () = interest.lost() => Err(NotTaken::GivenUp),
         }
     }
@@ -128,7 +132,7 @@ impl Applicant {
         interest: &mut Interest,
     ) -> Result<Session, NotTaken> {
         let steps: Vec<Step> = take.plan.steps().collect();
-        let mut idle = self.pool.take_idle();
+        let mut idle = self.pool.server.take_idle();
         let mut came_back = 0;
         loop {
             let was_idle = idle.is_some();
@@ -156,17 +160,17 @@ impl Applicant {
                     // It may have been granted, and only the answer is missing: it is ended there.
                     drop(session);
                     // If it had died in its sleep, the next is new.
-                    if !was_idle || self.pool.is_silent() || take.patience.is_over() {
+                    if !was_idle || self.pool.server.is_silent() || take.patience.is_over() {
                         return Err(NotTaken::Gone(error));
                     }
                     // Whoever does not wait must not find its own old session in the way.
                     if !take.patience.waits() {
-                        let ended = self.pool.abandoned.wait_until_ended();
-                        let _ = timeout(self.pool.settings.silence, ended).await;
+                        let ended = self.pool.server.abandoned.wait_until_ended();
+                        let _ = timeout(self.pool.settings.answer_limit, ended).await;
                     }
                 }
                 Err(other) => {
-                    self.pool.give_back(session);
+                    self.pool.server.give_back(session);
                     return Err(other);
                 }
             }
@@ -182,7 +186,7 @@ impl Applicant {
         interest: &mut Interest,
     ) -> Result<(), NotTaken> {
         let around = Around::acquire(session);
-        let taken = self.taker().take(&mut session.line(), steps, take, around, interest).await;
+        let taken = self.taker().take(&mut session.as_ref(), steps, take, around, interest).await;
         match taken {
             Err(NotTaken::Missing(missing))
                 if self.scheme.strategy == Strategy::OnDemand && !missing.is_empty() =>

@@ -1,12 +1,13 @@
 //! What the clients of a server have agreed about, as the server keeps it beside the rows. A client
 //! that differs would lock other rows than the rest, and exclude nobody: so it is told at connect.
 
+use super::failure::LockFailure;
 use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
-use super::session::{Meaning, Session, meaning};
 use super::statement::{Value, hex};
 use super::{Dialect, Scheme, Strategy};
 use crate::key::Buckets;
 use crate::target::Target;
+use hierlock_engine::Session;
 
 /// What is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,7 +224,7 @@ pub(super) async fn read(
     );
     let rows = match session.rows(&sql).await {
         Ok(rows) => rows,
-        Err(error) if meaning(&error) == Meaning::NoSuchTable => return Ok(None),
+        Err(error) if LockFailure::of(&error) == LockFailure::TableChanged => return Ok(None),
         Err(error) => return Err(error),
     };
     let all: Result<Vec<Agreement>, _> = rows.iter().map(|row| parse(row)).collect();
@@ -309,7 +310,7 @@ pub(super) async fn is_there(session: &mut Session, scheme: &Scheme) -> Result<b
     match session.rows(&format!("SELECT {fence} FROM {table} WHERE 1 = 0")).await {
         Ok(_) if scheme.dialect == Dialect::Postgres => Ok(true),
         Ok(_) => session.run("ROLLBACK").await.map(|()| true),
-        Err(error) if meaning(&error) == Meaning::NoSuchTable => Ok(false),
+        Err(error) if LockFailure::of(&error) == LockFailure::TableChanged => Ok(false),
         Err(error) => Err(error),
     }
 }

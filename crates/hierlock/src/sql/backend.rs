@@ -4,8 +4,7 @@ use super::acquire::{Applicant, Refusal};
 use super::agreement::{self, State};
 use super::kept::{Kept, Trouble};
 use super::place::Place;
-use super::pool::Pool;
-use super::session::{Judgement, Session};
+use super::pool::LockPool;
 use super::take::Take;
 use super::watchman::{self, Watched};
 use super::within::Within;
@@ -19,6 +18,7 @@ use crate::plan::{Claim, Plan};
 use crate::registry::{Entry, Registry};
 use crate::snapshot::{Holder, Statistics};
 use crate::target::Target;
+use hierlock_engine::{ServerError, Session, Suitability};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -43,7 +43,7 @@ pub(crate) struct SqlBackend {
     scheme: RwLock<Arc<Scheme>>,
     /// Is the bucket count to be followed, or was it given?
     follows: bool,
-    pool: Arc<Pool>,
+    pool: Arc<LockPool>,
     registry: Arc<Registry>,
     warnings: Vec<String>,
 }
@@ -80,21 +80,21 @@ impl SqlBackend {
 
     /// Makes sure that the server is there and fit, and that this client agrees with the others.
     async fn at(place: Place, missing: MissingTables) -> Result<Self> {
-        let pool = Pool::new(&place);
+        let pool = LockPool::new(&place);
         let server = place.address.to_string();
-        let failed = |source| SqlError::Failed { server: server.clone(), source };
+        let failed = |source| ServerError::Failed { server: server.clone(), source };
         let unfit = |why| SqlError::Unfit { server: server.clone(), why };
         let mut session = pool.connect().await?;
-        let warnings = match session.judge().await.map_err(failed)? {
-            Judgement::Fit => Vec::new(),
-            Judgement::Unfit(why) => return Err(unfit(why).into()),
-            Judgement::Doubtful(why) => {
+        let warnings = match session.suitability().await.map_err(failed)? {
+            Suitability::Fit => Vec::new(),
+            Suitability::Unfit(why) => return Err(unfit(why).into()),
+            Suitability::Doubtful(why) => {
                 let warning = format!("{server}: {why}");
                 tracing::warn!("{warning}");
                 vec![warning]
             }
         };
-        if pool.is_pooled(&mut session).await.map_err(failed)? {
+        if pool.server.is_behind_pooler(&mut session).await.map_err(failed)? {
             return Err(unfit(POOLED.to_owned()).into());
         }
         let Place { mut scheme, follows, .. } = place;
@@ -121,7 +121,7 @@ impl SqlBackend {
             }
             tokio::time::sleep(READ_AGAIN_EVERY).await;
         }
-        pool.give_back(session);
+        pool.server.give_back(session);
         let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
         Ok(Self { scheme, follows, pool, registry, warnings })
     }
@@ -150,12 +150,13 @@ impl SqlBackend {
     }
 
     pub(crate) async fn close(&self, limit: Duration) -> Result<()> {
-        self.pool.close(limit).await
+        Ok(self.pool.server.close(limit).await?)
     }
 
     /// Reads the agreement until it differs from the one that has just failed.
     async fn agree_again(&self, failed_with: &Scheme, error: sqlx::Error) -> Result<()> {
-        let failed = |source| SqlError::Failed { server: self.pool.address.to_string(), source };
+        let failed =
+            |source| ServerError::Failed { server: self.pool.server.address.to_string(), source };
         for _ in 0..READ_AGAIN {
             if *self.scheme() != *failed_with {
                 return Ok(());
@@ -166,7 +167,7 @@ impl SqlBackend {
                 .await
                 .map_err(failed)?;
             if let Err(why) = agreed {
-                let server = self.pool.address.to_string();
+                let server = self.pool.server.address.to_string();
                 return Err(SqlError::Unfit { server, why }.into());
             }
             if scheme != *failed_with {
@@ -181,8 +182,11 @@ impl SqlBackend {
     async fn try_acquire(&self, demand: &Demand, scheme: &Arc<Scheme>) -> Result<SqlHold, Refusal> {
         let Demand { claims, patience, name } = demand.clone();
         let plan = scheme.plan(claims).map_err(Refusal::Error)?;
-        let no_runtime =
-            || Refusal::Error(SqlError::NoRuntime { server: self.pool.address.to_string() }.into());
+        let no_runtime = || {
+            Refusal::Error(
+                SqlError::NoRuntime { server: self.pool.server.address.to_string() }.into(),
+            )
+        };
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
         let take = Take { plan, patience };
         let entry = Arc::new(self.registry.enter(name));
@@ -200,7 +204,7 @@ impl SqlBackend {
             }
         };
         drop(entry);
-        Handover::new(runtime, &self.pool.tasks, hold).await
+        Handover::new(runtime, &self.pool.server.tasks, hold).await
     }
 }
 
@@ -368,7 +372,7 @@ impl SqlHold {
         W: Future<Output = Result<T, Trouble>> + Send + 'static,
     {
         let kept = self.kept.clone();
-        let (runtime, tasks) = (kept.runtime.clone(), kept.pool.tasks.clone());
+        let (runtime, tasks) = (kept.runtime.clone(), kept.pool.server.tasks.clone());
         let done = Handover::new(runtime, &tasks, |interest| work(kept, interest)).await;
         done.map_err(|trouble| match trouble {
             Trouble::Error(error) => error,
@@ -401,7 +405,7 @@ impl Drop for SqlHold {
             return;
         }
         let kept = self.kept.clone();
-        self.kept.pool.tasks.spawn(&self.kept.runtime, async move {
+        self.kept.pool.server.tasks.spawn(&self.kept.runtime, async move {
             if let Err(Trouble::Error(error)) = kept.release().await {
                 tracing::debug!(%error, "a dropped guard's connection was gone");
             }

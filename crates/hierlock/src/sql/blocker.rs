@@ -1,14 +1,14 @@
 //! Whether a slot that could not be had is held by someone else, or only waited for by someone who came
 //! first. Asked on the side, and only for a caller who is told.
 
-use super::line::TextRow;
-use super::pool::Pool;
+use super::pool::LockPool;
 use super::{Dialect, Scheme, Strategy, mariadb};
 use crate::error::{Blocker, Result};
 use crate::mode::SlotMode;
 use crate::plan::Step;
+use hierlock_engine::TextRow;
 
-impl Pool {
+impl LockPool {
     /// What keeps the session `pid` from the slot of a step.
     pub(super) async fn blocker(&self, scheme: &Scheme, step: &Step, pid: i64) -> Blocker {
         let asked = match (scheme.dialect, scheme.strategy) {
@@ -33,13 +33,13 @@ impl Pool {
     }
 
     async fn asked(&self, question: String) -> Result<Blocker> {
-        Ok(of_answer(&self.ask_on_the_side(&question).await?))
+        Ok(of_answer(&self.server.ask_on_the_side(&question).await?))
     }
 
     /// MariaDB's tables of locks sit on a cache, and list nothing that nobody waits for. The text that says
     /// who waits is live.
     async fn on_mariadb(&self, scheme: &Scheme, step: &Step, pid: i64) -> Result<Blocker> {
-        let rows = self.ask_on_the_side(mariadb::STATUS).await?;
+        let rows = self.server.ask_on_the_side(mariadb::STATUS).await?;
         let status = rows.first().and_then(|row| row.last()).map_or("", String::as_str);
         let (slot, table) = (scheme.slot_name(step), format!("`{}`", scheme.rows_table()));
         let mut others = mariadb::waits(status).filter(|wait| wait.pid != pid);

@@ -11,7 +11,6 @@
 //!    free, so that the server never chooses a victim.
 
 use super::kept::{Base, Held, Kept, Trouble};
-use super::session::{Session, SessionId};
 use super::shared::SharedKeys;
 use super::take::{Around, NotTaken, SHARED_SESSION, Take};
 use super::{Dialect, Strategy};
@@ -20,6 +19,7 @@ use crate::error::LockError;
 use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
+use hierlock_engine::{Session, SessionId};
 
 /// What an extension needs beyond what is held.
 struct Needs {
@@ -132,7 +132,7 @@ impl Kept {
         loop {
             let taken = self
                 .taker(entry)
-                .take(&mut base.line(), &steps, take, Around::EXTEND, interest)
+                .take(&mut base.as_ref(), &steps, take, Around::EXTEND, interest)
                 .await;
             match taken {
                 Err(NotTaken::Missing(missing))
@@ -169,7 +169,7 @@ impl Kept {
                     return Err(NotTaken::Because(self.failed(error)));
                 }
                 Err(why) => {
-                    self.pool.give_back(session);
+                    self.pool.server.give_back(session);
                     return Err(why);
                 }
             }
@@ -200,8 +200,8 @@ impl Kept {
                 () = tokio::time::sleep(settings.keep_alive) => {}
             }
             if let Err(error) = base.ping().await {
-                let end = self.pool.terminate(self.scheme.dialect, other);
-                let _ = tokio::time::timeout(settings.silence, end).await;
+                let end = self.pool.server.terminate(self.scheme.dialect, other);
+                let _ = tokio::time::timeout(settings.answer_limit, end).await;
                 return Err(NotTaken::Gone(error));
             }
         }
@@ -222,7 +222,7 @@ impl Kept {
                 if !out_of_order.is_empty() {
                     let tried = self
                         .taker(entry)
-                        .try_take(&mut session.line(), out_of_order, take, around)
+                        .try_take(&mut session.as_ref(), out_of_order, take, around)
                         .await;
                     tried.map_err(|why| out_of_order_if_waiting(why, take))?;
                 }
@@ -230,7 +230,7 @@ impl Kept {
                     [] => Ok(()),
                     _ => {
                         self.taker(entry)
-                            .take(&mut session.line(), in_order, take, around, interest)
+                            .take(&mut session.as_ref(), in_order, take, around, interest)
                             .await
                     }
                 }
@@ -240,11 +240,11 @@ impl Kept {
                 Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
                 Err(NotTaken::Missing(missing)) if self.scheme.strategy == Strategy::OnDemand => {
                     // What was taken before was given back with it.
-                    self.taker(entry).undo(&mut session.line(), "ROLLBACK").await?;
+                    self.taker(entry).undo(&mut session.as_ref(), "ROLLBACK").await?;
                     self.taker(entry).insert(session, &missing, take, interest).await?;
                 }
                 Err(NotTaken::Missing(missing)) => {
-                    self.taker(entry).undo(&mut session.line(), "ROLLBACK").await?;
+                    self.taker(entry).undo(&mut session.as_ref(), "ROLLBACK").await?;
                     return Err(NotTaken::Missing(missing));
                 }
                 other => return other,
@@ -262,8 +262,8 @@ impl Kept {
     ) -> Result<(), NotTaken> {
         let Wish { entry, take, .. } = wish;
         for step in steps {
-            let (one, line) = (std::slice::from_ref(step), &mut base.line());
-            let tried = self.taker(entry).try_take(line, one, take, Around::NOTHING).await;
+            let (one, session) = (std::slice::from_ref(step), &mut base.as_ref());
+            let tried = self.taker(entry).try_take(session, one, take, Around::NOTHING).await;
             tried.map_err(|why| match why {
                 // With a change of the table, which waits for the hold: the hold is no more.
                 NotTaken::Deadlock(_) => NotTaken::Gone(sqlx::Error::WorkerCrashed),
@@ -302,13 +302,13 @@ impl Kept {
 
     /// Frees what another connection of the hold has. Its end is not that of the hold.
     async fn give_back(&self, mut session: Session) {
-        if session.end().await.is_ok() {
-            self.pool.give_back(session);
+        if session.roll_back().await.is_ok() {
+            self.pool.server.give_back(session);
         }
     }
 
     async fn another_session(&self) -> Result<Session, NotTaken> {
-        if let Some(mut session) = self.pool.take_idle()
+        if let Some(mut session) = self.pool.server.take_idle()
             && session.ping().await.is_ok()
         {
             return Ok(session);
@@ -322,12 +322,12 @@ impl Kept {
         let mut session = self.another_session().await?;
         match self.taker(entry).insert(&mut session, missing, take, interest).await {
             Ok(()) | Err(NotTaken::Again) => {
-                self.pool.give_back(session);
+                self.pool.server.give_back(session);
                 Ok(())
             }
             Err(NotTaken::Gone(error)) => Err(NotTaken::Because(self.failed(error))),
             Err(why) => {
-                self.pool.give_back(session);
+                self.pool.server.give_back(session);
                 Err(why)
             }
         }

@@ -1,6 +1,5 @@
 //! What MySQL and MariaDB have in common: rows of InnoDB.
 
-use super::session::Meaning;
 use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
 use super::{Dialect, Scheme, mariadb, mysql};
 use crate::plan::Step;
@@ -12,31 +11,6 @@ const LIST_FROM: usize = 4;
 /// many shapes. So do more keys in lists.
 const BRANCHES_UP_TO: usize = 8;
 const KEYS_UP_TO: usize = 256;
-
-/// Who a session is: its number, and from where it has come.
-pub(super) const WHO: &str = "CONNECTION_ID(), \
-     (SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID())";
-
-/// Its version, and whether it only follows another.
-pub(super) const HELLO: &str = "VERSION(), @@read_only";
-
-pub(super) fn cancel(pid: i64) -> String {
-    format!("KILL QUERY {pid}")
-}
-
-/// From where a session has come; no row if there is none, or none that we may see.
-pub(super) fn known_by(pid: i64) -> String {
-    format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = {pid}")
-}
-
-pub(super) fn terminate(pid: i64) -> String {
-    format!("KILL {pid}")
-}
-
-/// Whether a session is between two statements; no row if there is none, or none that we may see.
-pub(super) fn is_idle(pid: i64) -> String {
-    format!("SELECT COMMAND = 'Sleep' FROM information_schema.PROCESSLIST WHERE ID = {pid}")
-}
 
 /// A few rows are looked up one by one, while the statement is being optimised. A long run of rows is a
 /// list of values joined to the table, read after them: the order is that of the list, and each row is
@@ -145,20 +119,5 @@ fn keys(scheme: &Scheme, run: &[Step], writer: &mut Writer) -> String {
     match scheme.dialect {
         Dialect::Mariadb => mariadb::list(values),
         _ => mysql::list(values),
-    }
-}
-
-/// What a failed statement means. The numbers of MySQL and MariaDB are one family.
-pub(super) fn meaning(number: u16) -> Meaning {
-    match number {
-        1213 => Meaning::Deadlock,
-        // NOWAIT on MySQL; NOWAIT, or the server's own limit, on MariaDB; the limit on MySQL.
-        3572 | 1205 => Meaning::Refused,
-        1317 | 3024 | 1969 => Meaning::Cancelled,
-        // Killed, or the server shuts down.
-        1927 | 1053 | 3169 | 4031 => Meaning::Gone,
-        // No such table, no such column.
-        1146 | 1054 => Meaning::NoSuchTable,
-        _ => Meaning::Other,
     }
 }

@@ -1,14 +1,15 @@
 //! What is kept while locked: the connections of a hold, and what can be done with them. Whatever is
 //! done runs to its end, also if its caller goes away (see `handover`).
 
-use super::pool::{Permit, Pool};
-use super::session::{Meaning, Session, meaning};
+use super::failure::LockFailure;
+use super::pool::LockPool;
 use super::shared::SharedKeys;
 use super::take::Taker;
 use super::{Dialect, Scheme, postgres};
 use crate::database::error_message;
 use crate::error::{Error, Result, SqlError};
 use crate::registry::Entry;
+use hierlock_engine::{Permit, ServerError, Session};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
@@ -22,7 +23,7 @@ pub(super) enum Base {
 }
 
 impl Base {
-    pub(super) async fn ping(&mut self, pool: &Pool) -> Result<(), sqlx::Error> {
+    pub(super) async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match self {
             Base::Own(session) => session.ping().await,
             Base::Shared(keys) => keys.ping(pool).await,
@@ -30,11 +31,11 @@ impl Base {
     }
 
     /// Frees everything, and keeps the connection if it is known to be clean.
-    async fn end(self, pool: &Pool) -> Result<(), sqlx::Error> {
+    async fn end(self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match self {
             Base::Own(mut session) => {
-                session.end().await?;
-                pool.give_back(session);
+                session.roll_back().await?;
+                pool.server.give_back(session);
                 Ok(())
             }
             Base::Shared(keys) => keys.end().await,
@@ -68,7 +69,7 @@ impl Held {
         Self { base, more: Vec::new(), failed: false, entry, permit }
     }
 
-    async fn ping(&mut self, pool: &Pool) -> Result<(), sqlx::Error> {
+    async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
         self.base.ping(pool).await?;
         self.ping_more().await
     }
@@ -99,7 +100,7 @@ impl Held {
 
 /// A hold, as its guard and the watchman share it.
 pub(super) struct Kept {
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<LockPool>,
     pub(super) scheme: Arc<Scheme>,
     /// Where its connections live.
     pub(super) runtime: Handle,
@@ -123,7 +124,7 @@ impl From<Error> for Trouble {
 
 impl Kept {
     pub(super) fn new(
-        pool: Arc<Pool>,
+        pool: Arc<LockPool>,
         scheme: Arc<Scheme>,
         runtime: Handle,
         held: Held,
@@ -145,7 +146,7 @@ impl Kept {
     /// told that it is lost.
     pub(super) fn lose(&self, held: &mut Option<Held>, why: &str) -> Trouble {
         drop(held.take());
-        self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.address)));
+        self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.server.address)));
         Trouble::Lost
     }
 
@@ -163,7 +164,7 @@ impl Kept {
     pub(super) async fn release(&self) -> Result<(), Trouble> {
         let held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
         self.end(held).await.map_err(|source| {
-            let (server, why) = (&self.pool.address, error_message(&source));
+            let (server, why) = (&self.pool.server.address, error_message(&source));
             self.lost.send_replace(Some(format!("{server} has not confirmed its release: {why}")));
             Trouble::Lost
         })
@@ -186,7 +187,7 @@ impl Kept {
     /// Ends it by COMMIT, with the work that was done in its transaction.
     pub(super) async fn commit(&self) -> Result<(), Trouble> {
         let mut held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
-        let server = self.pool.address.to_string();
+        let server = self.pool.server.address.to_string();
         // What an extension has taken may be lost alone; then the work was not protected.
         if let Err(error) = held.ping_more().await {
             return Err(self.lose(&mut Some(held), &error_message(&error)));
@@ -204,12 +205,12 @@ impl Kept {
             _ => "COMMIT",
         };
         if let Err(source) = base.run(commit).await {
-            return Err(Trouble::Error(match meaning(&source) {
-                Meaning::Gone => SqlError::CommitUnknown { server, source }.into(),
+            return Err(Trouble::Error(match LockFailure::of(&source) {
+                LockFailure::ConnectionLost => SqlError::CommitUnknown { server, source }.into(),
                 _ => {
                     // Refused, for example by a deferred constraint: then it was rolled back.
                     self.end_quietly(held).await;
-                    SqlError::Failed { server, source }.into()
+                    ServerError::Failed { server, source }.into()
                 }
             }));
         }
@@ -237,12 +238,12 @@ impl Kept {
         };
         drop(held);
         if self.scheme.dialect == Dialect::Postgres {
-            self.pool.ask_on_the_side(postgres::FLUSH).await?;
+            self.pool.server.ask_on_the_side(postgres::FLUSH).await.map_err(Error::from)?;
         }
         Ok(token)
     }
 
     pub(super) fn failed(&self, source: sqlx::Error) -> Error {
-        SqlError::Failed { server: self.pool.address.to_string(), source }.into()
+        ServerError::Failed { server: self.pool.server.address.to_string(), source }.into()
     }
 }

@@ -6,10 +6,11 @@
 //! guard is told that it is lost.
 
 use super::Connection;
+use super::failure::LockFailure;
 use super::kept::{Base, Held, Kept, Trouble};
-use super::session::{Meaning, Session, meaning};
 use crate::database::error_message;
 use crate::error::{Result, SqlError};
+use hierlock_engine::Session;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
@@ -44,7 +45,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let kept = self.kept.clone();
-            let tasks = &self.kept.pool.tasks;
+            let tasks = &self.kept.pool.server.tasks;
             tasks.spawn(&self.kept.runtime, async move { kept.take_back(held).await });
         }
     }
@@ -132,8 +133,8 @@ impl Kept {
         let (dialect, id) = (base.dialect, base.id);
         // Whoever borrowed it may have dropped a statement that still runs.
         let released = {
-            let mut line = base.line();
-            let mut release = pin!(line.run("RELEASE SAVEPOINT lent"));
+            let mut session = base.as_ref();
+            let mut release = pin!(session.run("RELEASE SAVEPOINT lent"));
             match tokio::time::timeout(CANCEL_AFTER, release.as_mut()).await {
                 Ok(released) => released,
                 Err(_) => self.taker(entry).cancel(dialect, id, release).await,
@@ -141,20 +142,20 @@ impl Kept {
         };
         let released = match released {
             // The cancel came a moment too late, and hit this.
-            Err(error) if meaning(&error) == Meaning::Cancelled => {
+            Err(error) if LockFailure::of(&error) == LockFailure::Interrupted => {
                 base.run("RELEASE SAVEPOINT lent").await
             }
             other => other,
         };
         match released {
             Ok(()) => Returned::Whole,
-            Err(error) if meaning(&error) == Meaning::InFailedTransaction => {
+            Err(error) if LockFailure::of(&error) == LockFailure::InFailedTransaction => {
                 match base.run("ROLLBACK TO SAVEPOINT lent").await {
                     Ok(()) => Returned::Failed,
                     Err(error) => ended(error),
                 }
             }
-            Err(error) if meaning(&error) == Meaning::Gone => ended(error),
+            Err(error) if LockFailure::of(&error) == LockFailure::ConnectionLost => ended(error),
             Err(_) => {
                 Returned::Ended("its transaction was ended by the work that ran in it".to_owned())
             }

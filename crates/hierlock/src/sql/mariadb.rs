@@ -1,7 +1,5 @@
 //! What is MariaDB's own.
 
-use super::session::Judgement;
-
 /// Values that can be joined, as `v` with a column `x`.
 pub(super) fn list(values: Vec<String>) -> String {
     let rows: Vec<String> = values.into_iter().map(|value| format!("({value})")).collect();
@@ -61,40 +59,6 @@ fn key(record: &str) -> Option<String> {
     Some(first)
 }
 
-/// How many nodes its cluster has; no row without one.
-pub(super) const WRITERS: &str = "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM \
-     information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'wsrep_cluster_size'";
-
-/// Does it roll back a whole transaction in which a lock was refused? NOWAIT is a timeout to it.
-pub(super) const ROLLS_BACK: &str = "SELECT @@innodb_rollback_on_timeout";
-
-/// Then it is of no use: a guard would lose its locks, and a caller's transaction everything, without a word.
-pub(super) fn rolls_back_on_refusal() -> Judgement {
-    Judgement::unfit(
-        "its innodb_rollback_on_timeout is on, so one lock that is refused would cost a transaction all others; start \
-         it with that off, which is the default"
-            .to_owned(),
-    )
-}
-
-/// Is it of use? `version` is as the server says it, such as `10.11.19-MariaDB-0+deb12u1`.
-pub(super) fn judge(version: &str, is_read_only: bool, writers: i64) -> Judgement {
-    // Old clients see `5.5.5-` before the true version.
-    let version = version.strip_prefix("5.5.5-").unwrap_or(version);
-    let mut numbers = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let numbers = (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(0));
-    if numbers < (10, 6) {
-        return Judgement::unfit(format!("it is MariaDB {version}; 10.6 or newer is needed"));
-    }
-    if is_read_only {
-        return Judgement::read_only();
-    }
-    match writers {
-        0 | 1 => Judgement::Fit,
-        _ => Judgement::several_writers(&format!("a Galera cluster of {writers} nodes")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,20 +116,5 @@ FILE I/O
         assert_eq!(slot_name(SEEN, 8).as_deref(), Some("307c323a75312c"));
         assert_eq!(slot_name(SEEN, 6), None);
         assert_eq!(slot_name("", 7), None);
-    }
-
-    #[test]
-    fn servers_are_judged_by_name() {
-        assert_eq!(judge("10.11.19-MariaDB-0+deb12u1", false, 0), Judgement::Fit);
-        assert_eq!(judge("5.5.5-10.6.1-MariaDB", false, 1), Judgement::Fit);
-        assert_eq!(judge("11.8.2-MariaDB", false, 0), Judgement::Fit);
-        for (judged, says) in [
-            (judge("10.5.29-MariaDB", false, 0), "10.5.29"),
-            (judge("11.4.2-MariaDB", true, 0), "read-only"),
-        ] {
-            assert!(matches!(&judged, Judgement::Unfit(why) if why.contains(says)), "{judged:?}");
-        }
-        let several = judge("11.4.2-MariaDB", false, 3);
-        assert!(matches!(&several, Judgement::Doubtful(why) if why.contains("Galera")));
     }
 }

@@ -2,8 +2,8 @@
 //! it connects again and begins anew. Its old session is ended on the server meanwhile (`abandoned`), so that it
 //! does not wait for itself. Only holders are lost.
 
-use super::pool::Pool;
-use super::session::{Meaning, meaning};
+use super::failure::LockFailure;
+use super::pool::LockPool;
 use super::take::NotTaken;
 use crate::backend::Patience;
 use crate::handover::Interest;
@@ -27,9 +27,9 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    pub(super) fn new(pool: &Pool, patience: Patience) -> Self {
+    pub(super) fn new(pool: &LockPool, patience: Patience) -> Self {
         let settings = &pool.settings;
-        let found_after = 2 * settings.silence;
+        let found_after = 2 * settings.answer_limit;
         Self { patience, limit: settings.reconnect, found_after, since: None, pause: FIRST_PAUSE }
     }
 
@@ -70,7 +70,9 @@ fn is_connection_lost(why: &NotTaken) -> bool {
     match error {
         Some(sqlx::Error::Io(_)) => true,
         // It shuts down, or starts.
-        Some(error @ sqlx::Error::Database(_)) => meaning(error) == Meaning::Gone,
+        Some(error @ sqlx::Error::Database(_)) => {
+            LockFailure::of(error) == LockFailure::ConnectionLost
+        }
         _ => false,
     }
 }

@@ -1,12 +1,11 @@
 //! From a URL to a server: its address, what its clients agree about, and this client's own settings.
 
-use super::session::Address;
-use super::session_settings::LONGEST_WAIT;
 use super::{Dialect, ProgramPool, Scheme, Strategy};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
-use crate::server_url::parameters;
+use hierlock_engine::session_settings::LONGEST_LOCK_WAIT;
+use hierlock_engine::{LOCK_PARAMETERS, ServerAddress, UrlUse, check_parameters, nearest};
 use sqlx::Either;
 use std::time::Duration;
 use url::Url;
@@ -19,7 +18,7 @@ pub(super) struct Settings {
     /// How often a held connection is asked whether it is still there.
     pub(super) keep_alive: Duration,
     /// How long a server may take to answer what it need not wait for.
-    pub(super) silence: Duration,
+    pub(super) answer_limit: Duration,
     /// How long a server may hear nothing from a client before it ends its sessions, with their locks.
     pub(super) client_silence: Option<Duration>,
     /// How long an acquire without a deadline waits for a server that is away. Nothing: no acquire does.
@@ -46,10 +45,10 @@ impl Default for Settings {
         Self {
             connections: 10,
             keep_alive: Duration::from_secs(1),
-            silence: Duration::from_secs(5),
+            answer_limit: Duration::from_secs(5),
             client_silence: None,
             reconnect: Duration::from_secs(60),
-            lock_wait_timeout: LONGEST_WAIT,
+            lock_wait_timeout: LONGEST_LOCK_WAIT,
             scope: Scope::Transaction,
         }
     }
@@ -58,7 +57,7 @@ impl Default for Settings {
 /// Where to lock, and how.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     pub(super) scheme: Scheme,
     /// Is the bucket count to be taken from the server? Not if it was given.
     pub(super) follows: bool,
@@ -68,10 +67,10 @@ pub(super) struct Place {
 impl Place {
     /// Reads a URL; what is not ours is left to the driver.
     pub(super) fn parse(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        parameters::check(url, parameters::Use::Lock)?;
+        check_parameters(url, UrlUse::Lock)?;
         let unreadable = |why: String| UrlError::Server { why };
         let mut url = Url::parse(url).map_err(|error| unreadable(error.to_string()))?;
-        let dialect = Dialect::of_scheme(url.scheme())
+        let dialect = Dialect::from_scheme(url.scheme())
             .ok_or_else(|| unreadable(format!("`{}:` is no database", url.scheme())))?;
         let mut parameters = Parameters::new(dialect, hierarchy);
         let mut theirs = Vec::new();
@@ -84,7 +83,7 @@ impl Place {
         if !theirs.is_empty() {
             url.query_pairs_mut().extend_pairs(theirs);
         }
-        parameters.at(Address::from_url(dialect, &url)?)
+        parameters.at(ServerAddress::from_url(&url)?)
     }
 
     /// The server of a pool that the program has already. `parameters` is as behind the `?` of a URL.
@@ -94,13 +93,13 @@ impl Place {
         hierarchy: Hierarchy,
     ) -> Result<Self> {
         let address = match pool.options() {
-            Either::Left(options) => Address::innodb(Dialect::Mysql, options),
-            Either::Right(options) => Address::postgres(options),
+            Either::Left(options) => ServerAddress::mysql(Dialect::Mysql, options),
+            Either::Right(options) => ServerAddress::postgres(options),
         };
         let mut read = Parameters::new(address.dialect(), hierarchy);
         for (name, value) in url::form_urlencoded::parse(parameters.as_bytes()) {
             if !read.read(&name, &value)? {
-                return Err(parameters::not_ours(&name));
+                return Err(not_of_lock(&name));
             }
         }
         read.at(address)
@@ -142,7 +141,7 @@ impl Parameters {
                 settings.connections = number("connections", "a number from 1 on")? as usize;
             }
             "keep_alive_ms" => settings.keep_alive = millis("keep_alive_ms")?,
-            "silence_ms" => settings.silence = millis("silence_ms")?,
+            "silence_ms" => settings.answer_limit = millis("silence_ms")?,
             "client_silence_ms" => settings.client_silence = Some(millis("client_silence_ms")?),
             "reconnect_ms" => {
                 let right = "a number of milliseconds, or 0 for not at all";
@@ -156,7 +155,7 @@ impl Parameters {
             }
             "lock_wait_timeout" => {
                 let seconds = number("lock_wait_timeout", "a number of seconds")?;
-                settings.lock_wait_timeout = seconds.min(LONGEST_WAIT);
+                settings.lock_wait_timeout = seconds.min(LONGEST_LOCK_WAIT);
             }
             "scope" => {
                 settings.scope = match value {
@@ -170,7 +169,7 @@ impl Parameters {
         Ok(true)
     }
 
-    fn at(self, address: Address) -> Result<Place> {
+    fn at(self, address: ServerAddress) -> Result<Place> {
         let Self { scheme, follows, settings } = self;
         if settings.scope == Scope::Session && scheme.strategy != Strategy::Advisory {
             return Err(bad_scope("session"));
@@ -184,6 +183,14 @@ impl Parameters {
         }
         Ok(Place { address, scheme, follows, settings })
     }
+}
+
+fn not_of_lock(name: &str) -> crate::Error {
+    let hint = match nearest(name, &LOCK_PARAMETERS) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", LOCK_PARAMETERS.join(", ")),
+    };
+    UrlError::NotOfLock { name: name.to_owned(), hint }.into()
 }
 
 fn bad_scope(value: &str) -> crate::Error {
@@ -216,7 +223,7 @@ mod tests {
 
     #[test]
     fn all_that_is_listed_as_ours_is_read() {
-        for name in parameters::LOCK {
+        for name in LOCK_PARAMETERS {
             let mut read = Parameters::new(Dialect::Postgres, Hierarchy::default());
             assert!(!matches!(read.read(name, "1"), Ok(false)), "{name}");
         }

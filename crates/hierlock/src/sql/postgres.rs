@@ -1,18 +1,9 @@
 //! PostgreSQL: advisory keys, or rows.
 
-use super::session::{Judgement, Meaning};
 use super::statement::{Form, Join, Statement, Value, Wait, Writer, runs};
 use super::{Dialect, Scheme, updaters};
 use crate::mode::SlotMode;
 use crate::plan::Step;
-
-/// Who a session is: its number, and since when it has been there.
-pub(super) const WHO: &str = "pg_backend_pid()::bigint, (SELECT extract(epoch FROM backend_start)::text \
-     FROM pg_stat_activity WHERE pid = pg_backend_pid())";
-
-/// Its version, and whether it only follows another.
-pub(super) const HELLO: &str =
-    "current_setting('server_version_num')::bigint, pg_is_in_recovery()::int::bigint";
 
 /// A number that ascends: the place in the server's log of a message that is written for it. (The number of
 /// the transaction would not do. It is given when something is first locked, so who has come by a node later may
@@ -23,41 +14,6 @@ pub(super) const TOKEN: &str =
 /// Has all of the log so far on disk when it is done, so that no place in it is given again.
 pub(super) const FLUSH: &str = "BEGIN; SET LOCAL synchronous_commit = local; \
      SELECT pg_logical_emit_message(true, 'hierlock', ''::text); COMMIT";
-
-/// The oldest version that is supported.
-const OLDEST: i64 = 13;
-
-/// Is it of use?
-pub(super) fn judge(version: i64, is_standby: bool) -> Judgement {
-    if version / 10_000 < OLDEST {
-        let version = version / 10_000;
-        return Judgement::unfit(format!(
-            "it is PostgreSQL {version}; {OLDEST} or newer is needed"
-        ));
-    }
-    match is_standby {
-        true => Judgement::unfit(
-            "it is a standby, whose locks the primary does not see; connect to the primary"
-                .to_owned(),
-        ),
-        false => Judgement::Fit,
-    }
-}
-
-pub(super) fn cancel(pid: i64) -> String {
-    format!("SELECT pg_cancel_backend({pid})::text")
-}
-
-pub(super) fn terminate(pid: i64) -> String {
-    format!("SELECT pg_terminate_backend({pid})::text")
-}
-
-/// Since when a session has been there; no row if there is none.
-pub(super) fn known_by(pid: i64) -> String {
-    format!(
-        "SELECT extract(epoch FROM backend_start)::text FROM pg_stat_activity WHERE pid = {pid}"
-    )
-}
 
 /// The slot that a session waits for, by its name; no row if it does not. (The server holds back the
 /// results of the statements before, so they do not tell.)
@@ -81,14 +37,6 @@ pub(super) fn waits_for(scheme: &Scheme, pid: i64) -> String {
          UNION ALL SELECT '', 1 FROM pg_locks \
          WHERE pid = {pid} AND NOT granted AND locktype = 'transactionid') \
          ORDER BY rank LIMIT 1"
-    )
-}
-
-/// Whether a session is between two statements; no row if there is none. What we may not see is not
-/// idle.
-pub(super) fn is_idle(pid: i64) -> String {
-    format!(
-        "SELECT (COALESCE(state, '') LIKE 'idle%')::int::text FROM pg_stat_activity WHERE pid = {pid}"
     )
 }
 
@@ -179,20 +127,5 @@ fn take_rows(scheme: &Scheme, steps: &[Step], wait: Wait, form: Form) -> Stateme
     match (last, form) {
         ([_, ..], Form::Bound) => statement.counted(),
         _ => statement,
-    }
-}
-
-pub(super) fn meaning(code: &str) -> Meaning {
-    match code {
-        "40P01" => Meaning::Deadlock,
-        // NOWAIT; and an updater's key that is not free.
-        "55P03" | "22012" => Meaning::Refused,
-        "57014" => Meaning::Cancelled,
-        // Terminated by an administrator, or the server shuts down or crashed; idle for too long.
-        "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => Meaning::Gone,
-        "25P02" => Meaning::InFailedTransaction,
-        // No such table, no such column.
-        "42P01" | "42703" => Meaning::NoSuchTable,
-        _ => Meaning::Other,
     }
 }

@@ -50,7 +50,7 @@ pub struct Scheme {
 impl Scheme {
     /// The default of a server: advisory keys on PostgreSQL, striped rows elsewhere.
     pub fn new(dialect: Dialect) -> Self {
-        let strategy = dialect.default_strategy();
+        let strategy = Strategy::default_for(dialect);
         let (buckets, hierarchy) = Default::default();
         Self { dialect, strategy, buckets, table: None, hierarchy }
     }

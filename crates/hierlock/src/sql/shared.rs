@@ -6,13 +6,13 @@
 //! the server sees both.
 
 use super::Dialect;
-use super::line::TextRow;
-use super::pool::Pool;
-use super::session::{Meaning, Session, meaning};
+use super::failure::LockFailure;
+use super::pool::LockPool;
 use super::statement::Value;
-use crate::error::{Error, SqlError};
+use crate::error::Error;
 use crate::mode::SlotMode;
 use crate::plan::Step;
+use hierlock_engine::{ServerError, Session, TextRow};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,12 +82,13 @@ impl Shared {
     /// Takes steps, if nothing is in the way.
     pub(super) async fn try_take(
         self: &Arc<Self>,
-        pool: &Pool,
+        pool: &LockPool,
         steps: &[Step],
     ) -> Result<Tried, Error> {
         let keys: Vec<Key> = steps.iter().map(Key::of).collect();
         let mut state = self.lock().await;
-        let failed = |source| SqlError::Failed { server: pool.address.to_string(), source };
+        let failed =
+            |source| ServerError::Failed { server: pool.server.address.to_string(), source };
         let tried = loop {
             let was_there = state.session.is_some();
             if !was_there {
@@ -95,7 +96,8 @@ impl Shared {
             }
             match state.try_take(&keys, &[]).await {
                 // It had died, and whoever had keys on it has lost them; the next is new.
-                Err(error) if was_there && meaning(&error) == Meaning::Gone => {}
+                Err(error)
+                    if was_there && LockFailure::of(&error) == LockFailure::ConnectionLost => {}
                 tried => break tried,
             }
         };
@@ -205,7 +207,7 @@ impl SharedKeys {
     }
 
     /// Is the server still there? Asked once for all guards.
-    pub(super) async fn ping(&self, pool: &Pool) -> Result<(), sqlx::Error> {
+    pub(super) async fn ping(&self, pool: &LockPool) -> Result<(), sqlx::Error> {
         let mut state = self.state().await?;
         let now = Instant::now();
         let recently = |pinged: Instant| now - pinged < pool.settings.keep_alive / 2;

@@ -1,8 +1,9 @@
-//! Locking statements: text, or text with values to be bound. Pure.
+//! Locking statements: text, or text with values to be bound.
 
 use super::{Dialect, Scheme, Strategy, innodb, postgres};
 use crate::mode::SlotMode;
 use crate::plan::Step;
+use hierlock_engine::SessionRef;
 use std::fmt::Write as _;
 
 /// Does a statement wait for what is not free?
@@ -72,6 +73,24 @@ impl Value {
     }
 }
 
+impl Value {
+    /// As it is bound to a statement.
+    fn bound(self) -> hierlock_engine::Value {
+        match self {
+            // Buckets and keys of 60 bits fit.
+            Value::Number(number) => (number as i64).into(),
+            Value::Signed(number) => number.into(),
+            Value::Key(key) => key.into(),
+            Value::Null => None::<i64>.into(),
+            Value::Numbers(numbers) => numbers.into(),
+            Value::Buckets(buckets) => buckets.into(),
+            Value::Flags(flags) => flags.into(),
+            Value::Keys(keys) => keys.into(),
+            Value::Json(array) => array.into(),
+        }
+    }
+}
+
 /// Two digits a byte.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -89,6 +108,30 @@ pub(super) struct Writer {
 }
 
 impl Statement {
+    /// Runs it, in one round trip, and returns how many rows came back. It may wait as long as it takes.
+    ///
+    /// # Cancel safety
+    /// None: dropped before its end it leaves a statement running on the server. Only the task that
+    /// owns the session may call it, and that task cancels it on the server first.
+    pub(super) async fn run(self, session: &mut SessionRef<'_>) -> Result<usize, sqlx::Error> {
+        let values = self.values.into_iter().map(Value::bound).collect();
+        let rows = session.run_unlimited(self.sql, values).await?;
+        match rows.first() {
+            Some(row) if self.is_count => Ok(row.int(0).map_err(|error| error.0)? as usize),
+            _ => Ok(rows.len()),
+        }
+    }
+
+    /// The same for one that waits for nobody.
+    pub(super) async fn run_limited(
+        self,
+        session: &mut SessionRef<'_>,
+    ) -> Result<usize, sqlx::Error> {
+        let limit = session.answer_limit;
+        let ran = tokio::time::timeout(limit, self.run(session)).await;
+        ran.map_err(|_| hierlock_engine::timed_out(limit))?
+    }
+
     /// Several statements, or one that returns nothing of interest.
     pub(super) fn text(sql: String) -> Self {
         Self { sql, values: Vec::new(), rows: 0, is_count: false }

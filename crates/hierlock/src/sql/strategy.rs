@@ -1,6 +1,6 @@
 //! How a node becomes a slot on a server: the four strategies, by name.
 
-use super::{BUCKET_TABLE, ID_TABLE};
+use super::{BUCKET_TABLE, Dialect, ID_TABLE};
 use crate::error::UrlError;
 use std::fmt;
 
@@ -28,6 +28,11 @@ impl Strategy {
     /// All of them.
     pub const ALL: [Strategy; 4] =
         [Strategy::Striped, Strategy::PerId, Strategy::OnDemand, Strategy::Advisory];
+
+    /// Returns the strategy that a server is used with by default.
+    pub fn default_for(dialect: Dialect) -> Self {
+        if dialect == Dialect::Postgres { Strategy::Advisory } else { Strategy::Striped }
+    }
 
     /// Its name, as in a URL.
     pub fn name(self) -> &'static str {

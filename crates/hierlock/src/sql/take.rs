@@ -1,17 +1,17 @@
 //! Taking the steps of a plan on one session: trying, waiting, giving up, and giving back.
 
-use super::line::Line;
-use super::pool::Pool;
-use super::session::{Meaning, Session, meaning};
+use super::failure::LockFailure;
+use super::pool::LockPool;
 use super::statement::{Form, Statement, Wait, Writer};
 use super::waiting::{Ended, Watched};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::Patience;
-use crate::error::{Blocker, Error, LockError, Result, SqlError};
+use crate::error::{Blocker, Error, LockError, Result};
 use crate::handover::Interest;
 use crate::plan::{Plan, Step};
 use crate::registry::Entry;
 use crate::target::Target;
+use hierlock_engine::{ServerError, Session, SessionRef};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl Around {
 
 /// Who takes: on which server, how, and under whose name.
 pub(super) struct Taker<'a> {
-    pub(super) pool: &'a Arc<Pool>,
+    pub(super) pool: &'a Arc<LockPool>,
     pub(super) scheme: &'a Arc<Scheme>,
     pub(super) entry: &'a Entry,
 }
@@ -105,38 +105,38 @@ impl Taker<'_> {
     /// Takes steps, in order, as far as patience and the caller's interest go.
     pub(super) async fn take(
         &self,
-        line: &mut Line<'_>,
+        session: &mut SessionRef<'_>,
         steps: &[Step],
         take: &Take,
         around: Around,
         interest: &mut Interest,
     ) -> Result<(), NotTaken> {
         if !take.patience.waits() {
-            return self.try_take(line, steps, take, around).await;
+            return self.try_take(session, steps, take, around).await;
         }
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::Yes, form));
         let rows_expected = statement.rows;
         let Watched { ended, at, blocker, shown: _shown } =
-            self.watch(line, statement, steps, take, interest).await;
+            self.watch(session, statement, steps, take, interest).await;
         let why = match ended {
             Ended::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
             Ended::Ran(Ok(_)) => {
-                return Err(self.missing(line, steps, around).await?);
+                return Err(self.missing(session, steps, around).await?);
             }
-            Ended::Ran(Err(error)) => match meaning(&error) {
-                Meaning::Gone => return Err(NotTaken::Gone(error)),
-                Meaning::Deadlock => NotTaken::Deadlock(steps[at.unwrap_or(0)].target.clone()),
-                Meaning::Refused => NotTaken::Again,
-                Meaning::NoSuchTable => NotTaken::Disagrees(error),
-                Meaning::Cancelled | Meaning::InFailedTransaction | Meaning::Other => {
-                    NotTaken::Because(self.failed(error))
-                }
+            Ended::Ran(Err(error)) => match LockFailure::of(&error) {
+                LockFailure::ConnectionLost => return Err(NotTaken::Gone(error)),
+                LockFailure::Deadlock => NotTaken::Deadlock(steps[at.unwrap_or(0)].target.clone()),
+                LockFailure::NotGranted => NotTaken::Again,
+                LockFailure::TableChanged => NotTaken::Disagrees(error),
+                LockFailure::Interrupted
+                | LockFailure::InFailedTransaction
+                | LockFailure::Other => NotTaken::Because(self.failed(error)),
             },
             Ended::GivenUp => NotTaken::GivenUp,
             Ended::Late(waited) => {
                 let (place, blocker) = match at {
                     Some(place) => (place, blocker),
-                    None => match self.in_the_way(line, steps, around).await? {
+                    None => match self.in_the_way(session, steps, around).await? {
                         Some(place) => (place, Blocker::HolderOrWaiter),
                         None => (steps.len() - 1, Blocker::Nobody),
                     },
@@ -145,61 +145,61 @@ impl Taker<'_> {
                 NotTaken::Because(LockError::Timeout { blocked_on, wanted, blocker, waited }.into())
             }
         };
-        self.undo(line, around.undo).await?;
+        self.undo(session, around.undo).await?;
         Err(why)
     }
 
     /// Takes steps only if none is in the way.
     pub(super) async fn try_take(
         &self,
-        line: &mut Line<'_>,
+        session: &mut SessionRef<'_>,
         steps: &[Step],
         take: &Take,
         around: Around,
     ) -> Result<(), NotTaken> {
-        let pid = line.id.pid;
+        let pid = session.id.pid;
         let would_block = |place: usize| self.would_block(&steps[place], take, pid);
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::No, form));
         let rows_expected = statement.rows;
         let why = if self.scheme.strategy == Strategy::Advisory {
             // Each key says whether it was got.
             let statement = self.scheme.take(steps, Wait::No, Form::Text);
-            match line.rows(&format!("{}{}", around.before, statement.sql)).await {
+            match session.rows(&format!("{}{}", around.before, statement.sql)).await {
                 Ok(got) => match got.iter().position(|row| row[0] == "f") {
                     None => return Ok(()),
                     Some(place) => would_block(place).await,
                 },
-                Err(error) if meaning(&error) == Meaning::Gone => {
+                Err(error) if LockFailure::of(&error) == LockFailure::ConnectionLost => {
                     return Err(NotTaken::Gone(error));
                 }
                 Err(error) => NotTaken::Because(self.failed(error)),
             }
         } else {
-            match line.try_lock(statement).await {
+            match statement.run_limited(session).await {
                 Ok(rows) if rows == rows_expected => return Ok(()),
                 Ok(_) => {
-                    return Err(self.missing(line, steps, around).await?);
+                    return Err(self.missing(session, steps, around).await?);
                 }
-                Err(error) => match meaning(&error) {
-                    Meaning::Gone => return Err(NotTaken::Gone(error)),
+                Err(error) => match LockFailure::of(&error) {
+                    LockFailure::ConnectionLost => return Err(NotTaken::Gone(error)),
                     // InnoDB has ended the whole transaction, and whatever else it held.
-                    Meaning::Deadlock if around.undo == Around::NOTHING.undo => {
+                    LockFailure::Deadlock if around.undo == Around::NOTHING.undo => {
                         return Err(NotTaken::Deadlock(steps[0].target.clone()));
                     }
-                    Meaning::Refused | Meaning::Deadlock => {
-                        match self.in_the_way(line, steps, around).await? {
+                    LockFailure::NotGranted | LockFailure::Deadlock => {
+                        match self.in_the_way(session, steps, around).await? {
                             Some(place) => would_block(place).await,
                             None => take.would_block(&steps[steps.len() - 1], Blocker::Nobody),
                         }
                     }
-                    Meaning::NoSuchTable => NotTaken::Disagrees(error),
-                    Meaning::Cancelled | Meaning::InFailedTransaction | Meaning::Other => {
-                        NotTaken::Because(self.failed(error))
-                    }
+                    LockFailure::TableChanged => NotTaken::Disagrees(error),
+                    LockFailure::Interrupted
+                    | LockFailure::InFailedTransaction
+                    | LockFailure::Other => NotTaken::Because(self.failed(error)),
                 },
             }
         };
-        self.undo(line, around.undo).await?;
+        self.undo(session, around.undo).await?;
         Err(why)
     }
 
@@ -216,7 +216,7 @@ impl Taker<'_> {
     /// it takes is undone by the caller.
     async fn in_the_way(
         &self,
-        line: &mut Line<'_>,
+        session: &mut SessionRef<'_>,
         steps: &[Step],
         around: Around,
     ) -> Result<Option<usize>, NotTaken> {
@@ -225,11 +225,12 @@ impl Taker<'_> {
             return Ok(None);
         }
         // On PostgreSQL nothing runs after a failure; on InnoDB what was taken is still there.
-        self.undo(line, around.undo).await?;
+        self.undo(session, around.undo).await?;
         let (singles, places) = self.scheme.take_singly(steps);
-        let (done, failure) = line.how_far(format!("{}{singles}", around.before)).await;
+        let (done, failure) =
+            session.run_until_failure(&format!("{}{singles}", around.before)).await;
         if let Some(error) = failure
-            && meaning(&error) == Meaning::Gone
+            && LockFailure::of(&error) == LockFailure::ConnectionLost
         {
             return Err(NotTaken::Gone(error));
         }
@@ -240,21 +241,21 @@ impl Taker<'_> {
     /// Gives back what was taken, and says which rows are not there, by a plain read.
     async fn missing(
         &self,
-        line: &mut Line<'_>,
+        session: &mut SessionRef<'_>,
         steps: &[Step],
         around: Around,
     ) -> Result<NotTaken, NotTaken> {
-        self.undo(line, around.undo).await?;
-        let missing = self.find_missing(line, steps).await.map_err(NotTaken::Gone)?;
+        self.undo(session, around.undo).await?;
+        let missing = self.find_missing(session, steps).await.map_err(NotTaken::Gone)?;
         // On InnoDB the read itself has begun a transaction.
-        self.undo(line, around.undo).await?;
+        self.undo(session, around.undo).await?;
         Ok(NotTaken::Missing(missing))
     }
 
     /// Which rows are not there.
     pub(super) async fn find_missing(
         &self,
-        line: &mut Line<'_>,
+        session: &mut SessionRef<'_>,
         steps: &[Step],
     ) -> Result<Vec<Step>, sqlx::Error> {
         let scheme = self.scheme;
@@ -271,7 +272,7 @@ impl Taker<'_> {
             (_, true) => "LOWER(HEX(lock_key))",
         };
         let (table, rows) = (scheme.quoted_table(), rows.join(" OR "));
-        let found = line.rows(&format!("SELECT {name} FROM {table} WHERE {rows}")).await?;
+        let found = session.rows(&format!("SELECT {name} FROM {table} WHERE {rows}")).await?;
         let found: HashSet<String> = found.into_iter().map(|row| row.join(", ")).collect();
         let is_missing = |step: &&Step| !found.contains(&scheme.slot_name(step));
         Ok(steps.iter().filter(is_missing).cloned().collect())
@@ -289,16 +290,16 @@ impl Taker<'_> {
         let statement = Statement::text(self.scheme.insert(steps.iter().map(|step| &step.target)));
         // It commits, whatever it was in before.
         session.in_transaction = false;
-        let watched = self.watch(&mut session.line(), statement, steps, take, interest).await;
+        let watched = self.watch(&mut session.as_ref(), statement, steps, take, interest).await;
         let why = match watched.ended {
             Ended::Ran(Ok(_)) => return Ok(()),
-            Ended::Ran(Err(error)) => match meaning(&error) {
-                Meaning::Gone => return Err(NotTaken::Gone(error)),
-                Meaning::Deadlock | Meaning::Refused => NotTaken::Again,
-                Meaning::NoSuchTable => NotTaken::Disagrees(error),
-                Meaning::Cancelled | Meaning::InFailedTransaction | Meaning::Other => {
-                    NotTaken::Because(self.failed(error))
-                }
+            Ended::Ran(Err(error)) => match LockFailure::of(&error) {
+                LockFailure::ConnectionLost => return Err(NotTaken::Gone(error)),
+                LockFailure::Deadlock | LockFailure::NotGranted => NotTaken::Again,
+                LockFailure::TableChanged => NotTaken::Disagrees(error),
+                LockFailure::Interrupted
+                | LockFailure::InFailedTransaction
+                | LockFailure::Other => NotTaken::Because(self.failed(error)),
             },
             Ended::GivenUp => NotTaken::GivenUp,
             Ended::Late(waited) => {
@@ -308,21 +309,27 @@ impl Taker<'_> {
                 NotTaken::Because(LockError::Timeout { blocked_on, wanted, blocker, waited }.into())
             }
         };
-        self.undo(&mut session.line(), "ROLLBACK").await?;
+        self.undo(&mut session.as_ref(), "ROLLBACK").await?;
         Err(why)
     }
 
     /// Undoes, also where a late cancel hits the undoing itself.
-    pub(super) async fn undo(&self, line: &mut Line<'_>, undo: &str) -> Result<(), NotTaken> {
-        let undone = match line.run(undo).await {
-            Err(error) if meaning(&error) == Meaning::Cancelled => line.run(undo).await,
+    pub(super) async fn undo(
+        &self,
+        session: &mut SessionRef<'_>,
+        undo: &str,
+    ) -> Result<(), NotTaken> {
+        let undone = match session.run(undo).await {
+            Err(error) if LockFailure::of(&error) == LockFailure::Interrupted => {
+                session.run(undo).await
+            }
             other => other,
         };
         undone.map_err(NotTaken::Gone)
     }
 
     pub(super) fn failed(&self, source: sqlx::Error) -> Error {
-        SqlError::Failed { server: self.pool.address.to_string(), source }.into()
+        ServerError::Failed { server: self.pool.server.address.to_string(), source }.into()
     }
 
     /// What the caller is told.

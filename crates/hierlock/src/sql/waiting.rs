@@ -1,14 +1,14 @@
 //! While a statement waits: asking the server on the side for what, and ending it there.
 
-use super::line::{Line, timed_out};
-use super::session::{Meaning, SessionId, meaning};
+use super::failure::LockFailure;
 use super::statement::Statement;
 use super::take::{Take, Taker};
 use super::{Dialect, updaters};
-use crate::error::{Blocker, Result, SqlError};
+use crate::error::{Blocker, Result};
 use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Shown;
+use hierlock_engine::{ServerError, SessionId, SessionRef, timed_out};
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -53,13 +53,13 @@ impl Taker<'_> {
     /// answer does not come: then either does not hear the other.
     pub(super) async fn watch(
         &self,
-        line: &mut Line<'_>,
+        session: &mut SessionRef<'_>,
         statement: Statement,
         steps: &[Step],
         take: &Take,
         interest: &mut Interest,
     ) -> Watched<'_> {
-        let (dialect, id, is_ours) = (line.dialect, line.id, line.is_ours);
+        let (dialect, id, is_ours) = (session.dialect, session.id, session.is_ours);
         let look_after = |pause| self.look_after(pause, id.pid, is_ours);
         let place_of = |name: &str| match name.is_empty() {
             false => steps.iter().position(|step| self.is_called(step, name)),
@@ -69,11 +69,11 @@ impl Taker<'_> {
             }),
         };
         let (mut at, mut shown_at, mut shown) = (None, None, None);
-        let mut lock = pin!(line.lock(statement));
+        let mut lock = pin!(statement.run(session));
         let mut late = pin!(take.patience.expired());
         let mut pause = LOOK_AFTER;
         let mut look = pin!(look_after(pause));
-        let silence = self.pool.settings.silence;
+        let silence = self.pool.settings.answer_limit;
         let mut unheard = None;
         let mut ended = loop {
             tokio::select! {
@@ -84,7 +84,7 @@ impl Taker<'_> {
                 looked = &mut look => {
                     pause = (2 * pause).min(LOOK_AT_LEAST_EVERY);
                     look.set(look_after(pause));
-                    if looked.waits_for.is_err() && self.pool.is_silent() {
+                    if looked.waits_for.is_err() && self.pool.server.is_silent() {
                         break Ended::Ran(Err(timed_out(silence)));
                     }
                     unheard = looked.runs_nothing.then(|| unheard.unwrap_or_else(Instant::now));
@@ -130,7 +130,7 @@ impl Taker<'_> {
             }
             // Granted at the last moment or not, it is given back.
             if let Err(error) = self.cancel(dialect, id, lock.as_mut()).await
-                && meaning(&error) == Meaning::Gone
+                && LockFailure::of(&error) == LockFailure::ConnectionLost
             {
                 ended = Ended::Ran(Err(error));
             }
@@ -149,9 +149,9 @@ impl Taker<'_> {
         let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
         async move {
             sleep(pause).await;
-            let silence = pool.settings.silence;
+            let silence = pool.settings.answer_limit;
             let failed = |source| {
-                let error = SqlError::Failed { server: pool.address.to_string(), source };
+                let error = ServerError::Failed { server: pool.server.address.to_string(), source };
                 Looked { waits_for: Err(error.into()), runs_nothing: false }
             };
             let asks = pool.clone();
@@ -159,7 +159,7 @@ impl Taker<'_> {
                 let waits_for = asks.waits_for(&scheme, pid).await;
                 let runs_nothing = match waits_for {
                     Ok(Some(_)) => false,
-                    _ => match asks.is_idle(scheme.dialect, pid).await {
+                    _ => match asks.server.is_idle(scheme.dialect, pid).await {
                         Ok(Some(is_idle)) => is_idle,
                         Ok(None) => is_ours,
                         // Not knowing is no reason to give it up.
@@ -194,10 +194,10 @@ impl Taker<'_> {
         id: SessionId,
         mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
     ) -> Result<T, sqlx::Error> {
-        let silence = self.pool.settings.silence;
+        let silence = self.pool.settings.answer_limit;
         let until_it_ends = async {
             loop {
-                if let Err(error) = self.pool.cancel(dialect, id.pid).await {
+                if let Err(error) = self.pool.server.cancel(dialect, id.pid).await {
                     tracing::warn!(%error, "a statement could not be cancelled yet");
                 }
                 if let Ok(ran) = tokio::time::timeout(CANCEL_EVERY, statement.as_mut()).await {
@@ -215,8 +215,8 @@ impl Taker<'_> {
 
     /// Ends a session on the server, with all that it has there, if the server can be told.
     async fn terminate(&self, dialect: Dialect, id: SessionId) {
-        let terminate = self.pool.terminate(dialect, id);
-        let silence = self.pool.settings.silence;
+        let terminate = self.pool.server.terminate(dialect, id);
+        let silence = self.pool.settings.answer_limit;
         if !matches!(tokio::time::timeout(silence, terminate).await, Ok(Ok(()))) {
             tracing::error!(pid = id.pid, "a session could not be ended");
         }

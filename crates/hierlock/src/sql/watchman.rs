@@ -2,7 +2,7 @@
 //! there, and leaves no idle one in a transaction. It is on duty only while there is something to watch.
 
 use super::kept::Kept;
-use super::pool::Pool;
+use super::pool::LockPool;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::runtime::Handle;
@@ -33,7 +33,7 @@ pub(super) type Duty = watch::Receiver<()>;
 
 /// A hold's place in the round.
 pub(super) struct Watched {
-    pool: Arc<Pool>,
+    pool: Arc<LockPool>,
     number: u64,
 }
 
@@ -51,7 +51,7 @@ impl Watchman {
 
 impl Post {
     /// Somebody on duty, called if nobody is.
-    fn on_duty(&mut self, pool: &Arc<Pool>, runtime: &Handle) -> Duty {
+    fn on_duty(&mut self, pool: &Arc<LockPool>, runtime: &Handle) -> Duty {
         if let Some(duty) = &self.duty
             && duty.has_changed().is_ok()
         {
@@ -81,15 +81,15 @@ pub(super) fn duty_for(kept: &Kept) -> Duty {
     kept.pool.watchman.post().on_duty(&kept.pool, &kept.runtime)
 }
 
-async fn rounds(pool: Weak<Pool>, on: watch::Sender<()>) {
+async fn rounds(pool: Weak<LockPool>, on: watch::Sender<()>) {
     loop {
         let Some(every) = pool.upgrade().map(|pool| pool.settings.keep_alive) else { return };
         sleep(every).await;
         let Some(pool) = pool.upgrade() else { return };
-        pool.tidy().await;
+        pool.server.end_idle_transactions().await;
         let watched: Vec<Arc<Kept>> = {
             let mut post = pool.watchman.post();
-            if post.watched.is_empty() && !pool.is_untidy() {
+            if post.watched.is_empty() && !pool.server.has_open_transactions() {
                 post.duty = None;
                 drop(on);
                 return;

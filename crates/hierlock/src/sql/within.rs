@@ -4,17 +4,16 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
-use super::line::Line;
-use super::pool::Pool;
-use super::session::{Meaning, SessionId, meaning};
+use super::failure::LockFailure;
+use super::pool::LockPool;
 use super::statement::Wait;
 use super::take::{Around, NotTaken, Take, Taker};
-use super::{Dialect, InTransaction, Scheme, Strategy, innodb, postgres, updaters};
-use crate::database::Wire;
+use super::{Dialect, InTransaction, Scheme, Strategy, updaters};
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
 use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
+use hierlock_engine::{Driver, SessionId, SessionRef};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -35,7 +34,7 @@ fn around(dialect: Dialect) -> Around {
 
 /// Everything that an acquire within a transaction needs.
 pub(super) struct Within {
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<LockPool>,
     pub(super) scheme: Arc<Scheme>,
     pub(super) entry: Arc<Entry>,
 }
@@ -53,23 +52,26 @@ impl Within {
     pub(super) async fn acquire(&self, tx: &mut impl InTransaction, take: &Take) -> Result<()> {
         let steps: Vec<Step> = take.plan.steps().collect();
         let dialect = self.scheme.dialect;
-        let silence = self.pool.settings.silence;
-        let id = SessionId::default();
-        let mut line = Line { wire: tx.wire(), silence, id, dialect, is_ours: false };
-        let is_of_that_server = match &line.wire {
-            Wire::Innodb(_) => dialect != Dialect::Postgres,
-            Wire::Postgres(_) => dialect == Dialect::Postgres,
-            #[cfg(feature = "sqlite")]
-            Wire::Sqlite(_) => false,
+        let mut session = SessionRef {
+            connection: tx.connection().into_ref(),
+            answer_limit: self.pool.settings.answer_limit,
+            id: SessionId::default(),
+            dialect,
+            is_ours: false,
+        };
+        let is_of_that_server = match session.connection.driver() {
+            Driver::Mysql => dialect.is_innodb(),
+            Driver::Postgres => !dialect.is_innodb(),
+            Driver::Sqlite => false,
         };
         if !is_of_that_server {
-            let server = self.pool.address.to_string();
+            let server = self.pool.server.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());
         }
         if self.scheme.strategy == Strategy::OnDemand {
             self.make_rows(&steps, take).await?;
         }
-        let taken = self.take(&mut line, &steps, take).await;
+        let taken = self.take(&mut session, &steps, take).await;
         let taken = taken.map_err(|why| self.explain(why, take));
         if let Err(error) = &taken
             && error.transaction_state() == Some(TransactionState::Gone)
@@ -80,26 +82,25 @@ impl Within {
         taken
     }
 
-    async fn take(&self, line: &mut Line<'_>, steps: &[Step], take: &Take) -> Result<(), NotTaken> {
+    async fn take(
+        &self,
+        session: &mut SessionRef<'_>,
+        steps: &[Step],
+        take: &Take,
+    ) -> Result<(), NotTaken> {
         let around = around(self.scheme.dialect);
         if !take.patience.waits() {
-            return self.taker().try_take(line, steps, take, around).await;
+            return self.taker().try_take(session, steps, take, around).await;
         }
-        match self.at_once(line, steps, around).await? {
+        match self.at_once(session, steps, around).await? {
             true => return Ok(()),
-            false => self.taker().undo(line, around.undo).await?,
+            false => self.taker().undo(session, around.undo).await?,
         }
-        let who = match line.dialect {
-            Dialect::Postgres => postgres::WHO,
-            _ => innodb::WHO,
-        };
-        let who = line.rows(&format!("SELECT {who}")).await.map_err(NotTaken::Gone)?;
-        let id = who.first().and_then(|row| SessionId::read(&row[0], &row[1]));
-        line.id = id.ok_or(NotTaken::Gone(sqlx::Error::RowNotFound))?;
-        let mut ends = EndsTheWait { within: Some(self), pid: line.id.pid, steps };
+        session.id = session.ask_id().await.map_err(NotTaken::Gone)?;
+        let mut ends = EndsTheWait { within: Some(self), pid: session.id.pid, steps };
         let mut interest = Interest::assumed();
         loop {
-            let taken = self.taker().take(line, steps, take, around, &mut interest).await;
+            let taken = self.taker().take(session, steps, take, around, &mut interest).await;
             match taken {
                 // The caller's own limit for one wait, on InnoDB: it goes on.
                 Err(NotTaken::Again) => {}
@@ -115,29 +116,29 @@ impl Within {
     /// Takes all, if nothing is in the way.
     async fn at_once(
         &self,
-        line: &mut Line<'_>,
+        session: &mut SessionRef<'_>,
         steps: &[Step],
         around: Around,
     ) -> Result<bool, NotTaken> {
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::No, form));
         let rows_expected = statement.rows;
         if self.scheme.strategy == Strategy::Advisory {
-            let got = line.rows(&statement.sql).await.map_err(NotTaken::Gone)?;
+            let got = session.rows(&statement.sql).await.map_err(NotTaken::Gone)?;
             return Ok(got.iter().all(|row| row[0] == "t"));
         }
-        match line.try_lock(statement).await {
+        match statement.run_limited(session).await {
             Ok(rows) => Ok(rows == rows_expected),
-            Err(error) => match meaning(&error) {
-                Meaning::Gone => Err(NotTaken::Gone(error)),
-                Meaning::Refused => Ok(false),
-                Meaning::Deadlock => Err(NotTaken::Deadlock(steps[0].target.clone())),
-                Meaning::NoSuchTable => {
-                    self.taker().undo(line, around.undo).await?;
+            Err(error) => match LockFailure::of(&error) {
+                LockFailure::ConnectionLost => Err(NotTaken::Gone(error)),
+                LockFailure::NotGranted => Ok(false),
+                LockFailure::Deadlock => Err(NotTaken::Deadlock(steps[0].target.clone())),
+                LockFailure::TableChanged => {
+                    self.taker().undo(session, around.undo).await?;
                     Err(NotTaken::Disagrees(error))
                 }
                 _ => {
                     let failed = self.taker().failed(error);
-                    self.taker().undo(line, around.undo).await?;
+                    self.taker().undo(session, around.undo).await?;
                     Err(NotTaken::Because(failed))
                 }
             },
@@ -147,20 +148,20 @@ impl Within {
     /// Makes missing rows beforehand, on a connection of our own: once the transaction has looked for
     /// them in vain it may have locked the gap.
     async fn make_rows(&self, steps: &[Step], take: &Take) -> Result<()> {
-        let mut session = match self.pool.take_idle() {
+        let mut session = match self.pool.server.take_idle() {
             Some(session) => session,
             None => self.pool.connect().await?,
         };
         let failed = |error| self.taker().failed(error);
-        let missing = match self.taker().find_missing(&mut session.line(), steps).await {
+        let missing = match self.taker().find_missing(&mut session.as_ref(), steps).await {
             Ok(missing) => missing,
-            Err(error) if meaning(&error) == Meaning::Gone => {
+            Err(error) if LockFailure::of(&error) == LockFailure::ConnectionLost => {
                 session = self.pool.connect().await?;
-                self.taker().find_missing(&mut session.line(), steps).await.map_err(failed)?
+                self.taker().find_missing(&mut session.as_ref(), steps).await.map_err(failed)?
             }
             Err(error) => return Err(failed(error)),
         };
-        session.end().await.map_err(failed)?;
+        session.roll_back().await.map_err(failed)?;
         if !missing.is_empty() {
             let interest = &mut Interest::assumed();
             let made = self.taker().insert(&mut session, &missing, take, interest).await;
@@ -169,7 +170,7 @@ impl Within {
                 Err(why) => return Err(self.taker().error(why, take)),
             }
         }
-        self.pool.give_back(session);
+        self.pool.server.give_back(session);
         Ok(())
     }
 
@@ -207,13 +208,13 @@ impl Drop for EndsTheWait<'_> {
         let (pool, scheme, pid) = (pool.clone(), scheme.clone(), self.pid);
         let names = |step| [Some(scheme.slot_name(step)), updaters::name(&scheme, step)];
         let names: Vec<String> = self.steps.iter().flat_map(names).flatten().collect();
-        pool.tasks.clone().spawn(&runtime, async move {
+        pool.server.tasks.clone().spawn(&runtime, async move {
             for _ in 0..LOOKS {
                 // Only a wait for one of ours, and only once: the connection is the caller's, who may
                 // go on with it.
                 match pool.waits_for(&scheme, pid).await {
                     Ok(Some(name)) if names.iter().any(|ours| ours.starts_with(&name)) => {
-                        if let Err(error) = pool.cancel(scheme.dialect, pid).await {
+                        if let Err(error) = pool.server.cancel(scheme.dialect, pid).await {
                             tracing::warn!(%error, "a dropped wait could not be cancelled");
                         }
                         return;

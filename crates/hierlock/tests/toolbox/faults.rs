@@ -1,10 +1,8 @@
-//! Faults of a network at every operation of leases and queues. Nobody can know what became of a request that was not
-//! answered; but it can be repeated, and nothing is done twice or lost.
-//!
-//! Not tried here is a fault in the middle of a transaction that the server does not hear of: then the server keeps that
-//! transaction until its own network gives up.
+//! Every fault of a network, at every operation of leases and queues, on every server. Nobody can know what became of a
+//! request that was not answered; but nobody waits for ever, it can be repeated, nothing is done twice or lost, and
+//! neither a transaction nor a session stays behind on the server.
 
-use crate::servers::GENEROUS;
+use crate::servers::{GENEROUS, Outside};
 use crate::support::{Place, Store, eventually};
 use hierlock::Target;
 use hierlock::database::Database;
@@ -12,12 +10,19 @@ use hierlock::lease::{LeaseRequest, Leases};
 use hierlock::queue::{Job, Queue};
 use hierlock_sandbox::proxy::{Fault, Mood, Proxy, When};
 use hierlock_sandbox::{Engine, on_each_server};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 on_each_server!(every_fault_at_every_operation);
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
+
+/// So that a lost answer is noticed soon.
+const ANSWER_LIMIT: Duration = Duration::from_millis(300);
+
+/// The greatest number of requests of an operation before one that is met by a fault: acquiring a lease has four, and
+/// the fifth request of any operation is none of its own.
+const MAX_SKIPPED: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
@@ -28,31 +33,50 @@ enum Operation {
     Complete,
 }
 
+impl Operation {
+    const ALL: [Operation; 5] = [
+        Operation::AcquireLease,
+        Operation::RenewLease,
+        Operation::ReleaseLease,
+        Operation::Claim,
+        Operation::Complete,
+    ];
+}
+
 async fn every_fault_at_every_operation(engine: Engine) {
-    use Operation::{AcquireLease, Claim, Complete, ReleaseLease, RenewLease};
     let Some(store) = Store::new(Place::Server(engine)).await else { return };
     Leases::new(store.database.clone()).provision().await.unwrap();
     Queue::new(store.database.clone(), "mail").unwrap().provision().await.unwrap();
-    for operation in [AcquireLease, RenewLease, ReleaseLease, Claim, Complete] {
-        // What is answered in vain has been done by then.
-        let answered = match operation {
-            AcquireLease => Some(When::Says("COMMIT")),
-            RenewLease | ReleaseLease => Some(When::After(0)),
-            Claim | Complete => None,
-        };
-        let heard = [Fault::HalfCloseToServer, Fault::SplitBytes].map(|f| (When::After(0), f));
-        let unheard = [Fault::ResetClient, Fault::HalfCloseToClient];
-        let unheard = answered.into_iter().flat_map(|when| unheard.map(|fault| (when, fault)));
-        for (when, fault) in heard.into_iter().chain(unheard) {
-            println!("{engine}: {fault:?} at {operation:?}");
-            let tried = tokio::time::timeout(GENEROUS, run(&store, operation, when, fault)).await;
-            tried.unwrap_or_else(|_| panic!("{fault:?} at {operation:?}: it does not end"));
-            store.run("DELETE FROM hier_jobs").await;
+    let mut outside = Outside::connect(&store.url).await;
+    let before = outside.sessions().await.len();
+    let begun = Instant::now();
+    let mut struck = 0;
+    for operation in Operation::ALL {
+        for fault in Fault::ALL {
+            for skipped in 0..=MAX_SKIPPED {
+                let case = format!("{fault:?} at {operation:?}, after {skipped} requests");
+                let tried = run(&store, operation, When::After(skipped), fault);
+                let has_struck = tokio::time::timeout(GENEROUS, tried).await;
+                let has_struck = has_struck.unwrap_or_else(|_| panic!("{case}: it does not end"));
+                assert!(has_struck || skipped > 0, "{case}: it met no request");
+                struck += usize::from(has_struck);
+                // Read from the server, on another connection.
+                eventually(&format!("{case}: a session is left"), async || {
+                    outside.sessions().await.len() <= before
+                })
+                .await;
+                store.run("DELETE FROM hier_jobs").await;
+                if !has_struck {
+                    break;
+                }
+            }
         }
     }
+    println!("{engine}: {struck} faults in {:?}", begun.elapsed());
 }
 
-async fn run(store: &Store, operation: Operation, when: When, fault: Fault) {
+/// Returns whether the fault met a request.
+async fn run(store: &Store, operation: Operation, when: When, fault: Fault) -> bool {
     let plain = match store.place {
         Place::Server(Engine::Postgres) => "sslmode=disable",
         _ => "ssl-mode=disabled",
@@ -61,9 +85,10 @@ async fn run(store: &Store, operation: Operation, when: When, fault: Fault) {
     if fault == Fault::SplitBytes {
         proxy.becomes(Mood::SplitsBytes);
     }
-    let database = Database::connect(&proxy.url).await.unwrap();
+    let database = Database::builder().answer_limit(ANSWER_LIMIT).connect(&proxy.url).await;
+    let database = database.unwrap();
     let leases = Leases::new(database.clone());
-    let queue = Queue::new(database, "mail").unwrap();
+    let queue = Queue::new(database.clone(), "mail").unwrap();
     let request = || LeaseRequest::new(Target::user("u").unwrap(), "ada");
     let rows = async || store.number("SELECT COUNT(*) FROM hier_leases").await;
     let jobs = async || store.number("SELECT COUNT(*) FROM hier_jobs").await;
@@ -112,9 +137,11 @@ async fn run(store: &Store, operation: Operation, when: When, fault: Fault) {
                 Err(error) => {
                     // It is nobody's, or that of a worker that was not told: then its time ends.
                     assert!(!error.is_lost(), "{case}: {error}");
-                    store.run("UPDATE hier_jobs SET due_ms = 0 WHERE state = 2").await;
                     let mut again = Vec::new();
                     eventually(&case, async || {
+                        // A COMMIT may still be under way.
+                        store.run("UPDATE hier_jobs SET due_ms = 0 WHERE state = 2").await;
+                        let _ = queue.promote().await;
                         again = queue.claim("worker", 10, LONG).await.unwrap_or_default();
                         !again.is_empty()
                     })
@@ -135,6 +162,8 @@ async fn run(store: &Store, operation: Operation, when: When, fault: Fault) {
             assert_eq!(jobs().await, 0, "{case}");
         }
     }
-    assert!(proxy.has_struck(), "{case}: it met no request");
+    let has_struck = proxy.has_struck();
     eventually(&case, async || rows().await == 0).await;
+    database.close().await;
+    has_struck
 }

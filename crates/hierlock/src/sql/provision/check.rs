@@ -5,8 +5,8 @@ use super::fill::{missing, number};
 use super::{Phase, Progress, Provision};
 use crate::error::Result;
 use crate::sql::agreement::State;
-use crate::sql::session::Session;
 use futures_util::future::try_join_all;
+use hierlock_engine::Session;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 

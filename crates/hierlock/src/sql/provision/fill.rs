@@ -13,9 +13,10 @@ use super::pace::Pace;
 use super::series::Series;
 use super::{Phase, Progress, Provision};
 use crate::error::Result;
-use crate::sql::session::{Meaning, Session, meaning};
+use crate::sql::failure::LockFailure;
 use crate::sql::{Dialect, Scheme};
 use futures_util::future::try_join_all;
+use hierlock_engine::Session;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -114,7 +115,7 @@ impl Fill<'_> {
 }
 
 fn is_transient(error: &sqlx::Error) -> bool {
-    matches!(meaning(error), Meaning::Deadlock | Meaning::Refused)
+    matches!(LockFailure::of(error), LockFailure::Deadlock | LockFailure::NotGranted)
 }
 
 /// How many rows of a range are there.

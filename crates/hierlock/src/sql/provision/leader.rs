@@ -3,10 +3,10 @@
 use super::{PATIENCE, Provision};
 use crate::error::{Result, SqlError};
 use crate::sql::agreement::{self, Agreement, State};
+use crate::sql::failure::LockFailure;
 use crate::sql::scheme::META_TABLE;
-use crate::sql::session::{Meaning, Session, meaning};
-use crate::sql::session_settings::Purpose;
 use crate::sql::{Dialect, Scheme, Strategy};
+use hierlock_engine::{ServerError, Session};
 
 /// What there is of the table of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ const WAIT_FOR_LEAD: u32 = 10;
 
 impl Provision {
     pub(super) fn failed(&self, source: sqlx::Error) -> crate::Error {
-        SqlError::Failed { server: self.address.to_string(), source }.into()
+        ServerError::Failed { server: self.address.to_string(), source }.into()
     }
 
     pub(super) fn unfit(&self, why: String) -> crate::Error {
@@ -35,9 +35,8 @@ impl Provision {
 
     /// A session that may take its time.
     pub(super) async fn session(&self) -> Result<Session> {
-        let mut session =
-            Session::connect(&self.address, &self.settings, Purpose::Side, None).await?;
-        session.be_patient(PATIENCE);
+        let mut session = Session::connect_alone(&self.address, self.settings.answer_limit).await?;
+        session.set_answer_limit(PATIENCE);
         if let Some(sql) = self.series.allow(self.scheme.dialect) {
             session.run(&sql).await.map_err(|error| self.failed(error))?;
         }
@@ -71,7 +70,9 @@ impl Provision {
             format!("SELECT pg_advisory_lock({fills})::text"),
         ] {
             match leader.rows(&take).await {
-                Err(error) if meaning(&error) == Meaning::Refused => return Ok(false),
+                Err(error) if LockFailure::of(&error) == LockFailure::NotGranted => {
+                    return Ok(false);
+                }
                 taken => taken?,
             };
         }

@@ -26,8 +26,6 @@ pub use size::Prediction;
 
 use super::agreement::{self, Agreement, State};
 use super::place::{Place, Settings};
-use super::session::{Address, Judgement, Session};
-use super::session_settings::Purpose;
 use super::statement::Value;
 use super::{Dialect, Scheme, Strategy};
 use crate::error::{Result, SqlError, UrlError};
@@ -36,6 +34,7 @@ use crate::key::Buckets;
 use crate::target::Target;
 use chunk::Chunks;
 use fill::{Before, Fill};
+use hierlock_engine::{ServerAddress, Session, Suitability};
 use series::Series;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -71,7 +70,7 @@ const ADDED_AT_ONCE: usize = 1000;
 /// statement it is at. Called again, it goes on from there.
 #[derive(Debug)]
 pub struct Provision {
-    address: Address,
+    address: ServerAddress,
     settings: Settings,
     scheme: Scheme,
     series: Series,
@@ -155,7 +154,7 @@ impl Provision {
         if scheme.strategy == Strategy::Advisory {
             return Err(UrlError::NothingToProvision.into());
         }
-        let mut session = Session::connect(&address, &settings, Purpose::Side, None).await?;
+        let mut session = Session::connect_alone(&address, settings.answer_limit).await?;
         scheme.dialect = session.dialect;
         let mut provision = Self {
             address,
@@ -169,10 +168,10 @@ impl Provision {
             warnings: Vec::new(),
             idle: tokio::sync::Mutex::default(),
         };
-        match session.judge().await.map_err(|error| provision.failed(error))? {
-            Judgement::Fit => {}
-            Judgement::Unfit(why) => return Err(provision.unfit(why)),
-            Judgement::Doubtful(why) => {
+        match session.suitability().await.map_err(|error| provision.failed(error))? {
+            Suitability::Fit => {}
+            Suitability::Unfit(why) => return Err(provision.unfit(why)),
+            Suitability::Doubtful(why) => {
                 provision.warnings.push(format!("{}: {why}", provision.address));
             }
         }

@@ -25,8 +25,9 @@ use super::{Phase, Progress, Provision, Report, leader};
 use crate::error::{Result, UrlError};
 use crate::key::Buckets;
 use crate::sql::agreement::{Agreement, State};
-use crate::sql::session::{Meaning, Session, meaning};
+use crate::sql::failure::LockFailure;
 use crate::sql::{Dialect, Strategy};
+use hierlock_engine::Session;
 use std::time::{Duration, Instant};
 
 /// For how many seconds others wait behind the renaming: at first, and at most. Less than a client takes
@@ -97,7 +98,7 @@ impl Provision {
                 _ => format!("SET SESSION lock_wait_timeout = {seconds}; {rename}; {keep}"),
             };
             match leader.run(&sql).await {
-                Err(error) if meaning(&error) == Meaning::Refused => {}
+                Err(error) if LockFailure::of(&error) == LockFailure::NotGranted => {}
                 renamed => return renamed.map_err(failed),
             }
             if self.scheme.dialect == Dialect::Postgres {

@@ -1,7 +1,7 @@
 //! Numbers that follow each other, made by the server itself. Text only, but for one question.
 
 use crate::sql::Dialect;
-use crate::sql::session::Session;
+use hierlock_engine::Session;
 
 /// A server makes so many of one expression without being told, unless it was told otherwise; and no chunk
 /// has more than the square of it.

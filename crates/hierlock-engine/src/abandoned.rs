@@ -1,13 +1,11 @@
 //! Sessions that a client has given up, and that may still be there on the server: it has perhaps not heard of
 //! it, and would keep their locks until its own network gives up. So it is told on the side.
 //!
-//! A [`Session`](super::session::Session) that is dropped gets here by itself, unless it is known to be clean. One
+//! A [`Session`](crate::Session) that is dropped gets here by itself, unless it is known to be clean. One
 //! task ends them one after the other: each that cannot be ended costs at most one more connection.
 
-use super::pool::Pool;
-use super::session::{Meaning, SessionId, meaning};
-use super::{Dialect, innodb, postgres};
-use crate::error::{Error, Result};
+use crate::pool::{Pool, ServerError};
+use crate::{Dialect, ErrorClass, SessionId, sessions};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,16 +18,16 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a session that was told to end has ended.
-const LOOKS: usize = 40;
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const TERMINATE_CHECKS: usize = 40;
+const TERMINATE_CHECK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A server that has refused connections so often in a row has ended, and its sessions with it. Then nobody waits for
 /// their end any longer, but it is still tried: something in between may have refused.
-const REFUSALS: usize = 3;
+const MAX_REFUSALS: usize = 3;
 
 /// The sessions of a client that are to be ended.
 #[derive(Debug, Default)]
-pub(super) struct AbandonedSessions(watch::Sender<Pending>);
+pub struct AbandonedSessions(watch::Sender<Pending>);
 
 #[derive(Debug, Default)]
 struct Pending {
@@ -44,7 +42,7 @@ impl AbandonedSessions {
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
-    pub(super) async fn wait_until_ended(&self) {
+    pub async fn wait_until_ended(&self) {
         let is_over = |pending: &Pending| {
             pending.sessions.is_empty() || pending.is_refused || !pending.has_task
         };
@@ -72,16 +70,16 @@ impl AbandonedSessions {
 
 /// Who a session belongs to, and where its tasks run.
 #[derive(Clone, Debug)]
-pub(super) struct Owner {
-    pub(super) pool: Weak<Pool>,
-    pub(super) runtime: Handle,
+pub(crate) struct Owner {
+    pub(crate) pool: Weak<Pool>,
+    pub(crate) runtime: Handle,
 }
 
 impl Owner {
     /// Has a session ended as soon as the server can be told, for as long as its client lives.
-    pub(super) fn abandon(&self, dialect: Dialect, id: SessionId) {
+    pub(crate) fn abandon(&self, dialect: Dialect, id: SessionId) {
         // Over a socket the kernel tells the server that its client has gone.
-        if id.mark.is_none() {
+        if id.identity.is_none() {
             return;
         }
         // A client that goes as a whole has only idle sessions left.
@@ -133,15 +131,16 @@ impl EndTask {
                     continue;
                 }
             }
-            if refusals >= REFUSALS {
+            if refusals >= MAX_REFUSALS {
                 pool.abandoned.0.send_modify(|pending| pending.is_refused = true);
             }
             drop(pool);
             let count = pending.borrow().sessions.len();
             let more = pending.wait_for(|pending| pending.sessions.len() > count);
-            (pause, refusals) = match timeout(pause, more).await.is_ok() {
-                true => (FIRST_PAUSE, 0),
-                false => ((2 * pause).min(LONGEST_PAUSE), refusals),
+            (pause, refusals) = if timeout(pause, more).await.is_ok() {
+                (FIRST_PAUSE, 0)
+            } else {
+                ((2 * pause).min(LONGEST_PAUSE), refusals)
             };
             match self.pool.upgrade() {
                 Some(used) => pool = used,
@@ -154,40 +153,39 @@ impl EndTask {
 
 impl Pool {
     /// Ends a session, with all it holds; not one that has got its number since. Mostly it is gone when this returns.
-    pub(super) async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<()> {
-        let (known_by, terminate) = match dialect {
-            Dialect::Postgres => (postgres::known_by(id.pid), postgres::terminate(id.pid)),
-            _ => (innodb::known_by(id.pid), innodb::terminate(id.pid)),
-        };
-        if id.is(&self.ask_on_the_side(&known_by).await?) {
-            self.ask_on_the_side(&terminate).await?;
-            for _ in 0..LOOKS {
-                if !id.is(&self.ask_on_the_side(&known_by).await?) {
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<(), ServerError> {
+        let identity = sessions::identity_of(dialect, id.pid);
+        if id.is(&self.ask_on_the_side(&identity).await?) {
+            self.ask_on_the_side(&sessions::terminate(dialect, id.pid)).await?;
+            for _ in 0..TERMINATE_CHECKS {
+                if !id.is(&self.ask_on_the_side(&identity).await?) {
                     break;
                 }
-                sleep(LOOK_EVERY).await;
+                sleep(TERMINATE_CHECK_PAUSE).await;
             }
         }
         Ok(())
     }
 }
 
-fn is_refused(error: &Error) -> bool {
+fn is_refused(error: &ServerError) -> bool {
     let refused = io::ErrorKind::ConnectionRefused;
-    matches!(error.sql_source(), Some(sqlx::Error::Io(error)) if error.kind() == refused)
+    matches!(error.source_of_driver(), Some(sqlx::Error::Io(error)) if error.kind() == refused)
 }
 
 /// Could the server not be asked, or did it not answer?
-fn is_unheard(error: &Error) -> bool {
-    let is_gone = |source| meaning(source) == Meaning::Gone;
-    error.is_no_connection() || error.sql_source().is_some_and(is_gone)
+fn is_unheard(error: &ServerError) -> bool {
+    let is_lost = |source| ErrorClass::of(source).is_connection_lost();
+    error.is_no_connection() || error.source_of_driver().is_some_and(is_lost)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests {
     use super::*;
-    use crate::hierarchy::Hierarchy;
-    use crate::sql::place::Place;
+    use crate::{PoolSettings, ServerAddress};
     use hierlock_sandbox::{Engine, Server, on_each_server};
 
     const GENEROUS: Duration = Duration::from_secs(30);
@@ -197,12 +195,13 @@ mod tests {
     /// A number that somebody else has got since must not cost him his session.
     async fn only_the_session_that_was_meant_is_ended(engine: Engine) {
         let Some(server) = Server::for_tests(engine) else { return };
-        let place = Place::parse(server.url(), Hierarchy::default()).unwrap();
-        let pool = Arc::new(Pool::new(&place));
+        let address = ServerAddress::from_url(&server.url().parse().unwrap()).unwrap();
+        let pool = Pool::new(address, PoolSettings::default());
         let (mut session, other) = (pool.connect().await.unwrap(), pool.connect().await.unwrap());
         let (dialect, id) = (session.dialect, session.id);
-        assert!(id.mark.is_some() && id.mark != other.id.mark);
-        pool.terminate(dialect, SessionId { mark: other.id.mark, ..id }).await.unwrap();
+        assert!(id.identity.is_some() && id.identity != other.id.identity);
+        let of_other = SessionId { identity: other.id.identity, ..id };
+        pool.terminate(dialect, of_other).await.unwrap();
         session.ping().await.unwrap();
         pool.terminate(dialect, id).await.unwrap();
         let ends = async { while session.ping().await.is_ok() {} };

@@ -1,29 +1,33 @@
 //! Splits SQL into code, quoted text and comments, as each engine reads them. Knows no grammar.
 
-use super::Kind;
+use crate::Driver;
 
 /// A piece of a statement. The texts of all tokens, one behind the other, are the statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token<'a> {
-    pub(crate) kind: TokenKind,
-    pub(crate) text: &'a str,
+pub struct Token<'a> {
+    /// What it is.
+    pub kind: TokenKind,
+    /// With its quotes, or the marks of a comment.
+    pub text: &'a str,
 }
 
+/// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TokenKind {
+pub enum TokenKind {
     /// Keywords, plain names, numbers, operators, white space.
     Code,
     /// A string literal or a quoted identifier, with its quotes. The prefix of a literal (`E`, `X`, `U&`) is
     /// code.
     Quoted,
+    /// A comment, with its marks.
     Comment,
 }
 
 /// Iterates over the tokens of `sql`. What is never closed reaches to the end.
-pub(crate) fn tokens(kind: Kind, sql: &str) -> impl Iterator<Item = Token<'_>> {
+pub fn tokens(driver: Driver, sql: &str) -> impl Iterator<Item = Token<'_>> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        let special_at = |at: usize| special(kind, &sql[at..], &sql[..at]);
+        let special_at = |at: usize| special(driver, &sql[at..], &sql[..at]);
         let (token_kind, length) = special_at(from).unwrap_or_else(|| {
             let ends = |at: &usize| special_at(from + at).is_some();
             let at = sql[from..].char_indices().map(|(at, _)| at).skip(1).find(ends);
@@ -36,22 +40,22 @@ pub(crate) fn tokens(kind: Kind, sql: &str) -> impl Iterator<Item = Token<'_>> {
 }
 
 /// What begins here, if it is not code, and how many bytes it has. `before` is all that comes before it.
-fn special(kind: Kind, text: &str, before: &str) -> Option<(TokenKind, usize)> {
+fn special(driver: Driver, text: &str, before: &str) -> Option<(TokenKind, usize)> {
     let quoted = |length| Some((TokenKind::Quoted, length));
     let comment = |length| Some((TokenKind::Comment, length));
-    match (kind, text.as_bytes().first()?) {
-        (_, b'-') if begins_comment(kind, text) => comment(line(text)),
-        (Kind::Innodb, b'#') => comment(line(text)),
-        (_, b'/') if text.starts_with("/*") => comment(block_comment(kind, text)),
+    match (driver, text.as_bytes().first()?) {
+        (_, b'-') if begins_comment(driver, text) => comment(line(text)),
+        (Driver::Mysql, b'#') => comment(line(text)),
+        (_, b'/') if text.starts_with("/*") => comment(block_comment(driver, text)),
         (_, b'\'') => {
-            let escapes =
-                kind == Kind::Innodb || (kind == Kind::Postgres && has_escape_prefix(before));
+            let escapes = driver == Driver::Mysql
+                || (driver == Driver::Postgres && has_escape_prefix(before));
             quoted(until_quote(text, '\'', escapes))
         }
-        (_, b'"') => quoted(until_quote(text, '"', kind == Kind::Innodb)),
-        (Kind::Innodb | Kind::Sqlite, b'`') => quoted(until_quote(text, '`', false)),
-        (Kind::Sqlite, b'[') => quoted(until(text, "]")),
-        (Kind::Postgres, b'$') if !before.ends_with(is_of_name) => {
+        (_, b'"') => quoted(until_quote(text, '"', driver == Driver::Mysql)),
+        (Driver::Mysql | Driver::Sqlite, b'`') => quoted(until_quote(text, '`', false)),
+        (Driver::Sqlite, b'[') => quoted(until(text, "]")),
+        (Driver::Postgres, b'$') if !before.ends_with(is_of_name) => {
             let tag = dollar_tag(text)?;
             quoted(tag.len() + until(&text[tag.len()..], tag))
         }
@@ -60,10 +64,10 @@ fn special(kind: Kind, text: &str, before: &str) -> Option<(TokenKind, usize)> {
 }
 
 /// Everybody reads `--` as a comment, but MySQL and MariaDB only before white space.
-fn begins_comment(kind: Kind, text: &str) -> bool {
+fn begins_comment(driver: Driver, text: &str) -> bool {
     text.strip_prefix("--").is_some_and(|behind| {
         let is_blank = |c: char| c.is_whitespace() || c.is_control();
-        kind != Kind::Innodb || behind.chars().next().is_none_or(is_blank)
+        driver != Driver::Mysql || behind.chars().next().is_none_or(is_blank)
     })
 }
 
@@ -73,8 +77,8 @@ fn line(text: &str) -> usize {
 }
 
 /// The length of a comment that begins here; PostgreSQL nests them.
-fn block_comment(kind: Kind, text: &str) -> usize {
-    if kind != Kind::Postgres {
+fn block_comment(driver: Driver, text: &str) -> usize {
+    if driver != Driver::Postgres {
         return 2 + until(&text[2..], "*/");
     }
     let (mut at, mut depth) = (0, 0_usize);
@@ -139,32 +143,32 @@ mod tests {
     use proptest::prelude::*;
 
     /// The tokens, `«quoted»`, `{comment}`, and code as it is.
-    fn shown(kind: Kind, sql: &str) -> String {
+    fn shown(driver: Driver, sql: &str) -> String {
         let show = |token: Token<'_>| match token.kind {
             TokenKind::Code => token.text.to_owned(),
             TokenKind::Quoted => format!("«{}»", token.text),
             TokenKind::Comment => format!("{{{}}}", token.text),
         };
-        tokens(kind, sql).map(show).collect()
+        tokens(driver, sql).map(show).collect()
     }
 
     #[test]
     fn each_engine_reads_quotes_and_comments_its_own_way() {
-        use Kind::{Innodb, Postgres, Sqlite};
-        for (kind, sql, reads) in [
+        use Driver::{Mysql, Postgres, Sqlite};
+        for (driver, sql, reads) in [
             (Postgres, "a -- it's ?\n? ", "a {-- it's ?}\n? "),
             (Postgres, "a --it's", "a {--it's}"),
-            (Innodb, "5--1 -- it's", "5--1 {-- it's}"),
-            (Innodb, "a # it's\n?", "a {# it's}\n?"),
+            (Mysql, "5--1 -- it's", "5--1 {-- it's}"),
+            (Mysql, "a # it's\n?", "a {# it's}\n?"),
             (Postgres, "a # 1", "a # 1"),
             (Postgres, "/* don't /* ? */ ' */ ?", "{/* don't /* ? */ ' */} ?"),
-            (Innodb, "/* don't /* ? */ ?", "{/* don't /* ? */} ?"),
+            (Mysql, "/* don't /* ? */ ?", "{/* don't /* ? */} ?"),
             (Postgres, r"E'it\'s ?' ?", r"E«'it\'s ?'» ?"),
             (Postgres, r"'a\' ? 'b'", r"«'a\'» ? «'b'»"),
             (Postgres, r"the'a\' ?", r"the«'a\'» ?"),
-            (Innodb, r"'it\'s' ?", r"«'it\'s'» ?"),
-            (Innodb, r#""a\"b" ?"#, r#"«"a\"b"» ?"#),
-            (Innodb, r"`a\` ?", r"«`a\`» ?"),
+            (Mysql, r"'it\'s' ?", r"«'it\'s'» ?"),
+            (Mysql, r#""a\"b" ?"#, r#"«"a\"b"» ?"#),
+            (Mysql, r"`a\` ?", r"«`a\`» ?"),
             (Sqlite, r"'a\' ? [b'c]", r"«'a\'» ? «[b'c]»"),
             (Postgres, "'it''s ?' ?", "«'it''s ?'» ?"),
             (Postgres, "$$it's$$ ? $f$ $$ ' $f$", "«$$it's$$» ? «$f$ $$ ' $f$»"),
@@ -173,7 +177,7 @@ mod tests {
             (Postgres, "/* never closed ?", "{/* never closed ?}"),
             (Postgres, "席'席'席", "席«'席'»席"),
         ] {
-            assert_eq!(shown(kind, sql), reads, "{kind:?}: {sql}");
+            assert_eq!(shown(driver, sql), reads, "{driver:?}: {sql}");
         }
     }
 
@@ -202,7 +206,7 @@ mod tests {
         fn what_was_put_together_is_taken_apart(pieces in proptest::collection::vec(piece(), 0..12)) {
             let sql: String = pieces.iter().map(|(_, text)| format!("{text}\n")).collect();
             let is_special = |kind: &TokenKind| *kind != TokenKind::Code;
-            let found: Vec<(TokenKind, String)> = tokens(Kind::Postgres, &sql)
+            let found: Vec<(TokenKind, String)> = tokens(Driver::Postgres, &sql)
                 .map(|token| (token.kind, token.text.to_owned()))
                 .filter(|(kind, _)| is_special(kind))
                 .collect();
@@ -214,8 +218,8 @@ mod tests {
         /// Whatever the text, nothing of it is lost and no character is cut.
         #[test]
         fn tokens_are_the_whole_text(sql in "[a席E?'\"`$#\\[\\]*/\\\\ \n-]{0,40}") {
-            for kind in [Kind::Innodb, Kind::Postgres, Kind::Sqlite] {
-                let whole: String = tokens(kind, &sql).map(|token| token.text).collect();
+            for driver in [Driver::Mysql, Driver::Postgres, Driver::Sqlite] {
+                let whole: String = tokens(driver, &sql).map(|token| token.text).collect();
                 prop_assert_eq!(&whole, &sql);
             }
         }

@@ -1,9 +1,11 @@
 //! The address of a lock or a database as a person writes it, which may hold a password.
 
-pub(crate) mod parameters;
+mod parameters;
 mod redact;
 
-use crate::sql::Dialect;
+pub use parameters::{LOCK_PARAMETERS, UrlParameterError, UrlUse, check as check_parameters};
+
+use crate::{Dialect, printable};
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +15,7 @@ use url::Url;
 /// `Display` and `Debug` show it without. What cannot be told from a secret is hidden too.
 ///
 /// ```
-/// use hierlock::ServerUrl;
+/// use hierlock_engine::ServerUrl;
 ///
 /// let url = ServerUrl::new("mysql://app:secret@db:3306/shop?strategy=per-id");
 /// assert_eq!(url.to_string(), "mysql://app:***@db:3306/shop?strategy=per-id");
@@ -43,7 +45,7 @@ impl ServerUrl {
             return self.0.clone();
         }
         let Ok(mut url) = Url::parse(&self.0) else { return self.to_string() };
-        if Dialect::of_scheme(url.scheme()).is_none() {
+        if Dialect::from_scheme(url.scheme()).is_none() {
             return self.to_string();
         }
         let is_secret = |name: &str, value: &str| {
@@ -70,16 +72,16 @@ impl ServerUrl {
     /// driver would ignore it.
     ///
     /// # Errors
-    /// Such a parameter ([`is_usage`](crate::Error::is_usage)), with what was probably meant.
-    pub fn check_parameters(&self) -> crate::Result<()> {
-        parameters::check(&self.0, parameters::Use::Driver)
+    /// Such a parameter, with what was probably meant.
+    pub fn check_parameters(&self) -> Result<(), UrlParameterError> {
+        parameters::check(&self.0, UrlUse::Driver)
     }
 }
 
 /// Shows it without its password, on one line.
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::error::printable(&redact::redact(&self.0)))
+        f.write_str(&printable(&redact::redact(&self.0)))
     }
 }
 

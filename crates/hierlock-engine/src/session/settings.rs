@@ -31,7 +31,7 @@
 //!
 //! A *lock* connection holds locks, a *side* connection asks, cancels and provisions, and *database* connections are those
 //! of the toolbox. Statements of the program run on lock connections
-//! ([`Guard::transaction`](crate::Guard::transaction)) and on those of a `Database` too. So these keep the server's `sql_mode`, and what we
+//! (`Guard::transaction`) and on those of a `Database` too. So these keep the server's `sql_mode`, and what we
 //! say there is understood in every mode: no `BEGIN` (a block, in the mode ORACLE), no backslash in a literal, no name in
 //! double quotes on MySQL and MariaDB. On a `Database` the server's limits of time stay as well.
 //!
@@ -40,13 +40,13 @@
 //! A pool that a program brings (`Database::from`) keeps its settings. There every transaction of ours says what it relies
 //! on when it begins, and a statement that is run alone is committed.
 
-use super::place::Settings;
+use crate::Dialect;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// Holding locks.
     Lock,
     /// Asking, cancelling and provisioning.
@@ -57,29 +57,53 @@ pub(crate) enum Purpose {
 
 /// The longest wait for a row that every server takes in every `sql_mode`: three years. (MySQL would take ten times that.
 /// MariaDB takes it for this, with a warning, or in a strict mode refuses it.)
-pub(super) const LONGEST_WAIT: u32 = 100_000_000;
+pub const LONGEST_LOCK_WAIT: u32 = 100_000_000;
 
 /// What side connections wait for a row, in seconds: the default of both servers.
-const ROW_WAIT: u32 = 50;
+const SIDE_LOCK_WAIT: u32 = 50;
 
 /// What a session waits for a table that is being changed, in seconds.
-const TABLE_WAIT: u32 = 86_400;
+const TABLE_LOCK_WAIT: u32 = 86_400;
 
 /// How long a session may be idle, in seconds, unless told: the default of both servers.
-const IDLE: u64 = 28_800;
+const IDLE_LIMIT: u64 = 28_800;
 
 /// A strict mode without another grammar, for connections on which only our statements run.
 const SQL_MODE: &str = "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'";
 
-/// What sets a session of MySQL or MariaDB up: statements before anything is asked of it, and what stands behind the
-/// question.
-pub(super) struct Innodb {
+/// What whoever opens a session chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionSettings {
+    /// How long a server may hear nothing from a client before it ends its lock sessions. By default it waits as long as
+    /// it does for anybody.
+    pub client_silence: Option<Duration>,
+    /// After how many seconds InnoDB ends a wait of a lock session, which then begins again.
+    pub lock_wait_timeout: u32,
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        Self { client_silence: None, lock_wait_timeout: LONGEST_LOCK_WAIT }
+    }
+}
+
+/// The statements that set a session up: before anything is asked of it, and behind that question.
+pub(super) struct SetUp {
     pub(super) first: String,
     pub(super) last: &'static str,
 }
 
+impl SessionSettings {
+    pub(super) fn set_up(&self, dialect: Dialect, purpose: Purpose) -> SetUp {
+        match dialect {
+            Dialect::Mysql | Dialect::Mariadb => innodb(purpose, self),
+            Dialect::Postgres => SetUp { first: postgres(purpose, self), last: "" },
+        }
+    }
+}
+
 /// For MySQL and MariaDB. Which one it is need not be known: what only one of them has is a comment to the other.
-pub(super) fn innodb(purpose: Purpose, settings: &Settings) -> Innodb {
+fn innodb(purpose: Purpose, settings: &SessionSettings) -> SetUp {
     let mut first = String::from(
         "SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
          SET SESSION autocommit = 1, completion_type = 0, sql_safe_updates = 0, sql_big_selects = 1, \
@@ -95,27 +119,27 @@ pub(super) fn innodb(purpose: Purpose, settings: &Settings) -> Innodb {
     if purpose != Purpose::Database {
         let row_wait = match purpose {
             Purpose::Lock => settings.lock_wait_timeout,
-            _ => ROW_WAIT,
+            _ => SIDE_LOCK_WAIT,
         };
         let seconds = |limit: Duration| limit.as_millis().div_ceil(1000) as u64;
         let idle = match purpose {
-            Purpose::Lock => settings.client_silence.map_or(IDLE, seconds),
-            _ => IDLE,
+            Purpose::Lock => settings.client_silence.map_or(IDLE_LIMIT, seconds),
+            _ => IDLE_LIMIT,
         };
         set("innodb_lock_wait_timeout", &row_wait);
-        set("lock_wait_timeout", &TABLE_WAIT);
+        set("lock_wait_timeout", &TABLE_LOCK_WAIT);
         set("wait_timeout", &idle);
         first.push_str(
             " /*!80000 , max_execution_time = 0 */ /*M!100600 , max_statement_time = 0 */",
         );
     }
     let last = if purpose == Purpose::Lock { "; SET SESSION autocommit = 0" } else { "" };
-    Innodb { first, last }
+    SetUp { first, last }
 }
 
 /// For PostgreSQL. A limit of time comes first, for it would be one for the rest; what a server does not have yet is left
 /// out.
-pub(super) fn postgres(purpose: Purpose, settings: &Settings) -> String {
+fn postgres(purpose: Purpose, settings: &SessionSettings) -> String {
     let mut set: Vec<(&str, String)> = [
         ("client_encoding", "UTF8"),
         ("standard_conforming_strings", "on"),
@@ -158,16 +182,10 @@ const KEEP_ALIVE: &str = "SELECT set_config(name, least, false) FROM (VALUES \
      ('tcp_keepalives_idle', '15'), ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3') \
      ) k(name, least) WHERE current_setting(name)::int > least::int";
 
-/// What a connection of the toolbox to MySQL or MariaDB is told once.
-pub(crate) fn innodb_database() -> String {
-    innodb(Purpose::Database, &Settings::default()).first
+/// What a session of PostgreSQL is told that only listens, and is idle most of the time.
+pub fn listener() -> String {
+    format!("{}; {NEVER_IDLE}", postgres(Purpose::Database, &SessionSettings::default()))
 }
 
-/// The same for PostgreSQL.
-pub(crate) fn postgres_database() -> String {
-    postgres(Purpose::Database, &Settings::default())
-}
-
-/// For a session of PostgreSQL that only listens.
-pub(crate) const NEVER_IDLE: &str = "SELECT set_config('idle_session_timeout', '0', false) \
+const NEVER_IDLE: &str = "SELECT set_config('idle_session_timeout', '0', false) \
      WHERE current_setting('idle_session_timeout', true) IS NOT NULL";

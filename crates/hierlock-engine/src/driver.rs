@@ -1,80 +1,95 @@
-//! What differs between the drivers in the words of a statement. Pure.
+//! What differs between the drivers in the text of a statement. Pure.
 
-use super::lexer::{TokenKind, tokens};
-use crate::error::{Error, Result, TableError};
+use crate::lexer::{TokenKind, tokens};
 
-/// Which driver a connection is of. MySQL and MariaDB speak alike here: what is said to one must be
-/// understood by the other.
+/// The driver of a connection, and so the SQL that it understands. MySQL and MariaDB share one: a caller's transaction
+/// does not say which of the two it is, so only what both understand is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    Innodb,
+pub enum Driver {
+    /// MySQL and MariaDB.
+    Mysql,
+    /// PostgreSQL.
     Postgres,
+    /// SQLite.
     Sqlite,
 }
 
 /// How a row is locked when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowLock {
+pub enum RowLock {
     /// Nobody can delete it or change its key; on MySQL and MariaDB nobody can change it. (PostgreSQL may
     /// grant it beside somebody's FOR UPDATE, but never beside a change of the key or a DELETE.)
     Shared,
     /// As by an UPDATE that leaves its key alone: on PostgreSQL rows that refer to it can be inserted.
     Update,
+    /// As by a DELETE.
     Exclusive,
 }
 
 /// What happens to a row that somebody else has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Busy {
+pub enum Busy {
+    /// The statement waits.
     Wait,
+    /// The statement fails (`NOWAIT`).
     Fail,
+    /// The row is left out (`SKIP LOCKED`).
     Skip,
 }
 
-impl Kind {
-    pub(crate) const ALL: [Kind; 3] = [Kind::Innodb, Kind::Postgres, Kind::Sqlite];
+/// A text that cannot be the name of a table or column.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no name of a table or column; it has 1 to 64 characters, and that of a table a dot only behind its \
+     schema"
+)]
+pub struct InvalidName(pub String);
+
+impl Driver {
+    /// All of them.
+    pub const ALL: [Driver; 3] = [Driver::Mysql, Driver::Postgres, Driver::Sqlite];
 
     /// Begins a transaction of our own, in one round trip. It says what it relies on, for the pool may be the
     /// program's. Writers are serialised on SQLite.
-    pub(crate) fn begin(self) -> &'static str {
+    pub fn begin(self) -> &'static str {
         match self {
             // A program's pool may have autocommit off. Then what was read last has left a transaction open, in which
             // the level of the next cannot be set; START TRANSACTION would have committed it too.
-            Kind::Innodb => {
+            Driver::Mysql => {
                 "COMMIT AND NO CHAIN NO RELEASE; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE"
             }
-            Kind::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-            Kind::Sqlite => "BEGIN IMMEDIATE",
+            Driver::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+            Driver::Sqlite => "BEGIN IMMEDIATE",
         }
     }
 
     /// The database's clock at the beginning of the statement (on PostgreSQL: of its evaluation) in
     /// milliseconds since 1970 in UTC. No session's time zone matters to it: in the hour that summer
     /// time repeats, UNIX_TIMESTAMP(NOW()) does not know which of the two it is.
-    pub(crate) fn now_ms(self) -> &'static str {
+    pub fn now_ms(self) -> &'static str {
         match self {
-            Kind::Innodb => {
+            Driver::Mysql => {
                 "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(3)) DIV 1000)"
             }
-            Kind::Postgres => "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint",
-            Kind::Sqlite => "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+            Driver::Postgres => "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint",
+            Driver::Sqlite => "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
         }
     }
 
     /// A number as all drivers read one, whatever the type of its column.
-    pub(crate) fn as_int(self, expression: &str) -> String {
-        let number = if self == Kind::Innodb { "SIGNED" } else { "BIGINT" };
+    pub fn as_int(self, expression: &str) -> String {
+        let number = if self == Driver::Mysql { "SIGNED" } else { "BIGINT" };
         format!("CAST({expression} AS {number})")
     }
 
     /// The words behind a SELECT that lock its rows; none on SQLite, where a writer is alone.
-    pub(crate) fn lock(self, lock: RowLock, busy: Busy) -> String {
+    pub fn lock(self, lock: RowLock, busy: Busy) -> String {
         let lock = match (self, lock) {
-            (Kind::Sqlite, _) => return String::new(),
+            (Driver::Sqlite, _) => return String::new(),
             // MariaDB knows only this one, which on both cannot be told not to wait.
-            (Kind::Innodb, RowLock::Shared) => return " LOCK IN SHARE MODE".to_owned(),
-            (Kind::Postgres, RowLock::Shared) => " FOR KEY SHARE",
-            (Kind::Postgres, RowLock::Update) => " FOR NO KEY UPDATE",
+            (Driver::Mysql, RowLock::Shared) => return " LOCK IN SHARE MODE".to_owned(),
+            (Driver::Postgres, RowLock::Shared) => " FOR KEY SHARE",
+            (Driver::Postgres, RowLock::Update) => " FOR NO KEY UPDATE",
             (_, RowLock::Update | RowLock::Exclusive) => " FOR UPDATE",
         };
         let busy = match busy {
@@ -86,76 +101,82 @@ impl Kind {
     }
 
     /// The type of a column of bytes that is compared byte by byte, and can be indexed.
-    pub(crate) fn bytes(self, most: usize) -> String {
+    pub fn bytes(self, most: usize) -> String {
         match self {
-            Kind::Innodb => format!("VARBINARY({most})"),
-            Kind::Postgres => "BYTEA".to_owned(),
-            Kind::Sqlite => "BLOB".to_owned(),
+            Driver::Mysql => format!("VARBINARY({most})"),
+            Driver::Postgres => "BYTEA".to_owned(),
+            Driver::Sqlite => "BLOB".to_owned(),
         }
     }
 
     /// The type of a column of text; on MySQL and MariaDB of at most so many characters.
-    pub(crate) fn text(self, most: usize) -> String {
+    pub fn text(self, most: usize) -> String {
         match self {
-            Kind::Innodb => format!("VARCHAR({most})"),
-            Kind::Postgres | Kind::Sqlite => "TEXT".to_owned(),
+            Driver::Mysql => format!("VARCHAR({most})"),
+            Driver::Postgres | Driver::Sqlite => "TEXT".to_owned(),
         }
     }
 
     /// The type of a primary key that the database counts: ascending, no number twice, also when
     /// rows were deleted.
-    pub(crate) fn counted(self) -> &'static str {
+    pub fn counted(self) -> &'static str {
         match self {
-            Kind::Innodb => "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
-            Kind::Postgres => "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
-            Kind::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
+            Driver::Mysql => "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
+            Driver::Postgres => "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+            Driver::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
         }
     }
 
     /// What stands behind the columns of a table of ours.
-    pub(crate) fn table_options(self) -> &'static str {
+    pub fn table_options(self) -> &'static str {
         match self {
-            Kind::Innodb => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-            Kind::Postgres | Kind::Sqlite => "",
+            Driver::Mysql => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            Driver::Postgres | Driver::Sqlite => "",
         }
     }
 
-    /// A name of the caller's, quoted; dots stand between a schema and a table.
-    pub(crate) fn quote(self, name: &str) -> Result<String> {
-        checked_table(name)?;
-        let parts: Result<Vec<String>> =
+    /// Quotes the name of a table; dots stand between a schema and a table.
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn quote(self, name: &str) -> Result<String, InvalidName> {
+        check_table_name(name)?;
+        let parts: Result<Vec<String>, InvalidName> =
             name.split('.').map(|part| self.quote_column(part)).collect();
         parts.map(|parts| parts.join("."))
     }
 
-    /// The name of a column, quoted; a dot is a part of it.
-    pub(crate) fn quote_column(self, name: &str) -> Result<String> {
+    /// Quotes the name of a column; a dot is a part of it.
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn quote_column(self, name: &str) -> Result<String, InvalidName> {
         // SQLite takes a name in double quotes that it does not know for a text.
-        let quote = if self == Kind::Postgres { '"' } else { '`' };
-        checked_name(name)?;
+        let quote = if self == Driver::Postgres { '"' } else { '`' };
+        check_name(name)?;
         let doubled = name.replace(quote, &format!("{quote}{quote}"));
         Ok(format!("{quote}{doubled}{quote}"))
     }
 
     /// The parts of a statement outside of quotes and comments.
-    pub(crate) fn code(self, sql: &str) -> impl Iterator<Item = &str> {
+    pub fn code(self, sql: &str) -> impl Iterator<Item = &str> {
         tokens(self, sql).filter(|token| token.kind == TokenKind::Code).map(|token| token.text)
     }
 
     /// How many values a statement has places for.
-    pub(crate) fn parameter_count(self, sql: &str) -> usize {
+    pub fn parameter_count(self, sql: &str) -> usize {
         let marks = |code: &str| code.matches('?').count();
         let operators = |code: &str| code.matches("??").count();
         match self {
-            Kind::Postgres => self.code(sql).map(|code| marks(code) - 2 * operators(code)).sum(),
-            Kind::Innodb | Kind::Sqlite => self.code(sql).map(marks).sum(),
+            Driver::Postgres => self.code(sql).map(|code| marks(code) - 2 * operators(code)).sum(),
+            Driver::Mysql | Driver::Sqlite => self.code(sql).map(marks).sum(),
         }
     }
 
     /// A statement with `?` for each value, with parameters as the driver wants them. On PostgreSQL `??` is
     /// an operator's `?`.
-    pub(crate) fn parameters(self, sql: &str) -> String {
-        if self != Kind::Postgres {
+    pub fn parameters(self, sql: &str) -> String {
+        if self != Driver::Postgres {
             return sql.to_owned();
         }
         let mut number = 0;
@@ -179,20 +200,22 @@ impl Kind {
     }
 }
 
-/// Can it be the name of a table, maybe with its schema before a dot?
-pub(crate) fn checked_table(name: &str) -> Result<()> {
-    let is_good = name.split('.').all(|part| checked_name(part).is_ok());
-    if is_good { Ok(()) } else { Err(bad(name)) }
+/// Fails if it cannot be the name of a table, maybe with its schema before a dot.
+///
+/// # Errors
+/// [`InvalidName`].
+pub fn check_table_name(name: &str) -> Result<(), InvalidName> {
+    let is_good = name.split('.').all(|part| check_name(part).is_ok());
+    if is_good { Ok(()) } else { Err(InvalidName(name.to_owned())) }
 }
 
-/// Can it be the name of anything?
-pub(crate) fn checked_name(name: &str) -> Result<()> {
+/// Fails if it cannot be the name of a column, or of anything else.
+///
+/// # Errors
+/// [`InvalidName`].
+pub fn check_name(name: &str) -> Result<(), InvalidName> {
     let is_good = (1..=64).contains(&name.chars().count()) && !name.contains('\0');
-    if is_good { Ok(()) } else { Err(bad(name)) }
-}
-
-fn bad(name: &str) -> Error {
-    TableError::Name { name: name.to_owned() }.into()
+    if is_good { Ok(()) } else { Err(InvalidName(name.to_owned())) }
 }
 
 #[cfg(test)]
@@ -216,25 +239,25 @@ mod tests {
             ("SELECT ? -- what?", "SELECT $1 -- what?"),
             ("SELECT tags ?? 'a', tags ??| ?", "SELECT tags ? 'a', tags ?| $1"),
         ] {
-            assert_eq!(Kind::Postgres.parameters(sql), numbered);
-            assert_eq!(Kind::Innodb.parameters(sql), sql);
+            assert_eq!(Driver::Postgres.parameters(sql), numbered);
+            assert_eq!(Driver::Mysql.parameters(sql), sql);
             let numbers = numbered.matches("$1").count() + numbered.matches("$2").count();
-            assert_eq!(Kind::Postgres.parameter_count(sql), numbers, "{sql}");
+            assert_eq!(Driver::Postgres.parameter_count(sql), numbers, "{sql}");
         }
     }
 
     #[test]
     fn names_are_quoted_and_cannot_break_out() {
-        assert_eq!(Kind::Innodb.quote("seats").unwrap(), "`seats`");
-        assert_eq!(Kind::Innodb.quote("shop.seats").unwrap(), "`shop`.`seats`");
-        assert_eq!(Kind::Innodb.quote("a`b").unwrap(), "`a``b`");
-        assert_eq!(Kind::Postgres.quote(r#"a" = 1; --"#).unwrap(), r#""a"" = 1; --""#);
-        assert_eq!(Kind::Postgres.quote_column("a.b").unwrap(), r#""a.b""#);
+        assert_eq!(Driver::Mysql.quote("seats").unwrap(), "`seats`");
+        assert_eq!(Driver::Mysql.quote("shop.seats").unwrap(), "`shop`.`seats`");
+        assert_eq!(Driver::Mysql.quote("a`b").unwrap(), "`a``b`");
+        assert_eq!(Driver::Postgres.quote(r#"a" = 1; --"#).unwrap(), r#""a"" = 1; --""#);
+        assert_eq!(Driver::Postgres.quote_column("a.b").unwrap(), r#""a.b""#);
         // Double quotes would make a text of a column that is not there.
-        assert_eq!(Kind::Sqlite.quote("shop.seats").unwrap(), "`shop`.`seats`");
-        assert!(Kind::Innodb.quote(&"席".repeat(64)).is_ok());
+        assert_eq!(Driver::Sqlite.quote("shop.seats").unwrap(), "`shop`.`seats`");
+        assert!(Driver::Mysql.quote(&"席".repeat(64)).is_ok());
         for bad in ["", ".", "a.", "a..b", "a\0b", &"n".repeat(65)] {
-            assert!(Kind::Sqlite.quote(bad).unwrap_err().is_usage(), "{bad:?}");
+            assert!(Driver::Sqlite.quote(bad).is_err(), "{bad:?}");
         }
     }
 }

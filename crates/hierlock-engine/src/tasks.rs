@@ -6,21 +6,22 @@ use tokio::sync::watch;
 
 /// Counts tasks that must not be cut off by the end of the program. Clones share the count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TaskTracker(Arc<watch::Sender<usize>>);
+pub struct TaskTracker(Arc<watch::Sender<usize>>);
 
 /// One of the tasks that are counted. It is counted until this is dropped, also if its runtime shuts down.
 #[derive(Debug)]
-pub(crate) struct TaskToken(TaskTracker);
+pub struct TaskToken(TaskTracker);
 
 impl TaskTracker {
-    /// Counts one more.
-    pub(crate) fn token(&self) -> TaskToken {
+    /// Counts one more task, until what it returns is dropped.
+    #[must_use]
+    pub fn token(&self) -> TaskToken {
         self.0.send_modify(|count| *count += 1);
         TaskToken(self.clone())
     }
 
     /// Runs a task that is counted from now on until it ends.
-    pub(crate) fn spawn(&self, runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&self, runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
         let token = self.token();
         runtime.spawn(async move {
             task.await;
@@ -32,7 +33,7 @@ impl TaskTracker {
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
-    pub(crate) async fn wait_until_idle(&self) {
+    pub async fn wait_until_idle(&self) {
         // The sender is ours, so it is there.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }

@@ -1,6 +1,5 @@
 //! The one place where an error of the driver becomes a sentence.
 
-use sqlx::postgres::PgDatabaseError;
 use std::io::ErrorKind;
 
 /// What an error of the driver says to a person; the errors of this crate say it so.
@@ -10,17 +9,19 @@ use std::io::ErrorKind;
 /// ended early; and there is no "error returned from database" before what the server says.
 ///
 /// ```
+/// # use hierlock_engine::sqlx;
 /// let error = sqlx::Error::Io(std::io::ErrorKind::UnexpectedEof.into());
-/// assert_eq!(hierlock::database::error_message(&error), "the server has ended the connection");
+/// assert_eq!(hierlock_engine::error_message(&error), "the server has ended the connection");
 /// ```
 pub fn error_message(error: &sqlx::Error) -> String {
     match error {
-        sqlx::Error::Database(error) => match error.try_downcast_ref::<PgDatabaseError>() {
-            Some(error) => {
-                format!("{}: {}{}", error.code(), error.message(), advice(error.code()))
+        sqlx::Error::Database(error) => {
+            #[cfg(feature = "postgres")]
+            if let Some(error) = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+                return format!("{}: {}{}", error.code(), error.message(), advice(error.code()));
             }
-            None => error.to_string(),
-        },
+            error.to_string()
+        }
         sqlx::Error::Io(error) => match error.kind() {
             ErrorKind::UnexpectedEof => "the server has ended the connection".to_owned(),
             ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
@@ -34,6 +35,7 @@ pub fn error_message(error: &sqlx::Error) -> String {
 }
 
 /// What to do about a setting of PostgreSQL that is in the way.
+#[cfg(feature = "postgres")]
 fn advice(code: &str) -> &'static str {
     match code {
         // invalid_schema_name

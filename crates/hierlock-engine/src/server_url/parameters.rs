@@ -1,11 +1,10 @@
 //! Which parameters a URL may have. A driver ignores those that it does not know, so a word that is spelled
 //! wrong would lock something else than was meant: it is refused here.
 
-use crate::error::{Result, UrlError};
-use crate::spelling::nearest;
+use crate::nearest;
 
 /// What is hierlock's own in the URL of a lock on a server.
-pub(crate) const LOCK: [&str; 10] = [
+pub const LOCK_PARAMETERS: [&str; 10] = [
     "strategy",
     "buckets",
     "table",
@@ -62,12 +61,36 @@ const ALL_DRIVERS: [&str; 1] = ["statement-cache-capacity"];
 /// The same for a file of SQLite.
 const SQLITE: [&str; 4] = ["mode", "cache", "immutable", "vfs"];
 
+/// A parameter of a URL that nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlParameterError {
+    /// Neither hierlock nor the driver has a parameter of that name.
+    #[error("`{name}` is no parameter of {what}: {hint}")]
+    Unknown {
+        /// As it was written.
+        name: String,
+        /// What it was written behind, such as `a mysql: URL`.
+        what: String,
+        /// What was probably meant, or what there is.
+        hint: String,
+    },
+    /// The URL is one of those that have no parameters.
+    #[error("{scheme}: has no parameters, but a `?` and `{name}=` follow; leave them away")]
+    NoParameters {
+        /// `memory` or `file`.
+        scheme: &'static str,
+        /// As it was written.
+        name: String,
+    },
+}
+
 /// What a URL is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// Locks: hierlock has parameters of its own.
+pub enum UrlUse {
+    /// A lock: hierlock has parameters of its own.
     Lock,
-    /// The toolbox, or somebody who connects by himself.
+    /// A database: only the driver's parameters are known.
     Driver,
 }
 
@@ -84,7 +107,10 @@ fn known_to_driver(scheme: &str) -> Option<Vec<&'static str>> {
 
 /// Fails at the first parameter that neither hierlock nor the driver knows. A URL without a scheme that has
 /// parameters is left alone: it is refused for that.
-pub(crate) fn check(url: &str, of: Use) -> Result<()> {
+///
+/// # Errors
+/// [`UrlParameterError`], with what was probably meant.
+pub fn check(url: &str, of: UrlUse) -> Result<(), UrlParameterError> {
     // As a reader of URLs sees it.
     let (scheme, rest) = url.trim().split_once(':').unwrap_or_default();
     let scheme = &*scheme.to_ascii_lowercase();
@@ -94,8 +120,8 @@ pub(crate) fn check(url: &str, of: Use) -> Result<()> {
         return without(scheme, query);
     }
     let Some(mut known) = known_to_driver(scheme) else { return Ok(()) };
-    if of == Use::Lock {
-        known.splice(0..0, LOCK);
+    if of == UrlUse::Lock {
+        known.splice(0..0, LOCK_PARAMETERS);
     }
     for (name, _) in url::form_urlencoded::parse(query.as_bytes()) {
         let is_known = known.contains(&&*name)
@@ -103,19 +129,14 @@ pub(crate) fn check(url: &str, of: Use) -> Result<()> {
                 && name.starts_with("options[")
                 && name.ends_with(']'));
         if !is_known {
-            let of_lock = of == Use::Driver && LOCK.contains(&&*name);
+            let of_lock = of == UrlUse::Driver && LOCK_PARAMETERS.contains(&&*name);
             return Err(unknown(name.into_owned(), scheme, &known, of_lock));
         }
     }
     Ok(())
 }
 
-/// Fails at the first that is not hierlock's own: what stands beside the pool of a program.
-pub(crate) fn not_ours(name: &str) -> crate::Error {
-    unknown(name.to_owned(), "lock", &LOCK, false)
-}
-
-fn unknown(name: String, scheme: &str, known: &[&str], of_lock: bool) -> crate::Error {
+fn unknown(name: String, scheme: &str, known: &[&str], of_lock: bool) -> UrlParameterError {
     let hint = if of_lock {
         "it is for locks, and this is a database".to_owned()
     } else {
@@ -124,15 +145,11 @@ fn unknown(name: String, scheme: &str, known: &[&str], of_lock: bool) -> crate::
             None => format!("there are {}", known.join(", ")),
         }
     };
-    let what = match scheme {
-        "lock" => "a lock".to_owned(),
-        scheme => format!("a {scheme}: URL"),
-    };
-    UrlError::UnknownParameter { name, what, hint }.into()
+    UrlParameterError::Unknown { name, what: format!("a {scheme}: URL"), hint }
 }
 
 /// A `?` may be in the name of a file; followed by `NAME=` it is meant for parameters, which there are none of.
-fn without(scheme: &str, query: &str) -> Result<()> {
+fn without(scheme: &str, query: &str) -> Result<(), UrlParameterError> {
     let name = query.split('=').next().filter(|name| name.len() < query.len());
     let is_word = |name: &&str| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
@@ -140,7 +157,7 @@ fn without(scheme: &str, query: &str) -> Result<()> {
     match name.filter(is_word) {
         Some(name) => {
             let scheme = if scheme == "file" { "file" } else { "memory" };
-            Err(UrlError::NoParameters { scheme, name: name.to_owned() }.into())
+            Err(UrlParameterError::NoParameters { scheme, name: name.to_owned() })
         }
         None => Ok(()),
     }
@@ -149,8 +166,6 @@ fn without(scheme: &str, query: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sqlx::mysql::MySqlConnectOptions;
-    use sqlx::postgres::PgConnectOptions;
 
     /// `?tabel=` and `?stratgy=striped` were accepted, and something else was locked than was meant.
     #[test]
@@ -167,8 +182,8 @@ mod tests {
             ("file:/tmp/x?strategy=striped", "file: has no parameters"),
             ("memory:x?table=y", "memory: has no parameters"),
         ] {
-            let error = check(url, Use::Lock).unwrap_err();
-            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+            let error = check(url, UrlUse::Lock).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         for (url, says) in [
@@ -176,8 +191,8 @@ mod tests {
             ("mysql://h/d?table=x", "`table` is no parameter of a mysql: URL: it is for locks"),
             ("postgres://h/d?sslmod=x", "did you mean `sslmode`?"),
         ] {
-            let error = check(url, Use::Driver).unwrap_err();
-            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+            let error = check(url, UrlUse::Driver).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
         }
         for url in [
             "mysql://h/d?strategy=per-id&ssl-mode=disabled&",
@@ -187,13 +202,16 @@ mod tests {
             "memory:a?b",
             "mysql://h/d",
         ] {
-            assert!(check(url, Use::Lock).is_ok(), "{url}");
+            assert!(check(url, UrlUse::Lock).is_ok(), "{url}");
         }
     }
 
     /// Each that is listed changes something in the driver, for some value.
+    #[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     #[test]
     fn the_driver_reads_what_is_listed() {
+        use sqlx::mysql::MySqlConnectOptions;
+        use sqlx::postgres::PgConnectOptions;
         const VALUES: [&str; 4] = ["DISABLED", "/x", "7", "127.0.0.9"];
         fn is_read<T: std::fmt::Debug, E>(
             name: &str,
@@ -216,7 +234,6 @@ mod tests {
         }
         assert!(!is_read("tabel", mysql, "mysql://h/d"));
         assert!(!is_read("tabel", postgres, "postgres://h/d"));
-        #[cfg(feature = "sqlite")]
         for name in SQLITE {
             let sqlite = |url: &str| url.parse::<sqlx::sqlite::SqliteConnectOptions>();
             assert!(is_read(name, sqlite, "sqlite:x"), "{name}");

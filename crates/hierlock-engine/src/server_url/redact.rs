@@ -37,7 +37,7 @@ const HARMLESS: [&str; 16] = [
 ];
 
 fn is_harmless(parameter: &str) -> bool {
-    parameters::LOCK.contains(&parameter) || HARMLESS.contains(&parameter)
+    parameters::LOCK_PARAMETERS.contains(&parameter) || HARMLESS.contains(&parameter)
 }
 
 pub(super) fn redact(text: &str) -> Cow<'_, str> {

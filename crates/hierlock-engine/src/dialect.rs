@@ -1,0 +1,49 @@
+//! The servers that hierlock knows.
+
+use std::fmt;
+
+/// A server that hierlock can lock on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// MySQL 8.0 and newer.
+    Mysql,
+    /// MariaDB 10.6 and newer.
+    Mariadb,
+    /// PostgreSQL 13 and newer.
+    Postgres,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Dialect; 3] = [Dialect::Mysql, Dialect::Mariadb, Dialect::Postgres];
+
+    /// Returns its name, as in a URL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Mysql => "mysql",
+            Dialect::Mariadb => "mariadb",
+            Dialect::Postgres => "postgres",
+        }
+    }
+
+    /// Returns the server that the scheme of a URL names, the part before its colon.
+    pub fn from_scheme(scheme: &str) -> Option<Self> {
+        match scheme {
+            "mysql" => Some(Dialect::Mysql),
+            "mariadb" => Some(Dialect::Mariadb),
+            "postgres" | "postgresql" => Some(Dialect::Postgres),
+            _ => None,
+        }
+    }
+
+    /// Returns whether its tables are InnoDB's: MySQL and MariaDB.
+    pub fn is_innodb(self) -> bool {
+        self != Dialect::Postgres
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

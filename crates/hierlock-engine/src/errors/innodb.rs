@@ -1,0 +1,50 @@
+//! The errors of MySQL and MariaDB, whose numbers are one family.
+
+use super::ErrorClass::{self, *};
+
+/// Each number with its class.
+const CLASSES: [(u16, ErrorClass); 23] = [
+    (1213, Deadlock),             // of rows or tables
+    (3058, Deadlock),             // of locks by name (GET_LOCK), MySQL
+    (1020, SerializationFailure), // MariaDB with innodb_snapshot_isolation
+    (3572, LockNotAvailable),     // NOWAIT, MySQL
+    (1205, LockWaitTimeout),      // the server's limit for a wait; on MariaDB also NOWAIT
+    (3024, StatementTimeout),     // MAX_EXECUTION_TIME, MySQL
+    (1969, StatementTimeout),     // max_statement_time, MariaDB
+    (1317, Cancelled),            // KILL QUERY
+    (1146, UndefinedTable),
+    (1305, UndefinedTable), // a function or procedure
+    (1054, UndefinedColumn),
+    (1050, Duplicate),    // a table
+    (1060, Duplicate),    // a column
+    (1061, Duplicate),    // an index
+    (1062, Duplicate),    // a key
+    (1044, AccessDenied), // to the database
+    (1142, AccessDenied), // to the table
+    (1143, AccessDenied), // to the column
+    (1227, AccessDenied), // a privilege is needed
+    (1927, SessionEnded), // killed, MariaDB
+    (3169, SessionEnded), // killed, MySQL
+    (4031, SessionEnded), // idle for too long, MySQL
+    (1053, SessionEnded), // the server shuts down
+];
+
+/// Returns the class of an error number.
+pub fn class(number: u16) -> ErrorClass {
+    CLASSES.iter().find(|(known, _)| *known == number).map_or(Other, |(_, class)| *class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_has_one_class() {
+        for (at, (number, class)) in CLASSES.iter().enumerate() {
+            assert!(CLASSES[..at].iter().all(|(other, _)| other != number), "{number} twice");
+            assert_eq!(super::class(*number), *class);
+        }
+        assert_eq!(super::class(1064), Other);
+        assert_eq!(super::class(0), Other);
+    }
+}

@@ -1,0 +1,72 @@
+//! The errors of PostgreSQL, by SQLSTATE.
+
+use super::ErrorClass::{self, *};
+
+/// Each SQLSTATE with its class.
+const CLASSES: [(&str, ErrorClass); 20] = [
+    ("40P01", Deadlock),
+    ("40001", SerializationFailure),
+    ("55P03", LockNotAvailable), // NOWAIT, or lock_timeout
+    ("57014", Cancelled),        // pg_cancel_backend, or statement_timeout
+    ("25P04", SessionEnded),     // transaction_timeout
+    ("42P01", UndefinedTable),
+    ("42883", UndefinedTable), // a function
+    ("42703", UndefinedColumn),
+    ("42P07", Duplicate), // a table
+    ("42701", Duplicate), // a column
+    ("42710", Duplicate), // an object
+    ("42723", Duplicate), // a function
+    ("23505", Duplicate), // a key
+    ("42501", AccessDenied),
+    ("25P02", InFailedTransaction),
+    ("57P01", SessionEnded), // pg_terminate_backend, or the server shuts down
+    ("57P02", SessionEnded), // the server crashed
+    ("57P03", SessionEnded), // the server starts, or shuts down
+    ("25P03", SessionEnded), // idle in a transaction for too long
+    ("57P05", SessionEnded), // idle for too long
+];
+
+/// Two codes have two meanings each, which the message tells apart. It is in the server's language; what is not
+/// recognised keeps the class of the table.
+const BY_MESSAGE: [(&str, &str, ErrorClass); 2] =
+    [("55P03", "lock timeout", LockWaitTimeout), ("57014", "timeout", StatementTimeout)];
+
+/// Returns the class of a SQLSTATE and the message that came with it.
+pub fn class(code: &str, message: &str) -> ErrorClass {
+    let by_message =
+        BY_MESSAGE.iter().find(|(known, part, _)| *known == code && message.contains(part));
+    match by_message {
+        Some((_, _, class)) => *class,
+        None => CLASSES.iter().find(|(known, _)| *known == code).map_or(Other, |(_, class)| *class),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_has_one_class() {
+        for (at, (code, class)) in CLASSES.iter().enumerate() {
+            assert_eq!(code.len(), 5, "{code}");
+            assert!(CLASSES[..at].iter().all(|(other, _)| other != code), "{code} twice");
+            assert_eq!(super::class(code, ""), *class);
+        }
+        assert_eq!(super::class("", ""), Other);
+    }
+
+    #[test]
+    fn the_message_tells_a_timeout_from_a_refusal() {
+        let timeout = "canceling statement due to lock timeout";
+        assert_eq!(class("55P03", timeout), LockWaitTimeout);
+        assert_eq!(
+            class("55P03", "could not obtain lock on row in relation \"t\""),
+            LockNotAvailable
+        );
+        assert_eq!(
+            class("57014", "canceling statement due to statement timeout"),
+            StatementTimeout
+        );
+        assert_eq!(class("57014", "canceling statement due to user request"), Cancelled);
+    }
+}

@@ -1,0 +1,82 @@
+//! What MySQL, MariaDB, PostgreSQL and SQLite are, and nothing about trees of locks. The lock backends, the toolbox
+//! and the lab of hierlock stand on it.
+//!
+//! ```text
+//!   ServerUrl ──► ServerAddress ──connect──► Session: a connection with its id on the server
+//!                                              │ dropped before it is known to be clean, it is ended on the server
+//!                       Pool: idle sessions, ──┘
+//!                       one side session to ask and to cancel, the sessions that are to be ended
+//!
+//!   ConnectionRef ──► Row, Value          errors/: ErrorClass       lexer: strings, identifiers, comments
+//!     whoever owns the connection         one table per engine      one for all engines
+//! ```
+//!
+//! What differs between engines is in files of the same names: `errors/`, `sessions/` and `suitability/` have one file
+//! per engine.
+//!
+//! Without the features `mysql`, `postgres` and `sqlite` only what needs no driver is compiled.
+
+mod dialect;
+mod driver;
+pub mod errors;
+pub mod lexer;
+mod server_url;
+mod spelling;
+mod text;
+
+#[cfg(feature = "_driver")]
+mod abandoned;
+#[cfg(feature = "_driver")]
+mod address;
+#[cfg(feature = "_driver")]
+mod connection;
+#[cfg(feature = "_driver")]
+mod message;
+#[cfg(feature = "_driver")]
+mod pool;
+#[cfg(feature = "_driver")]
+mod row;
+#[cfg(feature = "_driver")]
+mod session;
+#[cfg(feature = "_driver")]
+pub mod sessions;
+#[cfg(feature = "_driver")]
+mod suitability;
+#[cfg(feature = "_driver")]
+mod tasks;
+#[cfg(feature = "_driver")]
+mod value;
+
+pub use dialect::Dialect;
+pub use driver::{Busy, Driver, InvalidName, RowLock, check_name, check_table_name};
+pub use errors::ErrorClass;
+pub use server_url::{LOCK_PARAMETERS, ServerUrl, UrlParameterError, UrlUse, check_parameters};
+pub use spelling::nearest;
+pub use text::printable;
+
+#[cfg(feature = "_driver")]
+pub use abandoned::AbandonedSessions;
+#[cfg(feature = "_driver")]
+pub use address::{AddressError, ServerAddress};
+#[cfg(feature = "_driver")]
+pub use connection::{ConnectionRef, ExecuteResult, PacketResult};
+#[cfg(feature = "_driver")]
+pub use message::error_message;
+#[cfg(feature = "_driver")]
+pub use pool::{Permit, Pool, PoolSettings, ServerError};
+#[cfg(feature = "_driver")]
+pub use row::{ColumnError, Row, TextRow};
+#[cfg(feature = "_driver")]
+pub use session::settings::{self as session_settings, Purpose, SessionSettings};
+#[cfg(feature = "_driver")]
+pub use session::{Session, SessionId, SessionRef, timed_out};
+#[cfg(feature = "_driver")]
+pub use suitability::Suitability;
+#[cfg(feature = "_driver")]
+pub use tasks::{TaskToken, TaskTracker};
+#[cfg(feature = "_driver")]
+pub use value::Value;
+
+/// The driver, in the version whose connections are taken and lent here.
+#[cfg(feature = "_driver")]
+pub use sqlx;

@@ -1,0 +1,244 @@
+//! One connection to a server that knows who it is there. Knows nothing of locks.
+
+mod id;
+mod session_ref;
+pub mod settings;
+
+pub use id::SessionId;
+pub use session_ref::{SessionRef, timed_out};
+
+use crate::abandoned::Owner;
+use crate::address::Connection;
+use crate::pool::ServerError;
+use crate::row::TextRow;
+use crate::{Dialect, ServerAddress, sessions};
+use settings::{Purpose, SessionSettings, SetUp};
+use std::any::Any;
+use std::fmt;
+use std::time::Duration;
+
+/// A connection to a server, set up for a purpose, which knows its number there.
+///
+/// Dropped, it is ended on the server as well, from another connection of its [`Pool`](crate::Pool): the server may not
+/// have heard that the connection is over, and would keep its locks. Only a session that is known to hold nothing is
+/// just [closed](Self::close), or given back to the pool.
+pub struct Session {
+    connection: Connection,
+    /// Who ends it on the server. None if it is known to hold nothing, or belongs to no pool.
+    owner: Option<Owner>,
+    /// How long the server may take to answer what it need not wait for.
+    answer_limit: Duration,
+    /// Who it is to the server.
+    pub id: SessionId,
+    /// What the server turned out to be.
+    pub dialect: Dialect,
+    /// On PostgreSQL: whether the next transaction has begun already. It saves the next user a BEGIN, and holds nothing.
+    pub in_transaction: bool,
+    pub(crate) version: String,
+    pub(crate) is_read_only: bool,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("pid", &self.id.pid).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Connects, sets the session up for its purpose and asks who it is.
+    pub(crate) async fn connect(
+        address: &ServerAddress,
+        answer_limit: Duration,
+        (purpose, settings): (Purpose, &SessionSettings),
+        owner: Option<Owner>,
+    ) -> Result<Self, ServerError> {
+        let failed = |source| ServerError::Connect { server: address.to_string(), source };
+        let connect = tokio::time::timeout(answer_limit, address.connect());
+        let connection =
+            connect.await.map_err(|_| failed(timed_out(answer_limit)))?.map_err(failed)?;
+        let mut session = Self {
+            connection,
+            owner,
+            answer_limit,
+            id: SessionId::default(),
+            dialect: address.dialect(),
+            in_transaction: false,
+            version: String::new(),
+            is_read_only: false,
+        };
+        session.introduce(purpose, settings).await.map_err(failed)?;
+        Ok(session)
+    }
+
+    /// Connects by itself: nobody ends it on the server when it is dropped.
+    ///
+    /// # Errors
+    /// If there is no connection to be had.
+    pub async fn connect_alone(
+        address: &ServerAddress,
+        answer_limit: Duration,
+    ) -> Result<Self, ServerError> {
+        let settings = (Purpose::Side, &SessionSettings::default());
+        Self::connect(address, answer_limit, settings, None).await
+    }
+
+    /// Sets the session up for its purpose, and asks who it is, in one round trip.
+    async fn introduce(
+        &mut self,
+        purpose: Purpose,
+        settings: &SessionSettings,
+    ) -> Result<(), sqlx::Error> {
+        let SetUp { first, last } = settings.set_up(self.dialect, purpose);
+        let (version, identity) =
+            (sessions::version(self.dialect), sessions::own_identity(self.dialect));
+        let rows = self.rows(&format!("{first}; SELECT {version}, {identity}{last}")).await?;
+        // On PostgreSQL settings are rows too.
+        let Some([version, is_read_only, pid, identity]) = rows.last().map(|row| &row[..]) else {
+            return Err(sqlx::Error::RowNotFound);
+        };
+        self.id = SessionId::read(pid, identity).ok_or(sqlx::Error::RowNotFound)?;
+        self.is_read_only = is_read_only != "0";
+        self.version = version.clone();
+        if self.dialect.is_innodb() {
+            let is_mariadb = version.contains("MariaDB");
+            self.dialect = if is_mariadb { Dialect::Mariadb } else { Dialect::Mysql };
+        }
+        Ok(())
+    }
+
+    /// Closes the connection of a session that is known to hold nothing.
+    pub fn close(mut self) {
+        self.owner = None;
+    }
+
+    /// Asks the server again for the session's number.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn ask_pid(&mut self) -> Result<i64, sqlx::Error> {
+        let rows = self.rows(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
+        rows.first().and_then(|row| row[0].parse().ok()).ok_or(sqlx::Error::RowNotFound)
+    }
+
+    /// Ends its transaction by ROLLBACK, which frees everything it holds, and makes it ready for the next.
+    ///
+    /// # Errors
+    /// What the server says. Then it is not known to be clean.
+    pub async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
+        if self.dialect.is_innodb() {
+            return self.run("ROLLBACK").await;
+        }
+        let in_transaction = std::mem::replace(&mut self.in_transaction, false);
+        // A transaction that the work in it has ended cannot be followed by another.
+        let end = if in_transaction { "ROLLBACK AND CHAIN" } else { "ROLLBACK" };
+        self.run(end).await?;
+        self.in_transaction = in_transaction;
+        Ok(())
+    }
+
+    /// Ends a transaction in which nothing was done.
+    pub(crate) async fn leave_transaction(&mut self) -> Result<(), sqlx::Error> {
+        self.in_transaction = false;
+        self.run("ROLLBACK").await
+    }
+
+    /// Returns the driver's connection, to be downcast.
+    pub fn as_any(&self) -> &dyn Any {
+        match &self.connection {
+            #[cfg(feature = "mysql")]
+            Connection::Mysql(connection) => &**connection,
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => &**connection,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn as_any_mut(&mut self) -> &mut dyn Any {
+        match &mut self.connection {
+            #[cfg(feature = "mysql")]
+            Connection::Mysql(connection) => &mut **connection,
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => &mut **connection,
+        }
+    }
+
+    /// Lends the session for some statements.
+    pub fn as_ref(&mut self) -> SessionRef<'_> {
+        SessionRef {
+            connection: self.connection.as_ref(),
+            answer_limit: self.answer_limit,
+            id: self.id,
+            dialect: self.dialect,
+            is_ours: true,
+        }
+    }
+
+    /// Sets how long the server may take to answer from now on: filling a table takes longer than answering.
+    pub fn set_answer_limit(&mut self, limit: Duration) {
+        self.answer_limit = limit;
+    }
+
+    /// Runs statements that return nothing and wait for nobody.
+    ///
+    /// # Errors
+    /// What the server says, or that it does not answer.
+    pub async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        self.as_ref().run(sql).await
+    }
+
+    /// The same; returns how many rows they changed.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
+        self.as_ref().affected(sql).await
+    }
+
+    /// Asks what waits for nobody.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
+        self.as_ref().rows(sql).await
+    }
+
+    /// Asks the server whether it is still there.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub async fn ping(&mut self) -> Result<(), sqlx::Error> {
+        self.as_ref().ping().await
+    }
+
+    /// Sends rows through `COPY … FROM STDIN`, which only PostgreSQL has; returns how many went in.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn copy_in(&mut self, sql: &str, rows: Vec<u8>) -> Result<u64, sqlx::Error> {
+        match &mut self.connection {
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => {
+                let copy = async {
+                    let mut copy = connection.copy_in_raw(sql).await?;
+                    copy.send(rows).await?;
+                    copy.finish().await
+                };
+                let limit = self.answer_limit;
+                tokio::time::timeout(limit, copy).await.map_err(|_| timed_out(limit))?
+            }
+            #[cfg(feature = "mysql")]
+            Connection::Mysql(_) => {
+                let _ = (sql, rows);
+                Err(sqlx::Error::Protocol("only PostgreSQL has COPY".to_owned()))
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            owner.abandon(self.dialect, self.id);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A session on which statements run, whoever owns it: one of ours, or that of a caller's transaction.
+
+use super::SessionId;
+use crate::connection::{ConnectionRef, PacketResult};
+use crate::row::{Row, TextRow};
+use crate::{Dialect, Value, sessions};
+use std::time::Duration;
+
+/// A session, lent for some statements.
+#[derive(Debug)]
+pub struct SessionRef<'a> {
+    /// Its connection.
+    pub connection: ConnectionRef<'a>,
+    /// How long the server may take to answer what it need not wait for.
+    pub answer_limit: Duration,
+    /// Who it is to the server; the default if that has not been asked.
+    pub id: SessionId,
+    /// What the server is.
+    pub dialect: Dialect,
+    /// Whether it is a session of ours. Another user's may be hidden from us.
+    pub is_ours: bool,
+}
+
+impl SessionRef<'_> {
+    /// Runs what may wait for as long as it takes, in one round trip, and returns its rows. Without values these may be
+    /// several statements. Parameters are as the engine itself writes them.
+    ///
+    /// # Cancel safety
+    /// None: dropped before its end it leaves a statement running on the server. Only whoever owns the session may call
+    /// it, and cancels it on the server first.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn run_unlimited(
+        &mut self,
+        sql: String,
+        values: Vec<Value>,
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        if values.is_empty() {
+            return Ok(self.connection.packet(&sql).await?.rows);
+        }
+        self.connection.fetch_native(sql, values).await
+    }
+
+    /// The same for what waits for nobody.
+    ///
+    /// # Errors
+    /// What the server says, or that it does not answer.
+    pub async fn run_limited(
+        &mut self,
+        sql: String,
+        values: Vec<Value>,
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        within(self.answer_limit, self.run_unlimited(sql, values)).await
+    }
+
+    /// Runs statements that wait for nobody until one fails. Returns how many did not, and the failure.
+    pub async fn run_until_failure(&mut self, sql: &str) -> (usize, Option<sqlx::Error>) {
+        let mut result = PacketResult::default();
+        let ran = within(self.answer_limit, self.connection.packet_into(sql, &mut result)).await;
+        (result.statements, ran.err())
+    }
+
+    /// Runs statements that return nothing and wait for nobody.
+    ///
+    /// # Errors
+    /// What the server says, or that it does not answer.
+    pub async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        self.affected(sql).await.map(|_| ())
+    }
+
+    /// The same; returns how many rows they changed.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
+        within(self.answer_limit, self.connection.run(sql)).await
+    }
+
+    /// Asks the server whether it is still there.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub async fn ping(&mut self) -> Result<(), sqlx::Error> {
+        within(self.answer_limit, self.connection.ping()).await
+    }
+
+    /// Asks what waits for nobody.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
+        let packet = within(self.answer_limit, self.connection.packet(sql)).await?;
+        packet.rows.into_iter().map(Row::into_text).collect()
+    }
+
+    /// Asks the server who the session is.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn ask_id(&mut self) -> Result<SessionId, sqlx::Error> {
+        let rows = self.rows(&format!("SELECT {}", sessions::own_identity(self.dialect))).await?;
+        let id = rows.first().and_then(|row| SessionId::read(&row[0], &row[1]));
+        id.ok_or(sqlx::Error::RowNotFound)
+    }
+}
+
+/// Fails if there is no answer in time.
+async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    tokio::time::timeout(limit, answer).await.map_err(|_| timed_out(limit))?
+}
+
+/// The error of a server that has not answered in this time.
+pub fn timed_out(limit: Duration) -> sqlx::Error {
+    let message = format!("no answer within {} ms", limit.as_millis());
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
+}
