@@ -168,7 +168,7 @@ pub async fn cancelling_at_every_poll_leaves_nothing(locks: Hierlock, _: Intenti
 }
 
 pub async fn dropping_frees(locks: Hierlock, _: Intentions) {
-    let guard = locks.acquire_resources("u1", "a1", ["r2", "r1", "r2"]).await.unwrap();
+    let guard = locks.acquire_children(&target("u1/a1"), ["r2", "r1", "r2"]).await.unwrap();
     assert_eq!(guard.targets().len(), 2);
     let waiter = asks(&locks, "u1/a1/r1");
     until_waiting(&locks, 1).await;
@@ -195,7 +195,7 @@ pub async fn bad_requests_are_refused_with_a_sentence(locks: Hierlock, _: Intent
     };
     refused(locks.acquire(target("u1/a1/r1/x1")).await, "u1/a1/r1/x1");
     refused(locks.acquire_all([]).await, "no target");
-    refused(locks.acquire_resources("u1", "a1", ["r1", ""]).await, "level 2");
+    refused(locks.acquire_children(&target("u1/a1"), ["r1", ""]).await, "level 2");
     assert!(locks.holders().is_empty());
 }
 

@@ -172,23 +172,31 @@ impl Hierlock {
         self.request_all(targets).acquire().await
     }
 
-    /// Locks several resources of one account, without deadlock.
+    /// Locks several children of one node exclusively, without deadlock: resources of an account, or whatever the tree
+    /// has below that node.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+    /// use hierlock::{Hierlock, Target};
+    ///
+    /// let locks = Hierlock::connect("memory:").await?;
+    /// let guard = locks.acquire_children(&Target::account("u1", "a1")?, ["r2", "r1"]).await?;
+    /// assert_eq!(guard.targets().len(), 2);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); also an ID that is empty or too long.
+    /// As [`acquire_all`](Self::acquire_all); also an ID that is empty or too long, or a parent that is a leaf of the tree.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    pub async fn acquire_resources<I: AsRef<str>>(
+    pub async fn acquire_children<I: AsRef<str>>(
         &self,
-        user: &str,
-        account: &str,
-        resources: impl IntoIterator<Item = I>,
+        parent: &Target,
+        ids: impl IntoIterator<Item = I>,
     ) -> Result<Guard> {
-        let targets = resources
-            .into_iter()
-            .map(|resource| Target::resource(user, account, resource.as_ref()))
-            .collect::<Result<Vec<_>>>()?;
+        let targets =
+            ids.into_iter().map(|id| parent.child(id.as_ref())).collect::<Result<Vec<_>>>()?;
         self.acquire_all(targets).await
     }
 
