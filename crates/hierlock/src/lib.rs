@@ -29,7 +29,7 @@
 //!                  mode.rs target.rs key.rs: the vocabulary
 //! ```
 
-mod backend;
+pub mod backend;
 pub mod blocking;
 mod client;
 pub mod database;

@@ -45,7 +45,7 @@ mod waiting;
 mod watchman;
 mod within;
 
-pub(crate) use backend::{SqlBackend, SqlHold};
+pub use backend::{SqlBackend, SqlHold};
 pub use connection::{Connection, InTransaction, ProgramPool};
 pub use lend::Work;
 pub(crate) use line::timed_out;
