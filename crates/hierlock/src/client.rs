@@ -1,8 +1,7 @@
 //! The front door: from a URL to locks.
 
-use crate::backend::{
-    AnyBackend, Backend, FileBackend, MemoryBackend, SqlBackend, TransactionBackend,
-};
+use crate::backend::{AnyBackend, Backend, SqlBackend, TransactionBackend};
+use crate::builder::Builder;
 use crate::error::{Result, UrlError};
 use crate::guard::Guard;
 use crate::hierarchy::Hierarchy;
@@ -116,13 +115,12 @@ impl Hierlock {
     /// # Errors
     /// As [`connect`](Self::connect); also a shared name that is in use with another tree.
     pub async fn connect_with(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        let backend = match Location::parse(url)? {
-            Location::Memory("") => AnyBackend::Memory(MemoryBackend::new(hierarchy)),
-            Location::Memory(name) => AnyBackend::Memory(MemoryBackend::named(name, hierarchy)?),
-            Location::File(path) => AnyBackend::File(FileBackend::open(path, hierarchy)?),
-            Location::Server => AnyBackend::Sql(Arc::new(SqlBackend::open(url, hierarchy).await?)),
-        };
-        Ok(Self::with_backend(backend))
+        Self::builder().hierarchy(hierarchy).connect(url).await
+    }
+
+    /// Begins a client with options: the tree, and what the parameters of a URL say, as types.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 
     /// The same client, if it locks on a server: one that can lock in transactions. It shares everything with this one.
@@ -157,38 +155,25 @@ impl Hierlock<SqlBackend> {
     /// # Errors
     /// As [`connect`](Hierlock::connect); also a URL that is no server's.
     pub async fn connect_sql(url: &str) -> Result<Self> {
-        Self::connect_sql_with(url, Hierarchy::default()).await
-    }
-
-    /// Opens the URL of a server for a tree of one's own.
-    ///
-    /// # Errors
-    /// As [`connect_sql`](Self::connect_sql).
-    pub async fn connect_sql_with(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        SqlBackend::open(url, hierarchy).await.map(Self::with_backend)
+        Builder::default().connect_sql(url).await
     }
 
     /// Locks on the server of a pool that the program has already, with the same address, user and TLS,
     /// but **with connections of its own**: a holder that also needed a connection of the program's pool
-    /// could hang the whole service. `parameters` is what would stand behind the `?` of a URL, such as
-    /// `strategy=per-id&connections=4`, or empty.
+    /// could hang the whole service. [`Builder::beside`] is the same with options.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
-    /// use hierlock::{Hierarchy, Hierlock};
+    /// use hierlock::Hierlock;
     ///
-    /// let locks = Hierlock::beside(&pool, "connections=4", Hierarchy::default()).await?;
+    /// let locks = Hierlock::beside(&pool).await?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
-    pub async fn beside<P: ProgramPool>(
-        pool: &P,
-        parameters: &str,
-        hierarchy: Hierarchy,
-    ) -> Result<Self> {
-        SqlBackend::beside(pool, parameters, hierarchy).await.map(Self::with_backend)
+    /// As [`connect`](Hierlock::connect).
+    pub async fn beside<P: ProgramPool>(pool: &P) -> Result<Self> {
+        Builder::default().beside(pool).await
     }
 }
 

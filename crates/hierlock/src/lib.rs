@@ -31,6 +31,7 @@
 
 pub mod backend;
 pub mod blocking;
+mod builder;
 mod client;
 pub mod database;
 mod error;
@@ -58,6 +59,7 @@ mod sync;
 mod target;
 mod tasks;
 
+pub use builder::Builder;
 pub use client::Hierlock;
 pub use error::{Blocker, Error, Result, TransactionState};
 pub use file::default_path;

@@ -15,7 +15,7 @@ pub(crate) enum LockError {
     Timeout { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker, waited: Duration },
     #[error("`{blocked_on}` is {}{}", blocker.state(), wanted_by(blocked_on, wanted))]
     WouldBlock { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker },
-    #[error("all connections of this client are in use{}{}; see `connections` in the URL", after(*waited), wanted_by_all(wanted))]
+    #[error("all connections of this client are in use{}{}; see the option `connections`", after(*waited), wanted_by_all(wanted))]
     NoConnection { wanted: Vec<Target>, waited: Option<Duration> },
     #[error(
         "deadlock at `{blocked_on}`{}: this guard and another wait for each other. The guard keeps \

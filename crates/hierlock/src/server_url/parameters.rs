@@ -110,11 +110,6 @@ pub(crate) fn check(url: &str, of: Use) -> Result<()> {
     Ok(())
 }
 
-/// Fails at the first that is not hierlock's own: what stands beside the pool of a program.
-pub(crate) fn not_ours(name: &str) -> crate::Error {
-    unknown(name.to_owned(), "lock", &LOCK, false)
-}
-
 fn unknown(name: String, scheme: &str, known: &[&str], of_lock: bool) -> crate::Error {
     let hint = if of_lock {
         "it is for locks, and this is a database".to_owned()

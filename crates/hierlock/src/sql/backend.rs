@@ -9,7 +9,7 @@ use super::session::{Judgement, Session};
 use super::take::Take;
 use super::watchman::{self, Watched};
 use super::within::Within;
-use super::{Connection, Dialect, InTransaction, ProgramPool, Scheme, Strategy, Work};
+use super::{Connection, Dialect, InTransaction, Options, ProgramPool, Scheme, Strategy, Work};
 use crate::backend::{AcquireRequest, Backend, FencingHold, Hold};
 use crate::error::{LockError, Result, SqlError};
 use crate::handover::{Handover, Interest};
@@ -57,17 +57,17 @@ enum MissingTables {
 }
 
 impl SqlBackend {
-    pub(crate) async fn open(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        Self::at(Place::parse(url, hierarchy)?, MissingTables::Make).await
+    pub(crate) async fn open(url: &str, options: Options, hierarchy: Hierarchy) -> Result<Self> {
+        Self::at(Place::parse_with(url, options, hierarchy)?, MissingTables::Make).await
     }
 
     /// On the server of a pool that the program has already, with connections of our own.
     pub(crate) async fn beside(
         pool: &impl ProgramPool,
-        parameters: &str,
+        options: Options,
         hierarchy: Hierarchy,
     ) -> Result<Self> {
-        Self::at(Place::beside(pool, parameters, hierarchy)?, MissingTables::Make).await
+        Self::at(Place::beside(pool, options, hierarchy)?, MissingTables::Make).await
     }
 
     /// What a client of this URL would lock by. Makes and changes nothing.
