@@ -24,7 +24,8 @@ impl Contender for Memory {
     }
 
     async fn acquire_resources(&self, user: &str, account: &str, resources: &[String]) -> Guard {
-        let guard = self.0.acquire_resources(user, account, resources).await;
+        let account = Target::account(user, account).expect("IDs here are short");
+        let guard = self.0.acquire_children(&account, resources).await;
         guard.expect("a plain acquire only waits")
     }
 

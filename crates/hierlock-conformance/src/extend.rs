@@ -1,16 +1,20 @@
 //! More under the same guard: the only place where a deadlock can be.
 
 use crate::{Intentions, asks, is_free, target, until_free, until_idle, until_waiting};
+use hierlock::backend::{Backend, FencingHold};
 use hierlock::{Guard, Hierlock, Mode, Result, SlotMode};
 use std::time::Duration;
 
 /// Each of two guards extends to what the other has. Exactly one fails, keeps what it had, and the
 /// other gets its lock when the loser lets go.
-pub async fn a_deadlock_of_two_extensions_has_one_victim(locks: Hierlock, _: Intentions) {
+pub async fn a_deadlock_of_two_extensions_has_one_victim<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     for round in 0..50 {
         let mut a = locks.acquire(target("u1/a1/r1")).await.unwrap();
         let mut b = locks.acquire(target("u1/a1/r2")).await.unwrap();
-        let extend = |mut guard: Guard, path: &'static str| {
+        let extend = |mut guard: Guard<B::Hold>, path: &'static str| {
             tokio::spawn(async move {
                 let result = guard.extend([target(path)]).await;
                 // The loser lets go at once.
@@ -35,7 +39,10 @@ pub async fn a_deadlock_of_two_extensions_has_one_victim(locks: Hierlock, _: Int
     }
 }
 
-pub async fn a_failed_extension_keeps_what_the_guard_had(locks: Hierlock, _: Intentions) {
+pub async fn a_failed_extension_keeps_what_the_guard_had<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
     let mut guard = locks.acquire(target("u1/a1/r1")).await.unwrap();
     let before = guard.modes();
@@ -57,7 +64,10 @@ pub async fn a_failed_extension_keeps_what_the_guard_had(locks: Hierlock, _: Int
     assert!(is_free(&locks, "u1").await);
 }
 
-pub async fn a_cancelled_extension_keeps_what_the_guard_had(locks: Hierlock, _: Intentions) {
+pub async fn a_cancelled_extension_keeps_what_the_guard_had<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     // In every backend's order the leaves come after the roots, so this extension may wait.
     let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
     let mut guard = locks.acquire(target("u1")).await.unwrap();
@@ -78,7 +88,10 @@ pub async fn a_cancelled_extension_keeps_what_the_guard_had(locks: Hierlock, _: 
     until_idle(&locks).await;
 }
 
-pub async fn an_extension_holds_and_is_released_with_the_guard(locks: Hierlock, _: Intentions) {
+pub async fn an_extension_holds_and_is_released_with_the_guard<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
     guard.extend([target("u2"), target("u1/a1/r1")]).await.unwrap();
     assert_eq!(guard.targets().len(), 3);
@@ -89,7 +102,7 @@ pub async fn an_extension_holds_and_is_released_with_the_guard(locks: Hierlock, 
     assert!(locks.holders().is_empty());
 }
 
-pub async fn an_upgrade_excludes_readers(locks: Hierlock, _: Intentions) {
+pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     let mut guard = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
     let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
     // Beside a reader it cannot be had; the guard keeps what it had.
@@ -107,7 +120,10 @@ pub async fn an_upgrade_excludes_readers(locks: Hierlock, _: Intentions) {
 }
 
 /// It is greater than that of whoever held what was added, also if the guard is older.
-pub async fn a_token_counts_for_what_was_added(locks: Hierlock, _: Intentions) {
+pub async fn a_token_counts_for_what_was_added<B: Backend<Hold: FencingHold>>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
     let own = guard.token().await.unwrap();
     let other = locks.acquire(target("u2/a1")).await.unwrap();
@@ -119,7 +135,7 @@ pub async fn a_token_counts_for_what_was_added(locks: Hierlock, _: Intentions) {
 }
 
 /// What update locks are for: two that read and then write, one after the other, no victim.
-pub async fn two_updaters_cannot_deadlock(locks: Hierlock, _: Intentions) {
+pub async fn two_updaters_cannot_deadlock<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     let node = "u1/a1/r1";
     let mut first = locks.request(target(node)).mode(Mode::Update).acquire().await.unwrap();
     let second = locks.clone();
@@ -131,7 +147,7 @@ pub async fn two_updaters_cannot_deadlock(locks: Hierlock, _: Intentions) {
     first.upgrade().await.unwrap();
     assert!(!second.is_finished());
     drop(first);
-    let second: Result<Guard> = second.await.unwrap();
+    let second: Result<Guard<B::Hold>> = second.await.unwrap();
     assert_eq!(second.unwrap().modes()[&target(node)], SlotMode::Exclusive);
     drop(asks(&locks, node).await.unwrap().unwrap());
 }

@@ -7,6 +7,10 @@
 //! conformance!(Intentions::Yes, async || Hierlock::connect("memory:").await.unwrap());
 //! ```
 //!
+//! The same for a backend of one's own: `async || Hierlock::with_backend(MyBackend::new())`. Behind a `;` a backend says what
+//! it does not do: `extensions never wait`, `no tokens`, or both with a comma between them. `tests/third_party.rs` is a
+//! backend written from outside.
+//!
 //! That something waits is read from the lock manager, never guessed from the clock; limits are
 //! there only to end a run that hangs.
 
@@ -26,6 +30,7 @@ pub use waiting::*;
 pub use hierlock::Hierlock;
 pub use tokio;
 
+use hierlock::backend::Backend;
 use hierlock::{Guard, Result, Target};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -40,18 +45,46 @@ pub enum Intentions {
 /// No test comes near it; a run that hangs is ended by it.
 pub const GENEROUS: Duration = Duration::from_secs(30);
 
+/// What a constructor gives: a client, or none, after it has said why the suite is skipped.
+pub trait Opened {
+    type Backend: Backend;
+
+    fn opened(self) -> Option<Hierlock<Self::Backend>>;
+}
+
+impl<B: Backend> Opened for Hierlock<B> {
+    type Backend = B;
+
+    fn opened(self) -> Option<Hierlock<B>> {
+        Some(self)
+    }
+}
+
+impl<B: Backend> Opened for Option<Hierlock<B>> {
+    type Backend = B;
+
+    fn opened(self) -> Option<Hierlock<B>> {
+        self
+    }
+}
+
 /// Generates a test for each line of the suite; without those in which an extension must wait, where the
-/// backend says that its `extensions never wait`.
+/// backend says that its `extensions never wait`, and those of fencing tokens, where it has `no tokens`.
 #[macro_export]
 macro_rules! conformance {
     ($intentions:expr, $open:expr) => {
         $crate::conformance!($intentions, $open; extensions never wait);
-        $crate::conformance!(@ $intentions, $open;
-            a_deadlock_of_two_extensions_has_one_victim,
-            a_cancelled_extension_keeps_what_the_guard_had,
-        );
+        $crate::conformance!(@extensions $intentions, $open);
+    };
+    ($intentions:expr, $open:expr; no tokens) => {
+        $crate::conformance!($intentions, $open; extensions never wait, no tokens);
+        $crate::conformance!(@extensions $intentions, $open);
     };
     ($intentions:expr, $open:expr; extensions never wait) => {
+        $crate::conformance!($intentions, $open; extensions never wait, no tokens);
+        $crate::conformance!(@ $intentions, $open; a_token_counts_for_what_was_added);
+    };
+    ($intentions:expr, $open:expr; extensions never wait, no tokens) => {
         $crate::conformance!(@ $intentions, $open;
             every_pair_conflicts_as_the_model_says,
             release_frees_the_waiter,
@@ -76,15 +109,19 @@ macro_rules! conformance {
             an_extension_holds_and_is_released_with_the_guard,
             an_upgrade_excludes_readers,
             two_updaters_cannot_deadlock,
-            a_token_counts_for_what_was_added,
+        );
+    };
+    (@extensions $intentions:expr, $open:expr) => {
+        $crate::conformance!(@ $intentions, $open;
+            a_deadlock_of_two_extensions_has_one_victim,
+            a_cancelled_extension_keeps_what_the_guard_had,
         );
     };
     (@ $intentions:expr, $open:expr; $($name:ident),* $(,)?) => {
         $(#[$crate::tokio::test(crate = "hierlock_conformance::tokio", flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            // A constructor may give none: it has said then why this is skipped.
-            let opened: Option<$crate::Hierlock> = ($open)().await.into();
-            let Some(locks) = opened else { return };
+            let opened = ($open)().await;
+            let Some(locks) = $crate::Opened::opened(opened) else { return };
             let run = $crate::$name(locks, $intentions);
             $crate::tokio::time::timeout(4 * $crate::GENEROUS, run).await.expect("it hangs");
         })*
@@ -96,18 +133,18 @@ pub fn target(path: &str) -> Target {
 }
 
 /// Asks for a node in a task of its own.
-pub fn asks(locks: &Hierlock, path: &str) -> JoinHandle<Result<Guard>> {
+pub fn asks<B: Backend>(locks: &Hierlock<B>, path: &str) -> JoinHandle<Result<Guard<B::Hold>>> {
     let (locks, target) = (locks.clone(), target(path));
     tokio::spawn(async move { locks.acquire(target).await })
 }
 
 /// Until so many wait; read from the lock manager.
-pub async fn until_waiting(locks: &Hierlock, count: usize) {
+pub async fn until_waiting<B: Backend>(locks: &Hierlock<B>, count: usize) {
     until(|| locks.holders().iter().filter(|holder| holder.waits.is_some()).count() == count).await;
 }
 
 /// Until nobody holds or waits.
-pub async fn until_idle(locks: &Hierlock) {
+pub async fn until_idle<B: Backend>(locks: &Hierlock<B>) {
     until(|| locks.holders().is_empty()).await;
 }
 
@@ -121,7 +158,7 @@ pub async fn until(condition: impl Fn() -> bool) {
 }
 
 /// Can it be taken now?
-pub async fn is_free(locks: &Hierlock, path: &str) -> bool {
+pub async fn is_free<B: Backend>(locks: &Hierlock<B>, path: &str) -> bool {
     match locks.try_acquire(target(path)).await.unwrap() {
         Some(guard) => {
             guard.release().await.unwrap();
@@ -132,7 +169,7 @@ pub async fn is_free(locks: &Hierlock, path: &str) -> bool {
 }
 
 /// Until it can be taken: dropping a guard frees, but need not wait for a server to confirm it.
-pub async fn until_free(locks: &Hierlock, path: &str) {
+pub async fn until_free<B: Backend>(locks: &Hierlock<B>, path: &str) {
     let tries = async {
         while !is_free(locks, path).await {
             tokio::time::sleep(Duration::from_millis(1)).await;

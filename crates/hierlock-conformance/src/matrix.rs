@@ -1,6 +1,7 @@
 //! Held versus requested, for every ordered pair of nodes of a 3×3×3 tree.
 
 use crate::{Intentions, asks, target, until_idle, until_waiting};
+use hierlock::backend::Backend;
 use hierlock::{Hierlock, Mode, ModeSet, SlotMode, Target};
 
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
@@ -30,7 +31,10 @@ fn conflict(a: (&Target, Mode), b: (&Target, Mode), intentions: Intentions) -> b
     related && (alone(a) || alone(b))
 }
 
-pub async fn every_pair_conflicts_as_the_model_says(locks: Hierlock, intentions: Intentions) {
+pub async fn every_pair_conflicts_as_the_model_says<B: Backend>(
+    locks: Hierlock<B>,
+    intentions: Intentions,
+) {
     let nodes = nodes();
     let mut conflicts = 0;
     for held in &nodes {
@@ -57,7 +61,7 @@ pub async fn every_pair_conflicts_as_the_model_says(locks: Hierlock, intentions:
 }
 
 /// The same pairs, waited for: each waiter is seen waiting, and gets its lock when the holder goes.
-pub async fn release_frees_the_waiter(locks: Hierlock, _: Intentions) {
+pub async fn release_frees_the_waiter<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     let nodes: Vec<_> =
         nodes().into_iter().filter(|node| node.to_string().starts_with("u1")).collect();
     for held in &nodes {
@@ -76,7 +80,7 @@ pub async fn release_frees_the_waiter(locks: Hierlock, _: Intentions) {
     until_idle(&locks).await;
 }
 
-pub async fn modes_are_never_weaker_than_asked(locks: Hierlock, _: Intentions) {
+pub async fn modes_are_never_weaker_than_asked<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     for node in nodes() {
         for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
             let guard = locks.request(node.clone()).mode(mode).acquire().await.unwrap();
@@ -92,7 +96,10 @@ pub async fn modes_are_never_weaker_than_asked(locks: Hierlock, _: Intentions) {
 
 /// A true update lock goes with readers, whoever comes first, and with nobody else; one that was rounded up
 /// goes with nobody.
-pub async fn an_update_lock_goes_with_readers_at_most(locks: Hierlock, _: Intentions) {
+pub async fn an_update_lock_goes_with_readers_at_most<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     let node = target("u1/a1/r1");
     let plan = locks.request(node.clone()).mode(Mode::Update).plan().unwrap();
     let is_true = plan.steps().any(|step| step.mode == SlotMode::Update);
@@ -115,7 +122,7 @@ pub async fn an_update_lock_goes_with_readers_at_most(locks: Hierlock, _: Intent
     until_idle(&locks).await;
 }
 
-pub async fn unrelated_nodes_do_not_wait(locks: Hierlock, _: Intentions) {
+pub async fn unrelated_nodes_do_not_wait<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     let _all = [
         locks.acquire(target("u1/a1/r1")).await.unwrap(),
         locks.acquire(target("u1/a1/r2")).await.unwrap(),

@@ -1,6 +1,7 @@
 //! Many at once, at random.
 
 use crate::{GENEROUS, Intentions, matrix::nodes, until_idle};
+use hierlock::backend::{Backend, Hold};
 use hierlock::{Guard, Hierlock, Mode, Target};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,7 +46,7 @@ impl Inside {
 
     /// Each leaf that a guard covers, in the strongest mode in which it does. A visitor who must not be
     /// there is told with whom it met.
-    fn enter(&self, task: usize, guard: &Guard) {
+    fn enter<H: Hold>(&self, task: usize, guard: &Guard<H>) {
         let targets = guard.targets();
         for (leaf, visits) in &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             let over = targets.iter().filter(|(target, _)| target.contains(leaf));
@@ -81,7 +82,10 @@ async fn joined(tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-pub async fn random_acquires_never_deadlock_and_never_overlap(locks: Hierlock, _: Intentions) {
+pub async fn random_acquires_never_deadlock_and_never_overlap<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     const TASKS: usize = 20;
     const EACH: usize = 100;
     let (nodes, inside) = (Arc::new(nodes()), Arc::new(Inside::new()));
@@ -110,7 +114,7 @@ pub async fn random_acquires_never_deadlock_and_never_overlap(locks: Hierlock, _
 }
 
 /// Guards that grow at random do meet deadlocks; someone is always told, and all end.
-pub async fn random_extensions_are_never_stuck(locks: Hierlock, _: Intentions) {
+pub async fn random_extensions_are_never_stuck<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     const TASKS: usize = 16;
     const EACH: usize = 60;
     let (nodes, inside) = (Arc::new(nodes()), Arc::new(Inside::new()));

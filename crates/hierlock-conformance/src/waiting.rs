@@ -3,6 +3,7 @@
 use crate::{
     GENEROUS, Intentions, asks, is_free, target, until, until_free, until_idle, until_waiting,
 };
+use hierlock::backend::Backend;
 use hierlock::{Blocker, Guard, Hierlock, Mode, Request, Result, Target};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -10,7 +11,10 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_millis(20);
 
-pub async fn a_deadline_ends_the_wait_and_nothing_is_held(locks: Hierlock, _: Intentions) {
+pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
     let late = locks
         .request_all([target("u1/a1/r1"), target("u1/a1/r2"), target("u1/a1/r3"), target("u2")])
@@ -37,7 +41,7 @@ pub async fn a_deadline_ends_the_wait_and_nothing_is_held(locks: Hierlock, _: In
     drop(waiter.await.unwrap().unwrap());
 }
 
-pub async fn a_deadline_names_what_was_in_the_way(locks: Hierlock, _: Intentions) {
+pub async fn a_deadline_names_what_was_in_the_way<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     // Where rows are made on demand, making one is not to take what time there is.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let _held = locks.acquire(target("u1/a1")).await.unwrap();
@@ -48,7 +52,10 @@ pub async fn a_deadline_names_what_was_in_the_way(locks: Hierlock, _: Intentions
 
 /// The failure this prevents: who wanted u1/a1/r1 was told that u1 is locked, when another only waited for u1,
 /// behind those who work below it.
-pub async fn a_node_that_is_only_waited_for_is_not_called_locked(locks: Hierlock, _: Intentions) {
+pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     // Where rows are made on demand, making one is not to take what time there is.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let below = locks.acquire(target("u1/a1/r9")).await.unwrap();
@@ -81,13 +88,16 @@ pub async fn a_node_that_is_only_waited_for_is_not_called_locked(locks: Hierlock
 }
 
 /// A second updater is told the node for which it waits, and has nothing when it does so no more.
-pub async fn a_second_updater_is_told_where_it_waits(locks: Hierlock, _: Intentions) {
+pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     let several = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3"].map(target);
     // Where rows are made on demand, making one is not to take what time there is.
     locks.acquire_all(several.clone()).await.unwrap().release().await.unwrap();
     let [first, second, third] = several;
     let held = locks.request(second.clone()).mode(Mode::Update).acquire().await.unwrap();
-    fn asks(locks: &Hierlock) -> Request<&Hierlock> {
+    fn asks<B: Backend>(locks: &Hierlock<B>) -> Request<&Hierlock<B>> {
         let request = locks.request(target("u1/a1/r1")).mode(Mode::Update);
         let request = request.and(target("u1/a1/r2"), Mode::Update);
         request.and(target("u1/a1/r3"), Mode::Exclusive)
@@ -110,7 +120,7 @@ pub async fn a_second_updater_is_told_where_it_waits(locks: Hierlock, _: Intenti
     until_idle(&locks).await;
 }
 
-pub async fn try_never_waits(locks: Hierlock, _: Intentions) {
+pub async fn try_never_waits<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     let held = locks.acquire(target("u1/a1")).await.unwrap();
     assert!(locks.try_acquire(target("u1/a1/r1")).await.unwrap().is_none());
     let both = [target("u2"), target("u1")];
@@ -120,7 +130,7 @@ pub async fn try_never_waits(locks: Hierlock, _: Intentions) {
     until_free(&locks, "u1/a1/r1").await;
 }
 
-pub async fn a_cancelled_wait_leaves_nothing(locks: Hierlock, _: Intentions) {
+pub async fn a_cancelled_wait_leaves_nothing<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
     let several: Vec<Target> = (1..=9).map(|i| target(&format!("u1/a1/r{i}"))).collect();
     for _ in 0..20 {
@@ -142,7 +152,10 @@ pub async fn a_cancelled_wait_leaves_nothing(locks: Hierlock, _: Intentions) {
 
 /// Polls an acquire n times and drops it, for every n until it comes through, while a holder comes
 /// and goes.
-pub async fn cancelling_at_every_poll_leaves_nothing(locks: Hierlock, _: Intentions) {
+pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
     let mut context = Context::from_waker(Waker::noop());
     for polls in 0..6 {
         let held = locks.acquire(target("u1/a1")).await.unwrap();
@@ -167,8 +180,8 @@ pub async fn cancelling_at_every_poll_leaves_nothing(locks: Hierlock, _: Intenti
     }
 }
 
-pub async fn dropping_frees(locks: Hierlock, _: Intentions) {
-    let guard = locks.acquire_resources("u1", "a1", ["r2", "r1", "r2"]).await.unwrap();
+pub async fn dropping_frees<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+    let guard = locks.acquire_children(&target("u1/a1"), ["r2", "r1", "r2"]).await.unwrap();
     assert_eq!(guard.targets().len(), 2);
     let waiter = asks(&locks, "u1/a1/r1");
     until_waiting(&locks, 1).await;
@@ -177,7 +190,7 @@ pub async fn dropping_frees(locks: Hierlock, _: Intentions) {
     until_free(&locks, "u1").await;
 }
 
-pub async fn a_panic_frees(locks: Hierlock, _: Intentions) {
+pub async fn a_panic_frees<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     let inside = locks.clone();
     let panicking = tokio::spawn(async move {
         let _guard = inside.acquire(target("u1")).await.unwrap();
@@ -187,19 +200,22 @@ pub async fn a_panic_frees(locks: Hierlock, _: Intentions) {
     until_free(&locks, "u1").await;
 }
 
-pub async fn bad_requests_are_refused_with_a_sentence(locks: Hierlock, _: Intentions) {
-    let refused = |result: Result<Guard>, says: &str| {
+pub async fn bad_requests_are_refused_with_a_sentence<B: Backend>(
+    locks: Hierlock<B>,
+    _: Intentions,
+) {
+    let refused = |result: Result<Guard<B::Hold>>, says: &str| {
         let error = result.unwrap_err();
         assert!(error.is_usage() && !error.is_retryable(), "{error}");
         assert!(error.to_string().contains(says), "{error}");
     };
     refused(locks.acquire(target("u1/a1/r1/x1")).await, "u1/a1/r1/x1");
     refused(locks.acquire_all([]).await, "no target");
-    refused(locks.acquire_resources("u1", "a1", ["r1", ""]).await, "level 2");
+    refused(locks.acquire_children(&target("u1/a1"), ["r1", ""]).await, "level 2");
     assert!(locks.holders().is_empty());
 }
 
-pub async fn holders_are_listed(locks: Hierlock, _: Intentions) {
+pub async fn holders_are_listed<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     let first = locks.request(target("u1/a1")).named("first").acquire().await.unwrap();
     let waiting = locks.clone();
     let waiter = tokio::spawn(async move {
@@ -220,7 +236,7 @@ pub async fn holders_are_listed(locks: Hierlock, _: Intentions) {
 }
 
 /// A wants two nodes, has the first and waits for the second: it is in the way of whoever wants the first.
-pub async fn who_waits_behind_a_waiter_is_told(locks: Hierlock, _: Intentions) {
+pub async fn who_waits_behind_a_waiter_is_told<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     for path in ["u1", "u2/a1/r1"] {
         // Rows that are made on demand are there from here on.
         assert!(is_free(&locks, path).await);

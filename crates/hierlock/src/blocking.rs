@@ -82,17 +82,16 @@ impl Hierlock {
         self.request_all(targets).acquire()
     }
 
-    /// See [`crate::Hierlock::acquire_resources`].
+    /// See [`crate::Hierlock::acquire_children`].
     ///
     /// # Errors
     /// As there.
-    pub fn acquire_resources<I: AsRef<str>>(
+    pub fn acquire_children<I: AsRef<str>>(
         &self,
-        user: &str,
-        account: &str,
-        resources: impl IntoIterator<Item = I>,
+        parent: &Target,
+        ids: impl IntoIterator<Item = I>,
     ) -> Result<Guard> {
-        wait_for(self.0.acquire_resources(user, account, resources)).map(Guard)
+        wait_for(self.0.acquire_children(parent, ids)).map(Guard)
     }
 
     /// See [`crate::Hierlock::request`].

@@ -1,16 +1,15 @@
 //! The front door: from a URL to locks.
 
-use crate::backend::{AnyBackend, Backend};
+use crate::backend::{AnyBackend, Backend, SqlBackend, TransactionBackend};
+use crate::builder::Builder;
 use crate::error::{Result, UrlError};
-use crate::file::FileBackend;
 use crate::guard::Guard;
 use crate::hierarchy::Hierarchy;
-use crate::memory::MemoryBackend;
 use crate::mode::{Mode, SlotMode};
 use crate::plan::{Claim, Plan};
 use crate::request::Request;
 use crate::snapshot::Holder;
-use crate::sql::{Dialect, InTransaction, ProgramPool, SqlBackend};
+use crate::sql::{Dialect, InTransaction, ProgramPool};
 use crate::target::Target;
 use hierlock_engine::{UrlUse, check_parameters};
 use std::collections::BTreeMap;
@@ -61,12 +60,28 @@ impl<'a> Location<'a> {
 /// assert!(locks.try_acquire(Target::account("u1", "a1")?).await?.is_some());
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
-pub struct Hierlock {
-    hierarchy: Hierarchy,
-    pub(crate) backend: Arc<AnyBackend>,
+///
+/// `B` is the backend; that of a client which was opened with a URL is the default, and can be any. A client of a known
+/// backend can do what that backend can: one of [`connect_sql`](Self::connect_sql) has
+/// [`acquire_in`](Self::acquire_in), and its guards have [`transaction`](Guard::transaction).
+#[derive(Debug)]
+pub struct Hierlock<B: Backend = AnyBackend> {
+    pub(crate) backend: Arc<B>,
 }
 
+impl<B: Backend> Clone for Hierlock<B> {
+    fn clone(&self) -> Self {
+        Self { backend: self.backend.clone() }
+    }
+}
+
+impl From<Hierlock<SqlBackend>> for Hierlock {
+    fn from(locks: Hierlock<SqlBackend>) -> Self {
+        Hierlock::with_backend(AnyBackend::Sql(locks.backend))
+    }
+}
+
+/// Opening whatever a URL leads to.
 impl Hierlock {
     /// Opens a lock URL, for the tree `user → account → resource`.
     ///
@@ -100,44 +115,82 @@ impl Hierlock {
     /// # Errors
     /// As [`connect`](Self::connect); also a shared name that is in use with another tree.
     pub async fn connect_with(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        let backend = match Location::parse(url)? {
-            Location::Memory("") => AnyBackend::Memory(MemoryBackend::new(hierarchy.clone())),
-            Location::Memory(name) => {
-                AnyBackend::Memory(MemoryBackend::named(name, hierarchy.clone())?)
-            }
-            Location::File(path) => AnyBackend::File(FileBackend::open(path, hierarchy.clone())?),
-            Location::Server => AnyBackend::Sql(SqlBackend::open(url, hierarchy.clone()).await?),
-        };
-        Ok(Self { hierarchy, backend: Arc::new(backend) })
+        Self::builder().hierarchy(hierarchy).connect(url).await
     }
 
-    /// Locks on the server of a pool that the program has already, with the same address, user and TLS,
-    /// but **with connections of its own**: a holder that also needed a connection of the program's pool
-    /// could hang the whole service. `parameters` is what would stand behind the `?` of a URL, such as
-    /// `strategy=per-id&connections=4`, or empty.
+    /// Begins a client with options: the tree, and what the parameters of a URL say, as types.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The same client, if it locks on a server: one that can lock in transactions. It shares everything with this one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+    /// # use hierlock::Hierlock;
+    /// assert!(Hierlock::connect("memory:").await?.as_sql().is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn as_sql(&self) -> Option<Hierlock<SqlBackend>> {
+        match &*self.backend {
+            AnyBackend::Sql(backend) => Some(Hierlock { backend: backend.clone() }),
+            AnyBackend::Memory(_) | AnyBackend::File(_) => None,
+        }
+    }
+}
+
+/// Opening a database, for locks in transactions.
+impl Hierlock<SqlBackend> {
+    /// Opens the URL of a server, for the tree `user → account → resource`. It can do what a client of
+    /// [`connect`](Hierlock::connect) can, and lock [in transactions](Self::acquire_in).
     ///
     /// ```no_run
-    /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
-    /// use hierlock::{Hierarchy, Hierlock};
+    /// # async fn example() -> hierlock::Result<()> {
+    /// use hierlock::Hierlock;
     ///
-    /// let locks = Hierlock::beside(&pool, "connections=4", Hierarchy::default()).await?;
+    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
-    pub async fn beside<P: ProgramPool>(
-        pool: &P,
-        parameters: &str,
-        hierarchy: Hierarchy,
-    ) -> Result<Self> {
-        let backend = SqlBackend::beside(pool, parameters, hierarchy.clone()).await?;
-        Ok(Self { hierarchy, backend: Arc::new(AnyBackend::Sql(backend)) })
+    /// As [`connect`](Hierlock::connect); also a URL that is no server's.
+    pub async fn connect_sql(url: &str) -> Result<Self> {
+        Builder::default().connect_sql(url).await
+    }
+
+    /// Locks on the server of a pool that the program has already, with the same address, user and TLS,
+    /// but **with connections of its own**: a holder that also needed a connection of the program's pool
+    /// could hang the whole service. [`Builder::beside`] is the same with options.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
+    /// use hierlock::Hierlock;
+    ///
+    /// let locks = Hierlock::beside(&pool).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Hierlock::connect).
+    pub async fn beside<P: ProgramPool>(pool: &P) -> Result<Self> {
+        Builder::default().beside(pool).await
+    }
+}
+
+impl<B: Backend> Hierlock<B> {
+    /// Locks on a backend that the program has made: one of [ours](crate::backend), or its own.
+    pub fn with_backend(backend: B) -> Self {
+        Self { backend: Arc::new(backend) }
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
     }
 
     /// The tree.
     pub fn hierarchy(&self) -> &Hierarchy {
-        &self.hierarchy
+        self.backend.hierarchy()
     }
 
     /// Locks a node exclusively; waits as long as it takes. A server that is away meanwhile, because it restarts, is waited for
@@ -148,7 +201,7 @@ impl Hierlock {
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue and frees what was already taken.
-    pub async fn acquire(&self, target: Target) -> Result<Guard> {
+    pub async fn acquire(&self, target: Target) -> Result<Guard<B::Hold>> {
         self.request(target).acquire().await
     }
 
@@ -156,7 +209,7 @@ impl Hierlock {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); that it is not free is no error.
-    pub async fn try_acquire(&self, target: Target) -> Result<Option<Guard>> {
+    pub async fn try_acquire(&self, target: Target) -> Result<Option<Guard<B::Hold>>> {
         self.request(target).try_acquire().await
     }
 
@@ -168,71 +221,48 @@ impl Hierlock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    pub async fn acquire_all(&self, targets: impl IntoIterator<Item = Target>) -> Result<Guard> {
+    pub async fn acquire_all(
+        &self,
+        targets: impl IntoIterator<Item = Target>,
+    ) -> Result<Guard<B::Hold>> {
         self.request_all(targets).acquire().await
     }
 
-    /// Locks several resources of one account, without deadlock.
+    /// Locks several children of one node exclusively, without deadlock: resources of an account, or whatever the tree
+    /// has below that node.
     ///
-    /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); also an ID that is empty or too long.
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+    /// use hierlock::{Hierlock, Target};
     ///
-    /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
-    pub async fn acquire_resources<I: AsRef<str>>(
-        &self,
-        user: &str,
-        account: &str,
-        resources: impl IntoIterator<Item = I>,
-    ) -> Result<Guard> {
-        let targets = resources
-            .into_iter()
-            .map(|resource| Target::resource(user, account, resource.as_ref()))
-            .collect::<Result<Vec<_>>>()?;
-        self.acquire_all(targets).await
-    }
-
-    /// Locks nodes inside a transaction of the caller's own; they are freed when that ends. **The
-    /// recommended way** where the data is in the same database: lock and data live and die together, a
-    /// lost connection loses both, and no second connection is needed.
-    ///
-    /// ```no_run
-    /// # async fn example(locks: hierlock::Hierlock, pool: sqlx::PgPool)
-    /// # -> Result<(), Box<dyn std::error::Error>> {
-    /// use hierlock::Target;
-    ///
-    /// let mut tx = pool.begin().await?;
-    /// locks.acquire_in(&mut tx, [Target::account("u1", "a1")?]).await?;
-    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
-    ///     .execute(&mut *tx)
-    ///     .await?;
-    /// tx.commit().await?;
+    /// let locks = Hierlock::connect("memory:").await?;
+    /// let guard = locks.acquire_children(&Target::account("u1", "a1")?, ["r2", "r1"]).await?;
+    /// assert_eq!(guard.targets().len(), 2);
     /// # Ok(()) }
     /// ```
     ///
-    /// Lock first, then work: whoever has changed rows before may deadlock with whoever locks first.
-    ///
     /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells
-    /// what has become of the transaction.
+    /// As [`acquire_all`](Self::acquire_all); also an ID that is empty or too long, or a parent that is a leaf of the tree.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
-    pub async fn acquire_in<T: InTransaction>(
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_children<I: AsRef<str>>(
         &self,
-        transaction: &mut T,
-        targets: impl IntoIterator<Item = Target>,
-    ) -> Result<BTreeMap<Target, SlotMode>> {
-        self.request_all(targets).acquire_in(transaction).await
+        parent: &Target,
+        ids: impl IntoIterator<Item = I>,
+    ) -> Result<Guard<B::Hold>> {
+        let targets =
+            ids.into_iter().map(|id| parent.child(id.as_ref())).collect::<Result<Vec<_>>>()?;
+        self.acquire_all(targets).await
     }
 
     /// Begins a request: another mode, a deadline, a name.
-    pub fn request(&self, target: Target) -> Request<&Hierlock> {
+    pub fn request(&self, target: Target) -> Request<&Hierlock<B>> {
         self.request_all([target])
     }
 
     /// Begins a request for several nodes together.
-    pub fn request_all(&self, targets: impl IntoIterator<Item = Target>) -> Request<&Hierlock> {
+    pub fn request_all(&self, targets: impl IntoIterator<Item = Target>) -> Request<&Hierlock<B>> {
         Request::new(self, targets)
     }
 
@@ -241,16 +271,14 @@ impl Hierlock {
     /// # Errors
     /// As [`Plan::new`].
     pub fn plan(&self, targets: impl IntoIterator<Item = Target>, mode: Mode) -> Result<Plan> {
-        self.backend.plan(targets.into_iter().map(|target| Claim { target, mode }).collect())
+        let claims: Vec<Claim> = targets.into_iter().map(|target| Claim { target, mode }).collect();
+        self.backend.plan(&claims)
     }
 
     /// What is doubtful about the server: for example that it is one of a cluster whose nodes do not
     /// share their locks. Empty where there is nothing to say.
     pub fn warnings(&self) -> &[String] {
-        match &*self.backend {
-            AnyBackend::Sql(backend) => backend.warnings(),
-            AnyBackend::Memory(_) | AnyBackend::File(_) => &[],
-        }
+        self.backend.warnings()
     }
 
     /// Waits, no longer than `limit`, until a server keeps nothing that this client has given up: the locks of
@@ -298,5 +326,43 @@ impl Hierlock {
     /// ```
     pub fn holders(&self) -> Vec<Holder> {
         self.backend.holders()
+    }
+}
+
+/// Where the backend is a database, and the client was opened as one ([`connect_sql`](Hierlock::connect_sql),
+/// [`beside`](Hierlock::beside)).
+impl<B: TransactionBackend> Hierlock<B> {
+    /// Locks nodes inside a transaction of the caller's own; they are freed when that ends. **The
+    /// recommended way** where the data is in the same database: lock and data live and die together, a
+    /// lost connection loses both, and no second connection is needed.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hierlock::{Hierlock, Target};
+    ///
+    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
+    /// let mut tx = pool.begin().await?;
+    /// locks.acquire_in(&mut tx, [Target::account("u1", "a1")?]).await?;
+    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
+    ///     .execute(&mut *tx)
+    ///     .await?;
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Lock first, then work: whoever has changed rows before may deadlock with whoever locks first.
+    ///
+    /// # Errors
+    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells
+    /// what has become of the transaction.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
+    pub async fn acquire_in<T: InTransaction>(
+        &self,
+        transaction: &mut T,
+        targets: impl IntoIterator<Item = Target>,
+    ) -> Result<BTreeMap<Target, SlotMode>> {
+        self.request_all(targets).acquire_in(transaction).await
     }
 }

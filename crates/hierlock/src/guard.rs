@@ -1,7 +1,7 @@
 //! What a holder has in hand.
 
-use crate::backend::{AnyHold, Hold};
-use crate::error::{Error, Result, SqlError};
+use crate::backend::{AnyHold, FencingHold, Hold, SqlHold, TransactionHold};
+use crate::error::{Error, Result};
 use crate::mode::{Mode, SlotMode};
 use crate::request::Request;
 use crate::snapshot::Statistics;
@@ -14,14 +14,23 @@ use std::collections::BTreeMap;
 /// A guard is **not** a proof for ever: a lock that stands on something outside the process can be
 /// lost. Await [`lost`](Self::lost) beside long work. Nothing ever takes a lost lock again behind a
 /// guard's back.
+///
+/// `H` is what its backend keeps; that of a client which was opened with a URL is the default. What a guard can do besides
+/// depends on it: [`token`](Self::token), [`transaction`](Self::transaction).
 #[derive(Debug)]
 #[must_use = "dropping the guard frees the lock"]
-pub struct Guard {
-    pub(crate) hold: AnyHold,
+pub struct Guard<H: Hold = AnyHold> {
+    pub(crate) hold: H,
 }
 
-impl Guard {
-    pub(crate) fn new(hold: AnyHold) -> Self {
+impl From<Guard<SqlHold>> for Guard {
+    fn from(guard: Guard<SqlHold>) -> Self {
+        Guard::new(guard.hold.into())
+    }
+}
+
+impl<H: Hold> Guard<H> {
+    pub(crate) fn new(hold: H) -> Self {
         Self { hold }
     }
 
@@ -68,7 +77,7 @@ impl Guard {
     }
 
     /// Begins a request for one more node: another mode, a deadline.
-    pub fn request(&mut self, target: Target) -> Request<&mut Guard> {
+    pub fn request(&mut self, target: Target) -> Request<&mut Guard<H>> {
         self.request_all([target])
     }
 
@@ -76,13 +85,13 @@ impl Guard {
     pub fn request_all(
         &mut self,
         targets: impl IntoIterator<Item = Target>,
-    ) -> Request<&mut Guard> {
+    ) -> Request<&mut Guard<H>> {
         Request::new(self, targets)
     }
 
     /// What was asked for.
     pub fn targets(&self) -> BTreeMap<Target, Mode> {
-        self.hold.claims()
+        self.hold.targets()
     }
 
     /// What was really taken, ancestors included: never weaker than asked, sometimes stronger.
@@ -110,6 +119,30 @@ impl Guard {
         self.hold.statistics()
     }
 
+    /// Comes back when the lock is no longer there, and says why; otherwise never.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+    /// # use hierlock::{Hierlock, Target};
+    /// # let locks = Hierlock::connect("memory:").await?;
+    /// # async fn work() -> u32 { 7 }
+    /// let guard = locks.acquire(Target::user("u1")?).await?;
+    /// let result = tokio::select! {
+    ///     done = work() => done,
+    ///     error = guard.lost() => return Err(error),
+    /// };
+    /// # assert_eq!(result, 7); Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub async fn lost(&self) -> Error {
+        self.hold.lost().await
+    }
+}
+
+/// Where the backend counts: see [`backend`](crate::backend).
+impl<H: FencingHold> Guard<H> {
     /// A fencing token: greater than that of everyone who held the same node before, on the same server
     /// (or in the same process, or on the same host). Send it along with every write, and let whoever
     /// stores it refuse a smaller one than it has seen: then a holder that has lost its lock without
@@ -135,16 +168,21 @@ impl Guard {
     pub async fn token(&self) -> Result<u64> {
         self.hold.token().await
     }
+}
 
+/// Where the backend is a database, and its client was opened as one
+/// ([`connect_sql`](crate::Hierlock::connect_sql), [`beside`](crate::Hierlock::beside)).
+impl<H: TransactionHold> Guard<H> {
     /// Lends the transaction that holds the locks, for the work to be done under them: then lock and
     /// data live and die together, and the work needs no second connection. `C` is
     /// [`sqlx::MySqlConnection`] (also for MariaDB) or [`sqlx::PgConnection`].
     ///
     /// ```no_run
-    /// # async fn example(locks: hierlock::Hierlock) -> Result<(), Box<dyn std::error::Error>> {
-    /// use hierlock::Target;
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use hierlock::{Hierlock, Target};
     /// use sqlx::PgConnection;
     ///
+    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
     /// let mut guard = locks.acquire(Target::account("u1", "a1")?).await?;
     /// let mut work = guard.transaction::<PgConnection>().await?;
     /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
@@ -159,13 +197,10 @@ impl Guard {
     /// ends the transaction itself, the lock is lost.
     ///
     /// # Errors
-    /// A backend that is no database, the connection of another one, or [`is_lost`](Error::is_lost).
+    /// The connection of another database, a lock with `scope=session`, which has no transaction of its own, or
+    /// [`is_lost`](Error::is_lost).
     pub async fn transaction<C: sql::Connection>(&mut self) -> Result<sql::Work<'_, C>> {
-        match &mut self.hold {
-            AnyHold::Sql(hold) => hold.lend().await,
-            AnyHold::Memory(_) => Err(SqlError::NoTransactions { url: "memory:" }.into()),
-            AnyHold::File(_) => Err(SqlError::NoTransactions { url: "file:" }.into()),
-        }
+        self.hold.transaction().await
     }
 
     /// Commits what was done in the lock's own transaction, and frees the lock with it. Releasing or
@@ -178,31 +213,6 @@ impl Guard {
     /// # Cancel safety
     /// Once begun, it commits whether the future is dropped or not.
     pub async fn commit(self) -> Result<()> {
-        match self.hold {
-            AnyHold::Sql(hold) => hold.commit().await,
-            AnyHold::Memory(_) => Err(SqlError::NoTransactions { url: "memory:" }.into()),
-            AnyHold::File(_) => Err(SqlError::NoTransactions { url: "file:" }.into()),
-        }
-    }
-
-    /// Comes back when the lock is no longer there, and says why; otherwise never.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
-    /// # use hierlock::{Hierlock, Target};
-    /// # let locks = Hierlock::connect("memory:").await?;
-    /// # async fn work() -> u32 { 7 }
-    /// let guard = locks.acquire(Target::user("u1")?).await?;
-    /// let result = tokio::select! {
-    ///     done = work() => done,
-    ///     error = guard.lost() => return Err(error),
-    /// };
-    /// # assert_eq!(result, 7); Ok(()) }
-    /// ```
-    ///
-    /// # Cancel safety
-    /// Can be dropped and called again.
-    pub async fn lost(&self) -> Error {
-        self.hold.lost().await
+        self.hold.commit().await
     }
 }

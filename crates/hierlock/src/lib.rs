@@ -29,8 +29,9 @@
 //!                  mode.rs target.rs key.rs: the vocabulary
 //! ```
 
-mod backend;
+pub mod backend;
 pub mod blocking;
+mod builder;
 mod client;
 pub mod database;
 mod error;
@@ -54,6 +55,7 @@ pub mod sql;
 mod sync;
 mod target;
 
+pub use builder::Builder;
 pub use client::Hierlock;
 pub use error::{Blocker, Error, Result, TransactionState};
 pub use file::default_path;

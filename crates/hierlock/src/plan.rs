@@ -21,6 +21,9 @@ pub struct Claim {
     pub mode: Mode,
 }
 
+/// What is asked for together; nearly always one.
+pub(crate) type Claims = SmallVec<[Claim; 1]>;
+
 /// How a node becomes a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -93,7 +96,7 @@ pub(crate) struct PlanStep {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Plan {
-    claims: SmallVec<[Claim; 1]>,
+    claims: Claims,
     steps: SmallVec<[PlanStep; 3]>,
     slots: Slots,
 }
@@ -109,7 +112,7 @@ impl Plan {
         slots: Slots,
         modes: ModeSet,
     ) -> Result<Self> {
-        let mut claims: SmallVec<[Claim; 1]> = claims.into_iter().collect();
+        let mut claims: Claims = claims.into_iter().collect();
         if claims.is_empty() {
             return Err(TargetError::NoTarget.into());
         }
@@ -160,7 +163,7 @@ impl Plan {
         SlotId { level: step.level, slot: step.slot, path }
     }
 
-    pub(crate) fn into_claims(self) -> SmallVec<[Claim; 1]> {
+    pub(crate) fn into_claims(self) -> Claims {
         self.claims
     }
 

@@ -8,7 +8,6 @@ use crate::hierarchy::Hierarchy;
 use crate::memory::MemoryBackend;
 use crate::plan::{Claim, Plan};
 use crate::sql::{Scheme, SqlBackend};
-use smallvec::SmallVec;
 
 /// The slots that a client of a lock URL would take. Nothing is locked, made or changed for it: a file is not opened, and
 /// a server is only asked what its clients have agreed about.
@@ -60,9 +59,11 @@ impl Preview {
     /// # Errors
     /// As [`Plan::new`].
     pub fn plan(&self, claims: impl IntoIterator<Item = Claim>) -> Result<Plan> {
-        let claims: SmallVec<[Claim; 1]> = claims.into_iter().collect();
         match &self.place {
-            Place::Memory => MemoryBackend::new(self.hierarchy.clone()).plan(claims),
+            Place::Memory => {
+                let claims: Vec<Claim> = claims.into_iter().collect();
+                MemoryBackend::new(self.hierarchy.clone()).plan(&claims)
+            }
             Place::File => file::plan(&self.hierarchy, claims),
             Place::Server(scheme) => scheme.plan(claims),
         }

@@ -1,14 +1,13 @@
-//! A request in the making: targets, modes, patience.
+//! A request in the making: targets, modes, for how long to wait.
 
-use crate::backend::{AnyBackend, Backend, Demand, Hold, Patience};
+use crate::backend::{AcquireRequest, Backend, Hold, TransactionBackend, WaitLimit};
 use crate::client::Hierlock;
-use crate::error::{Result, SqlError};
+use crate::error::Result;
 use crate::guard::Guard;
 use crate::mode::{Mode, SlotMode};
-use crate::plan::{Claim, Plan};
+use crate::plan::{Claim, Claims, Plan};
 use crate::sql::InTransaction;
 use crate::target::Target;
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +34,7 @@ use std::time::Duration;
 #[must_use = "a request does nothing until it is acquired"]
 pub struct Request<By> {
     by: By,
-    claims: SmallVec<[Claim; 1]>,
+    claims: Claims,
     limit: Limit,
     name: Option<Arc<String>>,
 }
@@ -90,18 +89,19 @@ impl<By> Request<By> {
         self
     }
 
-    fn into_demand(self) -> (By, Demand) {
-        let patience = match self.limit {
-            Limit::None => Patience::Forever,
-            Limit::Within(span) => Patience::within(span),
-            Limit::NoWait => Patience::Never,
-            Limit::Try => Patience::Try,
+    /// Whom to ask, and for what. The limit of time begins here.
+    fn begin(self) -> (By, AcquireRequest) {
+        let limit = match self.limit {
+            Limit::None => WaitLimit::Forever,
+            Limit::Within(span) => WaitLimit::within(span),
+            Limit::NoWait => WaitLimit::Never,
+            Limit::Try => WaitLimit::Try,
         };
-        (self.by, Demand { claims: self.claims, patience, name: self.name })
+        (self.by, AcquireRequest { claims: self.claims, limit, name: self.name })
     }
 }
 
-impl Request<&Hierlock> {
+impl<B: Backend> Request<&Hierlock<B>> {
     /// A name for listings such as [`Hierlock::holders`].
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(Arc::new(name.into()));
@@ -113,7 +113,7 @@ impl Request<&Hierlock> {
     /// # Errors
     /// As [`Plan::new`].
     pub fn plan(&self) -> Result<Plan> {
-        self.by.backend.plan(self.claims.clone())
+        self.by.backend.plan(&self.claims)
     }
 
     /// Waits until all is held. If the server goes away before that, it connects again and begins anew: until the deadline,
@@ -124,11 +124,26 @@ impl Request<&Hierlock> {
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue and frees what was already taken.
-    pub async fn acquire(self) -> Result<Guard> {
-        let (locks, demand) = self.into_demand();
-        locks.backend.acquire(demand).await.map(Guard::new)
+    pub async fn acquire(self) -> Result<Guard<B::Hold>> {
+        let (locks, request) = self.begin();
+        locks.backend.acquire(request).await.map(Guard::new)
     }
 
+    /// Takes it now or not at all.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); that it is not free is no error.
+    pub async fn try_acquire(self) -> Result<Option<Guard<B::Hold>>> {
+        match self.only_try().acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_would_block() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Where the backend is a database, and the client was opened as one ([`Hierlock::connect_sql`], [`Hierlock::beside`]).
+impl<B: TransactionBackend> Request<&Hierlock<B>> {
     /// Waits until all is held **by the caller's own transaction**, and until that ends. How each slot
     /// was taken comes back.
     ///
@@ -142,28 +157,12 @@ impl Request<&Hierlock> {
         self,
         transaction: &mut T,
     ) -> Result<BTreeMap<Target, SlotMode>> {
-        let (locks, demand) = self.into_demand();
-        match &*locks.backend {
-            AnyBackend::Sql(backend) => Box::pin(backend.acquire_in(transaction, demand)).await,
-            AnyBackend::Memory(_) => Err(SqlError::NoTransactions { url: "memory:" }.into()),
-            AnyBackend::File(_) => Err(SqlError::NoTransactions { url: "file:" }.into()),
-        }
-    }
-
-    /// Takes it now or not at all.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire); that it is not free is no error.
-    pub async fn try_acquire(self) -> Result<Option<Guard>> {
-        match self.only_try().acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.is_would_block() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let (locks, request) = self.begin();
+        Box::pin(locks.backend.acquire_in(transaction, request)).await
     }
 }
 
-impl Request<&mut Guard> {
+impl<H: Hold> Request<&mut Guard<H>> {
     /// Waits until the guard holds all of it as well.
     ///
     /// # Errors
@@ -173,8 +172,8 @@ impl Request<&mut Guard> {
     /// # Cancel safety
     /// Dropping the future gives up; the guard keeps what it had.
     pub async fn acquire(self) -> Result<()> {
-        let (guard, demand) = self.into_demand();
-        guard.hold.extend(demand).await
+        let (guard, request) = self.begin();
+        guard.hold.extend(request).await
     }
 
     /// Takes it now or not at all: `false`, and the guard keeps what it had.

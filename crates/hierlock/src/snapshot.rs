@@ -21,6 +21,20 @@ pub struct Holder {
     pub waits: Option<Wait>,
 }
 
+impl Holder {
+    /// One that holds nothing yet and does not wait; for a [backend](crate::backend), which fills in the rest.
+    pub fn new(id: u64) -> Self {
+        Self { id, name: None, age: Duration::ZERO, holds: BTreeMap::new(), waits: None }
+    }
+}
+
+impl Wait {
+    /// One that has just begun; for a [backend](crate::backend), which fills in the rest.
+    pub fn new(target: Target, mode: SlotMode) -> Self {
+        Self { target, mode, waited: Duration::ZERO, blocked_by: Vec::new() }
+    }
+}
+
 /// What an acquire went through before it had its locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

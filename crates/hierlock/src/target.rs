@@ -70,16 +70,33 @@ impl Target {
             if level == Hierarchy::MAX_LEVELS {
                 return Err(TargetError::TooManyIds.into());
             }
-            match u8::try_from(id.len()) {
-                Ok(length @ 1..) => bytes.push(length),
-                _ => return Err(TargetError::Id { level, bytes: id.len() }.into()),
-            }
-            bytes.extend_from_slice(id.as_bytes());
+            push_id(&mut bytes, level, id)?;
             level += 1;
         }
         if level == 0 {
             return Err(TargetError::NoId.into());
         }
+        Ok(Self { bytes: bytes.as_slice().into() })
+    }
+
+    /// The node of that ID below this one.
+    ///
+    /// ```
+    /// # use hierlock::Target;
+    /// let account = Target::account("u1", "a1")?;
+    /// assert_eq!(account.child("r1")?, Target::resource("u1", "a1", "r1")?);
+    /// # Ok::<(), hierlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`path`](Self::path).
+    pub fn child(&self, id: &str) -> Result<Self> {
+        let level = self.level() + 1;
+        if level == Hierarchy::MAX_LEVELS {
+            return Err(TargetError::TooManyIds.into());
+        }
+        let mut bytes: SmallVec<[u8; 128]> = SmallVec::from_slice(&self.bytes);
+        push_id(&mut bytes, level, id)?;
         Ok(Self { bytes: bytes.as_slice().into() })
     }
 
@@ -153,6 +170,16 @@ impl Target {
     pub(crate) fn path_cmp(&self, other: &Target) -> Ordering {
         self.bytes.cmp(&other.bytes)
     }
+}
+
+/// Writes one more ID, behind its length.
+fn push_id(bytes: &mut SmallVec<[u8; 128]>, level: usize, id: &str) -> Result<()> {
+    match u8::try_from(id.len()) {
+        Ok(length @ 1..) => bytes.push(length),
+        _ => return Err(TargetError::Id { level, bytes: id.len() }.into()),
+    }
+    bytes.extend_from_slice(id.as_bytes());
+    Ok(())
 }
 
 /// By level first, then by the IDs from the root; of two IDs the shorter comes first (`r9`, `r10`).

@@ -26,7 +26,7 @@ fn threads_wait_for_each_other() {
 #[test]
 fn the_whole_surface() {
     let locks = Hierlock::connect_with("memory:", Hierarchy::default()).unwrap();
-    let mut guard = locks.acquire_resources("u1", "a1", ["r2", "r1"]).unwrap();
+    let mut guard = locks.acquire_children(&target("u1/a1"), ["r2", "r1"]).unwrap();
     guard.extend([target("u2")]).unwrap();
     assert!(guard.request(target("u3")).mode(Mode::Shared).try_acquire().unwrap());
     guard.request(target("u4")).within(Duration::from_secs(9)).acquire().unwrap();

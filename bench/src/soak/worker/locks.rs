@@ -3,6 +3,7 @@
 use super::{Stop, Task, WorkerArgs, all_end};
 use crate::soak::history::{Event, Reason, Recorder};
 use crate::soak::{Result, clock, tree};
+use hierlock::backend::Backend;
 use hierlock::database::Database;
 use hierlock::{Claim, Guard, Hierlock, Mode, Request};
 use std::sync::Arc;
@@ -70,6 +71,17 @@ impl Patience {
     }
 }
 
+/// Asks for claims; if the run is to fail, for the wrong ones.
+fn request<'a, B: Backend>(
+    locks: &'a Hierlock<B>,
+    claims: &[Claim],
+    broken: bool,
+) -> Request<&'a Hierlock<B>> {
+    claims.iter().fold(locks.request_all([]), |request, claim| {
+        request.and(tree::locked(&claim.target, broken), claim.mode)
+    })
+}
+
 impl Locker {
     async fn run(mut self) {
         while !self.task.stop.is_told() {
@@ -106,10 +118,7 @@ impl Locker {
     }
 
     fn request(&self, claims: &[Claim]) -> Request<&Hierlock> {
-        let broken = self.task.broken;
-        claims.iter().fold(self.locks.request_all([]), |request, claim| {
-            request.and(tree::locked(&claim.target, broken), claim.mode)
-        })
+        request(&self.locks, claims, self.task.broken)
     }
 
     /// Asks for claims and begins a visit.
@@ -201,7 +210,9 @@ impl Locker {
 
     /// Locks in a transaction of its own.
     async fn in_transaction(&mut self) {
-        let Some(database) = self.database.clone() else { return };
+        let (Some(database), Some(locks)) = (self.database.clone(), &self.locks.as_sql()) else {
+            return;
+        };
         let claims = self.ask();
         self.task.does("begin");
         let mut tx = match database.begin().await {
@@ -210,7 +221,8 @@ impl Locker {
         };
         let short = self.short();
         self.task.does("acquire in a transaction");
-        if let Err(error) = self.request(&claims).within(short).acquire_in(&mut tx).await {
+        let request = request(locks, &claims, self.task.broken).within(short);
+        if let Err(error) = request.acquire_in(&mut tx).await {
             self.task.not_granted(Reason::of(&error)).await;
             self.task.does("roll back");
             // If that fails its connection is closed, which does the same.

@@ -40,11 +40,11 @@ mod tests {
 
     #[test]
     fn each_number_has_one_class() {
-        for (at, (number, class)) in CLASSES.iter().enumerate() {
+        for (at, (number, expected)) in CLASSES.iter().enumerate() {
             assert!(CLASSES[..at].iter().all(|(other, _)| other != number), "{number} twice");
-            assert_eq!(super::class(*number), *class);
+            assert_eq!(class(*number), *expected);
         }
-        assert_eq!(super::class(1064), Other);
-        assert_eq!(super::class(0), Other);
+        assert_eq!(class(1064), Other);
+        assert_eq!(class(0), Other);
     }
 }

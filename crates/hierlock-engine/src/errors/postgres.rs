@@ -47,12 +47,12 @@ mod tests {
 
     #[test]
     fn each_code_has_one_class() {
-        for (at, (code, class)) in CLASSES.iter().enumerate() {
+        for (at, (code, expected)) in CLASSES.iter().enumerate() {
             assert_eq!(code.len(), 5, "{code}");
             assert!(CLASSES[..at].iter().all(|(other, _)| other != code), "{code} twice");
-            assert_eq!(super::class(code, ""), *class);
+            assert_eq!(class(code, ""), *expected);
         }
-        assert_eq!(super::class("", ""), Other);
+        assert_eq!(class("", ""), Other);
     }
 
     #[test]

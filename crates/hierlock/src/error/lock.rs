@@ -15,7 +15,7 @@ pub(crate) enum LockError {
     Timeout { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker, waited: Duration },
     #[error("`{blocked_on}` is {}{}", blocker.state(), wanted_by(blocked_on, wanted))]
     WouldBlock { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker },
-    #[error("all connections of this client are in use{}{}; see `connections` in the URL", after(*waited), wanted_by_all(wanted))]
+    #[error("all connections of this client are in use{}{}; see the option `connections`", after(*waited), wanted_by_all(wanted))]
     NoConnection { wanted: Vec<Target>, waited: Option<Duration> },
     #[error(
         "deadlock at `{blocked_on}`{}: this guard and another wait for each other. The guard keeps \
@@ -41,6 +41,62 @@ pub(crate) enum LockError {
     DeadlockInTransaction { blocked_on: Target, wanted: Vec<Target> },
     #[error("the lock of {} is lost: {why}", paths(targets))]
     Lost { targets: Vec<Target>, why: String },
+}
+
+/// A backend of somebody else's failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the lock backend failed: {source}")]
+pub(crate) struct BackendError {
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// What was in the way of a request, as a [backend](crate::backend) tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockConflict {
+    /// The node that is not free.
+    pub blocked_on: Target,
+    /// What was asked for.
+    pub wanted: Vec<Target>,
+    /// Who is in the way.
+    pub blocker: Blocker,
+}
+
+/// What a [backend](crate::backend) fails with.
+impl Error {
+    /// It is not free, and waiting was not asked for: [`is_would_block`](Self::is_would_block).
+    pub fn would_block(conflict: LockConflict) -> Self {
+        let LockConflict { blocked_on, wanted, blocker } = conflict;
+        LockError::WouldBlock { blocked_on, wanted, blocker }.into()
+    }
+
+    /// It did not become free in time: [`is_timeout`](Self::is_timeout).
+    pub fn timeout(conflict: LockConflict, waited: Duration) -> Self {
+        let LockConflict { blocked_on, wanted, blocker } = conflict;
+        LockError::Timeout { blocked_on, wanted, blocker, waited }.into()
+    }
+
+    /// An extension waits for somebody who waits for it: [`is_deadlock`](Self::is_deadlock). The hold keeps what it had.
+    pub fn deadlock(conflict: LockConflict) -> Self {
+        let LockConflict { blocked_on, wanted, .. } = conflict;
+        LockError::Deadlock { blocked_on, wanted }.into()
+    }
+
+    /// An extension would have to wait where nobody could notice a deadlock: [`is_deadlock`](Self::is_deadlock). The hold
+    /// keeps what it had.
+    pub fn out_of_order(conflict: LockConflict) -> Self {
+        let LockConflict { blocked_on, wanted, .. } = conflict;
+        LockError::OutOfOrder { blocked_on, wanted }.into()
+    }
+
+    /// It was held, and is no more: [`is_lost`](Self::is_lost). `why` goes on after "the lock of … is lost:".
+    pub fn lost(targets: impl IntoIterator<Item = Target>, why: impl Into<String>) -> Self {
+        LockError::Lost { targets: targets.into_iter().collect(), why: why.into() }.into()
+    }
+
+    /// What the backend stands on failed; the failure is the source.
+    pub fn backend(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        BackendError { source: source.into() }.into()
+    }
 }
 
 /// What is in the way of a lock that was not taken; see [`Error::blocker`].

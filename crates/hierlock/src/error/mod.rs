@@ -4,8 +4,8 @@ mod lock;
 mod usage;
 
 pub(crate) use lock::LockError;
-use lock::Span;
-pub use lock::{Blocker, TransactionState};
+use lock::{BackendError, Span};
+pub use lock::{Blocker, LockConflict, TransactionState};
 pub(crate) use usage::{TargetError, UrlError};
 
 use crate::lease::{LeaseError, LeaseInfo, LostLease};
@@ -47,6 +47,8 @@ enum Kind {
     Url(UrlError),
     #[error(transparent)]
     Lock(LockError),
+    #[error(transparent)]
+    Backend(BackendError),
     #[error(transparent)]
     File(FileError),
     #[error(transparent)]
@@ -105,8 +107,6 @@ pub(crate) enum SqlError {
     OtherConnection { server: String, asked: &'static str },
     #[error("the transaction is not one of {server}, where the locks are")]
     OtherTransaction { server: String },
-    #[error("{url} has no transactions; connect to a database for that")]
-    NoTransactions { url: &'static str },
     #[error("a lock with scope=session has no transaction of its own; connect without that")]
     NoOwnTransaction,
     #[error("a statement in the lock's transaction on {server} failed, so nothing was committed")]
@@ -278,7 +278,6 @@ impl Error {
                 error,
                 SqlError::OtherTransaction { .. }
                     | SqlError::OtherConnection { .. }
-                    | SqlError::NoTransactions { .. }
                     | SqlError::NoOwnTransaction
             ),
             _ => false,
@@ -336,6 +335,7 @@ kinds!(
     Target(TargetError),
     Url(UrlError),
     Lock(LockError),
+    Backend(BackendError),
     File(FileError),
     Sql(SqlError),
     Table(TableError),

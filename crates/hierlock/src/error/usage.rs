@@ -51,10 +51,10 @@ pub(crate) enum UrlError {
     Database { url: ServerUrl },
     #[error("the server's URL cannot be read: {why}")]
     Server { why: String },
-    #[error("`{name}` in the URL is {right}, not `{value}`")]
+    #[error("`{name}` is {right}, not `{value}`")]
     Parameter { name: &'static str, value: String, right: &'static str },
-    #[error("`{name}` is no parameter of a lock: {hint}")]
-    NotOfLock { name: String, hint: String },
+    #[error("`{name}` is given by the URL and by the program; leave it away in one of them")]
+    GivenTwice { name: &'static str },
     #[error(transparent)]
     UnknownParameter(UrlParameterError),
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]

@@ -1,16 +1,15 @@
 //! The backend of `file:`: walks a plan byte by byte.
 
 use super::kernel::LockFile;
-use super::{plan, token};
-use crate::backend::{Backend, Demand, Hold, Patience};
+use super::token;
+use crate::backend::{AcquireRequest, Backend, FencingHold, Hold, WaitLimit};
 use crate::error::{Blocker, FileError, LockError, Result};
 use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, SlotMode};
-use crate::plan::{Claim, Plan, Step};
+use crate::mode::{Mode, ModeSet, SlotMode};
+use crate::plan::{Plan, Slots, Step};
 use crate::registry::{Entry, Registry};
 use crate::snapshot::Holder;
 use crate::target::Target;
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,16 +20,20 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// How often a file that is replaced while it is being locked is opened again.
 const TRIES: usize = 20;
 
+/// The backend of `file:`.
 #[derive(Debug)]
-pub(crate) struct FileBackend {
+pub struct FileBackend {
     path: Arc<Path>,
     hierarchy: Hierarchy,
     registry: Arc<Registry>,
 }
 
 impl FileBackend {
-    /// Makes sure that the file can be opened and locked.
-    pub(crate) fn open(path: &Path, hierarchy: Hierarchy) -> Result<Self> {
+    /// Opens a lock file, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be opened or locked.
+    pub fn open(path: &Path, hierarchy: Hierarchy) -> Result<Self> {
         // A later change of the working directory must not lead to another file.
         let path: Arc<Path> = std::path::absolute(path)
             .map_err(|source| {
@@ -48,20 +51,28 @@ impl FileBackend {
 impl Backend for FileBackend {
     type Hold = FileHold;
 
-    fn plan(&self, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
-        plan(&self.hierarchy, claims)
+    fn hierarchy(&self) -> &Hierarchy {
+        &self.hierarchy
     }
 
-    async fn acquire(&self, demand: Demand) -> Result<FileHold> {
-        let Demand { claims, patience, name } = demand;
-        let plan = self.plan(claims)?;
+    fn slots(&self) -> Slots {
+        super::SLOTS
+    }
+
+    fn modes(&self) -> ModeSet {
+        super::MODES
+    }
+
+    async fn acquire(&self, request: AcquireRequest) -> Result<FileHold> {
+        let AcquireRequest { claims, limit, name } = request;
+        let plan = super::plan(&self.hierarchy, claims)?;
         for _ in 0..TRIES {
             let mut hold = FileHold {
                 file: LockFile::open(&self.path)?,
                 entry: self.registry.enter(name.clone()),
                 hierarchy: self.hierarchy.clone(),
             };
-            hold.take(&plan, patience).await?;
+            hold.take(&plan, limit).await?;
             if hold.file.is_in_place()? {
                 return Ok(hold);
             }
@@ -76,7 +87,7 @@ impl Backend for FileBackend {
 
 /// Bytes of one open file description; closing it frees them.
 #[derive(Debug)]
-pub(crate) struct FileHold {
+pub struct FileHold {
     file: LockFile,
     entry: Entry,
     hierarchy: Hierarchy,
@@ -85,10 +96,10 @@ pub(crate) struct FileHold {
 impl FileHold {
     /// Takes the bytes of a plan beyond those that are held. Dropped or failed before its end, the
     /// hold is what it was.
-    async fn take(&mut self, plan: &Plan, patience: Patience) -> Result<()> {
+    async fn take(&mut self, plan: &Plan, limit: WaitLimit) -> Result<()> {
         let mut attempt = Attempt { hold: self, plan, before: Vec::new() };
         for step in plan.steps() {
-            attempt.take(step, patience).await?;
+            attempt.take(step, limit).await?;
         }
         attempt.succeed();
         Ok(())
@@ -104,7 +115,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    async fn take(&mut self, step: Step, patience: Patience) -> Result<()> {
+    async fn take(&mut self, step: Step, limit: WaitLimit) -> Result<()> {
         let byte = step.slot;
         let FileHold { file, entry, .. } = &*self.hold;
         let (held, in_order) = entry
@@ -118,7 +129,7 @@ impl Attempt<'_> {
             let (blocked_on, wanted) = (step.target.clone(), self.wanted());
             // The kernel lets everybody past those who wait.
             let blocker = Blocker::Holder;
-            if !patience.waits() {
+            if !limit.waits() {
                 return Err(LockError::WouldBlock { blocked_on, wanted, blocker }.into());
             }
             if !in_order {
@@ -126,7 +137,7 @@ impl Attempt<'_> {
             }
             let _shown = entry.waits(self.plan, &[], &step);
             let mut wait = file.wait(byte, mode)?;
-            match patience.limit(wait.done()).await {
+            match limit.limit(wait.done()).await {
                 Ok(done) => done?,
                 Err(waited) => {
                     return Err(LockError::Timeout { blocked_on, wanted, blocker, waited }.into());
@@ -162,9 +173,9 @@ impl Drop for Attempt<'_> {
 }
 
 impl Hold for FileHold {
-    async fn extend(&mut self, demand: Demand) -> Result<()> {
-        let plan = plan(&self.hierarchy, demand.claims)?;
-        self.take(&plan, demand.patience).await
+    async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
+        let plan = super::plan(&self.hierarchy, request.claims)?;
+        self.take(&plan, request.limit).await
     }
 
     async fn release(self) -> Result<()> {
@@ -175,7 +186,7 @@ impl Hold for FileHold {
         }
     }
 
-    fn claims(&self) -> BTreeMap<Target, Mode> {
+    fn targets(&self) -> BTreeMap<Target, Mode> {
         self.entry.claims()
     }
 
@@ -187,10 +198,6 @@ impl Hold for FileHold {
         self.entry.id
     }
 
-    async fn token(&self) -> Result<u64> {
-        token::next(self.file.path())
-    }
-
     async fn lost(&self) -> crate::Error {
         while self.file.is_in_place().unwrap_or(true) {
             tokio::time::sleep(LOOK_AFTER).await;
@@ -199,11 +206,17 @@ impl Hold for FileHold {
     }
 }
 
+impl FencingHold for FileHold {
+    async fn token(&self) -> Result<u64> {
+        token::next(self.file.path())
+    }
+}
+
 const REPLACED: &str = "its lock file was removed or replaced, so others lock another one";
 
 impl FileHold {
     fn is_lost(&self, why: String) -> crate::Error {
-        let targets = self.claims().into_keys().collect();
+        let targets = self.targets().into_keys().collect();
         LockError::Lost { targets, why }.into()
     }
 }

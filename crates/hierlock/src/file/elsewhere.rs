@@ -1,26 +1,29 @@
 //! `file:` where there are no open-file-description locks: one clear error.
 
-use crate::backend::{Backend, Demand, Hold};
+use crate::backend::{AcquireRequest, Backend, FencingHold, Hold};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, SlotMode};
-use crate::plan::{Claim, Plan};
+use crate::mode::{Mode, ModeSet, SlotMode};
+use crate::plan::Slots;
 use crate::snapshot::Holder;
 use crate::target::Target;
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// There is none.
+/// The backend of `file:`. There is none here.
 #[derive(Debug)]
-pub(crate) enum FileBackend {}
+pub enum FileBackend {}
 
-/// There is none.
+/// What a [`FileBackend`] keeps while locked.
 #[derive(Debug)]
-pub(crate) enum FileHold {}
+pub enum FileHold {}
 
 impl FileBackend {
-    pub(crate) fn open(path: &Path, _: Hierarchy) -> Result<Self> {
+    /// Opens a lock file.
+    ///
+    /// # Errors
+    /// Always: `file:` needs Linux.
+    pub fn open(path: &Path, _: Hierarchy) -> Result<Self> {
         Err(UrlError::NotLinux { url: format!("file:{}", path.display()).into() }.into())
     }
 }
@@ -28,11 +31,19 @@ impl FileBackend {
 impl Backend for FileBackend {
     type Hold = FileHold;
 
-    fn plan(&self, _: SmallVec<[Claim; 1]>) -> Result<Plan> {
+    fn hierarchy(&self) -> &Hierarchy {
         match *self {}
     }
 
-    async fn acquire(&self, _: Demand) -> Result<FileHold> {
+    fn slots(&self) -> Slots {
+        match *self {}
+    }
+
+    fn modes(&self) -> ModeSet {
+        match *self {}
+    }
+
+    async fn acquire(&self, _: AcquireRequest) -> Result<FileHold> {
         match *self {}
     }
 
@@ -42,7 +53,7 @@ impl Backend for FileBackend {
 }
 
 impl Hold for FileHold {
-    async fn extend(&mut self, _: Demand) -> Result<()> {
+    async fn extend(&mut self, _: AcquireRequest) -> Result<()> {
         match *self {}
     }
 
@@ -50,7 +61,7 @@ impl Hold for FileHold {
         match self {}
     }
 
-    fn claims(&self) -> BTreeMap<Target, Mode> {
+    fn targets(&self) -> BTreeMap<Target, Mode> {
         match *self {}
     }
 
@@ -61,12 +72,10 @@ impl Hold for FileHold {
     fn id(&self) -> u64 {
         match *self {}
     }
+}
 
+impl FencingHold for FileHold {
     async fn token(&self) -> Result<u64> {
-        match *self {}
-    }
-
-    async fn lost(&self) -> crate::Error {
         match *self {}
     }
 }

@@ -18,7 +18,6 @@ use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::mode::ModeSet;
 use crate::plan::{Claim, Plan, Slots};
-use smallvec::SmallVec;
 
 mod place;
 pub use place::default_path;
@@ -34,14 +33,17 @@ mod tests;
 #[cfg(target_os = "linux")]
 mod token;
 #[cfg(target_os = "linux")]
-pub(crate) use backend::{FileBackend, FileHold};
+pub use backend::{FileBackend, FileHold};
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{FileBackend, FileHold};
+pub use elsewhere::{FileBackend, FileHold};
+
+const SLOTS: Slots = Slots::Bytes;
+const MODES: ModeSet = ModeSet::SharedExclusive;
 
 /// The bytes of an acquire; touches no file.
-pub(crate) fn plan(hierarchy: &Hierarchy, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
-    Plan::new(hierarchy, claims, Slots::Bytes, ModeSet::SharedExclusive)
+pub(crate) fn plan(hierarchy: &Hierarchy, claims: impl IntoIterator<Item = Claim>) -> Result<Plan> {
+    Plan::new(hierarchy, claims, SLOTS, MODES)
 }

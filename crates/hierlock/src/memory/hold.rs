@@ -48,7 +48,7 @@ impl Drop for Stake {
 
 /// Everything an owner holds: its nodes are given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct MemoryHold {
+pub struct MemoryHold {
     /// Complete.
     pub(super) stake: Stake,
 }
@@ -56,7 +56,7 @@ pub(crate) struct MemoryHold {
 impl MemoryHold {
     /// Takes more, or the same more strongly. Where that has to wait, the way to wait comes back, to
     /// be handed to [`absorb`](Self::absorb) when it is over.
-    pub(crate) fn extend(&mut self, more: Moves, if_not_free: IfNotFree) -> Result<(), Blocked> {
+    pub(crate) fn take_more(&mut self, more: Moves, if_not_free: IfNotFree) -> Result<(), Blocked> {
         let Stake { manager, ticket } = &self.stake;
         let more = more.beyond(&ticket.moves);
         let more = Arc::new(Ticket::new(ticket.owner, Kind::Extend, None, more));

@@ -10,10 +10,10 @@ use super::node::Owner;
 use super::table::{Hold, SHARDS, Table, Wakers};
 use super::ticket::{Kind, State, Ticket};
 use super::waiting::Waiting;
-use crate::error::{Blocker, Result};
+use crate::error::{Blocker, LockConflict, Result};
 use crate::hierarchy::Hierarchy;
 use crate::mode::{ModeSet, SlotMode};
-use crate::plan::{Claim, Plan, Slots};
+use crate::plan::{Claims, Plan, Slots};
 use crate::snapshot::Holder;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, lock};
 use crate::target::Target;
@@ -23,9 +23,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
-
-/// What is asked for together.
-pub(crate) type Claims = SmallVec<[Claim; 1]>;
 
 /// The modes of `memory:`: all of them.
 pub(super) const MODES: ModeSet = ModeSet::Intentions;
@@ -218,37 +215,27 @@ pub(crate) enum Blocked {
     /// Waiting was asked for.
     Waits(Waiting),
     /// It was not; nothing has changed.
-    On(Obstacle),
+    On(LockConflict),
 }
 
-/// What was in the way of a plan, and what the plan was for.
-#[derive(Debug)]
-pub(crate) struct Obstacle {
-    pub(crate) node: Target,
-    pub(crate) wanted: Vec<Target>,
-    pub(crate) blocker: Blocker,
-}
-
-impl Obstacle {
-    /// The first node that a ticket has not taken; if it has all and did not notice, the last.
-    pub(super) fn of(ticket: &Ticket, locked: &mut Locked<'_>) -> Self {
-        let moves = &ticket.moves;
-        let step = &moves.list[ticket.taken().min(moves.list.len() - 1)];
-        let wanted = moves.claims.iter().map(|claim| claim.target.clone()).collect();
-        let is_held = locked.table(step.shard()).is_held_against(step, moves);
-        let blocker = if is_held { Blocker::Holder } else { Blocker::Waiter };
-        Self { node: moves.node(step), wanted, blocker }
-    }
+/// What is in the way of a ticket, at the first node that it has not taken; if it has all and did not notice, at the last.
+pub(super) fn conflict_of(ticket: &Ticket, locked: &mut Locked<'_>) -> LockConflict {
+    let moves = &ticket.moves;
+    let step = &moves.list[ticket.taken().min(moves.list.len() - 1)];
+    let wanted = moves.claims.iter().map(|claim| claim.target.clone()).collect();
+    let is_held = locked.table(step.shard()).is_held_against(step, moves);
+    let blocker = if is_held { Blocker::Holder } else { Blocker::Waiter };
+    LockConflict { blocked_on: moves.node(step), wanted, blocker }
 }
 
 /// Gives back what was taken; tells what was in the way.
-pub(super) fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> Obstacle {
+pub(super) fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> LockConflict {
     let mut wakers = Wakers::new();
-    let obstacle = Obstacle::of(ticket, &mut locked);
+    let conflict = conflict_of(ticket, &mut locked);
     locked.give_back(ticket, &mut wakers);
     drop(locked);
     wake(wakers);
-    obstacle
+    conflict
 }
 
 pub(super) fn wake(wakers: Wakers) {

@@ -39,35 +39,49 @@ mod ticket;
 mod verify;
 mod waiting;
 
-pub(crate) use hold::MemoryHold;
-pub(crate) use manager::{Blocked, IfNotFree, Manager, Obstacle};
+pub use hold::MemoryHold;
+pub(crate) use manager::{Blocked, IfNotFree, Manager};
 pub(crate) use waiting::Waiting;
 
-use crate::backend::{Backend, Demand, Hold, Patience};
-use crate::error::{Result, UrlError};
+use crate::backend::{AcquireRequest, Backend, FencingHold, Hold, WaitLimit};
+use crate::error::{Error, Result, UrlError};
 use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, SlotMode};
-use crate::plan::{Claim, Plan};
+use crate::mode::{Mode, ModeSet, SlotMode};
+use crate::plan::Slots;
 use crate::snapshot::Holder;
 use crate::target::Target;
-use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// The backend of `memory:` (its own) and `memory:NAME` (shared by name in this process).
+/// The backend of `memory:` (its own) and `memory:NAME` (shared by name in this process). Clones share everything.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+/// use hierlock::backend::MemoryBackend;
+/// use hierlock::{Hierarchy, Hierlock, Target};
+///
+/// // As `memory:`, of a type that is known: nothing is looked up when it locks.
+/// let locks = Hierlock::with_backend(MemoryBackend::new(Hierarchy::default()));
+/// let guard = locks.acquire(Target::user("u1")?).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryBackend {
+pub struct MemoryBackend {
     manager: Arc<Manager>,
 }
 
 impl MemoryBackend {
-    pub(crate) fn new(hierarchy: Hierarchy) -> Self {
+    /// A lock manager of its own.
+    pub fn new(hierarchy: Hierarchy) -> Self {
         Self { manager: Arc::new(Manager::new(hierarchy)) }
     }
 
-    /// The one of that name, as long as somebody has it.
-    pub(crate) fn named(name: &str, hierarchy: Hierarchy) -> Result<Self> {
+    /// The one of that name, which lives as long as somebody has it.
+    ///
+    /// # Errors
+    /// The name is in use with another tree.
+    pub fn named(name: &str, hierarchy: Hierarchy) -> Result<Self> {
         static NAMED: LazyLock<Mutex<HashMap<String, Weak<Manager>>>> =
             LazyLock::new(Mutex::default);
         let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,19 +106,27 @@ impl MemoryBackend {
 impl Backend for MemoryBackend {
     type Hold = MemoryHold;
 
-    fn plan(&self, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
-        self.manager.plan(claims)
+    fn hierarchy(&self) -> &Hierarchy {
+        self.manager.hierarchy()
+    }
+
+    fn slots(&self) -> Slots {
+        Slots::Paths
+    }
+
+    fn modes(&self) -> ModeSet {
+        manager::MODES
     }
 
     #[inline]
-    async fn acquire(&self, demand: Demand) -> Result<MemoryHold> {
-        let Demand { claims, patience, name } = demand;
+    async fn acquire(&self, request: AcquireRequest) -> Result<MemoryHold> {
+        let AcquireRequest { claims, limit, name } = request;
         let moves = self.manager.moves(claims)?;
-        match self.manager.take(moves, name, patience.into()) {
+        match self.manager.take(moves, name, limit.into()) {
             Ok(hold) => Ok(hold),
-            Err(Blocked::On(obstacle)) => Err(obstacle.would_block()),
+            Err(Blocked::On(conflict)) => Err(Error::would_block(conflict)),
             Err(Blocked::Waits(mut waiting)) => {
-                waiting.within(patience).await?;
+                waiting.within(limit).await?;
                 Ok(waiting.into_hold())
             }
         }
@@ -115,9 +137,9 @@ impl Backend for MemoryBackend {
     }
 }
 
-impl From<Patience> for IfNotFree {
-    fn from(patience: Patience) -> Self {
-        match patience.waits() {
+impl From<WaitLimit> for IfNotFree {
+    fn from(limit: WaitLimit) -> Self {
+        match limit.waits() {
             true => IfNotFree::Wait,
             false => IfNotFree::BackOut,
         }
@@ -125,24 +147,24 @@ impl From<Patience> for IfNotFree {
 }
 
 impl Waiting {
-    /// Waits to the end of it or of one's patience.
-    async fn within(&mut self, patience: Patience) -> Result<()> {
-        match patience.limit(self.finish()).await {
+    /// Waits to the end of it or to the limit.
+    async fn within(&mut self, limit: WaitLimit) -> Result<()> {
+        match limit.limit(self.finish()).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(circle)) => Err(circle.deadlock()),
-            Err(waited) => Err(self.obstacle().timeout(waited)),
+            Ok(Err(conflict)) => Err(Error::deadlock(conflict)),
+            Err(waited) => Err(Error::timeout(self.conflict(), waited)),
         }
     }
 }
 
 impl Hold for MemoryHold {
-    async fn extend(&mut self, demand: Demand) -> Result<()> {
-        let more = self.manager().moves(demand.claims)?;
-        match MemoryHold::extend(self, more, demand.patience.into()) {
+    async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
+        let more = self.manager().moves(request.claims)?;
+        match self.take_more(more, request.limit.into()) {
             Ok(()) => Ok(()),
-            Err(Blocked::On(obstacle)) => Err(obstacle.would_block()),
+            Err(Blocked::On(conflict)) => Err(Error::would_block(conflict)),
             Err(Blocked::Waits(mut waiting)) => {
-                waiting.within(demand.patience).await?;
+                waiting.within(request.limit).await?;
                 self.absorb(waiting);
                 Ok(())
             }
@@ -153,7 +175,7 @@ impl Hold for MemoryHold {
         Ok(())
     }
 
-    fn claims(&self) -> BTreeMap<Target, Mode> {
+    fn targets(&self) -> BTreeMap<Target, Mode> {
         MemoryHold::claims(self)
     }
 
@@ -164,14 +186,12 @@ impl Hold for MemoryHold {
     fn id(&self) -> u64 {
         MemoryHold::id(self)
     }
+}
 
+impl FencingHold for MemoryHold {
     async fn token(&self) -> Result<u64> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // Whoever held the same before has asked before: its lock was freed in between.
         Ok(LAST.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
-    async fn lost(&self) -> crate::Error {
-        std::future::pending().await
     }
 }

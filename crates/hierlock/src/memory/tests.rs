@@ -1,10 +1,11 @@
 //! The manager as a whole: memory given back, wide plans, and (with the feature `model`) its
 //! interleavings.
 
-use super::manager::{Blocked, Claims, IfNotFree, Manager};
+use super::manager::{Blocked, IfNotFree, Manager};
 use crate::hierarchy::Hierarchy;
 use crate::mode::Mode;
 use crate::plan::Claim;
+use crate::plan::Claims;
 use std::sync::Arc;
 
 fn claims(paths: &[&str], mode: Mode) -> Claims {
@@ -122,7 +123,7 @@ mod plain {
                     Deed::Extend(i, wants, wait) => if let Some(i) = pick(i, &all) {
                         let Someone { hold, waiting } = &mut all[i];
                         if let (Some(hold), None) = (hold, &waiting)
-                            && let Err(Blocked::Waits(more)) = hold.extend(manager.moves(wanted(&wants)).unwrap(), wait)
+                            && let Err(Blocked::Waits(more)) = hold.take_more(manager.moves(wanted(&wants)).unwrap(), wait)
                         {
                             *waiting = Some(more);
                         }
@@ -132,7 +133,7 @@ mod plain {
                         if let (Some(hold), None) = (hold, &waiting) {
                             let exclusive = |target| Claim { target, mode: Mode::Exclusive };
                             let claims = hold.claims().into_keys().map(exclusive).collect();
-                            if let Err(Blocked::Waits(more)) = hold.extend(manager.moves(claims).unwrap(), IfNotFree::Wait) {
+                            if let Err(Blocked::Waits(more)) = hold.take_more(manager.moves(claims).unwrap(), IfNotFree::Wait) {
                                 *waiting = Some(more);
                             }
                         }
@@ -194,7 +195,7 @@ mod plain {
         let mut hold = take(&manager, &paths, Mode::Exclusive).await;
         assert_eq!(hold.modes().len(), 1000);
         assert!(
-            hold.extend(
+            hold.take_more(
                 manager.moves(claims(&["v1", "v2", "u7"], Mode::Shared)).unwrap(),
                 IfNotFree::BackOut
             )
@@ -212,7 +213,7 @@ mod plain {
         let manager = Arc::new(Manager::new(Hierarchy::default()));
         let other = take(&manager, &["u1"], Mode::Exclusive).await;
         let mut hold = take(&manager, &["u2"], Mode::Exclusive).await;
-        match hold.extend(
+        match hold.take_more(
             hold.manager().moves(claims(&["u1"], Mode::Exclusive)).unwrap(),
             IfNotFree::Wait,
         ) {
@@ -329,7 +330,7 @@ mod model {
                 let victims = victims.clone();
                 thread::spawn(move || {
                     block_on(async {
-                        if let Err(Blocked::Waits(mut waiting)) = hold.extend(
+                        if let Err(Blocked::Waits(mut waiting)) = hold.take_more(
                             hold.manager().moves(claims(&[path], Mode::Exclusive)).unwrap(),
                             IfNotFree::Wait,
                         ) && waiting.finish().await.is_err()
@@ -356,7 +357,7 @@ mod model {
             let mut hold = block_on(take(&manager, &["u3"], Mode::Exclusive));
             let extends = thread::spawn(move || {
                 block_on(async {
-                    if let Err(Blocked::Waits(mut waiting)) = hold.extend(
+                    if let Err(Blocked::Waits(mut waiting)) = hold.take_more(
                         hold.manager().moves(claims(&["u1"], Mode::Exclusive)).unwrap(),
                         IfNotFree::Wait,
                     ) && waiting.finish().await.is_ok()

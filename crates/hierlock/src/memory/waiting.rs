@@ -2,8 +2,9 @@
 
 use super::circles;
 use super::hold::{MemoryHold, Stake};
-use super::manager::{Locked, Obstacle};
+use super::manager::{Locked, conflict_of};
 use super::ticket::{Kind, State};
+use crate::error::LockConflict;
 use crate::sync::Ordering;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -31,11 +32,11 @@ impl Waiting {
     ///
     /// # Cancel safety
     /// Can be called again, nothing is lost; dropping the `Waiting` itself gives up.
-    pub(crate) async fn finish(&mut self) -> Result<(), Obstacle> {
+    pub(crate) async fn finish(&mut self) -> Result<(), LockConflict> {
         let Stake { manager, ticket } = &self.stake;
         loop {
             if poll_fn(|context| ticket.poll(context)).await == State::Victim {
-                return Err(self.obstacle());
+                return Err(self.conflict());
             }
             // One more node was granted: takes the rest as far as it is free.
             if ticket.is_complete() {
@@ -50,9 +51,9 @@ impl Waiting {
     }
 
     /// What it waits for now.
-    pub(crate) fn obstacle(&self) -> Obstacle {
+    pub(crate) fn conflict(&self) -> LockConflict {
         let Stake { manager, ticket } = &self.stake;
-        Obstacle::of(ticket, &mut manager.lock(ticket.shards()))
+        conflict_of(ticket, &mut manager.lock(ticket.shards()))
     }
 
     /// What an acquire has in hand after [`finish`](Self::finish).

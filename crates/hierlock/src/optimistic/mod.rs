@@ -47,7 +47,7 @@ pub use outcome::{Checked, Outcome};
 pub use row::{Patience, VersionedRow};
 pub use versioned::Versioned;
 
-use crate::retry::{RetryError, RetryPolicy, Retryable, retry};
+use crate::retry::{AttemptError, RetryError, RetryPolicy, retry};
 use std::future::Future;
 
 /// Runs `work` again while it fails because a row is [stale](crate::Error::is_stale), or because it lost
@@ -88,13 +88,13 @@ use std::future::Future;
 ///
 /// # Cancel safety
 /// As [`retry`].
-pub async fn until_current<T, E, W>(
+pub async fn until_current<T, E, W, K>(
     attempts: u32,
     work: impl FnMut(u32) -> W,
 ) -> Result<T, RetryError<E>>
 where
     W: Future<Output = Result<T, E>>,
-    E: Retryable,
+    E: AttemptError<K>,
 {
     retry(RetryPolicy::default().attempts(attempts).also_if_stale(), work).await
 }

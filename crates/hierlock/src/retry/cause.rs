@@ -28,9 +28,11 @@ pub enum Cause {
 /// ```
 /// use hierlock::retry::{Cause, Retryable};
 ///
-/// #[derive(Debug)]
+/// #[derive(Debug, thiserror::Error)]
 /// enum MyError {
-///     Database(sqlx::Error),
+///     #[error(transparent)]
+///     Database(#[from] sqlx::Error),
+///     #[error("not enough money")]
 ///     NotEnoughMoney,
 /// }
 ///
@@ -74,20 +76,37 @@ impl Retryable for crate::Error {
     }
 }
 
-/// The first error in its chain that can be read.
+/// As [`cause_of`].
 impl Retryable for Box<dyn StdError + Send + Sync> {
     fn retry_cause(&self) -> Option<Cause> {
-        let mut next: Option<&(dyn StdError + 'static)> = Some(&**self);
-        while let Some(error) = next {
-            let ours = error.downcast_ref::<crate::Error>().and_then(Retryable::retry_cause);
-            let driver = error.downcast_ref::<sqlx::Error>().and_then(Retryable::retry_cause);
-            if let Some(cause) = ours.or(driver) {
-                return Some(cause);
-            }
-            next = error.source();
-        }
-        None
+        cause_of(&**self)
     }
+}
+
+/// The cause of the first error in a chain of sources that has one: of a [`crate::Error`], a [`sqlx::Error`], or
+/// either of them in a [`RetryError`](super::RetryError).
+///
+/// For an error of any other type that holds one of these:
+///
+/// ```
+/// use hierlock::retry::{Cause, cause_of};
+///
+/// fn is_deadlock(error: &anyhow::Error) -> bool {
+///     cause_of(error.as_ref()) == Some(Cause::Deadlock)
+/// }
+/// # assert!(!is_deadlock(&anyhow::anyhow!("no")));
+/// ```
+pub fn cause_of(error: &(dyn StdError + 'static)) -> Option<Cause> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let ours = error.downcast_ref::<crate::Error>().and_then(Retryable::retry_cause);
+        let driver = error.downcast_ref::<sqlx::Error>().and_then(Retryable::retry_cause);
+        if let Some(cause) = ours.or(driver) {
+            return Some(cause);
+        }
+        next = error.source();
+    }
+    None
 }
 
 #[cfg(test)]

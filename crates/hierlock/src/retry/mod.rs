@@ -17,9 +17,11 @@
 //! # Ok(()) }
 //! ```
 
+mod attempt;
 mod cause;
 
-pub use cause::{Cause, Retryable};
+pub use attempt::{AttemptError, Boxed, Typed};
+pub use cause::{Cause, Retryable, cause_of};
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -131,19 +133,37 @@ impl RetryPolicy {
 /// Runs `work` until it succeeds, fails for good, or has been tried often or long enough. It is given the
 /// number of the attempt, from 1.
 ///
+/// It may fail with an error that is [`Retryable`], or with any error in a box, which is looked through for one:
+/// `Box<dyn Error + Send + Sync>`, `anyhow::Error`. What comes back fits `?` in a function that returns any of these.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+/// use hierlock::{Hierlock, Target};
+/// use hierlock::retry::{RetryPolicy, retry};
+///
+/// let locks = Hierlock::connect("memory:").await?;
+/// let token = retry(RetryPolicy::default(), async |_attempt| {
+///     let mut guard = locks.acquire(Target::user("u1")?).await?;
+///     guard.extend([Target::user("u2")?]).await?; // may deadlock
+///     anyhow::Ok(guard.token().await?)
+/// })
+/// .await?;
+/// # assert!(token > 0); Ok(()) }
+/// ```
+///
 /// # Errors
 /// The last one, with how often it was tried and for how long it paused.
 ///
 /// # Cancel safety
 /// Dropped, it drops the attempt that is under way; whether that leaves anything behind is up to `work`.
 /// (A transaction of sqlx rolls back when it is dropped.)
-pub async fn retry<T, E, W>(
+pub async fn retry<T, E, W, K>(
     policy: RetryPolicy,
     mut work: impl FnMut(u32) -> W,
 ) -> Result<T, RetryError<E>>
 where
     W: Future<Output = Result<T, E>>,
-    E: Retryable,
+    E: AttemptError<K>,
 {
     let begun = Instant::now();
     let mut paused = Duration::ZERO;
@@ -157,17 +177,17 @@ where
         let pause = policy.pause_after(attempts).mul_f64(random());
         let is_late = policy.within.is_some_and(|limit| begun.elapsed() + pause > limit);
         let gave_up = match () {
-            () if !policy.retries(error.retry_cause()) => GaveUp::NotWorthIt,
+            () if !policy.retries(error.cause()) => GaveUp::NotWorthIt,
             () if attempts >= policy.attempts => GaveUp::TooOften,
             () if is_late => GaveUp::TooLate,
             () => {
-                tracing::debug!(attempts, ?pause, cause = ?error.retry_cause(), "trying again");
+                tracing::debug!(attempts, ?pause, cause = ?error.cause(), "trying again");
                 sleep(pause).await;
                 paused += pause;
                 continue;
             }
         };
-        return Err(RetryError { attempts, paused, gave_up, last: error });
+        return Err(RetryError { attempts, paused, gave_up, last: error, as_error: E::as_error });
     }
 }
 
@@ -190,7 +210,6 @@ pub enum GaveUp {
 }
 
 /// What an attempt failed with at last.
-#[derive(Debug)]
 #[non_exhaustive]
 pub struct RetryError<E> {
     /// How often it was tried.
@@ -201,11 +220,25 @@ pub struct RetryError<E> {
     pub gave_up: GaveUp,
     /// The last error.
     pub last: E,
+    /// The last error as a source. `E` may be an error, or a box of one, which is none itself: only `retry` knew which.
+    as_error: fn(&E) -> &(dyn StdError + 'static),
+}
+
+impl<E: fmt::Debug> fmt::Debug for RetryError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { attempts, paused, gave_up, last, as_error: _ } = self;
+        f.debug_struct("RetryError")
+            .field("attempts", attempts)
+            .field("paused", paused)
+            .field("gave_up", gave_up)
+            .field("last", last)
+            .finish()
+    }
 }
 
 impl<E: fmt::Display> fmt::Display for RetryError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { attempts, paused, gave_up, last } = self;
+        let Self { attempts, paused, gave_up, last, as_error: _ } = self;
         match (gave_up, attempts) {
             // Nothing was tried again: there is nothing to say but the error itself.
             (GaveUp::NotWorthIt, 1) => write!(f, "{last}"),
@@ -215,9 +248,9 @@ impl<E: fmt::Display> fmt::Display for RetryError<E> {
     }
 }
 
-impl<E: StdError + 'static> StdError for RetryError<E> {
+impl<E: fmt::Debug + fmt::Display> StdError for RetryError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&self.last)
+        Some((self.as_error)(&self.last))
     }
 }
 

@@ -8,18 +8,17 @@ use super::pool::LockPool;
 use super::take::Take;
 use super::watchman::{self, Watched};
 use super::within::Within;
-use super::{Connection, Dialect, InTransaction, ProgramPool, Scheme, Strategy, Work};
-use crate::backend::{Backend, Demand, Hold};
+use super::{Connection, Dialect, InTransaction, Options, ProgramPool, Scheme, Strategy, Work};
+use crate::backend::{AcquireRequest, Backend, FencingHold, Hold};
 use crate::error::{LockError, Result, SqlError};
 use crate::handover::{Handover, Interest};
 use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, SlotMode};
-use crate::plan::{Claim, Plan};
+use crate::mode::{Mode, ModeSet, SlotMode};
+use crate::plan::Slots;
 use crate::registry::{Entry, Registry};
 use crate::snapshot::{Holder, Statistics};
 use crate::target::Target;
 use hierlock_engine::{ServerError, Session, Suitability};
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -37,8 +36,10 @@ const POOLED: &str = "a pooler in between gives every transaction another connec
      transaction), so locks would be cancelled and freed on the wrong one; connect to the server \
      itself, or through pool_mode = session";
 
+/// The backend of `mysql:`, `mariadb:` and `postgres:`.
 #[derive(Debug)]
-pub(crate) struct SqlBackend {
+pub struct SqlBackend {
+    hierarchy: Hierarchy,
     /// Changes only when the table is striped anew.
     scheme: RwLock<Arc<Scheme>>,
     /// Is the bucket count to be followed, or was it given?
@@ -56,17 +57,17 @@ enum MissingTables {
 }
 
 impl SqlBackend {
-    pub(crate) async fn open(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        Self::at(Place::parse(url, hierarchy)?, MissingTables::Make).await
+    pub(crate) async fn open(url: &str, options: Options, hierarchy: Hierarchy) -> Result<Self> {
+        Self::at(Place::parse_with(url, options, hierarchy)?, MissingTables::Make).await
     }
 
     /// On the server of a pool that the program has already, with connections of our own.
     pub(crate) async fn beside(
         pool: &impl ProgramPool,
-        parameters: &str,
+        options: Options,
         hierarchy: Hierarchy,
     ) -> Result<Self> {
-        Self::at(Place::beside(pool, parameters, hierarchy)?, MissingTables::Make).await
+        Self::at(Place::beside(pool, options, hierarchy)?, MissingTables::Make).await
     }
 
     /// What a client of this URL would lock by. Makes and changes nothing.
@@ -122,8 +123,9 @@ impl SqlBackend {
             tokio::time::sleep(READ_AGAIN_EVERY).await;
         }
         pool.server.give_back(session);
+        let hierarchy = scheme.hierarchy.clone();
         let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
-        Ok(Self { scheme, follows, pool, registry, warnings })
+        Ok(Self { hierarchy, scheme, follows, pool, registry, warnings })
     }
 
     /// Takes all that is demanded inside the caller's transaction, or says what became of that. How
@@ -131,9 +133,9 @@ impl SqlBackend {
     pub(crate) async fn acquire_in(
         &self,
         tx: &mut impl InTransaction,
-        demand: Demand,
+        request: AcquireRequest,
     ) -> Result<BTreeMap<Target, SlotMode>> {
-        let Demand { claims, patience, name } = demand;
+        let AcquireRequest { claims, limit: patience, name } = request;
         let (pool, scheme) = (self.pool.clone(), self.scheme());
         let take = Take { plan: scheme.plan(claims)?, patience };
         let within = Within { pool, scheme, entry: Arc::new(self.registry.enter(name)) };
@@ -143,14 +145,6 @@ impl SqlBackend {
 
     fn scheme(&self) -> Arc<Scheme> {
         self.scheme.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    pub(crate) async fn close(&self, limit: Duration) -> Result<()> {
-        Ok(self.pool.server.close(limit).await?)
     }
 
     /// Reads the agreement until it differs from the one that has just failed.
@@ -179,8 +173,12 @@ impl SqlBackend {
         Err(failed(error).into())
     }
 
-    async fn try_acquire(&self, demand: &Demand, scheme: &Arc<Scheme>) -> Result<SqlHold, Refusal> {
-        let Demand { claims, patience, name } = demand.clone();
+    async fn try_acquire(
+        &self,
+        request: &AcquireRequest,
+        scheme: &Arc<Scheme>,
+    ) -> Result<SqlHold, Refusal> {
+        let AcquireRequest { claims, limit: patience, name } = request.clone();
         let plan = scheme.plan(claims).map_err(Refusal::Error)?;
         let no_runtime = || {
             Refusal::Error(
@@ -276,19 +274,27 @@ async fn make_on_demand(session: &mut Session, scheme: &Scheme) -> Result<(), sq
 impl Backend for SqlBackend {
     type Hold = SqlHold;
 
-    fn plan(&self, claims: SmallVec<[Claim; 1]>) -> Result<Plan> {
-        self.scheme().plan(claims)
+    fn hierarchy(&self) -> &Hierarchy {
+        &self.hierarchy
     }
 
-    async fn acquire(&self, demand: Demand) -> Result<SqlHold> {
+    fn slots(&self) -> Slots {
+        self.scheme().slots()
+    }
+
+    fn modes(&self) -> ModeSet {
+        self.scheme().modes()
+    }
+
+    async fn acquire(&self, request: AcquireRequest) -> Result<SqlHold> {
         loop {
             let scheme = self.scheme();
-            match self.try_acquire(&demand, &scheme).await {
+            match self.try_acquire(&request, &scheme).await {
                 Ok(hold) => return Ok(hold),
                 Err(Refusal::Error(error)) => return Err(error),
                 Err(Refusal::Disagrees(error)) => match self.agree_again(&scheme, error).await {
                     // The next try waits for the server to come back.
-                    Err(error) if error.is_no_connection() && demand.patience.waits() => {}
+                    Err(error) if error.is_no_connection() && request.limit.waits() => {}
                     agreed => agreed?,
                 },
             }
@@ -298,10 +304,18 @@ impl Backend for SqlBackend {
     fn holders(&self) -> Vec<Holder> {
         self.registry.holders()
     }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    async fn close(&self, limit: Duration) -> Result<()> {
+        Ok(self.pool.server.close(limit).await?)
+    }
 }
 
 /// A transaction on the server that does nothing but hold locks. Dropped, it is ended there.
-pub(crate) struct SqlHold {
+pub struct SqlHold {
     kept: Arc<Kept>,
     entry: Arc<Entry>,
     statistics: Statistics,
@@ -315,9 +329,9 @@ impl std::fmt::Debug for SqlHold {
 }
 
 impl Hold for SqlHold {
-    async fn extend(&mut self, demand: Demand) -> Result<()> {
-        let plan = self.kept.scheme.plan(demand.claims)?;
-        let take = Take { plan, patience: demand.patience };
+    async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
+        let plan = self.kept.scheme.plan(request.claims)?;
+        let take = Take { plan, patience: request.limit };
         self.run(|kept, interest| async move { kept.extend(take, interest).await }).await
     }
 
@@ -326,7 +340,7 @@ impl Hold for SqlHold {
         self.run(|kept, _| async move { kept.release().await }).await
     }
 
-    fn claims(&self) -> BTreeMap<Target, Mode> {
+    fn targets(&self) -> BTreeMap<Target, Mode> {
         self.entry.claims()
     }
 
@@ -342,10 +356,6 @@ impl Hold for SqlHold {
         self.statistics
     }
 
-    async fn token(&self) -> Result<u64> {
-        self.run(|kept, _| async move { kept.token().await }).await
-    }
-
     async fn lost(&self) -> crate::Error {
         let mut lost = self.kept.lost();
         loop {
@@ -359,6 +369,12 @@ impl Hold for SqlHold {
                 _ = duty.changed() => {}
             }
         }
+    }
+}
+
+impl FencingHold for SqlHold {
+    async fn token(&self) -> Result<u64> {
+        self.run(|kept, _| async move { kept.token().await }).await
     }
 }
 
@@ -394,7 +410,7 @@ impl SqlHold {
     fn is_lost(&self) -> crate::Error {
         let why = self.kept.lost().borrow().clone();
         let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
-        LockError::Lost { targets: self.claims().into_keys().collect(), why }.into()
+        LockError::Lost { targets: self.targets().into_keys().collect(), why }.into()
     }
 }
 

@@ -27,6 +27,7 @@ mod kept;
 mod lend;
 mod mariadb;
 mod mysql;
+mod options;
 mod outage;
 mod place;
 mod pool;
@@ -42,10 +43,12 @@ mod waiting;
 mod watchman;
 mod within;
 
-pub(crate) use backend::{SqlBackend, SqlHold};
+pub use backend::{SqlBackend, SqlHold};
 pub use connection::{Connection, InTransaction, ProgramPool};
 pub use hierlock_engine::Dialect;
 pub use lend::Work;
+pub(crate) use options::Options;
+pub use place::Scope;
 pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 /// The driver, in the version whose transactions and pools are taken and lent here.

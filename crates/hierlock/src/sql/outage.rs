@@ -5,7 +5,7 @@
 use super::failure::LockFailure;
 use super::pool::LockPool;
 use super::take::NotTaken;
-use crate::backend::Patience;
+use crate::backend::WaitLimit;
 use crate::handover::Interest;
 use crate::retry::random;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The tries of one acquire since the server went away.
 pub(super) struct Outage {
-    patience: Patience,
+    patience: WaitLimit,
     /// How long a server may be away, for whoever has no deadline. Nothing: it is not waited for.
     limit: Duration,
     /// A try that has lasted longer than this had found its server.
@@ -27,7 +27,7 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    pub(super) fn new(pool: &LockPool, patience: Patience) -> Self {
+    pub(super) fn new(pool: &LockPool, patience: WaitLimit) -> Self {
         let settings = &pool.settings;
         let found_after = 2 * settings.answer_limit;
         Self { patience, limit: settings.reconnect, found_after, since: None, pause: FIRST_PAUSE }
@@ -43,8 +43,8 @@ impl Outage {
         }
         let since = *self.since.get_or_insert_with(Instant::now);
         match self.patience {
-            Patience::Until { .. } => !self.patience.is_over(),
-            Patience::Forever | Patience::Never | Patience::Try => since.elapsed() < self.limit,
+            WaitLimit::Until { .. } => !self.patience.is_over(),
+            WaitLimit::Forever | WaitLimit::Never | WaitLimit::Try => since.elapsed() < self.limit,
         }
     }
 

@@ -5,7 +5,7 @@ use super::pool::LockPool;
 use super::statement::{Form, Statement, Wait, Writer};
 use super::waiting::{Ended, Watched};
 use super::{Dialect, Scheme, Strategy};
-use crate::backend::Patience;
+use crate::backend::WaitLimit;
 use crate::error::{Blocker, Error, LockError, Result};
 use crate::handover::Interest;
 use crate::plan::{Plan, Step};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// What is to be taken together.
 pub(super) struct Take {
     pub(super) plan: Plan,
-    pub(super) patience: Patience,
+    pub(super) patience: WaitLimit,
 }
 
 impl Take {
@@ -206,7 +206,7 @@ impl Taker<'_> {
     /// That step is not free for the session `pid`, and waiting was not asked for.
     pub(super) async fn would_block(&self, step: &Step, take: &Take, pid: i64) -> NotTaken {
         let blocker = match take.patience {
-            Patience::Try => Blocker::HolderOrWaiter,
+            WaitLimit::Try => Blocker::HolderOrWaiter,
             _ => self.pool.blocker(self.scheme, step, pid).await,
         };
         take.would_block(step, blocker)

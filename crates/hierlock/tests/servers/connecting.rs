@@ -1,7 +1,7 @@
 //! Ways to a server: a socket, TLS, beside the program's own pool; and a pooler in between, refused.
 
 use crate::support::{Database, Outside, Setup, server};
-use hierlock::sql::{Provision, Strategy, sqlx};
+use hierlock::sql::{Provision, Scope, Strategy, sqlx};
 use hierlock::{Hierarchy, Hierlock, Mode, Target};
 use hierlock_sandbox::{Engine, Sandbox, Server};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -76,7 +76,7 @@ async fn nothing_that_can_be_shown_shows_the_password() {
     let provision = Provision::connect(&striped, Hierarchy::default()).await.unwrap();
     let database = hierlock::database::Database::connect(&url).await.unwrap();
     let pool = sqlx::PgPool::connect(&url).await.unwrap();
-    let beside = Hierlock::beside(&pool, "", Hierarchy::default()).await.unwrap();
+    let beside = Hierlock::beside(&pool).await.unwrap();
     let wrong = ["?tabel=x", "?strategy=x", "0/x", "?sslmode=x"];
     let mut errors = Vec::new();
     for wrong in wrong {
@@ -86,8 +86,11 @@ async fn nothing_that_can_be_shown_shows_the_password() {
     let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert!(!shown.contains("s3cret") && !told.concat().contains("s3cret"), "{shown} {told:?}");
     assert!(told[0].contains("did you mean `table`?"), "{told:?}");
-    let error = Hierlock::beside(&pool, "conections=4", Hierarchy::default()).await.unwrap_err();
-    assert!(error.to_string().contains("did you mean `connections`?"), "{error}");
+    let error = Hierlock::builder().table("a-b").beside(&pool).await.unwrap_err();
+    assert!(
+        error.to_string().contains("`table`") && !format!("{error:?}").contains("s3cret"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -169,24 +172,74 @@ async fn beside_the_pool_of_a_program() {
     for engine in Engine::ALL {
         let Some(server) = server(engine) else { continue };
         let url = server.url().split('?').next().unwrap();
-        let tree = Hierarchy::default();
+        let builder = Hierlock::builder().strategy(Strategy::OnDemand).table("by_pool");
         let locks = match engine {
             Engine::Postgres => {
                 let pool = sqlx::PgPool::connect(url).await.unwrap();
-                Hierlock::beside(&pool, more, tree).await.unwrap()
+                builder.beside(&pool).await.unwrap()
             }
             _ => {
                 let pool =
                     sqlx::MySqlPool::connect(&url.replacen("mariadb", "mysql", 1)).await.unwrap();
-                let wrong = Hierlock::beside(&pool, "bucket=3", tree.clone()).await.unwrap_err();
-                assert!(wrong.is_usage() && wrong.to_string().contains("`bucket`"), "{wrong}");
-                Hierlock::beside(&pool, more, tree).await.unwrap()
+                let advisory = Hierlock::builder().strategy(Strategy::Advisory);
+                let wrong = advisory.beside(&pool).await.unwrap_err();
+                assert!(wrong.is_usage() && wrong.to_string().contains("advisory"), "{wrong}");
+                builder.beside(&pool).await.unwrap()
             }
         };
         let others = Hierlock::connect(&format!("{url}?{more}")).await.unwrap();
         let guard = locks.acquire(target("u1")).await.unwrap();
         assert!(others.try_acquire(target("u1")).await.unwrap().is_none());
         guard.release().await.unwrap();
+    }
+}
+
+/// The options of a builder mean what the parameters of a URL mean.
+#[tokio::test]
+async fn options_of_a_builder_are_those_of_a_url() {
+    for engine in Engine::ALL {
+        let setup = Setup { engine, strategy: Strategy::OnDemand };
+        let Some(database) = Database::new(setup).await else { continue };
+        let url = database.bare_url();
+        let builder = Hierlock::builder()
+            .strategy(Strategy::OnDemand)
+            .table("built")
+            .connections(1)
+            .keep_alive(Duration::from_millis(200))
+            .client_silence(Duration::from_secs(60))
+            .answer_timeout(Duration::from_secs(9))
+            .reconnect(Duration::ZERO)
+            .lock_wait_timeout(Duration::from_secs(5));
+        let locks = builder.clone().connect(url).await.unwrap();
+        let others =
+            Hierlock::connect(&format!("{url}?strategy=on-demand&table=built")).await.unwrap();
+        let elsewhere = database.connect().await;
+        let guard = locks.acquire(target("u1")).await.unwrap();
+        assert!(others.try_acquire(target("u1")).await.unwrap().is_none());
+        assert!(elsewhere.try_acquire(target("u1")).await.unwrap().is_some());
+        // There is only one connection.
+        let short = Duration::from_millis(50);
+        let error = locks.request(target("u2")).within(short).acquire().await.unwrap_err();
+        assert!(error.to_string().contains("all connections of this client are in use"), "{error}");
+        guard.release().await.unwrap();
+
+        let twice = builder.clone().connect(&format!("{url}?connections=1")).await.unwrap_err();
+        assert!(twice.is_usage() && twice.to_string().contains("`connections`"), "{twice}");
+        let other = Hierarchy::new(["org", "team"]).unwrap();
+        let error = builder.clone().hierarchy(other).connect_sql(url).await.unwrap_err();
+        assert!(error.to_string().contains("user/account/resource"), "{error}");
+        let scoped = Hierlock::builder().strategy(Strategy::OnDemand).scope(Scope::Session);
+        let error = scoped.connect(url).await.unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("`scope`"), "{error}");
+    }
+}
+
+/// A URL that is no server's has no client that can lock in transactions.
+#[tokio::test]
+async fn only_a_server_is_opened_as_a_database() {
+    for url in ["memory:", "file:/nowhere/x.lock"] {
+        let error = Hierlock::connect_sql(url).await.unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("no database"), "{error}");
     }
 }
 

@@ -125,6 +125,7 @@ async fn a_release_that_never_arrives_is_ended_on_the_server(setup: Setup) {
     for commits in [false, true] {
         let seldom = "keep_alive_ms=3600000&silence_ms=1000";
         let (proxy, locks) = behind(&database, seldom).await;
+        let locks = locks.as_sql().unwrap();
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
         proxy.forgets();
         let ended = if commits { guard.commit().await } else { guard.release().await };

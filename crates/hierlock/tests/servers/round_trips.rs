@@ -1,7 +1,7 @@
 //! How often a client and the server take turns, counted by a proxy between them. Whoever adds a ping, a
 //! BEGIN of its own or a statement a node makes every lock slower by a round trip of the network.
 
-use crate::support::{Database, Setup, on_every_setup};
+use crate::support::{Database, Setup, on_every_setup, target};
 use hierlock::Hierlock;
 use hierlock_sandbox::proxy::Proxy;
 
@@ -19,7 +19,7 @@ async fn a_cycle_is_two_round_trips(setup: Setup) {
         // PostgreSQL the second does, as the very first also begins the transaction.
         for is_known in [false, false, true] {
             let before = proxy.turns();
-            let guard = locks.acquire_resources("u1", "a1", &ids).await.unwrap();
+            let guard = locks.acquire_children(&target("u1/a1"), &ids).await.unwrap();
             let to_take = proxy.turns() - before;
             guard.release().await.unwrap();
             let whole = proxy.turns() - before;

@@ -141,7 +141,7 @@ async fn a_statement_that_fails_halfway_leaves_no_key() {
 #[tokio::test]
 async fn there_is_no_transaction_to_lend() {
     let Some(database) = database().await else { return };
-    let locks = database.connect_with("scope=session").await;
+    let locks = database.connect_with("scope=session").await.as_sql().unwrap();
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     let error = guard.transaction::<sqlx::PgConnection>().await.map(drop).unwrap_err();
     assert!(error.to_string().contains("scope=session"), "{error}");

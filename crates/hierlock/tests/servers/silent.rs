@@ -64,7 +64,7 @@ async fn one_goes_silent(database: &Database, parameters: &str) {
 async fn postgres_looks_for_hosts_that_have_vanished() {
     let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
     let Some(database) = Database::new(setup).await else { return };
-    let locks = database.connect().await;
+    let locks = database.connect_sql().await;
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     let mut work = guard.transaction::<PgConnection>().await.unwrap();
     let settings = "SELECT current_setting('tcp_keepalives_idle')::int + \

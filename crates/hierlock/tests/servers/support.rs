@@ -1,6 +1,6 @@
 //! One server of each kind for all tests here, a database for each test.
 
-use hierlock::sql::{Provision, Strategy};
+use hierlock::sql::{Provision, SqlBackend, Strategy};
 use hierlock::{Hierarchy, Hierlock, Mode, Step, Target};
 use hierlock_sandbox::{Engine, Server};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
@@ -148,6 +148,11 @@ impl Database {
 
     pub(crate) async fn connect(&self) -> Hierlock {
         Hierlock::connect(&self.url).await.unwrap()
+    }
+
+    /// A client that can lock in transactions.
+    pub(crate) async fn connect_sql(&self) -> Hierlock<SqlBackend> {
+        Hierlock::connect_sql(&self.url).await.unwrap()
     }
 
     /// Without what is ours in it.

@@ -47,7 +47,7 @@ macro_rules! with_pool {
 
 async fn locks_in_a_transaction_end_with_it(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let locks = database.connect().await;
+    let locks = database.connect_sql().await;
     with_pool!(database, pool => {
         for commits in [true, false] {
             let mut tx = pool.begin().await.unwrap();
@@ -72,7 +72,7 @@ async fn locks_in_a_transaction_end_with_it(setup: Setup) {
 /// Also in that of the toolbox, so that a lock, a lease and a version can be in one.
 async fn locks_in_a_transaction_of_the_toolbox(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let locks = database.connect().await;
+    let locks = database.connect_sql().await;
     let toolbox = hierlock::database::Database::connect(database.bare_url()).await.unwrap();
     let mut tx = toolbox.begin().await.unwrap();
     locks.acquire_in(&mut tx, [target("u1/a1")]).await.unwrap();
@@ -88,7 +88,7 @@ async fn locks_in_a_transaction_of_the_toolbox(setup: Setup) {
 
 async fn an_acquire_in_waits_and_is_waited_for(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let locks = database.connect().await;
+    let locks = database.connect_sql().await;
     with_pool!(database, pool => {
         let guard = locks.acquire(target("u1")).await.unwrap();
         let mut tx = pool.begin().await.unwrap();
@@ -113,7 +113,7 @@ async fn an_acquire_in_waits_and_is_waited_for(setup: Setup) {
 
 async fn a_deadline_leaves_the_transaction_usable(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let locks = database.connect().await;
+    let locks = database.connect_sql().await;
     with_pool!(database, pool => {
         let held = locks.acquire(target("u2/a1/r1")).await.unwrap();
         let mut tx = pool.begin().await.unwrap();
@@ -149,7 +149,7 @@ fn state_is(error: &hierlock::Error, setup: Setup, on_innodb: TransactionState) 
 /// Otherwise the statement would run on, and the caller's next one would wait behind it.
 async fn a_dropped_acquire_in_ends_its_wait(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let locks = database.connect().await;
+    let locks = database.connect_sql().await;
     with_pool!(database, pool => {
         let _held = locks.acquire(target("u1/a1/r1")).await.unwrap();
         for _ in 0..5 {
@@ -213,7 +213,7 @@ const VALUE: &str = "SELECT value FROM numbers WHERE id = 1";
 /// that never came, or took those of other statements for its own.
 async fn a_transaction_whose_connection_is_gone_ends_at_once(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let locks = database.connect_with("silence_ms=500").await;
+    let locks = database.connect_with("silence_ms=500").await.as_sql().unwrap();
     let proxy = Proxy::before(database.bare_url()).await;
     let behind = hierlock::database::Database::connect(&proxy.url).await.unwrap();
     let mut tx = behind.begin().await.unwrap();
@@ -233,7 +233,7 @@ async fn a_transaction_whose_connection_is_gone_ends_at_once(setup: Setup) {
 
 async fn work_is_committed_with_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let (locks, mut outside) = (database.connect().await, with_numbers(&database).await);
+    let (locks, mut outside) = (database.connect_sql().await, with_numbers(&database).await);
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     with_work!(setup, work::<C> => {
         for _ in 0..2 {
@@ -251,7 +251,7 @@ async fn work_is_committed_with_the_lock(setup: Setup) {
 
 async fn work_is_undone_with_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let (locks, mut outside) = (database.connect().await, with_numbers(&database).await);
+    let (locks, mut outside) = (database.connect_sql().await, with_numbers(&database).await);
     for drops in [true, false] {
         let mut guard = locks.acquire(target("u1")).await.unwrap();
         with_work!(setup, work::<C> => {
@@ -277,7 +277,7 @@ async fn work_is_undone_with_the_lock(setup: Setup) {
 
 async fn work_that_ends_the_transaction_loses_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let (locks, _outside) = (database.connect().await, with_numbers(&database).await);
+    let (locks, _outside) = (database.connect_sql().await, with_numbers(&database).await);
     for ending in ["COMMIT", "ROLLBACK"] {
         let mut guard = locks.acquire(target("u1")).await.unwrap();
         with_work!(setup, work::<C> => {
@@ -293,7 +293,7 @@ async fn work_that_ends_the_transaction_loses_the_lock(setup: Setup) {
 
 async fn work_that_fails_is_not_committed(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let (locks, mut outside) = (database.connect().await, with_numbers(&database).await);
+    let (locks, mut outside) = (database.connect_sql().await, with_numbers(&database).await);
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     with_work!(setup, work::<C> => {
         let mut work = guard.transaction::<C>().await.unwrap();
@@ -322,7 +322,7 @@ async fn work_that_fails_is_not_committed(setup: Setup) {
 /// connection comes back.
 async fn work_that_was_dropped_midway_keeps_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let (locks, _outside) = (database.connect().await, with_numbers(&database).await);
+    let (locks, _outside) = (database.connect_sql().await, with_numbers(&database).await);
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     let sleep = match setup.engine {
         Engine::Postgres => "SELECT pg_sleep(600)",
@@ -342,7 +342,7 @@ async fn work_that_was_dropped_midway_keeps_the_lock(setup: Setup) {
 /// Also between a holder and a waiter whose statement was sent before others had their tokens.
 async fn tokens_ascend(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let (locks, others) = (database.connect().await, database.connect().await);
+    let (locks, others) = (database.connect_sql().await, database.connect_sql().await);
     let mut last = 0;
     for round in 0..5 {
         let first = locks.acquire(target("u1")).await.unwrap();

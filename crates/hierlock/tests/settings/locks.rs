@@ -4,7 +4,7 @@ use crate::server::{Client, Place};
 use crate::{LONGER, ProgramPool};
 use hierlock::optimistic::{Changes, Outcome, Versioned};
 use hierlock::retry::{RetryPolicy, retry};
-use hierlock::sql::Provision;
+use hierlock::sql::{Provision, SqlBackend};
 use hierlock::{Buckets, Hierarchy, Hierlock, Target};
 use hierlock_conformance::{asks, is_free, until_free, until_waiting};
 use hierlock_sandbox::Engine;
@@ -19,7 +19,7 @@ pub(crate) async fn exercise(place: &Place, is_limit: bool) {
     let mut outside = place.outside().await;
     let url = place.with("strategy=striped&connections=3");
     provision(&url, &mut outside).await;
-    let locks = Hierlock::connect(&url).await.unwrap();
+    let locks = Hierlock::connect_sql(&url).await.unwrap();
     hold(&locks, is_limit).await;
     work(&locks, place, &mut outside).await;
     within(&locks, place, &mut outside).await;
@@ -28,7 +28,7 @@ pub(crate) async fn exercise(place: &Place, is_limit: bool) {
     outside.until_alone().await;
     rebucket(&url, &mut outside).await;
     if place.engine == Engine::Postgres {
-        let locks = Hierlock::connect(&place.with("table=keys&connections=3")).await.unwrap();
+        let locks = Hierlock::connect_sql(&place.with("table=keys&connections=3")).await.unwrap();
         hold(&locks, is_limit).await;
     }
     on_demand(place, &mut outside).await;
@@ -57,7 +57,7 @@ async fn provision(url: &str, outside: &mut Client) {
     Hierlock::connect_with(&odd, levels()).await.unwrap();
 }
 
-async fn hold(locks: &Hierlock, is_limit: bool) {
+async fn hold(locks: &Hierlock<SqlBackend>, is_limit: bool) {
     let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
     assert!(!is_free(locks, "u1/a1/r1").await);
     guard.extend([target("u1/a2")]).await.unwrap();
@@ -78,7 +78,7 @@ async fn hold(locks: &Hierlock, is_limit: bool) {
 }
 
 /// In the transaction of the lock.
-async fn work(locks: &Hierlock, place: &Place, outside: &mut Client) {
+async fn work(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Client) {
     outside
         .run("CREATE TABLE seats (id BIGINT PRIMARY KEY, holder VARCHAR(80), version BIGINT NOT NULL)")
         .await;
@@ -102,7 +102,7 @@ async fn work(locks: &Hierlock, place: &Place, outside: &mut Client) {
 }
 
 /// In a transaction of the program's.
-async fn within(locks: &Hierlock, place: &Place, outside: &mut Client) {
+async fn within(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Client) {
     let pool = ProgramPool::connect(place).await;
     macro_rules! within {
         ($pool:expr, $begin:expr) => {
@@ -147,7 +147,7 @@ async fn rebucket(url: &str, outside: &mut Client) {
 /// Rows that are made by who first needs them, also beside a transaction of the program's.
 async fn on_demand(place: &Place, outside: &mut Client) {
     let url = place.with("strategy=on-demand&table=by_id&connections=3");
-    let locks = Hierlock::connect(&url).await.unwrap();
+    let locks = Hierlock::connect_sql(&url).await.unwrap();
     locks.acquire(target("u1/a1")).await.unwrap().release().await.unwrap();
     assert_eq!(outside.number("SELECT COUNT(*) FROM by_id").await, 2);
     hold(&locks, false).await;

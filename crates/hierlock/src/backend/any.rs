@@ -1,0 +1,138 @@
+//! The backend of a URL, which is known only when the program runs.
+
+use super::{
+    AcquireRequest, Backend, FencingHold, FileBackend, FileHold, Hold, MemoryBackend, MemoryHold,
+    SqlBackend, SqlHold,
+};
+use crate::error::Result;
+use crate::hierarchy::Hierarchy;
+use crate::mode::{Mode, ModeSet, SlotMode};
+use crate::plan::{Claim, Plan, Slots};
+use crate::snapshot::{Holder, Statistics};
+use crate::target::Target;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The backend that a URL leads to.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyBackend {
+    /// `memory:`
+    Memory(MemoryBackend),
+    /// `file:`
+    File(FileBackend),
+    /// `mysql:`, `mariadb:` and `postgres:`
+    Sql(Arc<SqlBackend>),
+}
+
+/// What an [`AnyBackend`] keeps while locked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyHold {
+    /// Of `memory:`.
+    Memory(MemoryHold),
+    /// Of `file:`.
+    File(Box<FileHold>),
+    /// Of `mysql:`, `mariadb:` and `postgres:`.
+    Sql(Box<SqlHold>),
+}
+
+/// The same call on whatever it is.
+macro_rules! each {
+    ($any:ident, $value:expr, $inner:ident => $call:expr) => {
+        match $value {
+            $any::Memory($inner) => $call,
+            $any::File($inner) => $call,
+            $any::Sql($inner) => $call,
+        }
+    };
+}
+
+impl Backend for AnyBackend {
+    type Hold = AnyHold;
+
+    fn hierarchy(&self) -> &Hierarchy {
+        each!(AnyBackend, self, backend => backend.hierarchy())
+    }
+
+    fn slots(&self) -> Slots {
+        each!(AnyBackend, self, backend => backend.slots())
+    }
+
+    fn modes(&self) -> ModeSet {
+        each!(AnyBackend, self, backend => backend.modes())
+    }
+
+    fn plan(&self, claims: &[Claim]) -> Result<Plan> {
+        each!(AnyBackend, self, backend => backend.plan(claims))
+    }
+
+    #[inline]
+    async fn acquire(&self, request: AcquireRequest) -> Result<AnyHold> {
+        match self {
+            AnyBackend::Memory(backend) => backend.acquire(request).await.map(AnyHold::Memory),
+            AnyBackend::File(backend) => {
+                backend.acquire(request).await.map(|hold| AnyHold::File(Box::new(hold)))
+            }
+            // Boxed, so that the future of an acquire in memory stays small.
+            AnyBackend::Sql(backend) => {
+                Box::pin(backend.acquire(request)).await.map(|hold| AnyHold::Sql(Box::new(hold)))
+            }
+        }
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        each!(AnyBackend, self, backend => backend.holders())
+    }
+
+    fn warnings(&self) -> &[String] {
+        each!(AnyBackend, self, backend => backend.warnings())
+    }
+
+    async fn close(&self, limit: Duration) -> Result<()> {
+        each!(AnyBackend, self, backend => backend.close(limit).await)
+    }
+}
+
+impl Hold for AnyHold {
+    async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
+        each!(AnyHold, self, hold => hold.extend(request).await)
+    }
+
+    async fn release(self) -> Result<()> {
+        each!(AnyHold, self, hold => hold.release().await)
+    }
+
+    fn targets(&self) -> BTreeMap<Target, Mode> {
+        each!(AnyHold, self, hold => hold.targets())
+    }
+
+    fn modes(&self) -> BTreeMap<Target, SlotMode> {
+        each!(AnyHold, self, hold => hold.modes())
+    }
+
+    fn id(&self) -> u64 {
+        each!(AnyHold, self, hold => hold.id())
+    }
+
+    fn statistics(&self) -> Statistics {
+        each!(AnyHold, self, hold => hold.statistics())
+    }
+
+    async fn lost(&self) -> crate::Error {
+        each!(AnyHold, self, hold => hold.lost().await)
+    }
+}
+
+impl FencingHold for AnyHold {
+    async fn token(&self) -> Result<u64> {
+        each!(AnyHold, self, hold => hold.token().await)
+    }
+}
+
+impl From<SqlHold> for AnyHold {
+    fn from(hold: SqlHold) -> Self {
+        AnyHold::Sql(Box::new(hold))
+    }
+}
