@@ -38,7 +38,7 @@ pub use caller::AnyTransaction;
 pub(crate) use kind::{Busy, Kind, RowLock, checked_name, checked_table};
 pub use message::error_message;
 pub use row::Row;
-pub(crate) use schema::{Schema, failed};
+pub(crate) use schema::{Schema, diagnosed, failed, is_missing_column};
 pub use transaction::Transaction;
 pub use value::Value;
 pub(crate) use wire::{Done, Wire, on_wire};
@@ -244,7 +244,7 @@ impl Database {
                 }
             }
         });
-        done.await.map_err(|given_up| given_up.last)
+        diagnosed(self, done.await.map_err(|given_up| given_up.last)).await
     }
 
     /// The same for work that begins its transaction with [`Kind::begin`] in its first packet and ends it
@@ -264,7 +264,7 @@ impl Database {
                 Ok(done)
             }
         });
-        done.await.map_err(|given_up| given_up.last)
+        diagnosed(self, done.await.map_err(|given_up| given_up.last)).await
     }
 
     /// Runs one statement that is a transaction by itself, and again if it loses a race.

@@ -4,7 +4,21 @@ use super::slots;
 use crate::database::{Kind, Schema};
 
 /// How their tables are made.
-pub(super) const SCHEMA: Schema = Schema { part: "lease", statements };
+pub(crate) const SCHEMA: Schema = Schema {
+    part: "lease",
+    command: "hierlock lease provision",
+    steps: &[statements],
+    tables,
+    functions: &[],
+    rows: slots::fill,
+};
+
+fn tables(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Innodb => &["hier_leases", "hier_lease_audit", slots::TABLE],
+        Kind::Postgres | Kind::Sqlite => &["hier_leases", "hier_lease_audit"],
+    }
+}
 
 /// The columns that leases and the audit table have in common, behind the token.
 fn columns(kind: Kind) -> String {

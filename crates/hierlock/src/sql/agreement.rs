@@ -5,6 +5,7 @@ use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use super::session::{Meaning, Session, meaning};
 use super::statement::{Value, hex};
 use super::{Dialect, Scheme, Strategy};
+use crate::database::{Kind, Schema, is_missing_column};
 use crate::key::Buckets;
 use crate::target::Target;
 
@@ -37,9 +38,28 @@ impl State {
     }
 }
 
+/// The table of agreements. Tables of rows are made by their agreement, and their form is in the name of a column.
+pub(crate) const SCHEMA: Schema = Schema {
+    part: "locks",
+    command: "hierlock provision",
+    steps: &[meta_statements],
+    tables: |_| &[META_TABLE],
+    functions: &[],
+    rows: |_| None,
+};
+
+fn meta_statements(kind: Kind) -> Vec<String> {
+    match kind {
+        Kind::Innodb => vec![create_meta(Dialect::Mysql)],
+        Kind::Postgres => vec![create_meta(Dialect::Postgres)],
+        // It has no locks of ours.
+        Kind::Sqlite => Vec::new(),
+    }
+}
+
 /// Keeps the agreements of all lock tables of a database. On MySQL and MariaDB it says what else would be the server's
 /// default.
-pub(super) fn create_meta(dialect: Dialect) -> String {
+fn create_meta(dialect: Dialect) -> String {
     let options = match dialect {
         Dialect::Postgres => "",
         _ => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4",
@@ -210,11 +230,11 @@ fn text(text: &str, dialect: Dialect) -> String {
     }
 }
 
-/// What a server keeps for these clients, if anything.
+/// What a server keeps for these clients, if anything; or why it cannot be read, if a newer release has written it.
 pub(super) async fn read(
     session: &mut Session,
     scheme: &Scheme,
-) -> Result<Option<Agreement>, sqlx::Error> {
+) -> Result<Result<Option<Agreement>, String>, sqlx::Error> {
     let spaces: Vec<String> = scheme.spaces().iter().map(|space| format!("'{space}'")).collect();
     let sql = format!(
         "SELECT space, strategy, buckets, levels, key_version, state FROM {META_TABLE} \
@@ -223,7 +243,11 @@ pub(super) async fn read(
     );
     let rows = match session.rows(&sql).await {
         Ok(rows) => rows,
-        Err(error) if meaning(&error) == Meaning::NoSuchTable => return Ok(None),
+        Err(error) if is_missing_column(&error) => {
+            let newer = why_newer(session).await?;
+            return Ok(newer.map_or(Ok(None), Err));
+        }
+        Err(error) if meaning(&error) == Meaning::NoSuchTable => return Ok(Ok(None)),
         Err(error) => return Err(error),
     };
     let all: Result<Vec<Agreement>, _> = rows.iter().map(|row| parse(row)).collect();
@@ -235,7 +259,28 @@ pub(super) async fn read(
         let fence = fence_of(&columns(session, scheme).await?);
         about.sort_by_key(|kept| fence != Some(kept.buckets));
     }
-    Ok(about.into_iter().next())
+    Ok(Ok(about.into_iter().next()))
+}
+
+/// Says so if the table of agreements is that of a newer release.
+async fn why_newer(session: &mut Session) -> Result<Option<String>, sqlx::Error> {
+    if session.dialect == Dialect::Postgres && session.in_transaction {
+        // The statement that failed has ended it.
+        session.leave_transaction().await?;
+    }
+    let version = match session.rows(&SCHEMA.version_query()).await {
+        Ok(rows) => rows.first().and_then(|row| row[0].parse().ok()),
+        Err(error) if meaning(&error) == Meaning::NoSuchTable => None,
+        Err(error) => return Err(error),
+    };
+    let found = version.unwrap_or(1);
+    Ok(SCHEMA.compare(found).err().filter(|_| found > SCHEMA.newest()).map(|why| why.to_string()))
+}
+
+/// Makes the table of agreements, or upgrades it; or says why not, if a newer release has made it.
+pub(super) async fn make_meta(session: &mut Session) -> Result<Result<(), String>, sqlx::Error> {
+    let made = SCHEMA.upgrade_alone(&mut session.line().wire).await?;
+    Ok(made.map_err(|why| why.to_string()))
 }
 
 fn parse(row: &[String]) -> Result<Agreement, sqlx::Error> {

@@ -45,6 +45,8 @@ mod waiting;
 mod watchman;
 mod within;
 
+#[cfg(test)]
+pub(crate) use agreement::SCHEMA as LOCK_SCHEMA;
 pub(crate) use backend::{SqlBackend, SqlHold};
 pub use connection::{Connection, InTransaction, ProgramPool};
 pub use lend::Work;
