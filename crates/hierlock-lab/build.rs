@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     println!("cargo::rerun-if-changed={}", root.display());
     let mut files = Vec::new();
     for topic in fs::read_dir(&root)? {

@@ -1,5 +1,6 @@
 //! The servers that hierlock knows.
 
+use crate::Driver;
 use std::fmt;
 
 /// A server that hierlock can lock on.
@@ -34,6 +35,11 @@ impl Dialect {
             "postgres" | "postgresql" => Some(Dialect::Postgres),
             _ => None,
         }
+    }
+
+    /// Returns the driver for it.
+    pub fn driver(self) -> Driver {
+        if self.is_innodb() { Driver::Mysql } else { Driver::Postgres }
     }
 
     /// Returns whether its tables are InnoDB's: MySQL and MariaDB.

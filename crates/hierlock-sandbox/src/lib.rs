@@ -19,6 +19,8 @@
 //! Tests ask [`Server::for_tests`]: a server named in the environment, else a sandbox, else (only
 //! outside CI) a visible skip that says how to install one.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod engine;
 mod error;
 mod go_dsn;

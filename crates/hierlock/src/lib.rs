@@ -29,6 +29,8 @@
 //!                  mode.rs target.rs key.rs: the vocabulary
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod backend;
 pub mod blocking;
 mod builder;
@@ -75,6 +77,8 @@ pub use target::Target;
 /// The examples of the README files and of pages compile and run.
 #[cfg(doctest)]
 mod readme {
+    #[doc = include_str!("../README.md")]
+    struct Package;
     #[doc = include_str!("../../../README.md")]
     struct English;
     #[doc = include_str!("../../../README.ja.md")]

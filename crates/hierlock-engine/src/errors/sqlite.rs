@@ -19,7 +19,13 @@ pub fn class(number: u32, message: &str) -> ErrorClass {
     if number == SQLITE_ERROR {
         return match message {
             message if message.contains("no such table") => UndefinedTable,
-            message if message.contains("no such column") => UndefinedColumn,
+            message
+                if message.contains("no such column")
+                    || message.contains("has no column named") =>
+            {
+                UndefinedColumn
+            }
+            message if message.contains("duplicate column name") => Duplicate,
             _ => Other,
         };
     }

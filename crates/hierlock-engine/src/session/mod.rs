@@ -136,8 +136,11 @@ impl Session {
         Ok(())
     }
 
-    /// Ends a transaction in which nothing was done.
-    pub(crate) async fn leave_transaction(&mut self) -> Result<(), sqlx::Error> {
+    /// Ends a transaction in which nothing was done, or that a failure has ended.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn leave_transaction(&mut self) -> Result<(), sqlx::Error> {
         self.in_transaction = false;
         self.run("ROLLBACK").await
     }

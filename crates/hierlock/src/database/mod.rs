@@ -38,7 +38,7 @@ pub(crate) use hierlock_engine::{
     Busy, Driver, ExecuteResult, RowLock, check_name, check_table_name,
 };
 pub use hierlock_engine::{Row, Value, error_message};
-pub(crate) use schema::{Schema, failed};
+pub(crate) use schema::{Schema, diagnosed, failed};
 pub use transaction::Transaction;
 
 use crate::error::{Error, Result, UrlError};
@@ -176,9 +176,9 @@ impl Database {
 
     pub(crate) fn driver(&self) -> Driver {
         match &self.pool {
-            DatabasePool::Server(pool) if pool.address.dialect().is_innodb() => Driver::Mysql,
-            DatabasePool::Server(_) | DatabasePool::ProgramPostgres(..) => Driver::Postgres,
+            DatabasePool::Server(pool) => pool.address.dialect().driver(),
             DatabasePool::ProgramMysql(..) => Driver::Mysql,
+            DatabasePool::ProgramPostgres(..) => Driver::Postgres,
             #[cfg(feature = "sqlite")]
             DatabasePool::Sqlite(_) => Driver::Sqlite,
         }
@@ -279,7 +279,7 @@ impl Database {
                 }
             }
         });
-        done.await.map_err(|given_up| given_up.last)
+        diagnosed(self, done.await.map_err(|given_up| given_up.last)).await
     }
 
     /// The same for work that begins its transaction with [`DatabaseConnection::begin_packet`] and ends it in its last
@@ -298,7 +298,7 @@ impl Database {
                 Ok(done)
             }
         });
-        done.await.map_err(|given_up| given_up.last)
+        diagnosed(self, done.await.map_err(|given_up| given_up.last)).await
     }
 
     /// Runs one statement that is a transaction by itself, and again if it loses a race.

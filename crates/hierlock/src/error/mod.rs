@@ -8,6 +8,7 @@ use lock::{BackendError, Span};
 pub use lock::{Blocker, LockConflict, TransactionState};
 pub(crate) use usage::{TargetError, UrlError};
 
+use crate::database::Schema;
 use crate::lease::{LeaseError, LeaseInfo, LostLease};
 use crate::optimistic::OptimisticError;
 use crate::queue::QueueError;
@@ -124,8 +125,32 @@ pub(crate) enum SqlError {
 pub(crate) enum TableError {
     #[error("cannot {doing}: {}", error_message(source))]
     Failed { doing: &'static str, source: sqlx::Error },
-    #[error("its tables are not in the database; run `hierlock {part} provision`")]
-    NotProvisioned { part: &'static str },
+    #[error("its tables are not in the database; run `{}`", schema.command)]
+    NotProvisioned { schema: Schema },
+    #[error(
+        "cannot {doing}: the {} tables are not as this release of hierlock knows them ({}); run `{}`, or \
+         update this program if a newer release has upgraded them",
+        schema.part,
+        error_message(source),
+        schema.command
+    )]
+    OtherForm { schema: Schema, doing: &'static str, source: sqlx::Error },
+    #[error(
+        "the {} tables are at version {found}, and this release of hierlock needs version {}; run `{}`",
+        schema.part,
+        schema.newest(),
+        schema.command
+    )]
+    Older { schema: Schema, found: i64 },
+    #[error(
+        "the {} tables are at version {found}, made by a newer release of hierlock, and this one knows \
+         only version {}; update this program",
+        schema.part,
+        schema.newest()
+    )]
+    Newer { schema: Schema, found: i64 },
+    #[error("the {} tables are being upgraded by someone else; try again later", schema.part)]
+    BeingUpgraded { schema: Schema },
     #[error(transparent)]
     Name(InvalidName),
 }
@@ -136,6 +161,23 @@ impl Error {
             Kind::Lock(LockError::InTransaction { error, .. }) => error.lock(),
             Kind::Lock(error) => Some(error),
             _ => None,
+        }
+    }
+
+    pub(crate) fn table(&self) -> Option<&TableError> {
+        match &*self.0 {
+            Kind::Table(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// A failed statement as one that names what the tables of a part do not have.
+    pub(crate) fn in_other_form(self, schema: Schema) -> Self {
+        match *self.0 {
+            Kind::Table(TableError::Failed { doing, source }) => {
+                TableError::OtherForm { schema, doing, source }.into()
+            }
+            kind => Error(Box::new(kind)),
         }
     }
 
@@ -218,7 +260,9 @@ impl Error {
     pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
         match &*self.0 {
             Kind::Sql(SqlError::Server(error)) => error.source_of_driver(),
-            Kind::Table(TableError::Failed { source, .. }) => Some(source),
+            Kind::Table(
+                TableError::Failed { source, .. } | TableError::OtherForm { source, .. },
+            ) => Some(source),
             _ => None,
         }
     }
@@ -228,10 +272,23 @@ impl Error {
         matches!(&*self.0, Kind::Sql(SqlError::Server(error)) if error.is_no_connection())
     }
 
-    /// A row or a table that should be there is not.
+    /// A row or a table that should be there is not, or is that of an older release.
     pub fn is_not_provisioned(&self) -> bool {
         matches!(self.lock(), Some(LockError::NotProvisioned { .. }))
-            || matches!(&*self.0, Kind::Table(TableError::NotProvisioned { .. }))
+            || matches!(
+                self.table(),
+                Some(TableError::NotProvisioned { .. } | TableError::Older { .. })
+            )
+    }
+
+    /// The tables of leases or of queues were upgraded by a newer release of hierlock, and this one cannot use them.
+    pub fn is_newer_schema(&self) -> bool {
+        matches!(self.table(), Some(TableError::Newer { .. }))
+    }
+
+    /// There are no tables that this release can work with, and waiting does not change that.
+    pub(crate) fn is_unfit(&self) -> bool {
+        self.is_not_provisioned() || self.is_newer_schema()
     }
 
     /// It was held, and is no more: a lock, a lease, or the run of a job.

@@ -171,7 +171,8 @@ impl Attempt {
         let database = leases.database();
         if database.driver() == Driver::Sqlite {
             let rows = database.fetch(&self.insert, &self.values(None)).await;
-            if let Some(row) = rows.map_err(SCHEMA.failed("write a lease"))?.first() {
+            let rows = SCHEMA.checked(database, "write a lease", rows).await?;
+            if let Some(row) = rows.first() {
                 return Ok(Outcome::Gained(Written::read(row)?));
             }
         }
@@ -179,7 +180,7 @@ impl Attempt {
             let attempt = self.clone();
             Box::pin(async move { attempt.run_in(tx, rows).await })
         });
-        let ran = ran.await.map_err(|error| SCHEMA.explain(error));
+        let ran = SCHEMA.diagnosed(database, ran.await).await;
         let written = *self.written.lock();
         if let (Err(_), Some(row)) = (&ran, written) {
             let (attempt, leases) = (self.clone(), leases.clone());
@@ -225,7 +226,7 @@ impl Attempt {
 
     async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<Outcome> {
         if rows.len() != self.rows {
-            return Err(TableError::NotProvisioned { part: SCHEMA.part }.into());
+            return Err(TableError::NotProvisioned { schema: SCHEMA }.into());
         }
         let driver = tx.connection().driver();
         let now =

@@ -21,7 +21,8 @@ impl Leases {
         let columns = columns(self.database().driver(), now);
         let sql = format!("SELECT {columns} FROM hier_leases WHERE {condition} ORDER BY token");
         let rows = self.database().fetch(&sql, &values).await;
-        rows.map_err(SCHEMA.failed("list leases"))?.iter().map(LeaseInfo::read).collect()
+        let rows = SCHEMA.checked(self.database(), "list leases", rows).await?;
+        rows.iter().map(LeaseInfo::read).collect()
     }
 
     /// Releases all leases of a session, at its logout; how many there were.
@@ -83,7 +84,7 @@ impl Leases {
                 let (actor, why) = (actor.clone(), why.clone());
                 Box::pin(async move { force(tx, token, actor, why).await })
             });
-            forced.await.map_err(|error| SCHEMA.explain(error))
+            SCHEMA.diagnosed(leases.database(), forced.await).await
         };
         self.to_its_end(force).await
     }
@@ -99,7 +100,7 @@ impl Leases {
              ORDER BY id DESC LIMIT {limit}"
         );
         let rows = self.database().fetch(&sql, &[]).await;
-        let rows = rows.map_err(SCHEMA.failed("read the audit table"))?;
+        let rows = SCHEMA.checked(self.database(), "read the audit table", rows).await?;
         let read = |row: &crate::database::Row| {
             Ok(ForcedRelease {
                 lease: LeaseInfo::read(row)?,
@@ -123,7 +124,7 @@ impl Leases {
         let mut swept = 0;
         loop {
             let batch = self.database().run(|tx| Box::pin(sweep(tx)));
-            let batch = batch.await.map_err(|error| SCHEMA.explain(error))?;
+            let batch = SCHEMA.diagnosed(self.database(), batch.await).await?;
             swept += batch as u64;
             if batch < BATCH {
                 return Ok(swept);

@@ -1,6 +1,6 @@
 //! A lease in the hand of whoever holds it.
 
-use super::lost::{self, Known};
+use super::lost::Known;
 use super::schema::SCHEMA;
 use super::{KeptLease, LeaseInfo, Leases, time};
 use crate::database::{AnyTransaction, Driver};
@@ -117,7 +117,7 @@ impl Lease {
     /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) tells why: roll the transaction back, and
     /// soon (at REPEATABLE READ on MySQL and MariaDB it keeps others from acquiring).
     pub async fn check_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
-        lost::check(&mut tx.connection(), &Known::Info(self.info.clone())).await
+        self.leases.check(&mut tx.connection(), &Known::Info(self.info.clone())).await
     }
 
     /// Keeps it: a task renews it every third of its time, until the guard is dropped.
@@ -149,15 +149,17 @@ impl Leases {
              WHERE token = ? AND expires_ms > {now}"
         );
         let token = [info.token.into()];
-        let doing = SCHEMA.failed("renew a lease");
+        let doing = "renew a lease";
         let expires = match driver {
             Driver::Mysql => {
-                let done = self.database().execute(&sql, &token).await.map_err(doing)?;
+                let done = self.database().execute(&sql, &token).await;
+                let done = SCHEMA.checked(self.database(), doing, done).await?;
                 (done.rows > 0).then_some(done.last_insert_id)
             }
             Driver::Postgres | Driver::Sqlite => {
                 let sql = format!("{sql} RETURNING expires_ms");
-                let rows = self.database().fetch(&sql, &token).await.map_err(doing)?;
+                let rows = self.database().fetch(&sql, &token).await;
+                let rows = SCHEMA.checked(self.database(), doing, rows).await?;
                 rows.first().map(|row| row.int(0)).transpose()?
             }
         };

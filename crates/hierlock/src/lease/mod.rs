@@ -65,13 +65,13 @@ pub use kept::KeptLease;
 pub use request::LeaseRequest;
 pub use time::utc;
 
-use crate::database::{AnyTransaction, Database};
+use crate::database::{AnyTransaction, Database, DatabaseConnection, diagnosed};
 use crate::error::{Error, Result};
 use crate::handover::Handover;
 use crate::hierarchy::Hierarchy;
 use crate::sql::Scheme;
 use lost::Known;
-use schema::SCHEMA;
+pub(crate) use schema::SCHEMA;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -115,10 +115,10 @@ impl Leases {
         self.0.scheme.as_ref()
     }
 
-    /// Makes the tables, if they are not there yet. Several may do so at once.
+    /// Makes the tables if they are not there yet, and upgrades those of an older release. Several may do so at once.
     ///
     /// # Errors
-    /// What the database says.
+    /// [`is_newer_schema`](Error::is_newer_schema): a newer release has upgraded them. What the database says.
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
     }
@@ -178,7 +178,7 @@ impl Leases {
         );
         let asked = Instant::now();
         let rows = self.database().fetch(&sql, &[token.into()]).await;
-        let rows = rows.map_err(SCHEMA.failed("look for a lease"))?;
+        let rows = SCHEMA.checked(self.database(), "look for a lease", rows).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let ms = |column| row.int(column).map(|ms| Duration::from_millis(ms.max(0) as u64));
         let (ttl, left) = (ms(info::FURTHER)?, ms(info::FURTHER + 1)?);
@@ -190,7 +190,11 @@ impl Leases {
     /// # Errors
     /// The same.
     pub async fn check_token_in(&self, tx: &mut impl AnyTransaction, token: i64) -> Result<()> {
-        lost::check(&mut tx.connection(), &Known::Token(token)).await
+        self.check(&mut tx.connection(), &Known::Token(token)).await
+    }
+
+    async fn check(&self, connection: &mut DatabaseConnection<'_>, known: &Known) -> Result<()> {
+        diagnosed(self.database(), lost::check(connection, known).await).await
     }
 
     /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that
@@ -210,7 +214,7 @@ impl Leases {
         let now = self.database().driver().now_ms();
         let sql = format!("DELETE FROM hier_leases WHERE token = ? AND expires_ms > {now}");
         let done = self.database().execute(&sql, &[token.into()]).await;
-        Ok(done.map_err(SCHEMA.failed("release a lease"))?.rows > 0)
+        Ok(SCHEMA.checked(self.database(), "release a lease", done).await?.rows > 0)
     }
 
     /// What to tell whoever thought to hold a lease.

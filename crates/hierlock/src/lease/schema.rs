@@ -4,7 +4,21 @@ use super::slots;
 use crate::database::{Driver, Schema};
 
 /// How their tables are made.
-pub(super) const SCHEMA: Schema = Schema { part: "lease", statements };
+pub(crate) const SCHEMA: Schema = Schema {
+    part: "lease",
+    command: "hierlock lease provision",
+    steps: &[statements],
+    tables,
+    functions: &[],
+    rows: slots::fill,
+};
+
+fn tables(driver: Driver) -> &'static [&'static str] {
+    match driver {
+        Driver::Mysql => &["hier_leases", "hier_lease_audit", slots::TABLE],
+        Driver::Postgres | Driver::Sqlite => &["hier_leases", "hier_lease_audit"],
+    }
+}
 
 /// The columns that leases and the audit table have in common, behind the token.
 fn columns(driver: Driver) -> String {

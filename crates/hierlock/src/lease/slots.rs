@@ -13,7 +13,7 @@ use crate::plan::{Claim, Plan, Step};
 use crate::sql::{Dialect, Scheme, Strategy};
 use crate::target::Target;
 
-const TABLE: &str = "hier_lease_slots";
+pub(super) const TABLE: &str = "hier_lease_slots";
 
 /// So many rows for each level: an acquire is short, so a few are enough.
 const ROWS: u32 = 256;
@@ -41,14 +41,21 @@ pub(super) fn scheme(driver: Driver) -> Option<Scheme> {
 /// What makes the table and its rows; each may be run again.
 pub(super) fn statements(driver: Driver) -> Vec<String> {
     let (Driver::Mysql, Some(scheme)) = (driver, scheme(driver)) else { return Vec::new() };
+    scheme.create_rows().into_iter().chain(fill(driver)).collect()
+}
+
+/// What makes the rows that are missing.
+pub(super) fn fill(driver: Driver) -> Option<String> {
     let (last, levels) = (ROWS - 1, Hierarchy::MAX_LEVELS);
-    let fill = format!(
-        "INSERT IGNORE INTO {TABLE} (level, bucket) \
+    let fill = || {
+        format!(
+            "INSERT IGNORE INTO {TABLE} (level, bucket) \
          WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) \
          SELECT levels.n, buckets.n FROM numbers levels, numbers buckets \
          WHERE levels.n < {levels} ORDER BY levels.n, buckets.n"
-    );
-    scheme.create_rows().into_iter().chain([fill]).collect()
+        )
+    };
+    (driver == Driver::Mysql).then(fill)
 }
 
 /// What locks the slots of a node and of those above it, and how many rows come back if all are there.

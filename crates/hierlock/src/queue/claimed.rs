@@ -230,7 +230,7 @@ impl Claimed {
                 connection.execute(COMPLETE, completed(run)).await.map(|done| done.rows)
             }
         };
-        if done.map_err(SCHEMA.failed("complete a job"))? == 0 {
+        if SCHEMA.checked(self.0.queue.database(), "complete a job", done).await? == 0 {
             return Err(self.error_lost().into());
         }
         self.settle(Settled::Completed);
@@ -345,7 +345,8 @@ impl Queue {
         let ids = list.iter().map(|(id, _)| (*id).into());
         let pairs = list.iter().flat_map(|(id, claim)| [(*id).into(), (*claim).into()]);
         let done = self.database().fetch(&sql, &ids.chain(pairs).collect::<Vec<_>>()).await;
-        done.map_err(SCHEMA.failed("complete jobs"))?.iter().map(|row| Ok(row.int(0)?)).collect()
+        let done = SCHEMA.checked(self.database(), "complete jobs", done).await?;
+        done.iter().map(|row| Ok(row.int(0)?)).collect()
     }
 
     /// It says only how many rows were deleted. If that is not all, they are done one by one.
@@ -363,10 +364,11 @@ impl Queue {
     }
 
     async fn delete_all_or_none(&self, list: &[(i64, i64)]) -> Result<bool> {
-        let failed = || SCHEMA.failed("complete jobs");
+        const DOING: &str = "complete jobs";
+        let failed = || SCHEMA.failed(DOING);
         if let [run] = list {
             let done = self.database().execute(COMPLETE, &completed(*run)).await;
-            return Ok(done.map_err(failed())?.rows == 1);
+            return Ok(SCHEMA.checked(self.database(), DOING, done).await?.rows == 1);
         }
         let all = list.len() as u64;
         let done = self.database().send(|mut connection| {

@@ -4,7 +4,7 @@ use super::Queue;
 use super::error::QueueError;
 use super::job::{Enqueued, Job};
 use super::schema::{SCHEMA, State};
-use crate::database::{AnyTransaction, DatabaseConnection, Driver, Value};
+use crate::database::{AnyTransaction, DatabaseConnection, Driver, Value, diagnosed};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -58,7 +58,8 @@ impl Queue {
     /// Dropped, it is part of the transaction or not: roll back.
     pub async fn enqueue_in(&self, tx: &mut impl AnyTransaction, job: Job) -> Result<Enqueued> {
         job.check()?;
-        self.add(&mut self.wire_of(tx)?, &job).await
+        let added = self.add(&mut self.wire_of(tx)?, &job).await;
+        diagnosed(self.database(), added).await
     }
 
     /// Adds many in few round trips, all or none; in the order in which they are given. Each with a unique
@@ -94,7 +95,8 @@ impl Queue {
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<Enqueued>> {
         let jobs = checked(jobs)?;
-        self.add_all(&mut self.wire_of(tx)?, &jobs).await
+        let added = self.add_all(&mut self.wire_of(tx)?, &jobs).await;
+        diagnosed(self.database(), added).await
     }
 
     async fn add_all(

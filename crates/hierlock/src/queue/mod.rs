@@ -59,7 +59,7 @@ pub use worker::{Ended, Worked, Worker, WorkerHandle};
 use crate::database::{AnyTransaction, Database, DatabaseConnection};
 use crate::error::Result;
 use crate::retry::random;
-use schema::SCHEMA;
+pub(crate) use schema::SCHEMA;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,10 +117,12 @@ impl Queue {
         &self.shared.database
     }
 
-    /// Makes the table of all queues, `hier_jobs`, unless it is there.
+    /// Makes the table of all queues, `hier_jobs`, if it is not there yet, and upgrades that of an older release. Several
+    /// may do so at once.
     ///
     /// # Errors
-    /// If the database does not allow it.
+    /// If the database does not allow it, or a newer release has upgraded the table
+    /// ([`is_newer_schema`](crate::Error::is_newer_schema)).
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
     }

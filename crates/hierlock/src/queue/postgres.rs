@@ -76,13 +76,14 @@ impl Queue {
         let sql = format!("SELECT id, claim{columns} FROM hier_jobs_claim(?, ?, ?, ?)");
         let values = [self.name().into(), worker.into(), (most as i64).into(), lease.into()];
         let rows = self.database().fetch(&sql, &values).await;
-        rows.map_err(SCHEMA.failed("claim jobs"))
+        SCHEMA.checked(self.database(), "claim jobs", rows).await
     }
 
     /// The IDs of those that were these runs'.
     pub(super) async fn complete_on_postgres(&self, list: &[(i64, i64)]) -> Result<Vec<i64>> {
         let rows = self.database().fetch(COMPLETE_THESE, &these(list)).await;
-        rows.map_err(SCHEMA.failed("complete jobs"))?.iter().map(|row| Ok(row.int(0)?)).collect()
+        let rows = SCHEMA.checked(self.database(), "complete jobs", rows).await?;
+        rows.iter().map(|row| Ok(row.int(0)?)).collect()
     }
 }
 

@@ -3,7 +3,15 @@
 use super::postgres;
 use crate::database::{Driver, Schema};
 
-pub(super) const SCHEMA: Schema = Schema { part: "queue", statements };
+/// How its table is made.
+pub(crate) const SCHEMA: Schema = Schema {
+    part: "queue",
+    command: "hierlock queue provision",
+    steps: &[statements],
+    tables: |_| &["hier_jobs"],
+    functions: &["hier_jobs_claim", "hier_jobs_complete"],
+    rows: |_| None,
+};
 
 /// What a job is up to, as its column says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,10 @@ use super::failure::LockFailure;
 use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use super::statement::{Value, hex};
 use super::{Dialect, Scheme, Strategy};
+use crate::database::{DatabaseConnection, Driver, Schema};
 use crate::key::Buckets;
 use crate::target::Target;
-use hierlock_engine::Session;
+use hierlock_engine::{ErrorClass, Session};
 
 /// What is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +39,28 @@ impl State {
     }
 }
 
+/// The table of agreements. Tables of rows are made by their agreement, and their form is in the name of a column.
+pub(crate) const SCHEMA: Schema = Schema {
+    part: "locks",
+    command: "hierlock provision",
+    steps: &[meta_statements],
+    tables: |_| &[META_TABLE],
+    functions: &[],
+    rows: |_| None,
+};
+
+fn meta_statements(driver: Driver) -> Vec<String> {
+    match driver {
+        Driver::Mysql => vec![create_meta(Dialect::Mysql)],
+        Driver::Postgres => vec![create_meta(Dialect::Postgres)],
+        // It has no locks of ours.
+        Driver::Sqlite => Vec::new(),
+    }
+}
+
 /// Keeps the agreements of all lock tables of a database. On MySQL and MariaDB it says what else would be the server's
 /// default.
-pub(super) fn create_meta(dialect: Dialect) -> String {
+fn create_meta(dialect: Dialect) -> String {
     let options = match dialect {
         Dialect::Postgres => "",
         _ => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4",
@@ -211,11 +231,11 @@ fn text(text: &str, dialect: Dialect) -> String {
     }
 }
 
-/// What a server keeps for these clients, if anything.
+/// What a server keeps for these clients, if anything; or why it cannot be read, if a newer release has written it.
 pub(super) async fn read(
     session: &mut Session,
     scheme: &Scheme,
-) -> Result<Option<Agreement>, sqlx::Error> {
+) -> Result<Result<Option<Agreement>, String>, sqlx::Error> {
     let spaces: Vec<String> = scheme.spaces().iter().map(|space| format!("'{space}'")).collect();
     let sql = format!(
         "SELECT space, strategy, buckets, levels, key_version, state FROM {META_TABLE} \
@@ -224,7 +244,11 @@ pub(super) async fn read(
     );
     let rows = match session.rows(&sql).await {
         Ok(rows) => rows,
-        Err(error) if LockFailure::of(&error) == LockFailure::TableChanged => return Ok(None),
+        Err(error) if ErrorClass::of(&error) == ErrorClass::UndefinedColumn => {
+            let newer = why_newer(session).await?;
+            return Ok(newer.map_or(Ok(None), Err));
+        }
+        Err(error) if LockFailure::of(&error) == LockFailure::TableChanged => return Ok(Ok(None)),
         Err(error) => return Err(error),
     };
     let all: Result<Vec<Agreement>, _> = rows.iter().map(|row| parse(row)).collect();
@@ -236,7 +260,29 @@ pub(super) async fn read(
         let fence = fence_of(&columns(session, scheme).await?);
         about.sort_by_key(|kept| fence != Some(kept.buckets));
     }
-    Ok(about.into_iter().next())
+    Ok(Ok(about.into_iter().next()))
+}
+
+/// Says so if the table of agreements is that of a newer release.
+async fn why_newer(session: &mut Session) -> Result<Option<String>, sqlx::Error> {
+    if session.dialect == Dialect::Postgres && session.in_transaction {
+        // The statement that failed has ended it.
+        session.leave_transaction().await?;
+    }
+    let version = match session.rows(&SCHEMA.version_query()).await {
+        Ok(rows) => rows.first().and_then(|row| row[0].parse().ok()),
+        Err(error) if LockFailure::of(&error) == LockFailure::TableChanged => None,
+        Err(error) => return Err(error),
+    };
+    let found = version.unwrap_or(1);
+    Ok(SCHEMA.compare(found).err().filter(|_| found > SCHEMA.newest()).map(|why| why.to_string()))
+}
+
+/// Makes the table of agreements, or upgrades it; or says why not, if a newer release has made it.
+pub(super) async fn make_meta(session: &mut Session) -> Result<Result<(), String>, sqlx::Error> {
+    let mut connection = DatabaseConnection::of_caller(session.as_ref().connection);
+    let made = SCHEMA.upgrade_alone(&mut connection).await?;
+    Ok(made.map_err(|why| why.to_string()))
 }
 
 fn parse(row: &[String]) -> Result<Agreement, sqlx::Error> {

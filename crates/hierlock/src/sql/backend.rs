@@ -213,7 +213,10 @@ async fn agree(
     follows: bool,
     missing: MissingTables,
 ) -> Result<Result<(), String>, sqlx::Error> {
-    let mut kept = agreement::read(session, scheme).await?;
+    let mut kept = match agreement::read(session, scheme).await? {
+        Ok(kept) => kept,
+        Err(why) => return Ok(Err(why)),
+    };
     for tries_left in (0..MAKE_TRIES).rev() {
         if kept.is_some()
             || scheme.strategy != Strategy::OnDemand
@@ -222,10 +225,13 @@ async fn agree(
             break;
         }
         let made = make_on_demand(session, scheme).await;
-        kept = agreement::read(session, scheme).await?;
+        if let Ok(Err(why)) = made {
+            return Ok(Err(why));
+        }
+        kept = agreement::read(session, scheme).await?.unwrap_or(None);
         // Two who make the same table at the same time are told so by PostgreSQL; it is there then.
         if kept.is_none() && tries_left == 0 {
-            made?;
+            let _ = made?;
         }
     }
     let Some(kept) = kept else {
@@ -257,18 +263,23 @@ async fn agree(
 }
 
 /// What needs no provisioning is made by whoever comes first.
-async fn make_on_demand(session: &mut Session, scheme: &Scheme) -> Result<(), sqlx::Error> {
-    session.run(&agreement::create_meta(scheme.dialect)).await?;
+async fn make_on_demand(
+    session: &mut Session,
+    scheme: &Scheme,
+) -> Result<Result<(), String>, sqlx::Error> {
+    if let Err(why) = agreement::make_meta(session).await? {
+        return Ok(Err(why));
+    }
     if let Some(create_rows) = scheme.create_rows() {
         session.run(&create_rows).await?;
     }
     for statement in scheme.agree(State::Ready) {
         session.run(&statement).await?;
     }
-    match scheme.dialect {
-        Dialect::Postgres => Ok(()),
-        _ => session.run("COMMIT").await,
+    if scheme.dialect != Dialect::Postgres {
+        session.run("COMMIT").await?;
     }
+    Ok(Ok(()))
 }
 
 impl Backend for SqlBackend {

@@ -43,6 +43,8 @@ mod waiting;
 mod watchman;
 mod within;
 
+#[cfg(test)]
+pub(crate) use agreement::SCHEMA as LOCK_SCHEMA;
 pub use backend::{SqlBackend, SqlHold};
 pub use connection::{Connection, InTransaction, ProgramPool};
 pub use hierlock_engine::Dialect;

@@ -10,6 +10,7 @@ mod rebucket;
 #[path = "../servers/support.rs"]
 #[allow(dead_code, unused_imports, unused_macros, reason = "shared with the tests of locking")]
 mod support;
+mod versions;
 
 use hierlock::sql::{Check, Provision, Strategy};
 use hierlock::{Hierarchy, Hierlock};

@@ -9,6 +9,7 @@ mod lease;
 mod optimistic;
 mod queue;
 mod restarts;
+mod schema;
 #[path = "../servers/support.rs"]
 #[allow(
     dead_code,

@@ -60,7 +60,7 @@ async fn failed(job: &Claimed, error: String) -> Ended {
 async fn counted(job: &Claimed, error: &str) -> Result<Failed> {
     loop {
         match job.fail(error).await {
-            Err(error) if !error.is_lost() && !error.is_not_provisioned() => {
+            Err(error) if !error.is_lost() && !error.is_unfit() => {
                 tracing::warn!(%error, job = job.id(), "a failure is not counted yet");
                 sleep(AGAIN).await;
             }

@@ -252,7 +252,7 @@ impl Loop {
         let give_back = async {
             loop {
                 match self.queue.give_back_all(&waiting).await {
-                    Err(error) if !error.is_not_provisioned() => {
+                    Err(error) if !error.is_unfit() => {
                         tracing::warn!(%error, "jobs are not given back yet");
                         sleep(AGAIN).await;
                     }
@@ -272,9 +272,9 @@ impl Loop {
         is_empty && (self.is_stopping || self.worker.until_empty && self.found_nothing)
     }
 
-    /// A database may fail for a while. Without a table there is nothing to wait for.
+    /// A database may fail for a while. Without a table that is known there is nothing to wait for.
     fn bear(&self, error: Error) -> Result<()> {
-        if error.is_not_provisioned() {
+        if error.is_unfit() {
             return Err(error);
         }
         tracing::warn!(%error, queue = self.queue.name(), "a worker tries again");

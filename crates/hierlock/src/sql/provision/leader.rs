@@ -141,7 +141,8 @@ impl Provision {
     }
 
     pub(super) async fn kept(&self, session: &mut Session) -> Result<Option<Agreement>> {
-        agreement::read(session, &self.scheme).await.map_err(|error| self.failed(error))
+        let kept = agreement::read(session, &self.scheme).await;
+        kept.map_err(|error| self.failed(error))?.map_err(|why| self.unfit(why))
     }
 
     pub(super) async fn keep_buckets(&self, leader: &mut Session, buckets: u32) -> Result<()> {

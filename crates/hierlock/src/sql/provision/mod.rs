@@ -227,7 +227,8 @@ impl Provision {
         let begun = Instant::now();
         let failed = |error| self.failed(error);
         let mut leader = self.lead().await?;
-        leader.run(&agreement::create_meta(self.scheme.dialect)).await.map_err(failed)?;
+        let made = agreement::make_meta(&mut leader).await;
+        made.map_err(failed)?.map_err(|why| self.unfit(why))?;
         match self.settle(&mut leader).await? {
             Some(kept) => self.is_agreed(&kept)?,
             None => {

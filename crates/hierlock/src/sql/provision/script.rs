@@ -4,7 +4,7 @@ use super::chunk::Chunks;
 use super::fill::inserts;
 use super::leader;
 use super::series::Series;
-use crate::sql::agreement::{State, create_meta};
+use crate::sql::agreement::{SCHEMA, State};
 use crate::sql::{Dialect, Scheme, Strategy};
 
 /// Everything that provisioning does, to be run by the server's own client. Run twice, it does nothing
@@ -12,7 +12,7 @@ use crate::sql::{Dialect, Scheme, Strategy};
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
     let state = if is_striped { State::Filling } else { State::Ready };
-    let mut sql = vec![create_meta(scheme.dialect)];
+    let mut sql = SCHEMA.statements(scheme.dialect.driver());
     sql.extend(scheme.agree(state));
     sql.extend(scheme.create_rows());
     if is_striped {

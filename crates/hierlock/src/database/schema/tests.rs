@@ -1,0 +1,198 @@
+//! An upgrade to a second version, which no part has yet: leases with a step that renames one column and adds another.
+
+use super::{Database, Driver, Schema};
+use crate::error::Error;
+use crate::lease::{LeaseRequest, Leases, SCHEMA};
+use hierlock_sandbox::{Engine, Server};
+
+/// Leases as a later release may have them.
+const LATER: Schema =
+    Schema { steps: &[SCHEMA.steps[0], second_step], part: SCHEMA.part, ..SCHEMA };
+
+/// Of these only the ALTERs may be run again, which are passed over then: so it shows if two run the step.
+fn second_step(_kind: Driver) -> Vec<String> {
+    vec![
+        "ALTER TABLE hier_leases RENAME COLUMN reason TO note".to_owned(),
+        "ALTER TABLE hier_leases ADD COLUMN color BIGINT".to_owned(),
+        "UPDATE hier_leases SET color = COALESCE(color, 6) + 1".to_owned(),
+    ]
+}
+
+/// The same, cut short after its first statement.
+const CUT_SHORT: Schema = Schema {
+    steps: &[SCHEMA.steps[0], |driver| {
+        let [first, ..] = &second_step(driver)[..] else { return Vec::new() };
+        vec![first.clone(), "SELECT this IS no statement".to_owned()]
+    }],
+    ..SCHEMA
+};
+
+fn request(path: &str) -> LeaseRequest {
+    LeaseRequest::new(path.parse().unwrap(), "ada").reason("edits")
+}
+
+async fn number(database: &Database, sql: &str) -> i64 {
+    database.query(sql, []).await.unwrap()[0].int(0).unwrap()
+}
+
+async fn version(database: &Database) -> i64 {
+    number(database, &SCHEMA.version_query()).await
+}
+
+async fn run(database: &Database, sql: &str) {
+    let mut tx = database.begin().await.unwrap();
+    tx.run(sql).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+/// As a client of the later release, which names a column that the first version does not have.
+async fn read_color(database: &Database) -> Result<Vec<crate::database::Row>, Error> {
+    let rows = database.fetch("SELECT color FROM hier_leases", &[]).await;
+    LATER.checked(database, "read a color", rows).await
+}
+
+async fn rows_are_kept(database: &Database) {
+    let leases = Leases::new(database.clone());
+    leases.provision().await.unwrap();
+    let lease = leases.acquire(request("u1")).await.unwrap();
+    assert_eq!(version(database).await, 1);
+
+    let older = read_color(database).await.unwrap_err();
+    assert!(older.is_not_provisioned() && !older.is_newer_schema(), "{older}");
+    assert_eq!(
+        older.to_string(),
+        "the lease tables are at version 1, and this release of hierlock needs version 2; \
+         run `hierlock lease provision`"
+    );
+
+    LATER.provision(database).await.unwrap();
+    assert_eq!(version(database).await, 2);
+    let kept = "SELECT COUNT(*) FROM hier_leases WHERE note = 'edits' AND color = 7 AND token = ";
+    assert_eq!(number(database, &format!("{kept}{}", lease.token())).await, 1);
+    assert_eq!(read_color(database).await.unwrap().len(), 1);
+    // There is nothing left to do.
+    LATER.provision(database).await.unwrap();
+    assert_eq!(version(database).await, 2);
+
+    // Everything that the older release asks for is refused with the same words.
+    let newer = "the lease tables are at version 2, made by a newer release of hierlock, and \
+                 this one knows only version 1; update this program";
+    for error in [
+        leases.provision().await.unwrap_err(),
+        leases.acquire(request("u2")).await.unwrap_err(),
+        leases.find(lease.token()).await.unwrap_err(),
+        leases.list(crate::lease::LeaseFilter::default()).await.unwrap_err(),
+    ] {
+        assert!(error.is_newer_schema() && !error.is_not_provisioned(), "{error}");
+        assert!(!error.is_retryable(), "{error}");
+        assert_eq!(error.to_string(), newer);
+    }
+}
+
+/// Without a version, as the releases before wrote none.
+async fn former_tables_are_upgraded(database: &Database) {
+    let former: Vec<String> = (SCHEMA.steps[0])(database.driver());
+    run(database, &former.join(";\n")).await;
+    let lease = Leases::new(database.clone()).acquire(request("u1")).await.unwrap();
+    let older = read_color(database).await.unwrap_err();
+    assert!(older.to_string().contains("are at version 1"), "{older}");
+    LATER.provision(database).await.unwrap();
+    assert_eq!(version(database).await, 2);
+    let kept = format!("SELECT COUNT(*) FROM hier_leases WHERE token = {}", lease.token());
+    assert_eq!(number(database, &kept).await, 1);
+}
+
+async fn several_upgrade_at_once(database: &Database, url: &str) {
+    SCHEMA.provision(database).await.unwrap();
+    let _ = Leases::new(database.clone()).acquire(request("u1")).await.unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..6 {
+        let database = Database::connect(url).await.unwrap();
+        tasks.push(tokio::spawn(async move { LATER.provision(&database).await }));
+    }
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!(version(database).await, 2);
+    assert_eq!(number(database, "SELECT color FROM hier_leases").await, 7, "one did it");
+}
+
+/// On MySQL and MariaDB the first statement of the step stays when the second fails; elsewhere neither does.
+async fn a_step_that_was_cut_short_is_run_again(database: &Database) {
+    SCHEMA.provision(database).await.unwrap();
+    let _ = Leases::new(database.clone()).acquire(request("u1")).await.unwrap();
+    CUT_SHORT.provision(database).await.unwrap_err();
+    assert_eq!(version(database).await, 1);
+    LATER.provision(database).await.unwrap();
+    assert_eq!(version(database).await, 2);
+    assert_eq!(number(database, "SELECT color FROM hier_leases WHERE note = 'edits'").await, 7);
+}
+
+async fn a_table_that_was_dropped_is_made_again(database: &Database) {
+    LATER.provision(database).await.unwrap();
+    run(database, "DROP TABLE hier_lease_audit").await;
+    LATER.provision(database).await.unwrap();
+    assert_eq!(number(database, "SELECT COUNT(*) FROM hier_lease_audit").await, 0);
+    assert!(read_color(database).await.unwrap().is_empty());
+    assert_eq!(version(database).await, 2);
+    // The other one, which the second step alters.
+    run(database, "DROP TABLE hier_leases").await;
+    LATER.provision(database).await.unwrap();
+    assert!(read_color(database).await.unwrap().is_empty());
+}
+
+/// All of them, each in a database of its own that `make` returns the URL of.
+async fn all(mut make: impl AsyncFnMut(&str) -> String) {
+    let mut database = async |name: &str| {
+        let url = make(name).await;
+        (Database::connect(&url).await.unwrap(), url)
+    };
+    rows_are_kept(&database("kept").await.0).await;
+    former_tables_are_upgraded(&database("former").await.0).await;
+    let (at_once, url) = database("at_once").await;
+    several_upgrade_at_once(&at_once, &url).await;
+    a_step_that_was_cut_short_is_run_again(&database("cut_short").await.0).await;
+    a_table_that_was_dropped_is_made_again(&database("dropped").await.0).await;
+}
+
+async fn on_server(engine: Engine) {
+    let Some(server) = Server::for_tests(engine) else { return };
+    let url = server.url().replacen("mariadb:", "mysql:", 1);
+    let admin = match engine {
+        Engine::Postgres => sqlx::Either::Left(sqlx::PgPool::connect(&url).await.unwrap()),
+        _ => sqlx::Either::Right(sqlx::MySqlPool::connect(&url).await.unwrap()),
+    };
+    all(async |name| {
+        let name = format!("hierlock_schema_{}_{name}", std::process::id());
+        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        match &admin {
+            sqlx::Either::Left(pool) => drop(sqlx::raw_sql(create).execute(pool).await.unwrap()),
+            sqlx::Either::Right(pool) => drop(sqlx::raw_sql(create).execute(pool).await.unwrap()),
+        }
+        let bare = url.split('?').next().unwrap();
+        format!("{}/{name}", bare.rsplit_once('/').unwrap().0)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn mysql_tables_are_upgraded() {
+    on_server(Engine::Mysql).await;
+}
+
+#[tokio::test]
+async fn mariadb_tables_are_upgraded() {
+    on_server(Engine::Mariadb).await;
+}
+
+#[tokio::test]
+async fn postgres_tables_are_upgraded() {
+    on_server(Engine::Postgres).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn sqlite_tables_are_upgraded() {
+    let directory = tempfile::tempdir().unwrap();
+    all(async |name| format!("sqlite:{}", directory.path().join(name).display())).await;
+}

@@ -1,0 +1,193 @@
+//! Versions of the tables of leases and queues, and the migration files.
+
+use crate::support::{Place, Store, on_every_engine};
+use hierlock::lease::{LeaseFilter, LeaseRequest, Leases};
+use hierlock::queue::{Job, Queue};
+use hierlock_sandbox::Engine;
+use sqlx::migrate::Migrator;
+use std::path::Path;
+use std::time::Duration;
+
+on_every_engine! {
+    a_version_is_written_down,
+    former_tables_are_taken_over_with_their_rows,
+    newer_tables_are_refused,
+    a_dropped_table_or_function_is_made_again,
+    migration_files_make_the_same,
+}
+
+const VERSIONS: &str = "SELECT version FROM hier_schema_versions WHERE part = ";
+
+fn request(path: &str) -> LeaseRequest {
+    LeaseRequest::new(path.parse().unwrap(), "ada")
+}
+
+fn parts(store: &Store) -> (Leases, Queue) {
+    (Leases::new(store.database.clone()), Queue::new(store.database.clone(), "mail").unwrap())
+}
+
+async fn provision(store: &Store) -> (Leases, Queue) {
+    let (leases, queue) = parts(store);
+    leases.provision().await.unwrap();
+    queue.provision().await.unwrap();
+    (leases, queue)
+}
+
+async fn are_at_version_one(store: &Store) {
+    for part in ["lease", "queue"] {
+        assert_eq!(store.number(&format!("{VERSIONS}'{part}'")).await, 1, "{part}");
+    }
+}
+
+/// Leases and jobs are made, found, and ended.
+async fn work(leases: &Leases, queue: &Queue) {
+    let lease = leases.acquire(request("u9/a9/r9")).await.unwrap();
+    assert!(lease.release().await.unwrap());
+    queue.enqueue(Job::new("hello")).await.unwrap();
+    let claimed = queue.claim("w", 10, Duration::from_secs(60)).await.unwrap();
+    assert!(queue.complete_all(&claimed).await.unwrap().is_empty());
+}
+
+async fn a_version_is_written_down(store: Store) {
+    for _ in 0..2 {
+        let (leases, queue) = provision(&store).await;
+        are_at_version_one(&store).await;
+        work(&leases, &queue).await;
+    }
+    // A person who runs the scripts writes it down as well.
+    store.run("DELETE FROM hier_schema_versions").await;
+    let (leases, queue) = parts(&store);
+    store.run(&leases.script()).await;
+    store.run(&queue.script()).await;
+    are_at_version_one(&store).await;
+}
+
+/// The statements of the release that wrote no versions down, as they were.
+fn former(store: &Store) -> &'static str {
+    match store.place {
+        Place::Server(Engine::Postgres) => include_str!("former/postgres.sql"),
+        Place::Server(_) => include_str!("former/mysql.sql"),
+        Place::Sqlite => include_str!("former/sqlite.sql"),
+    }
+}
+
+async fn former_tables_are_taken_over_with_their_rows(store: Store) {
+    store.run(former(&store)).await;
+    let (leases, queue) = parts(&store);
+    // It works without a version, too.
+    let lease = leases.acquire(request("u1/a1")).await.unwrap();
+    queue.enqueue(Job::new("kept").unique("once")).await.unwrap();
+    provision(&store).await;
+    are_at_version_one(&store).await;
+    assert_eq!(leases.find(lease.token()).await.unwrap().unwrap().owner, "ada");
+    let claimed = queue.claim("w", 10, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(claimed[0].payload(), "kept");
+    work(&leases, &queue).await;
+}
+
+/// The columns are those of a release that does not exist yet.
+async fn newer_tables_are_refused(store: Store) {
+    let (leases, queue) = provision(&store).await;
+    let lease = leases.acquire(request("u1")).await.unwrap();
+    queue.enqueue(Job::new("a")).await.unwrap();
+    let job = queue.claim("w", 1, Duration::from_secs(60)).await.unwrap().pop().unwrap();
+    store.run("UPDATE hier_schema_versions SET version = 3").await;
+    // What still works goes on working: nobody asks for the version beforehand.
+    work(&leases, &queue).await;
+    store.run("ALTER TABLE hier_leases RENAME COLUMN expires_ms TO ends_ms").await;
+    store.run("ALTER TABLE hier_jobs RENAME COLUMN claim TO run").await;
+    store.run("ALTER TABLE hier_jobs RENAME COLUMN payload TO body").await;
+
+    let mut errors = vec![
+        ("lease", leases.provision().await.unwrap_err()),
+        ("lease", leases.acquire(request("u2")).await.unwrap_err()),
+        ("lease", leases.find(lease.token()).await.unwrap_err()),
+        ("lease", leases.release(lease.token()).await.unwrap_err()),
+        ("lease", leases.list(LeaseFilter::default()).await.unwrap_err()),
+        ("lease", leases.force_release(lease.token(), "root", "why").await.unwrap_err()),
+        ("lease", leases.sweep().await.unwrap_err()),
+        ("queue", queue.provision().await.unwrap_err()),
+        ("queue", queue.enqueue(Job::new("b")).await.unwrap_err()),
+        ("queue", queue.claim("w", 1, Duration::from_secs(60)).await.unwrap_err()),
+        ("queue", job.complete().await.unwrap_err()),
+        ("queue", job.fail("why").await.unwrap_err()),
+        // A worker does not try for ever.
+        ("queue", queue.worker("w").run(async |_| Ok::<_, String>(())).await.unwrap_err()),
+    ];
+    let mut tx = store.database.begin().await.unwrap();
+    errors.push(("lease", lease.check_in(&mut tx).await.unwrap_err()));
+    tx.rollback().await.unwrap();
+    let mut tx = store.database.begin().await.unwrap();
+    errors.push(("queue", queue.enqueue_in(&mut tx, Job::new("c")).await.unwrap_err()));
+    tx.rollback().await.unwrap();
+    let mut tx = store.database.begin().await.unwrap();
+    errors.push(("queue", job.complete_in(&mut tx).await.unwrap_err()));
+    tx.rollback().await.unwrap();
+    for (part, error) in errors {
+        assert!(error.is_newer_schema(), "{error}");
+        assert!(!error.is_not_provisioned() && !error.is_retryable(), "{error}");
+        let said = format!("the {part} tables are at version 3, made by a newer release");
+        assert!(error.to_string().contains(&said), "{error}");
+        assert!(error.to_string().contains("update this program"), "{error}");
+    }
+}
+
+async fn a_dropped_table_or_function_is_made_again(store: Store) {
+    let (leases, queue) = provision(&store).await;
+    // On PostgreSQL functions depend on it.
+    let cascade = match store.place {
+        Place::Server(Engine::Postgres) => " CASCADE",
+        _ => "",
+    };
+    store.run(&format!("DROP TABLE hier_jobs{cascade}")).await;
+    store.run("DROP TABLE hier_lease_audit").await;
+    assert!(queue.enqueue(Job::new("a")).await.unwrap_err().is_not_provisioned());
+    provision(&store).await;
+    work(&leases, &queue).await;
+    assert!(leases.audit(1).await.unwrap().is_empty());
+    if store.place == Place::Server(Engine::Postgres) {
+        store.run("DROP FUNCTION hier_jobs_complete").await;
+        provision(&store).await;
+        work(&leases, &queue).await;
+    }
+}
+
+/// As in the migrations folder of a program, together with one of its own.
+async fn migration_files_make_the_same(store: Store) {
+    let (name, url) = match store.place {
+        Place::Server(Engine::Postgres) => ("postgres", store.url.clone()),
+        Place::Server(_) => ("mysql", store.url.replacen("mariadb:", "mysql:", 1)),
+        Place::Sqlite => ("sqlite", store.url.clone()),
+    };
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(name);
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(ours).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    let own = folder.path().join("20250101000000_accounts.sql");
+    std::fs::write(own, "CREATE TABLE accounts (id BIGINT PRIMARY KEY)").unwrap();
+
+    let migrator = Migrator::new(folder.path()).await.unwrap();
+    macro_rules! migrate {
+        ($pool:ty) => {{
+            let pool = <$pool>::connect(&url).await.unwrap();
+            for _ in 0..2 {
+                migrator.run(&pool).await.unwrap();
+            }
+            pool.close().await;
+        }};
+    }
+    match store.place {
+        Place::Server(Engine::Postgres) => migrate!(sqlx::PgPool),
+        Place::Server(_) => migrate!(sqlx::MySqlPool),
+        Place::Sqlite => migrate!(sqlx::SqlitePool),
+    }
+    are_at_version_one(&store).await;
+    let (leases, queue) = parts(&store);
+    work(&leases, &queue).await;
+    // There is nothing left to provision, and it does no harm.
+    provision(&store).await;
+    work(&leases, &queue).await;
+}
