@@ -4,8 +4,8 @@
 //! A [`Session`](crate::Session) that is dropped gets here by itself, unless it is known to be clean. One
 //! task ends them one after the other: each that cannot be ended costs at most one more connection.
 
-use crate::pool::{Pool, ServerError};
-use crate::{Dialect, ErrorClass, SessionId, sessions};
+use crate::pool::Pool;
+use crate::{Dialect, ErrorClass, ServerError, SessionId, sessions};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

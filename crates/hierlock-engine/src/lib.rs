@@ -24,23 +24,25 @@ mod server_url;
 mod spelling;
 mod text;
 
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_server")]
 mod abandoned;
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_server")]
 mod address;
 #[cfg(feature = "_driver")]
 mod connection;
 #[cfg(feature = "_driver")]
 mod message;
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_server")]
 mod pool;
 #[cfg(feature = "_driver")]
 mod row;
 #[cfg(feature = "_driver")]
+mod server_error;
+#[cfg(feature = "_server")]
 mod session;
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_server")]
 pub mod sessions;
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_server")]
 mod suitability;
 #[cfg(feature = "_driver")]
 mod tasks;
@@ -54,23 +56,25 @@ pub use server_url::{LOCK_PARAMETERS, ServerUrl, UrlParameterError, UrlUse, chec
 pub use spelling::nearest;
 pub use text::printable;
 
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_server")]
 pub use abandoned::AbandonedSessions;
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_server")]
 pub use address::{AddressError, ServerAddress};
 #[cfg(feature = "_driver")]
 pub use connection::{ConnectionRef, ExecuteResult, PacketResult};
 #[cfg(feature = "_driver")]
-pub use message::error_message;
-#[cfg(feature = "_driver")]
-pub use pool::{Permit, Pool, PoolSettings, ServerError};
+pub use message::{error_message, timed_out};
+#[cfg(feature = "_server")]
+pub use pool::{Permit, Pool, PoolSettings};
 #[cfg(feature = "_driver")]
 pub use row::{ColumnError, Row, TextRow};
 #[cfg(feature = "_driver")]
+pub use server_error::ServerError;
+#[cfg(feature = "_server")]
 pub use session::settings::{self as session_settings, Purpose, SessionSettings};
-#[cfg(feature = "_driver")]
-pub use session::{Session, SessionId, SessionRef, timed_out};
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_server")]
+pub use session::{Session, SessionId, SessionRef};
+#[cfg(feature = "_server")]
 pub use suitability::Suitability;
 #[cfg(feature = "_driver")]
 pub use tasks::{TaskToken, TaskTracker};

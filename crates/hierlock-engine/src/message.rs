@@ -50,3 +50,9 @@ fn advice(code: &str) -> &'static str {
         _ => "",
     }
 }
+
+/// The error of a server that has not answered in this time.
+pub fn timed_out(limit: std::time::Duration) -> sqlx::Error {
+    let message = format!("no answer within {} ms", limit.as_millis());
+    sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, message))
+}

@@ -4,72 +4,14 @@
 use crate::abandoned::{AbandonedSessions, Owner};
 use crate::row::TextRow;
 use crate::session::settings::{Purpose, SessionSettings};
-use crate::session::{Session, SessionId, timed_out};
+use crate::session::{Session, SessionId};
 use crate::tasks::TaskTracker;
-use crate::{Dialect, ErrorClass, ServerAddress, error_message, sessions};
+use crate::{Dialect, ErrorClass, ServerAddress, ServerError, sessions, timed_out};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// What a server could not be asked, or has not done. A URL may hold a password, so servers are named by host and port.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// There is no connection to be had.
-    #[error("cannot connect to {server}: {}", error_message(source))]
-    Connect {
-        /// As [`ServerAddress`] shows it.
-        server: String,
-        /// What the driver says.
-        source: sqlx::Error,
-    },
-    /// A statement failed.
-    #[error("{server} failed: {}", error_message(source))]
-    Failed {
-        /// As [`ServerAddress`] shows it.
-        server: String,
-        /// What the driver says.
-        source: sqlx::Error,
-    },
-    /// The server could not be told in time to end what this client has abandoned.
-    #[error(
-        "{server} could not be told within {limit:?} to end what this client has given up; it keeps those locks until \
-         it notices by itself"
-    )]
-    NotClosed {
-        /// As [`ServerAddress`] shows it.
-        server: String,
-        /// How long it was tried.
-        limit: Duration,
-    },
-}
-
-impl ServerError {
-    /// Returns what the driver said, if it was the driver.
-    pub fn source_of_driver(&self) -> Option<&sqlx::Error> {
-        match self {
-            ServerError::Connect { source, .. } | ServerError::Failed { source, .. } => {
-                Some(source)
-            }
-            ServerError::NotClosed { .. } => None,
-        }
-    }
-
-    /// Returns what the driver said, or that the limit has passed.
-    pub fn into_driver_error(self) -> sqlx::Error {
-        match self {
-            ServerError::Connect { source, .. } | ServerError::Failed { source, .. } => source,
-            ServerError::NotClosed { limit, .. } => timed_out(limit),
-        }
-    }
-
-    /// Returns whether there was no connection to be had.
-    pub fn is_no_connection(&self) -> bool {
-        matches!(self, ServerError::Connect { .. })
-    }
-}
 
 /// What a client decides about its sessions.
 #[derive(Clone, Copy, Debug)]

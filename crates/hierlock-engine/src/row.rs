@@ -105,7 +105,10 @@ impl Row {
     }
 
     /// Reads all columns of a row that was asked for without bound values, which come back as text.
-    pub(crate) fn into_text(self) -> Result<TextRow, sqlx::Error> {
+    ///
+    /// # Errors
+    /// If a column is not text.
+    pub fn into_text(self) -> Result<TextRow, sqlx::Error> {
         on_row!(self, row => {
             (0..row.len())
                 .map(|column| row.try_get_unchecked::<Option<String>, _>(column))

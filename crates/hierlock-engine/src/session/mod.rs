@@ -5,13 +5,12 @@ mod session_ref;
 pub mod settings;
 
 pub use id::SessionId;
-pub use session_ref::{SessionRef, timed_out};
+pub use session_ref::SessionRef;
 
 use crate::abandoned::Owner;
 use crate::address::Connection;
-use crate::pool::ServerError;
 use crate::row::TextRow;
-use crate::{Dialect, ServerAddress, sessions};
+use crate::{Dialect, ServerAddress, ServerError, sessions, timed_out};
 use settings::{Purpose, SessionSettings, SetUp};
 use std::any::Any;
 use std::fmt;

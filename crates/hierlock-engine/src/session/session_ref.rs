@@ -3,7 +3,7 @@
 use super::SessionId;
 use crate::connection::{ConnectionRef, PacketResult};
 use crate::row::{Row, TextRow};
-use crate::{Dialect, Value, sessions};
+use crate::{Dialect, Value, sessions, timed_out};
 use std::time::Duration;
 
 /// A session, lent for some statements.
@@ -111,10 +111,4 @@ async fn within<T>(
     answer: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
     tokio::time::timeout(limit, answer).await.map_err(|_| timed_out(limit))?
-}
-
-/// The error of a server that has not answered in this time.
-pub fn timed_out(limit: Duration) -> sqlx::Error {
-    let message = format!("no answer within {} ms", limit.as_millis());
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
 }
