@@ -29,6 +29,8 @@
 //!                  mode.rs target.rs key.rs: the vocabulary
 //! ```
 
+#![warn(missing_debug_implementations)]
+
 pub mod backend;
 pub mod blocking;
 mod builder;

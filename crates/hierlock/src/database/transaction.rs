@@ -36,6 +36,7 @@ impl Pooled {
 
 /// A transaction of a [`Database`](super::Database): at READ COMMITTED on a server, the only writer on
 /// SQLite. What is not committed is undone.
+#[must_use = "what is not committed is undone"]
 pub struct Transaction {
     connection: Pooled,
     /// Has it not ended yet, as far as we know?

@@ -11,6 +11,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Either, SqlSafeStr as _};
 
 /// A connection, whoever owns it.
+#[derive(Debug)]
 pub enum Wire<'a> {
     /// MySQL or MariaDB.
     Innodb(&'a mut MySqlConnection),
