@@ -30,6 +30,7 @@
 //! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
 
 pub mod backend;
 pub mod blocking;

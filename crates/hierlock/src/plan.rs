@@ -51,6 +51,7 @@ impl Slots {
 
 /// One slot of a plan, as a caller sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Step {
     /// The node; where several share the slot, the first of them.
     pub target: Target,
@@ -95,6 +96,7 @@ pub(crate) struct PlanStep {
 /// # Ok::<(), hierlock::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "a plan takes nothing"]
 pub struct Plan {
     claims: Claims,
     steps: SmallVec<[PlanStep; 3]>,

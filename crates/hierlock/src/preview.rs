@@ -22,6 +22,7 @@ use crate::sql::{Scheme, SqlBackend};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "a preview takes nothing"]
 pub struct Preview {
     hierarchy: Hierarchy,
     place: Place,

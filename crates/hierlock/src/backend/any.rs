@@ -29,6 +29,7 @@ pub enum AnyBackend {
 /// What an [`AnyBackend`] keeps while locked.
 #[derive(Debug)]
 #[non_exhaustive]
+#[must_use = "dropping it frees the lock"]
 pub enum AnyHold {
     /// Of `memory:`.
     Memory(MemoryHold),

@@ -25,8 +25,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **A backend of your own**: keep a [`Hierarchy`](crate::Hierarchy); say how nodes become slots ([`Backend::slots`]) and
-//! which modes the slots have ([`Backend::modes`]); in `acquire` make the [`Plan`](crate::Plan) of the request with
+//! **A backend of your own**: keep a [`Hierarchy`]; say how nodes become slots ([`Backend::slots`]) and
+//! which modes the slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with
 //! [`Backend::plan`] and take its steps **in their order**; wait inside [`WaitLimit::limit`]; fail with
 //! [`Error::would_block`](crate::Error::would_block), [`Error::timeout`](crate::Error::timeout) and the like. Then
 //! open it with [`Hierlock::with_backend`](crate::Hierlock::with_backend), and run `hierlock-conformance`, the suite that

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 /// What is asked of a backend: targets and their modes, for how long to wait, and a name for listings.
 #[derive(Clone, Debug)]
+#[must_use = "a request does nothing until a backend has it"]
 pub struct AcquireRequest {
     pub(crate) claims: Claims,
     pub(crate) limit: WaitLimit,
@@ -20,7 +21,6 @@ impl AcquireRequest {
     }
 
     /// Shown in listings.
-    #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(Arc::new(name.into()));
         self

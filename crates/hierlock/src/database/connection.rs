@@ -8,12 +8,14 @@ use hierlock_engine::{
 };
 
 /// A connection, lent for some statements: that of a [`Database`](super::Database), or of a caller's transaction.
+#[derive(Debug)]
 pub struct DatabaseConnection<'a> {
     connection: ConnectionRef<'a>,
     server: Option<ServerSession<'a>>,
 }
 
 /// Who a connection is to its server. Neither a caller's transaction nor SQLite has one.
+#[derive(Debug)]
 pub(super) enum ServerSession<'a> {
     /// A session of a pool of ours.
     Own { pool: &'a Pool, dialect: Dialect, id: SessionId },

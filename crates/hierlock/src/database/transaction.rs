@@ -9,6 +9,7 @@ use hierlock_engine::ErrorClass;
 /// SQLite. What is not committed is undone.
 ///
 /// Dropped before its end, at any await point, it takes its connection with it, which is ended on the server too.
+#[must_use = "what is not committed is undone"]
 pub struct Transaction {
     connection: PooledConnection,
     /// Was its connection left in the middle of a statement? Then no answer on it means anything.

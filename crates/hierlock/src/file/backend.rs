@@ -87,6 +87,7 @@ impl Backend for FileBackend {
 
 /// Bytes of one open file description; closing it frees them.
 #[derive(Debug)]
+#[must_use = "dropping it frees the lock"]
 pub struct FileHold {
     file: LockFile,
     entry: Entry,

@@ -48,6 +48,7 @@ impl Drop for Stake {
 
 /// Everything an owner holds: its nodes are given back when it is dropped.
 #[derive(Debug)]
+#[must_use = "dropping it frees the lock"]
 pub struct MemoryHold {
     /// Complete.
     pub(super) stake: Stake,

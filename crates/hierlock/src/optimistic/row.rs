@@ -12,6 +12,7 @@ use sqlx::SqlSafeStr;
 
 /// What to do when somebody else has locked a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Patience {
     /// Wait for it, as long as the database allows.
     #[default]

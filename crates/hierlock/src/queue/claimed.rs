@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 ///
 /// Dropped, it stays claimed until its lease ends. Clones are the same run.
 #[derive(Clone)]
+#[must_use = "a claimed job is nobody else's until it is completed or its lease ends"]
 pub struct Claimed(Arc<Run>);
 
 struct Run {

@@ -47,6 +47,7 @@ pub struct DeadJob {
 
 /// Which of the dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dead {
     /// All of a queue.
     All,

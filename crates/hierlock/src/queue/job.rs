@@ -163,6 +163,7 @@ pub(super) fn plain(what: &'static str, name: &str) -> Result<()> {
 
 /// What became of a job that was to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Enqueued {
     /// It is in the queue, under this number.
     Added(i64),

@@ -44,6 +44,7 @@ use tokio::time::{Instant, sleep};
 /// # let _ = patient;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a policy does nothing until `retry` has it"]
 pub struct RetryPolicy {
     attempts: u32,
     within: Option<Duration>,
@@ -74,7 +75,6 @@ impl RetryPolicy {
     }
 
     /// How often it is tried in all; at least once.
-    #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
@@ -82,7 +82,6 @@ impl RetryPolicy {
 
     /// No attempt begins later than this after the first. One that has begun is not interrupted: nobody
     /// could say whether it was committed.
-    #[must_use]
     pub fn within(mut self, limit: Duration) -> Self {
         self.within = Some(limit);
         self
@@ -91,7 +90,6 @@ impl RetryPolicy {
     /// Before the second attempt it waits for a random time up to `first`, before each further one up to
     /// twice as long as before, but never longer than `longest`. Random from zero on (full jitter), so
     /// that those who met do not meet again.
-    #[must_use]
     pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         (self.first_pause, self.longest_pause) = (first, longest);
         self
@@ -99,7 +97,6 @@ impl RetryPolicy {
 
     /// Also when a lock was not granted in time or at once. Whoever says NOWAIT or sets a limit mostly
     /// wants to be told instead.
-    #[must_use]
     pub fn also_if_not_granted(mut self) -> Self {
         self.if_not_granted = true;
         self
@@ -107,7 +104,6 @@ impl RetryPolicy {
 
     /// Also when a row is at another [version](crate::optimistic) than expected. The work must read it
     /// again in each attempt: a version that a person has seen an hour ago stays stale.
-    #[must_use]
     pub fn also_if_stale(mut self) -> Self {
         self.if_stale = true;
         self

@@ -326,6 +326,7 @@ impl Backend for SqlBackend {
 }
 
 /// A transaction on the server that does nothing but hold locks. Dropped, it is ended there.
+#[must_use = "dropping it frees the lock"]
 pub struct SqlHold {
     kept: Arc<Kept>,
     entry: Arc<Entry>,

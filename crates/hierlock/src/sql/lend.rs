@@ -57,6 +57,7 @@ impl Drop for Lent {
 ///
 /// It is at READ COMMITTED. Do not end the transaction: [`Guard::commit`](crate::Guard::commit) does,
 /// and dropping or releasing the guard undoes the work.
+#[must_use = "dropping it gives the transaction back"]
 pub struct Work<'guard, C: Connection> {
     lent: Lent,
     guard: PhantomData<(&'guard mut (), C)>,

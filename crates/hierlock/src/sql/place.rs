@@ -30,6 +30,7 @@ pub(super) struct Settings {
 
 /// What advisory keys belong to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Scope {
     /// A transaction of the guard's own. The default.
     #[default]

@@ -1,6 +1,7 @@
 //! Every server with every strategy passes the conformance suite; and what is special to servers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod blocking;
 mod cancel;
 mod close;
 mod connecting;

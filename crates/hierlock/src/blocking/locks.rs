@@ -1,40 +1,37 @@
-//! The same locks for programs without async.
-//!
-//! Every call blocks its thread and works anywhere, also inside an async runtime (where it blocks
-//! that worker, as a `std::sync::Mutex` would).
-//!
-//! ```
-//! use hierlock::{Target, blocking::Hierlock};
-//!
-//! let locks = Hierlock::connect("memory:")?;
-//! let guard = locks.acquire(Target::resource("u1", "a1", "r1")?)?;
-//! assert!(locks.try_acquire(Target::user("u1")?)?.is_none());
-//! guard.release()?;
-//! # Ok::<(), hierlock::Error>(())
-//! ```
+//! Blocking twins of the client, its requests and its guards.
 
-use crate::{Error, Hierarchy, Holder, Mode, Plan, Result, SlotMode, Statistics, Target};
+use super::{Transaction, wait_for};
+use crate::backend::{
+    AnyBackend, AnyHold, Backend, FencingHold, Hold, SqlBackend, TransactionBackend,
+};
+use crate::{Builder, Error, Hierarchy, Holder, Mode, Plan, Result, SlotMode, Statistics, Target};
 use std::collections::BTreeMap;
-use std::pin::pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
-use tokio::runtime::Runtime;
 
 /// Blocking twin of [`crate::Hierlock`].
-#[derive(Clone, Debug)]
-pub struct Hierlock(crate::Hierlock);
+#[derive(Debug)]
+pub struct Hierlock<B: Backend = AnyBackend>(crate::Hierlock<B>);
 
-/// Blocking twin of [`crate::Request`].
+impl<B: Backend> Clone for Hierlock<B> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// Blocking twin of [`crate::Request`]: for a new guard.
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is acquired"]
-pub struct Request<By>(crate::Request<By>);
+pub struct Request<'a, B: Backend = AnyBackend>(crate::Request<&'a crate::Hierlock<B>>);
+
+/// Blocking twin of [`crate::Request`]: for more under the same guard.
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is acquired"]
+pub struct ExtendRequest<'a, H: Hold = AnyHold>(crate::Request<&'a mut crate::Guard<H>>);
 
 /// Blocking twin of [`crate::Guard`].
 #[derive(Debug)]
 #[must_use = "dropping the guard frees the lock"]
-pub struct Guard(crate::Guard);
+pub struct Guard<H: Hold = AnyHold>(crate::Guard<H>);
 
 impl Hierlock {
     /// See [`crate::Hierlock::connect`].
@@ -53,6 +50,61 @@ impl Hierlock {
         wait_for(crate::Hierlock::connect_with(url, hierarchy)).map(Self)
     }
 
+    /// Opens a lock URL with options: see [`Builder::connect`].
+    ///
+    /// ```
+    /// use hierlock::blocking::Hierlock;
+    ///
+    /// let options = hierlock::Hierlock::builder().connections(4);
+    /// let locks = Hierlock::open("memory:", options)?;
+    /// # Ok::<(), hierlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(url: &str, options: Builder) -> Result<Self> {
+        wait_for(options.connect(url)).map(Self)
+    }
+}
+
+impl Hierlock<SqlBackend> {
+    /// See [`crate::Hierlock::connect_sql`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_sql(url: &str) -> Result<Self> {
+        wait_for(crate::Hierlock::connect_sql(url)).map(Self)
+    }
+
+    /// The same with options: see [`Builder::connect_sql`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_sql(url: &str, options: Builder) -> Result<Self> {
+        wait_for(options.connect_sql(url)).map(Self)
+    }
+}
+
+impl<B: TransactionBackend> Hierlock<B> {
+    /// See [`crate::Hierlock::acquire_in`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire_in(
+        &self,
+        transaction: &mut Transaction,
+        targets: impl IntoIterator<Item = Target>,
+    ) -> Result<BTreeMap<Target, SlotMode>> {
+        self.request_all(targets).acquire_in(transaction)
+    }
+}
+
+impl<B: Backend> Hierlock<B> {
+    /// See [`crate::Hierlock::with_backend`].
+    pub fn with_backend(backend: B) -> Self {
+        Self(crate::Hierlock::with_backend(backend))
+    }
+
     /// The tree.
     pub fn hierarchy(&self) -> &Hierarchy {
         self.0.hierarchy()
@@ -62,7 +114,7 @@ impl Hierlock {
     ///
     /// # Errors
     /// As there.
-    pub fn acquire(&self, target: Target) -> Result<Guard> {
+    pub fn acquire(&self, target: Target) -> Result<Guard<B::Hold>> {
         self.request(target).acquire()
     }
 
@@ -70,7 +122,7 @@ impl Hierlock {
     ///
     /// # Errors
     /// As there.
-    pub fn try_acquire(&self, target: Target) -> Result<Option<Guard>> {
+    pub fn try_acquire(&self, target: Target) -> Result<Option<Guard<B::Hold>>> {
         self.request(target).try_acquire()
     }
 
@@ -78,7 +130,7 @@ impl Hierlock {
     ///
     /// # Errors
     /// As there.
-    pub fn acquire_all(&self, targets: impl IntoIterator<Item = Target>) -> Result<Guard> {
+    pub fn acquire_all(&self, targets: impl IntoIterator<Item = Target>) -> Result<Guard<B::Hold>> {
         self.request_all(targets).acquire()
     }
 
@@ -90,20 +142,17 @@ impl Hierlock {
         &self,
         parent: &Target,
         ids: impl IntoIterator<Item = I>,
-    ) -> Result<Guard> {
+    ) -> Result<Guard<B::Hold>> {
         wait_for(self.0.acquire_children(parent, ids)).map(Guard)
     }
 
     /// See [`crate::Hierlock::request`].
-    pub fn request(&self, target: Target) -> Request<&crate::Hierlock> {
+    pub fn request(&self, target: Target) -> Request<'_, B> {
         Request(self.0.request(target))
     }
 
     /// See [`crate::Hierlock::request_all`].
-    pub fn request_all(
-        &self,
-        targets: impl IntoIterator<Item = Target>,
-    ) -> Request<&crate::Hierlock> {
+    pub fn request_all(&self, targets: impl IntoIterator<Item = Target>) -> Request<'_, B> {
         Request(self.0.request_all(targets))
     }
 
@@ -120,6 +169,11 @@ impl Hierlock {
         self.0.holders()
     }
 
+    /// See [`crate::Hierlock::warnings`].
+    pub fn warnings(&self) -> &[String] {
+        self.0.warnings()
+    }
+
     /// See [`crate::Hierlock::close`].
     ///
     /// # Errors
@@ -129,7 +183,7 @@ impl Hierlock {
     }
 }
 
-impl<By> Request<By> {
+impl<B: Backend> Request<'_, B> {
     /// See [`crate::Request::mode`].
     pub fn mode(self, mode: Mode) -> Self {
         Self(self.0.mode(mode))
@@ -149,19 +203,25 @@ impl<By> Request<By> {
     pub fn no_wait(self) -> Self {
         Self(self.0.no_wait())
     }
-}
 
-impl Request<&crate::Hierlock> {
     /// See [`crate::Request::named`].
     pub fn named(self, name: impl Into<String>) -> Self {
         Self(self.0.named(name))
+    }
+
+    /// See [`crate::Request::plan`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn plan(&self) -> Result<Plan> {
+        self.0.plan()
     }
 
     /// Waits until all is held.
     ///
     /// # Errors
     /// As the async one.
-    pub fn acquire(self) -> Result<Guard> {
+    pub fn acquire(self) -> Result<Guard<B::Hold>> {
         wait_for(self.0.acquire()).map(Guard)
     }
 
@@ -169,12 +229,42 @@ impl Request<&crate::Hierlock> {
     ///
     /// # Errors
     /// As the async one.
-    pub fn try_acquire(self) -> Result<Option<Guard>> {
+    pub fn try_acquire(self) -> Result<Option<Guard<B::Hold>>> {
         Ok(wait_for(self.0.try_acquire())?.map(Guard))
     }
 }
 
-impl Request<&mut crate::Guard> {
+impl<B: TransactionBackend> Request<'_, B> {
+    /// Waits until all is held by the caller's own transaction.
+    ///
+    /// # Errors
+    /// As the async one.
+    pub fn acquire_in(self, transaction: &mut Transaction) -> Result<BTreeMap<Target, SlotMode>> {
+        wait_for(self.0.acquire_in(transaction.inner()))
+    }
+}
+
+impl<H: Hold> ExtendRequest<'_, H> {
+    /// See [`crate::Request::mode`].
+    pub fn mode(self, mode: Mode) -> Self {
+        Self(self.0.mode(mode))
+    }
+
+    /// See [`crate::Request::and`].
+    pub fn and(self, target: Target, mode: Mode) -> Self {
+        Self(self.0.and(target, mode))
+    }
+
+    /// See [`crate::Request::within`].
+    pub fn within(self, span: Duration) -> Self {
+        Self(self.0.within(span))
+    }
+
+    /// See [`crate::Request::no_wait`].
+    pub fn no_wait(self) -> Self {
+        Self(self.0.no_wait())
+    }
+
     /// Waits until the guard holds all of it as well.
     ///
     /// # Errors
@@ -192,7 +282,7 @@ impl Request<&mut crate::Guard> {
     }
 }
 
-impl Guard {
+impl<H: Hold> Guard<H> {
     /// See [`crate::Guard::release`].
     ///
     /// # Errors
@@ -218,8 +308,16 @@ impl Guard {
     }
 
     /// See [`crate::Guard::request`].
-    pub fn request(&mut self, target: Target) -> Request<&mut crate::Guard> {
-        Request(self.0.request(target))
+    pub fn request(&mut self, target: Target) -> ExtendRequest<'_, H> {
+        ExtendRequest(self.0.request(target))
+    }
+
+    /// See [`crate::Guard::request_all`].
+    pub fn request_all(
+        &mut self,
+        targets: impl IntoIterator<Item = Target>,
+    ) -> ExtendRequest<'_, H> {
+        ExtendRequest(self.0.request_all(targets))
     }
 
     /// See [`crate::Guard::targets`].
@@ -242,6 +340,13 @@ impl Guard {
         self.0.statistics()
     }
 
+    /// Blocks until the lock is no longer there, at most `within`: then `None`.
+    pub fn lost(&self, within: Duration) -> Option<Error> {
+        wait_for(async { tokio::time::timeout(within, self.0.lost()).await.ok() })
+    }
+}
+
+impl<H: FencingHold> Guard<H> {
     /// See [`crate::Guard::token`].
     ///
     /// # Errors
@@ -249,49 +354,4 @@ impl Guard {
     pub fn token(&self) -> Result<u64> {
         wait_for(self.0.token())
     }
-
-    /// Blocks until the lock is no longer there, at most `within`: then `None`.
-    pub fn lost(&self, within: Duration) -> Option<Error> {
-        wait_for(async { tokio::time::timeout(within, self.0.lost()).await.ok() })
-    }
-}
-
-/// Drives a future on this thread. Timers and sockets are driven by a runtime of our own, so it does
-/// not matter what this thread is otherwise part of.
-fn wait_for<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    let _entered = runtime().map(Runtime::enter);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
-/// One worker for the whole process. A machine that cannot start a thread has no timers either; the
-/// waits that need none still work.
-fn runtime() -> Option<&'static Runtime> {
-    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
-    RUNTIME
-        .get_or_init(|| {
-            tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .thread_name("hierlock-blocking")
-                .enable_all()
-                .build()
-                .inspect_err(|error| tracing::warn!(%error, "no runtime for blocking calls"))
-                .ok()
-        })
-        .as_ref()
 }

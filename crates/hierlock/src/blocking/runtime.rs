@@ -1,0 +1,52 @@
+//! Driving a future from a thread that is part of no runtime, or of another one.
+
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use tokio::runtime::{EnterGuard, Runtime};
+
+/// Drives a future on this thread. Timers and sockets are driven by a runtime of our own, so it does
+/// not matter what this thread is otherwise part of.
+pub(super) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let _entered = enter();
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// As long as what comes back lives, this thread is part of our runtime: what is dropped meanwhile can leave work to it.
+pub(super) fn enter() -> Option<EnterGuard<'static>> {
+    runtime().map(Runtime::enter)
+}
+
+/// One worker for the whole process. A machine that cannot start a thread has no timers either; the
+/// waits that need none still work.
+fn runtime() -> Option<&'static Runtime> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    RUNTIME
+        .get_or_init(|| {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .thread_name("hierlock-blocking")
+                .enable_all()
+                .build()
+                .inspect_err(|error| tracing::warn!(%error, "no runtime for blocking calls"))
+                .ok()
+        })
+        .as_ref()
+}
