@@ -1,13 +1,18 @@
 //! The options of a client, as types.
 
-use crate::backend::{AnyBackend, FileBackend, MemoryBackend, SqlBackend};
+#[cfg(feature = "_server")]
+use crate::backend::SqlBackend;
+use crate::backend::{AnyBackend, FileBackend, MemoryBackend};
 use crate::client::{Hierlock, Location};
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
-use crate::sql::{Options, ProgramPool, Scope, Strategy};
-use std::sync::Arc;
-use std::time::Duration;
+#[cfg(feature = "_server")]
+use crate::{
+    key::Buckets,
+    sql::{Options, ProgramPool, Scope, Strategy},
+};
+#[cfg(feature = "_server")]
+use std::{sync::Arc, time::Duration};
 
 /// The options of a client, made by [`Hierlock::builder`].
 ///
@@ -32,6 +37,7 @@ use std::time::Duration;
 #[must_use = "a builder does nothing until it connects"]
 pub struct Builder {
     hierarchy: Hierarchy,
+    #[cfg(feature = "_server")]
     options: Options,
 }
 
@@ -42,6 +48,27 @@ impl Builder {
         self
     }
 
+    /// Opens a lock URL: see [`Hierlock::connect`].
+    ///
+    /// # Errors
+    /// As there; also an option that is out of range, or given by the URL as well.
+    pub async fn connect(self, url: &str) -> Result<Hierlock> {
+        let hierarchy = self.hierarchy;
+        Ok(Hierlock::with_backend(match Location::parse(url)? {
+            Location::Memory("") => AnyBackend::Memory(MemoryBackend::new(hierarchy)),
+            Location::Memory(name) => AnyBackend::Memory(MemoryBackend::named(name, hierarchy)?),
+            Location::File(path) => AnyBackend::File(FileBackend::open(path, hierarchy)?),
+            #[cfg(feature = "_server")]
+            Location::Server => {
+                AnyBackend::Sql(Arc::new(SqlBackend::open(url, self.options, hierarchy).await?))
+            }
+        }))
+    }
+}
+
+/// The options of locks on servers.
+#[cfg(feature = "_server")]
+impl Builder {
     /// How a node becomes a slot: advisory keys on PostgreSQL and striped rows elsewhere, unless told. In a URL: `strategy`.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.options.strategy = Some(strategy);
@@ -103,22 +130,6 @@ impl Builder {
     pub fn scope(mut self, scope: Scope) -> Self {
         self.options.scope = Some(scope);
         self
-    }
-
-    /// Opens a lock URL: see [`Hierlock::connect`].
-    ///
-    /// # Errors
-    /// As there; also an option that is out of range, or given by the URL as well.
-    pub async fn connect(self, url: &str) -> Result<Hierlock> {
-        let Self { hierarchy, options } = self;
-        Ok(Hierlock::with_backend(match Location::parse(url)? {
-            Location::Memory("") => AnyBackend::Memory(MemoryBackend::new(hierarchy)),
-            Location::Memory(name) => AnyBackend::Memory(MemoryBackend::named(name, hierarchy)?),
-            Location::File(path) => AnyBackend::File(FileBackend::open(path, hierarchy)?),
-            Location::Server => {
-                AnyBackend::Sql(Arc::new(SqlBackend::open(url, options, hierarchy).await?))
-            }
-        }))
     }
 
     /// Opens the URL of a server, for locks in transactions: see [`Hierlock::connect_sql`].

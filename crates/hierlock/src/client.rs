@@ -1,17 +1,23 @@
 //! The front door: from a URL to locks.
 
-use crate::backend::{AnyBackend, Backend, SqlBackend, TransactionBackend};
+use crate::backend::{AnyBackend, Backend};
+#[cfg(feature = "_server")]
+use crate::backend::{SqlBackend, TransactionBackend};
 use crate::builder::Builder;
 use crate::error::{Result, UrlError};
 use crate::guard::Guard;
 use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, SlotMode};
+use crate::mode::Mode;
+#[cfg(feature = "_server")]
+use crate::mode::SlotMode;
 use crate::plan::{Claim, Plan};
 use crate::request::Request;
 use crate::snapshot::Holder;
-use crate::sql::{Dialect, InTransaction, ProgramPool};
+#[cfg(feature = "_server")]
+use crate::sql::{InTransaction, ProgramPool};
 use crate::target::Target;
-use hierlock_engine::{UrlUse, check_parameters};
+use hierlock_engine::{Dialect, UrlUse, check_parameters};
+#[cfg(feature = "_server")]
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +28,7 @@ pub(crate) enum Location<'a> {
     /// By its name, which may be empty.
     Memory(&'a str),
     File(&'a Path),
+    #[cfg(feature = "_server")]
     Server,
 }
 
@@ -35,7 +42,12 @@ impl<'a> Location<'a> {
             Some(("file", path)) => {
                 Ok(Location::File(Path::new(path.strip_prefix("//").unwrap_or(path))))
             }
+            #[cfg(feature = "_server")]
             Some((scheme, _)) if Dialect::from_scheme(scheme).is_some() => Ok(Location::Server),
+            #[cfg(not(feature = "_server"))]
+            Some((scheme, _)) if Dialect::from_scheme(scheme).is_some() => {
+                Err(UrlError::NoDriver { url: url.into() }.into())
+            }
             _ => Err(UrlError::Scheme { url: url.into() }.into()),
         }
     }
@@ -75,6 +87,7 @@ impl<B: Backend> Clone for Hierlock<B> {
     }
 }
 
+#[cfg(feature = "_server")]
 impl From<Hierlock<SqlBackend>> for Hierlock {
     fn from(locks: Hierlock<SqlBackend>) -> Self {
         Hierlock::with_backend(AnyBackend::Sql(locks.backend))
@@ -131,6 +144,7 @@ impl Hierlock {
     /// assert!(Hierlock::connect("memory:").await?.as_sql().is_none());
     /// # Ok(()) }
     /// ```
+    #[cfg(feature = "_server")]
     pub fn as_sql(&self) -> Option<Hierlock<SqlBackend>> {
         match &*self.backend {
             AnyBackend::Sql(backend) => Some(Hierlock { backend: backend.clone() }),
@@ -140,6 +154,7 @@ impl Hierlock {
 }
 
 /// Opening a database, for locks in transactions.
+#[cfg(feature = "_server")]
 impl Hierlock<SqlBackend> {
     /// Opens the URL of a server, for the tree `user → account → resource`. It can do what a client of
     /// [`connect`](Hierlock::connect) can, and lock [in transactions](Self::acquire_in).
@@ -331,6 +346,7 @@ impl<B: Backend> Hierlock<B> {
 
 /// Where the backend is a database, and the client was opened as one ([`connect_sql`](Hierlock::connect_sql),
 /// [`beside`](Hierlock::beside)).
+#[cfg(feature = "_server")]
 impl<B: TransactionBackend> Hierlock<B> {
     /// Locks nodes inside a transaction of the caller's own; they are freed when that ends. **The
     /// recommended way** where the data is in the same database: lock and data live and die together, a

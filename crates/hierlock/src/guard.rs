@@ -1,10 +1,13 @@
 //! What a holder has in hand.
 
-use crate::backend::{AnyHold, FencingHold, Hold, SqlHold, TransactionHold};
+use crate::backend::{AnyHold, FencingHold, Hold};
+#[cfg(feature = "_server")]
+use crate::backend::{SqlHold, TransactionHold};
 use crate::error::{Error, Result};
 use crate::mode::{Mode, SlotMode};
 use crate::request::Request;
 use crate::snapshot::Statistics;
+#[cfg(feature = "_server")]
 use crate::sql;
 use crate::target::Target;
 use std::collections::BTreeMap;
@@ -23,6 +26,7 @@ pub struct Guard<H: Hold = AnyHold> {
     pub(crate) hold: H,
 }
 
+#[cfg(feature = "_server")]
 impl From<Guard<SqlHold>> for Guard {
     fn from(guard: Guard<SqlHold>) -> Self {
         Guard::new(guard.hold.into())
@@ -172,6 +176,7 @@ impl<H: FencingHold> Guard<H> {
 
 /// Where the backend is a database, and its client was opened as one
 /// ([`connect_sql`](crate::Hierlock::connect_sql), [`beside`](crate::Hierlock::beside)).
+#[cfg(feature = "_server")]
 impl<H: TransactionHold> Guard<H> {
     /// Lends the transaction that holds the locks, for the work to be done under them: then lock and
     /// data live and die together, and the work needs no second connection. `C` is

@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 pub(crate) struct Interest(Option<oneshot::Sender<()>>);
 
 impl Interest {
+    #[cfg(feature = "_server")]
     /// In work that its caller drops as a whole, if at all.
     pub(crate) fn assumed() -> Self {
         Self(None)

@@ -115,6 +115,7 @@ const FNV_32: u32 = 0x811c_9dc5;
 const FNV_64: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The 32-bit hash of any text.
+#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
 pub(crate) fn hash_32(bytes: &[u8]) -> u32 {
     fnv1a_32(FNV_32, bytes)
 }

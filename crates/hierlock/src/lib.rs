@@ -36,24 +36,35 @@ pub mod backend;
 pub mod blocking;
 mod builder;
 mod client;
+#[cfg(feature = "_driver")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))))]
 pub mod database;
 mod error;
 mod file;
 mod guard;
+#[cfg(any(feature = "_server", all(feature = "toolbox", feature = "_driver")))]
 mod handover;
 mod hierarchy;
 mod key;
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "toolbox")))]
 pub mod lease;
 mod memory;
 mod mode;
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "toolbox")))]
 pub mod optimistic;
 mod plan;
 mod preview;
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "toolbox")))]
 pub mod queue;
 mod registry;
 mod request;
 pub mod retry;
 mod snapshot;
+#[cfg(feature = "_server")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "mysql", feature = "postgres"))))]
 pub mod sql;
 mod sync;
 mod target;
@@ -76,7 +87,13 @@ pub use snapshot::{Holder, Statistics, Wait};
 pub use target::Target;
 
 /// The examples of the README files and of pages compile and run.
-#[cfg(doctest)]
+#[cfg(all(
+    doctest,
+    feature = "mysql",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "toolbox"
+))]
 mod readme {
     #[doc = include_str!("../README.md")]
     struct Package;

@@ -7,6 +7,7 @@ use crate::file;
 use crate::hierarchy::Hierarchy;
 use crate::memory::MemoryBackend;
 use crate::plan::{Claim, Plan};
+#[cfg(feature = "_server")]
 use crate::sql::{Scheme, SqlBackend};
 
 /// The slots that a client of a lock URL would take. Nothing is locked, made or changed for it: a file is not opened, and
@@ -32,6 +33,7 @@ pub struct Preview {
 enum Place {
     Memory,
     File,
+    #[cfg(feature = "_server")]
     Server(Box<Scheme>),
 }
 
@@ -48,6 +50,7 @@ impl Preview {
         let place = match Location::parse(url)? {
             Location::Memory(_) => Place::Memory,
             Location::File(_) => Place::File,
+            #[cfg(feature = "_server")]
             Location::Server => {
                 Place::Server(Box::new(SqlBackend::preview(url, hierarchy.clone()).await?))
             }
@@ -66,10 +69,12 @@ impl Preview {
                 MemoryBackend::new(self.hierarchy.clone()).plan(&claims)
             }
             Place::File => file::plan(&self.hierarchy, claims),
+            #[cfg(feature = "_server")]
             Place::Server(scheme) => scheme.plan(claims),
         }
     }
 
+    #[cfg(feature = "_server")]
     /// What the clients of the server have agreed about; None for a file, or memory.
     pub fn scheme(&self) -> Option<&Scheme> {
         match &self.place {

@@ -179,6 +179,7 @@ impl Entry {
             .unwrap_or_default()
     }
 
+    #[cfg(feature = "_server")]
     /// Notes the first plan that was taken, for listings and for `modes`.
     pub(crate) fn begin(&self, plan: Plan) {
         if let Some(record) = self.registry.lock().records.get_mut(&self.id) {
@@ -186,6 +187,7 @@ impl Entry {
         }
     }
 
+    #[cfg(feature = "_server")]
     /// Notes that another plan was taken.
     pub(crate) fn note(&self, plan: &Plan) {
         self.with(|record| record.add(plan));

@@ -1,13 +1,19 @@
 //! A request in the making: targets, modes, for how long to wait.
 
-use crate::backend::{AcquireRequest, Backend, Hold, TransactionBackend, WaitLimit};
+#[cfg(feature = "_server")]
+use crate::backend::TransactionBackend;
+use crate::backend::{AcquireRequest, Backend, Hold, WaitLimit};
 use crate::client::Hierlock;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::mode::{Mode, SlotMode};
+use crate::mode::Mode;
+#[cfg(feature = "_server")]
+use crate::mode::SlotMode;
 use crate::plan::{Claim, Claims, Plan};
+#[cfg(feature = "_server")]
 use crate::sql::InTransaction;
 use crate::target::Target;
+#[cfg(feature = "_server")]
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,6 +149,7 @@ impl<B: Backend> Request<&Hierlock<B>> {
 }
 
 /// Where the backend is a database, and the client was opened as one ([`Hierlock::connect_sql`], [`Hierlock::beside`]).
+#[cfg(feature = "_server")]
 impl<B: TransactionBackend> Request<&Hierlock<B>> {
     /// Waits until all is held **by the caller's own transaction**, and until that ends. How each slot
     /// was taken comes back.

@@ -5,11 +5,10 @@ mod redact;
 
 pub use parameters::{LOCK_PARAMETERS, UrlParameterError, UrlUse, check as check_parameters};
 
-use crate::{Dialect, printable};
+use crate::printable;
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
-use url::Url;
 
 /// An address that a person has written: a URL, or what was meant to be one. It may hold a password, so
 /// `Display` and `Debug` show it without. What cannot be told from a secret is hidden too.
@@ -21,6 +20,7 @@ use url::Url;
 /// assert_eq!(url.to_string(), "mysql://app:***@db:3306/shop?strategy=per-id");
 /// let dsn = ServerUrl::new("app:secret@tcp(db:3306)/shop");
 /// assert_eq!(dsn.to_string(), "app:***@tcp(db:3306)/shop");
+/// # #[cfg(feature = "mysql")]
 /// assert_eq!(url.without_password(), "mysql://app@db:3306/shop?strategy=per-id");
 /// assert!(url.expose().contains("secret"));
 /// ```
@@ -44,10 +44,18 @@ impl ServerUrl {
         if redact::names_file(&self.0) {
             return self.0.clone();
         }
-        let Ok(mut url) = Url::parse(&self.0) else { return self.to_string() };
-        if Dialect::from_scheme(url.scheme()).is_none() {
-            return self.to_string();
+        #[cfg(feature = "_server")]
+        if let Some(url) = self.server_without_password() {
+            return url;
         }
+        self.to_string()
+    }
+
+    /// The same for the URL of a server.
+    #[cfg(feature = "_server")]
+    fn server_without_password(&self) -> Option<String> {
+        let mut url = url::Url::parse(&self.0).ok()?;
+        crate::Dialect::from_scheme(url.scheme())?;
         let is_secret = |name: &str, value: &str| {
             ["password", "sslpassword"].contains(&name) || value.contains("PRIVATE KEY")
         };
@@ -62,10 +70,10 @@ impl ServerUrl {
                 url.query_pairs_mut().extend_pairs(kept);
             }
         }
-        if url.password().is_some() && url.set_password(None).is_err() {
-            return self.to_string();
+        if url.password().is_some() {
+            url.set_password(None).ok()?;
         }
-        url.into()
+        Some(url.into())
     }
 
     /// Fails if a parameter behind the `?` is none of the driver's: for those who connect by themselves. The
@@ -111,7 +119,7 @@ impl From<String> for ServerUrl {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_server"))]
 mod tests {
     use super::*;
 

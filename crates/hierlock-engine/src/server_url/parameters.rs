@@ -123,7 +123,7 @@ pub fn check(url: &str, of: UrlUse) -> Result<(), UrlParameterError> {
     if of == UrlUse::Lock {
         known.splice(0..0, LOCK_PARAMETERS);
     }
-    for (name, _) in url::form_urlencoded::parse(query.as_bytes()) {
+    for (name, _) in form_urlencoded::parse(query.as_bytes()) {
         let is_known = known.contains(&&*name)
             || (scheme.starts_with("postgres")
                 && name.starts_with("options[")

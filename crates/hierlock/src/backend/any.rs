@@ -2,8 +2,9 @@
 
 use super::{
     AcquireRequest, Backend, FencingHold, FileBackend, FileHold, Hold, MemoryBackend, MemoryHold,
-    SqlBackend, SqlHold,
 };
+#[cfg(feature = "_server")]
+use super::{SqlBackend, SqlHold};
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::mode::{Mode, ModeSet, SlotMode};
@@ -11,6 +12,7 @@ use crate::plan::{Claim, Plan, Slots};
 use crate::snapshot::{Holder, Statistics};
 use crate::target::Target;
 use std::collections::BTreeMap;
+#[cfg(feature = "_server")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ pub enum AnyBackend {
     /// `file:`
     File(FileBackend),
     /// `mysql:`, `mariadb:` and `postgres:`
+    #[cfg(feature = "_server")]
     Sql(Arc<SqlBackend>),
 }
 
@@ -36,6 +39,7 @@ pub enum AnyHold {
     /// Of `file:`.
     File(Box<FileHold>),
     /// Of `mysql:`, `mariadb:` and `postgres:`.
+    #[cfg(feature = "_server")]
     Sql(Box<SqlHold>),
 }
 
@@ -45,6 +49,7 @@ macro_rules! each {
         match $value {
             $any::Memory($inner) => $call,
             $any::File($inner) => $call,
+            #[cfg(feature = "_server")]
             $any::Sql($inner) => $call,
         }
     };
@@ -77,6 +82,7 @@ impl Backend for AnyBackend {
                 backend.acquire(request).await.map(|hold| AnyHold::File(Box::new(hold)))
             }
             // Boxed, so that the future of an acquire in memory stays small.
+            #[cfg(feature = "_server")]
             AnyBackend::Sql(backend) => {
                 Box::pin(backend.acquire(request)).await.map(|hold| AnyHold::Sql(Box::new(hold)))
             }
@@ -132,6 +138,7 @@ impl FencingHold for AnyHold {
     }
 }
 
+#[cfg(feature = "_server")]
 impl From<SqlHold> for AnyHold {
     fn from(hold: SqlHold) -> Self {
         AnyHold::Sql(Box::new(hold))

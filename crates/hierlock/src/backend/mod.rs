@@ -34,15 +34,18 @@
 
 mod any;
 mod request;
+#[cfg(feature = "_server")]
 mod transaction;
 mod wait_limit;
 
 pub use crate::error::LockConflict;
 pub use crate::file::{FileBackend, FileHold};
 pub use crate::memory::{MemoryBackend, MemoryHold};
+#[cfg(feature = "_server")]
 pub use crate::sql::{SqlBackend, SqlHold};
 pub use any::{AnyBackend, AnyHold};
 pub use request::AcquireRequest;
+#[cfg(feature = "_server")]
 pub use transaction::{TransactionBackend, TransactionHold};
 pub use wait_limit::WaitLimit;
 

@@ -1,9 +1,11 @@
 //! Blocking twins of the client, its requests and its guards.
 
-use super::{Transaction, wait_for};
-use crate::backend::{
-    AnyBackend, AnyHold, Backend, FencingHold, Hold, SqlBackend, TransactionBackend,
-};
+#[cfg(feature = "_server")]
+use super::Transaction;
+use super::wait_for;
+use crate::backend::{AnyBackend, AnyHold, Backend, FencingHold, Hold};
+#[cfg(feature = "_server")]
+use crate::backend::{SqlBackend, TransactionBackend};
 use crate::{Builder, Error, Hierarchy, Holder, Mode, Plan, Result, SlotMode, Statistics, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,6 +69,7 @@ impl Hierlock {
     }
 }
 
+#[cfg(feature = "_server")]
 impl Hierlock<SqlBackend> {
     /// See [`crate::Hierlock::connect_sql`].
     ///
@@ -85,6 +88,7 @@ impl Hierlock<SqlBackend> {
     }
 }
 
+#[cfg(feature = "_server")]
 impl<B: TransactionBackend> Hierlock<B> {
     /// See [`crate::Hierlock::acquire_in`].
     ///
@@ -234,6 +238,7 @@ impl<B: Backend> Request<'_, B> {
     }
 }
 
+#[cfg(feature = "_server")]
 impl<B: TransactionBackend> Request<'_, B> {
     /// Waits until all is held by the caller's own transaction.
     ///

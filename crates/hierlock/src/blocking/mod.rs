@@ -14,14 +14,22 @@
 //! # Ok::<(), hierlock::Error>(())
 //! ```
 
+#[cfg(feature = "_driver")]
 mod database;
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
 mod lease;
 mod locks;
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
 mod queue;
 mod runtime;
 
+#[cfg(feature = "_driver")]
 pub use database::{Database, Transaction};
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
 pub use lease::{KeptLease, Lease, Leases};
 pub use locks::{ExtendRequest, Guard, Hierlock, Request};
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
 pub use queue::{Claimed, Queue, Worker};
-use runtime::{enter, wait_for};
+#[cfg(feature = "_driver")]
+use runtime::enter;
+use runtime::wait_for;

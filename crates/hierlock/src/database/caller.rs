@@ -2,16 +2,11 @@
 
 use super::{DatabaseConnection, Transaction};
 use hierlock_engine::ConnectionRef;
-use sqlx::{MySql, Postgres};
 
 /// A transaction in which the toolbox works: sqlx's on MySQL, MariaDB, PostgreSQL or SQLite, or the
 /// [`Transaction`] of a [`Database`](super::Database).
 pub trait AnyTransaction: sealed::Connected + Send {}
 
-impl AnyTransaction for sqlx::Transaction<'_, MySql> {}
-impl AnyTransaction for sqlx::Transaction<'_, Postgres> {}
-#[cfg(feature = "sqlite")]
-impl AnyTransaction for sqlx::Transaction<'_, sqlx::Sqlite> {}
 impl AnyTransaction for Transaction {}
 
 /// What nobody else can implement.
@@ -19,27 +14,9 @@ pub(crate) mod sealed {
     pub trait Connected {
         fn connection(&mut self) -> super::DatabaseConnection<'_>;
 
+        #[cfg(feature = "_server")]
         /// Its connection was left in the middle of a statement, and is not to be used any more.
         fn give_up(&mut self) {}
-    }
-}
-
-impl sealed::Connected for sqlx::Transaction<'_, MySql> {
-    fn connection(&mut self) -> DatabaseConnection<'_> {
-        DatabaseConnection::of_caller(ConnectionRef::Mysql(self))
-    }
-}
-
-impl sealed::Connected for sqlx::Transaction<'_, Postgres> {
-    fn connection(&mut self) -> DatabaseConnection<'_> {
-        DatabaseConnection::of_caller(ConnectionRef::Postgres(self))
-    }
-}
-
-#[cfg(feature = "sqlite")]
-impl sealed::Connected for sqlx::Transaction<'_, sqlx::Sqlite> {
-    fn connection(&mut self) -> DatabaseConnection<'_> {
-        DatabaseConnection::of_caller(ConnectionRef::Sqlite(self))
     }
 }
 
@@ -48,7 +25,29 @@ impl sealed::Connected for Transaction {
         Transaction::connection(self)
     }
 
+    #[cfg(feature = "_server")]
     fn give_up(&mut self) {
         Transaction::give_up(self);
     }
+}
+
+/// The transactions of a driver of sqlx.
+macro_rules! of_driver {
+    ($($feature:literal: $driver:ident, $connection:ident;)*) => {
+        $(#[cfg(feature = $feature)]
+        impl AnyTransaction for sqlx::Transaction<'_, sqlx::$driver> {}
+
+        #[cfg(feature = $feature)]
+        impl sealed::Connected for sqlx::Transaction<'_, sqlx::$driver> {
+            fn connection(&mut self) -> DatabaseConnection<'_> {
+                DatabaseConnection::of_caller(ConnectionRef::$connection(self))
+            }
+        })*
+    };
+}
+
+of_driver! {
+    "mysql": MySql, Mysql;
+    "postgres": Postgres, Postgres;
+    "sqlite": Sqlite, Sqlite;
 }

@@ -1,11 +1,12 @@
 //! A connection on which the toolbox runs its statements. On a server it is noticed when an answer does not come.
 
+#[cfg(feature = "_server")]
 use super::program_server::ProgramServer;
 use super::{Row, Value};
-use hierlock_engine::{
-    ConnectionRef, Dialect, Driver, ExecuteResult, PacketResult, Pool, SessionId, SessionRef,
-    sessions,
-};
+use hierlock_engine::{ConnectionRef, Driver, ExecuteResult, PacketResult};
+#[cfg(feature = "_server")]
+use hierlock_engine::{Dialect, Pool, SessionId, SessionRef, sessions};
+use std::marker::PhantomData;
 
 /// A connection, lent for some statements: that of a [`Database`](super::Database), or of a caller's transaction.
 #[derive(Debug)]
@@ -18,9 +19,14 @@ pub struct DatabaseConnection<'a> {
 #[derive(Debug)]
 pub(super) enum ServerSession<'a> {
     /// A session of a pool of ours.
+    #[cfg(feature = "_server")]
     Own { pool: &'a Pool, dialect: Dialect, id: SessionId },
     /// A connection of a program's pool; its number is learned when a transaction begins.
+    #[cfg(feature = "_server")]
     Program { server: &'a ProgramServer, id: &'a mut Option<SessionId> },
+    /// There is none without the driver of a server.
+    #[expect(dead_code, reason = "it gives the lifetime a use where there are no servers")]
+    None(PhantomData<&'a ()>),
 }
 
 impl<'a> DatabaseConnection<'a> {
@@ -33,6 +39,7 @@ impl<'a> DatabaseConnection<'a> {
         Self { connection, server: None }
     }
 
+    #[cfg(feature = "_server")]
     pub(crate) fn into_ref(self) -> ConnectionRef<'a> {
         self.connection
     }
@@ -58,12 +65,25 @@ impl<'a> DatabaseConnection<'a> {
             let parts: Vec<&str> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
             parts.join("; ")
         };
-        let Some(ServerSession::Program { server, id: None }) = &self.server else {
-            return self.packet(&statements(&[begin, sql])).await;
-        };
-        let server = *server;
+        #[cfg(feature = "_server")]
+        if let Some(ServerSession::Program { server, id: None }) = &self.server {
+            let server = *server;
+            return self
+                .begin_and_learn(server, |ask_pid| statements(&[begin, ask_pid, sql]))
+                .await;
+        }
+        self.packet(&statements(&[begin, sql])).await
+    }
+
+    /// The same on a connection of a program's pool, which says who it is on the way.
+    #[cfg(feature = "_server")]
+    async fn begin_and_learn(
+        &mut self,
+        server: &ProgramServer,
+        statements: impl FnOnce(&str) -> String,
+    ) -> Result<PacketResult, sqlx::Error> {
         let ask_pid = format!("SELECT {}", sessions::own_pid(server.dialect));
-        let mut packet = self.packet(&statements(&[begin, &ask_pid, sql])).await?;
+        let mut packet = self.packet(&statements(&ask_pid)).await?;
         let pid = packet.rows.remove(0).int(0).map_err(|error| error.0)?;
         let known = match server.session(pid) {
             Some(known) => known,
@@ -76,6 +96,7 @@ impl<'a> DatabaseConnection<'a> {
     }
 
     /// Asks a connection of the program's who it is to its server.
+    #[cfg(feature = "_server")]
     async fn ask_id(&mut self, server: &ProgramServer) -> Result<SessionId, sqlx::Error> {
         let mut session = SessionRef {
             connection: self.connection.reborrow(),
@@ -114,12 +135,14 @@ async fn answered<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
     match server {
+        #[cfg(feature = "_server")]
         Some(ServerSession::Own { pool, dialect, id }) => {
             pool.answered(*dialect, *id, statement).await
         }
+        #[cfg(feature = "_server")]
         Some(ServerSession::Program { server, id: Some(id) }) => {
             server.pool.answered(server.dialect, *id, statement).await
         }
-        Some(ServerSession::Program { id: None, .. }) | None => statement.await,
+        _ => statement.await,
     }
 }

@@ -23,10 +23,16 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(
+    not(feature = "toolbox"),
+    allow(dead_code, unused_imports, reason = "parts of it are for the toolbox alone")
+)]
+
 mod answer;
 mod caller;
 mod connection;
 mod pooled;
+#[cfg(feature = "_server")]
 mod program_server;
 mod schema;
 mod transaction;
@@ -41,25 +47,25 @@ pub use hierlock_engine::{Row, Value, error_message};
 pub(crate) use schema::{Schema, diagnosed, failed};
 pub use transaction::Transaction;
 
-use crate::error::{Error, Result, UrlError};
+use crate::error::{Result, UrlError};
 use crate::retry::{RetryPolicy, retry};
 use futures_util::future::BoxFuture;
-use hierlock_engine::{
-    Dialect, Pool, PoolSettings, Purpose, ServerAddress, TaskTracker, UrlUse, check_parameters,
-    session_settings,
-};
+#[cfg(feature = "_server")]
+use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
+use hierlock_engine::{TaskTracker, UrlUse, check_parameters};
 use pooled::PooledConnection;
+#[cfg(feature = "_server")]
 use program_server::ProgramServer;
-use sqlx::pool::PoolOptions;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{MySqlPool, PgPool};
+#[cfg(feature = "postgres")]
+use sqlx::PgPool;
 use std::fmt;
+#[cfg(feature = "_server")]
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use transaction::SingleStatement;
-use url::Url;
 
 /// How long a caller waits for a connection while all are in use.
+#[cfg(feature = "_server")]
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
 
 /// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
@@ -88,9 +94,13 @@ pub struct Database {
 #[derive(Clone)]
 enum DatabasePool {
     /// Sessions of our own, with the settings that we rely on.
+    #[cfg(feature = "_server")]
     Server(Arc<Pool>),
     /// A program's pool. `autocommit` may be off, by the server's default or by the program's choice.
-    ProgramMysql(MySqlPool, Arc<ProgramServer>),
+    #[cfg(feature = "mysql")]
+    ProgramMysql(sqlx::MySqlPool, Arc<ProgramServer>),
+    /// The same on PostgreSQL.
+    #[cfg(feature = "postgres")]
     ProgramPostgres(PgPool, Arc<ProgramServer>),
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
@@ -100,13 +110,14 @@ enum DatabasePool {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is connected until `connect` is called"]
 pub struct DatabaseBuilder {
-    settings: PoolSettings,
+    connections: usize,
+    answer_limit: Duration,
 }
 
 impl DatabaseBuilder {
     /// Sets how many connections are opened to a server at most; 10 by default.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.settings.connections = connections.max(1);
+        self.connections = connections.max(1);
         self
     }
 
@@ -114,7 +125,7 @@ impl DatabaseBuilder {
     /// default. A statement that the server works on, or that waits for a lock there, is waited for as long as it takes.
     /// One whose answer was lost on the way fails.
     pub fn answer_limit(mut self, limit: Duration) -> Self {
-        self.settings.answer_limit = limit;
+        self.answer_limit = limit;
         self
     }
 
@@ -129,12 +140,24 @@ impl DatabaseBuilder {
         if scheme == "sqlite" {
             return open(url).await.map(Database::from);
         }
-        if Dialect::from_scheme(scheme).is_none() {
-            return Err(UrlError::Database { url: url.into() }.into());
+        #[cfg(feature = "_server")]
+        if Dialect::from_scheme(scheme).is_some() {
+            return self.connect_server(url).await;
         }
+        Err(UrlError::Database { url: url.into() }.into())
+    }
+
+    #[cfg(feature = "_server")]
+    async fn connect_server(self, url: &str) -> Result<Database> {
         let unreadable = |error: url::ParseError| UrlError::Server { why: error.to_string() };
-        let address = ServerAddress::from_url(&Url::parse(url).map_err(unreadable)?)?;
-        let pool = Pool::new(address, self.settings);
+        let address = ServerAddress::from_url(&url::Url::parse(url).map_err(unreadable)?)?;
+        let settings = PoolSettings {
+            connections: self.connections,
+            answer_limit: self.answer_limit,
+            purpose: Purpose::Database,
+            ..PoolSettings::default()
+        };
+        let pool = Pool::new(address, settings);
         // Fails at once if nobody is there, with what is wrong.
         let session = pool.connect().await?;
         pool.give_back(session);
@@ -169,15 +192,16 @@ impl Database {
     /// # Ok(()) }
     /// ```
     pub fn builder() -> DatabaseBuilder {
-        DatabaseBuilder {
-            settings: PoolSettings { purpose: Purpose::Database, ..PoolSettings::default() },
-        }
+        DatabaseBuilder { connections: 10, answer_limit: Duration::from_secs(5) }
     }
 
     pub(crate) fn driver(&self) -> Driver {
         match &self.pool {
+            #[cfg(feature = "_server")]
             DatabasePool::Server(pool) => pool.address.dialect().driver(),
+            #[cfg(feature = "mysql")]
             DatabasePool::ProgramMysql(..) => Driver::Mysql,
+            #[cfg(feature = "postgres")]
             DatabasePool::ProgramPostgres(..) => Driver::Postgres,
             #[cfg(feature = "sqlite")]
             DatabasePool::Sqlite(_) => Driver::Sqlite,
@@ -202,6 +226,7 @@ impl Database {
 
     async fn connection(&self) -> Result<PooledConnection, sqlx::Error> {
         Ok(match &self.pool {
+            #[cfg(feature = "_server")]
             DatabasePool::Server(pool) => {
                 let permit = tokio::time::timeout(CONNECTION_WAIT, pool.permit()).await;
                 let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
@@ -209,9 +234,11 @@ impl Database {
                 let session = pool.session().await.map_err(|error| error.into_driver_error())?;
                 PooledConnection::own(session, pool.clone(), permit)
             }
+            #[cfg(feature = "mysql")]
             DatabasePool::ProgramMysql(pool, server) => {
                 PooledConnection::mysql(pool.acquire().await?, server.clone())
             }
+            #[cfg(feature = "postgres")]
             DatabasePool::ProgramPostgres(pool, server) => {
                 PooledConnection::postgres(pool.acquire().await?, server.clone())
             }
@@ -328,24 +355,33 @@ impl Database {
     /// A connection for one statement that is a transaction by itself. On a pool of the program's on MySQL or MariaDB
     /// it is committed after that, which it would not be where `autocommit` is off.
     async fn single_statement(&self) -> Result<SingleStatement, sqlx::Error> {
+        #[cfg(feature = "mysql")]
         let commits = matches!(self.pool, DatabasePool::ProgramMysql(..));
+        #[cfg(not(feature = "mysql"))]
+        let commits = false;
         Ok(SingleStatement::new(self.connection().await?, commits))
     }
 
     /// A pool of one connection to the same database, beside those that are shared; None unless it is
     /// PostgreSQL.
+    #[cfg(all(feature = "postgres", feature = "toolbox"))]
     pub(crate) fn listener(&self) -> Option<PgPool> {
-        let options: PgConnectOptions = match &self.pool {
+        let options = match &self.pool {
             DatabasePool::Server(pool) => match &pool.address {
                 ServerAddress::Postgres(options) => (**options).clone(),
-                _ => return None,
+                #[cfg(feature = "mysql")]
+                ServerAddress::Mysql(..) => return None,
             },
             DatabasePool::ProgramPostgres(pool, _) => pool.connect_options().as_ref().clone(),
-            _ => return None,
+            #[cfg(feature = "mysql")]
+            DatabasePool::ProgramMysql(..) => return None,
+            #[cfg(feature = "sqlite")]
+            DatabasePool::Sqlite(_) => return None,
         };
-        let pool = PgPoolOptions::new().max_connections(1).after_connect(|connection, _| {
+        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+        let pool = pool.after_connect(|connection, _| {
             Box::pin(async move {
-                let settings = sqlx::AssertSqlSafe(session_settings::listener());
+                let settings = sqlx::AssertSqlSafe(hierlock_engine::session_settings::listener());
                 sqlx::raw_sql(settings).execute(connection).await.map(|_| ())
             })
         });
@@ -376,15 +412,18 @@ impl Database {
     pub async fn close(&self) {
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks().wait_until_idle()).await;
         match &self.pool {
+            #[cfg(feature = "_server")]
             DatabasePool::Server(pool) => {
                 pool.shut_down(CLOSE_LIMIT).await;
                 // What is still there is ended when the server notices.
                 let _ = pool.close(CLOSE_LIMIT).await;
             }
+            #[cfg(feature = "mysql")]
             DatabasePool::ProgramMysql(pool, server) => {
                 pool.close().await;
                 let _ = server.pool.close(CLOSE_LIMIT).await;
             }
+            #[cfg(feature = "postgres")]
             DatabasePool::ProgramPostgres(pool, server) => {
                 pool.close().await;
                 let _ = server.pool.close(CLOSE_LIMIT).await;
@@ -402,14 +441,14 @@ async fn open(url: &str) -> Result<sqlx::SqlitePool> {
     use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
     // It may hold a password, as a mistake: why it cannot be read is all that is said of it.
     let unreadable =
-        |error: sqlx::Error| Error::from(UrlError::Server { why: error_message(&error) });
+        |error: sqlx::Error| crate::Error::from(UrlError::Server { why: error_message(&error) });
     let options: SqliteConnectOptions = url.parse().map_err(unreadable)?;
     let server = options.get_filename().display().to_string();
     let options = options
         .create_if_missing(true)
         .busy_timeout(BUSY_TIMEOUT)
         .journal_mode(SqliteJournalMode::Wal);
-    let pool = PoolOptions::new().test_before_acquire(false).before_acquire(
+    let pool = sqlx::pool::PoolOptions::new().test_before_acquire(false).before_acquire(
         |connection: &mut sqlx::SqliteConnection, meta| {
             Box::pin(async move { Ok(meta.idle_for < FRESH || connection.ping().await.is_ok()) })
         },
@@ -418,14 +457,16 @@ async fn open(url: &str) -> Result<sqlx::SqlitePool> {
     opened.map_err(|source| hierlock_engine::ServerError::Connect { server, source }.into())
 }
 
-impl From<MySqlPool> for Database {
-    fn from(pool: MySqlPool) -> Self {
+#[cfg(feature = "mysql")]
+impl From<sqlx::MySqlPool> for Database {
+    fn from(pool: sqlx::MySqlPool) -> Self {
         let options = pool.connect_options().as_ref().clone();
         let server = ProgramServer::new(ServerAddress::mysql(Dialect::Mysql, options));
         Database::new(DatabasePool::ProgramMysql(pool, server))
     }
 }
 
+#[cfg(feature = "postgres")]
 impl From<PgPool> for Database {
     fn from(pool: PgPool) -> Self {
         let options = pool.connect_options().as_ref().clone();

@@ -1,10 +1,13 @@
 //! A connection of a database while it is in use.
 
-use super::connection::{DatabaseConnection, ServerSession};
-use super::program_server::ProgramServer;
-use hierlock_engine::{ConnectionRef, Permit, Pool, Session, SessionId};
+use super::connection::DatabaseConnection;
+#[cfg(feature = "_server")]
+use super::{connection::ServerSession, program_server::ProgramServer};
+use hierlock_engine::ConnectionRef;
+#[cfg(feature = "_server")]
+use hierlock_engine::{Permit, Pool, Session, SessionId};
 use sqlx::pool::PoolConnection;
-use sqlx::{MySql, Postgres};
+#[cfg(feature = "_server")]
 use std::sync::Arc;
 
 /// A connection of a database, in use. It goes back to its pool only by [`give_back`](Self::give_back), by whoever knows
@@ -14,18 +17,18 @@ pub(super) struct PooledConnection(Option<Inner>);
 
 enum Inner {
     /// A session of a pool of ours. Its own `Drop` ends it on the server.
-    Own {
-        session: Session,
-        pool: Arc<Pool>,
-        _permit: Permit,
-    },
-    Mysql(OfProgram<PoolConnection<MySql>>),
-    Postgres(OfProgram<PoolConnection<Postgres>>),
+    #[cfg(feature = "_server")]
+    Own { session: Session, pool: Arc<Pool>, _permit: Permit },
+    #[cfg(feature = "mysql")]
+    Mysql(OfProgram<PoolConnection<sqlx::MySql>>),
+    #[cfg(feature = "postgres")]
+    Postgres(OfProgram<PoolConnection<sqlx::Postgres>>),
     #[cfg(feature = "sqlite")]
     Sqlite(PoolConnection<sqlx::Sqlite>),
 }
 
 /// A connection of a program's pool.
+#[cfg(feature = "_server")]
 struct OfProgram<C> {
     connection: C,
     server: Arc<ProgramServer>,
@@ -34,16 +37,22 @@ struct OfProgram<C> {
 }
 
 impl PooledConnection {
+    #[cfg(feature = "_server")]
     pub(super) fn own(session: Session, pool: Arc<Pool>, permit: Permit) -> Self {
         Self(Some(Inner::Own { session, pool, _permit: permit }))
     }
 
-    pub(super) fn mysql(connection: PoolConnection<MySql>, server: Arc<ProgramServer>) -> Self {
+    #[cfg(feature = "mysql")]
+    pub(super) fn mysql(
+        connection: PoolConnection<sqlx::MySql>,
+        server: Arc<ProgramServer>,
+    ) -> Self {
         Self(Some(Inner::Mysql(OfProgram { connection, server, id: None })))
     }
 
+    #[cfg(feature = "postgres")]
     pub(super) fn postgres(
-        connection: PoolConnection<Postgres>,
+        connection: PoolConnection<sqlx::Postgres>,
         server: Arc<ProgramServer>,
     ) -> Self {
         Self(Some(Inner::Postgres(OfProgram { connection, server, id: None })))
@@ -56,16 +65,20 @@ impl PooledConnection {
 
     pub(super) fn connection(&mut self) -> DatabaseConnection<'_> {
         let inner = self.0.as_mut().expect("it is there until it is given back or dropped");
+        #[cfg(feature = "_server")]
         let program = |server, id| Some(ServerSession::Program { server, id });
         match inner {
+            #[cfg(feature = "_server")]
             Inner::Own { session, pool, .. } => {
                 let (dialect, id) = (session.dialect, session.id);
                 let connection = session.as_ref().connection;
                 DatabaseConnection::new(connection, Some(ServerSession::Own { pool, dialect, id }))
             }
+            #[cfg(feature = "mysql")]
             Inner::Mysql(OfProgram { connection, server, id }) => {
                 DatabaseConnection::new(ConnectionRef::Mysql(connection), program(server, id))
             }
+            #[cfg(feature = "postgres")]
             Inner::Postgres(OfProgram { connection, server, id }) => {
                 DatabaseConnection::new(ConnectionRef::Postgres(connection), program(server, id))
             }
@@ -78,27 +91,33 @@ impl PooledConnection {
 
     /// Gives it back to its pool: it is in no transaction, and no statement of it is under way.
     pub(super) fn give_back(mut self) {
-        if let Some(Inner::Own { session, pool, .. }) = self.0.take() {
-            pool.give_back(session);
+        match self.0.take() {
+            #[cfg(feature = "_server")]
+            Some(Inner::Own { session, pool, .. }) => pool.give_back(session),
+            // Those of sqlx go back when they are dropped.
+            _ => {}
         }
-        // Those of sqlx go back when they are dropped.
     }
 }
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
         match &mut self.0 {
+            #[cfg(feature = "mysql")]
             Some(Inner::Mysql(of_program)) => {
                 of_program.connection.close_on_drop();
                 of_program.server.abandon(of_program.id);
             }
+            #[cfg(feature = "postgres")]
             Some(Inner::Postgres(of_program)) => {
                 of_program.connection.close_on_drop();
                 of_program.server.abandon(of_program.id);
             }
             #[cfg(feature = "sqlite")]
             Some(Inner::Sqlite(connection)) => connection.close_on_drop(),
-            Some(Inner::Own { .. }) | None => {}
+            #[cfg(feature = "_server")]
+            Some(Inner::Own { .. }) => {}
+            None => {}
         }
     }
 }

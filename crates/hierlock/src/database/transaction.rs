@@ -32,6 +32,7 @@ impl Transaction {
     }
 
     /// Its connection is not used any more, and closed.
+    #[cfg(feature = "_server")]
     pub(crate) fn give_up(&mut self) {
         self.is_given_up = true;
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Mirrors `backend` and `guard`: a lock was not taken, or no longer is.
+#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
     #[error(

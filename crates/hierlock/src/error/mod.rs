@@ -1,21 +1,25 @@
 //! One public error with questions to ask it. The kinds stay private and mirror the modules.
 
 mod lock;
+#[cfg(feature = "_driver")]
+mod sql;
+mod toolbox;
 mod usage;
 
+use lock::BackendError;
 pub(crate) use lock::LockError;
-use lock::{BackendError, Span};
+#[cfg(feature = "_driver")]
+use lock::Span;
 pub use lock::{Blocker, LockConflict, TransactionState};
+#[cfg(feature = "_driver")]
+pub(crate) use sql::{SqlError, TableError};
 pub(crate) use usage::{TargetError, UrlError};
 
-use crate::database::Schema;
-use crate::lease::{LeaseError, LeaseInfo, LostLease};
-use crate::optimistic::OptimisticError;
-use crate::queue::QueueError;
 use crate::target::Target;
-use hierlock_engine::{ColumnError, InvalidName, ServerError, error_message, printable};
+use hierlock_engine::printable;
 use std::fmt;
 use std::path::PathBuf;
+#[cfg(test)]
 use std::time::Duration;
 
 /// What hierlock returns.
@@ -52,16 +56,21 @@ enum Kind {
     Backend(BackendError),
     #[error(transparent)]
     File(FileError),
+    #[cfg(feature = "_driver")]
     #[error(transparent)]
     Sql(SqlError),
+    #[cfg(feature = "_driver")]
     #[error(transparent)]
     Table(TableError),
+    #[cfg(all(feature = "toolbox", feature = "_driver"))]
     #[error(transparent)]
-    Lease(LeaseError),
+    Lease(crate::lease::LeaseError),
+    #[cfg(all(feature = "toolbox", feature = "_driver"))]
     #[error(transparent)]
-    Queue(QueueError),
+    Queue(crate::queue::QueueError),
+    #[cfg(all(feature = "toolbox", feature = "_driver"))]
     #[error(transparent)]
-    Optimistic(OptimisticError),
+    Optimistic(crate::optimistic::OptimisticError),
 }
 
 /// Mirrors `file`.
@@ -84,77 +93,6 @@ pub(crate) enum FileError {
     NoPlace,
 }
 
-/// Mirrors `sql`. A URL may hold a password, so servers are named by host and port.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SqlError {
-    #[error(transparent)]
-    Server(ServerError),
-    #[error("{server} cannot be used: {why}")]
-    Unfit { server: String, why: String },
-    #[error(
-        "{server}: a change to {fence} buckets was cut short; finish it with \
-         `hierlock provision --rebucket {fence}`"
-    )]
-    CutShort { server: String, fence: u32 },
-    #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
-    NoRuntime { server: String },
-    #[error(
-        "{server} could not be told within {} to end what this client has given up; it keeps those locks \
-         until it notices by itself",
-        Span(*limit)
-    )]
-    NotClosed { server: String, limit: Duration },
-    #[error("a lock on {server} has no {asked}; ask for the connection of that server")]
-    OtherConnection { server: String, asked: &'static str },
-    #[error("the transaction is not one of {server}, where the locks are")]
-    OtherTransaction { server: String },
-    #[error("a lock with scope=session has no transaction of its own; connect without that")]
-    NoOwnTransaction,
-    #[error("a statement in the lock's transaction on {server} failed, so nothing was committed")]
-    WorkFailed { server: String },
-    #[error(
-        "the connection to {server} ended during COMMIT: whether it was committed is not known \
-         ({})",
-        error_message(source)
-    )]
-    CommitUnknown { server: String, source: sqlx::Error },
-}
-
-/// Mirrors `database`, and what the toolbox does in it.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TableError {
-    #[error("cannot {doing}: {}", error_message(source))]
-    Failed { doing: &'static str, source: sqlx::Error },
-    #[error("its tables are not in the database; run `{}`", schema.command)]
-    NotProvisioned { schema: Schema },
-    #[error(
-        "cannot {doing}: the {} tables are not as this release of hierlock knows them ({}); run `{}`, or \
-         update this program if a newer release has upgraded them",
-        schema.part,
-        error_message(source),
-        schema.command
-    )]
-    OtherForm { schema: Schema, doing: &'static str, source: sqlx::Error },
-    #[error(
-        "the {} tables are at version {found}, and this release of hierlock needs version {}; run `{}`",
-        schema.part,
-        schema.newest(),
-        schema.command
-    )]
-    Older { schema: Schema, found: i64 },
-    #[error(
-        "the {} tables are at version {found}, made by a newer release of hierlock, and this one knows \
-         only version {}; update this program",
-        schema.part,
-        schema.newest()
-    )]
-    Newer { schema: Schema, found: i64 },
-    #[error("the {} tables are being upgraded by someone else; try again later", schema.part)]
-    BeingUpgraded { schema: Schema },
-    #[error(transparent)]
-    Name(InvalidName),
-}
-
 impl Error {
     fn lock(&self) -> Option<&LockError> {
         match &*self.0 {
@@ -164,28 +102,11 @@ impl Error {
         }
     }
 
-    pub(crate) fn table(&self) -> Option<&TableError> {
-        match &*self.0 {
-            Kind::Table(error) => Some(error),
-            _ => None,
-        }
-    }
-
-    /// A failed statement as one that names what the tables of a part do not have.
-    pub(crate) fn in_other_form(self, schema: Schema) -> Self {
-        match *self.0 {
-            Kind::Table(TableError::Failed { doing, source }) => {
-                TableError::OtherForm { schema, doing, source }.into()
-            }
-            kind => Error(Box::new(kind)),
-        }
-    }
-
     /// The deadline came first.
     pub fn is_timeout(&self) -> bool {
         use LockError::{NoConnection, Timeout};
         matches!(self.lock(), Some(Timeout { .. } | NoConnection { waited: Some(_), .. }))
-            || matches!(&*self.0, Kind::Sql(SqlError::NotClosed { .. }))
+            || self.is_not_closed()
     }
 
     /// Waiting would have been, or could have been, for ever.
@@ -209,17 +130,7 @@ impl Error {
     pub fn is_would_block(&self) -> bool {
         use LockError::{NoConnection, WouldBlock};
         matches!(self.lock(), Some(WouldBlock { .. } | NoConnection { waited: None, .. }))
-            || matches!(&*self.0, Kind::Optimistic(OptimisticError::WouldBlock { .. }))
-    }
-
-    /// The row is at another [version](crate::optimistic) than expected: somebody else changed it.
-    pub fn is_stale(&self) -> bool {
-        matches!(&*self.0, Kind::Optimistic(OptimisticError::Stale { .. }))
-    }
-
-    /// There is no such [row](crate::optimistic).
-    pub fn is_missing(&self) -> bool {
-        matches!(&*self.0, Kind::Optimistic(OptimisticError::Missing))
+            || self.is_row_not_free()
     }
 
     /// The node that was in the way of a lock, where one was: after a timeout, a refusal or a deadlock.
@@ -248,6 +159,7 @@ impl Error {
         }
     }
 
+    #[cfg(feature = "_server")]
     /// What was in the way, where waiting was not asked for.
     pub(crate) fn would_block_on(&self) -> Option<Target> {
         match self.lock() {
@@ -256,67 +168,19 @@ impl Error {
         }
     }
 
-    /// What the driver said, if it was the driver.
-    pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
-        match &*self.0 {
-            Kind::Sql(SqlError::Server(error)) => error.source_of_driver(),
-            Kind::Table(
-                TableError::Failed { source, .. } | TableError::OtherForm { source, .. },
-            ) => Some(source),
-            _ => None,
-        }
-    }
-
-    /// There was no way to connect to the server.
-    pub(crate) fn is_no_connection(&self) -> bool {
-        matches!(&*self.0, Kind::Sql(SqlError::Server(error)) if error.is_no_connection())
-    }
-
     /// A row or a table that should be there is not, or is that of an older release.
     pub fn is_not_provisioned(&self) -> bool {
-        matches!(self.lock(), Some(LockError::NotProvisioned { .. }))
-            || matches!(
-                self.table(),
-                Some(TableError::NotProvisioned { .. } | TableError::Older { .. })
-            )
-    }
-
-    /// The tables of leases or of queues were upgraded by a newer release of hierlock, and this one cannot use them.
-    pub fn is_newer_schema(&self) -> bool {
-        matches!(self.table(), Some(TableError::Newer { .. }))
-    }
-
-    /// There are no tables that this release can work with, and waiting does not change that.
-    pub(crate) fn is_unfit(&self) -> bool {
-        self.is_not_provisioned() || self.is_newer_schema()
+        matches!(self.lock(), Some(LockError::NotProvisioned { .. })) || self.are_tables_missing()
     }
 
     /// It was held, and is no more: a lock, a lease, or the run of a job.
     pub fn is_lost(&self) -> bool {
-        matches!(self.lock(), Some(LockError::Lost { .. }))
-            || self.lost_lease().is_some()
-            || matches!(&*self.0, Kind::Queue(QueueError::Lost { .. }))
+        matches!(self.lock(), Some(LockError::Lost { .. })) || self.is_lost_in_toolbox()
     }
 
     /// Somebody else has a lease there.
     pub fn is_held(&self) -> bool {
-        self.lease_holder().is_some()
-    }
-
-    /// Who has a lease there; of several the one that lasts longest.
-    pub fn lease_holder(&self) -> Option<&LeaseInfo> {
-        match &*self.0 {
-            Kind::Lease(LeaseError::Held { holder, .. }) => Some(holder),
-            _ => None,
-        }
-    }
-
-    /// Why a lease is lost.
-    pub fn lost_lease(&self) -> Option<&LostLease> {
-        match &*self.0 {
-            Kind::Lease(LeaseError::Lost { cause, .. }) => Some(cause),
-            _ => None,
-        }
+        self.is_held_lease()
     }
 
     /// May the same call succeed when tried again? After a deadlock: with everything released.
@@ -327,17 +191,18 @@ impl Error {
     /// Was the request itself wrong: an ID, a path, a mode, a URL, a column?
     pub fn is_usage(&self) -> bool {
         match &*self.0 {
-            Kind::Target(_) | Kind::Url(_) | Kind::Table(TableError::Name(_)) => true,
+            Kind::Target(_) | Kind::Url(_) => true,
+            Kind::Lock(_) | Kind::Backend(_) | Kind::File(_) => false,
+            #[cfg(feature = "_driver")]
+            Kind::Sql(error) => error.is_usage(),
+            #[cfg(feature = "_driver")]
+            Kind::Table(error) => matches!(error, TableError::Name(_)),
+            #[cfg(all(feature = "toolbox", feature = "_driver"))]
             Kind::Lease(error) => error.is_usage(),
-            Kind::Queue(error) => !matches!(error, QueueError::Lost { .. }),
+            #[cfg(all(feature = "toolbox", feature = "_driver"))]
+            Kind::Queue(error) => !matches!(error, crate::queue::QueueError::Lost { .. }),
+            #[cfg(all(feature = "toolbox", feature = "_driver"))]
             Kind::Optimistic(error) => error.is_usage(),
-            Kind::Sql(error) => matches!(
-                error,
-                SqlError::OtherTransaction { .. }
-                    | SqlError::OtherConnection { .. }
-                    | SqlError::NoOwnTransaction
-            ),
-            _ => false,
         }
     }
 }
@@ -347,23 +212,6 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.0.to_string()))
-    }
-}
-
-impl From<ServerError> for Error {
-    fn from(error: ServerError) -> Self {
-        match error {
-            ServerError::NotClosed { server, limit } => {
-                SqlError::NotClosed { server, limit }.into()
-            }
-            error => SqlError::Server(error).into(),
-        }
-    }
-}
-
-impl From<ColumnError> for Error {
-    fn from(ColumnError(source): ColumnError) -> Self {
-        TableError::Failed { doing: "read a column", source }.into()
     }
 }
 
@@ -380,7 +228,7 @@ impl std::error::Error for Error {
 }
 
 macro_rules! kinds {
-    ($($kind:ident($error:ident)),*) => {
+    ($($kind:ident($error:path)),*) => {
         $(impl From<$error> for Error {
             fn from(error: $error) -> Self {
                 Error(Box::new(Kind::$kind(error)))
@@ -388,17 +236,14 @@ macro_rules! kinds {
         })*
     };
 }
+kinds!(Target(TargetError), Url(UrlError), Lock(LockError), Backend(BackendError), File(FileError));
+#[cfg(feature = "_driver")]
+kinds!(Sql(SqlError), Table(TableError));
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
 kinds!(
-    Target(TargetError),
-    Url(UrlError),
-    Lock(LockError),
-    Backend(BackendError),
-    File(FileError),
-    Sql(SqlError),
-    Table(TableError),
-    Lease(LeaseError),
-    Queue(QueueError),
-    Optimistic(OptimisticError)
+    Lease(crate::lease::LeaseError),
+    Queue(crate::queue::QueueError),
+    Optimistic(crate::optimistic::OptimisticError)
 );
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! What was written down wrongly: a target, a tree, or a URL.
 
-use super::{Error, TableError};
+use super::Error;
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
 use crate::target::Target;
-use hierlock_engine::{AddressError, InvalidName, ServerUrl, UrlParameterError};
+use hierlock_engine::{ServerUrl, UrlParameterError};
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,7 @@ pub(crate) enum TargetError {
 }
 
 /// Mirrors `client`: the URL does not lead to a backend.
+#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UrlError {
     #[error(
@@ -49,6 +50,12 @@ pub(crate) enum UrlError {
          or sqlite:PATH"
     )]
     Database { url: ServerUrl },
+    #[error(
+        "`{url}` needs a database driver, and this program was built without one: the features `mysql` and `postgres` of \
+         the crate hierlock"
+    )]
+    #[cfg_attr(feature = "_server", expect(dead_code, reason = "the drivers are there"))]
+    NoDriver { url: ServerUrl },
     #[error("the server's URL cannot be read: {why}")]
     Server { why: String },
     #[error("`{name}` is {right}, not `{value}`")]
@@ -84,17 +91,5 @@ pub(crate) enum UrlError {
 impl From<UrlParameterError> for Error {
     fn from(error: UrlParameterError) -> Self {
         UrlError::UnknownParameter(error).into()
-    }
-}
-
-impl From<AddressError> for Error {
-    fn from(AddressError(why): AddressError) -> Self {
-        UrlError::Server { why }.into()
-    }
-}
-
-impl From<InvalidName> for Error {
-    fn from(error: InvalidName) -> Self {
-        TableError::Name(error).into()
     }
 }

@@ -69,9 +69,9 @@ use crate::database::{AnyTransaction, Database, DatabaseConnection, diagnosed};
 use crate::error::{Error, Result};
 use crate::handover::Handover;
 use crate::hierarchy::Hierarchy;
-use crate::sql::Scheme;
 use lost::Known;
 pub(crate) use schema::SCHEMA;
+use slots::Scheme;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -102,8 +102,7 @@ impl Leases {
     }
 
     fn on(database: Database, hierarchy: Hierarchy) -> Self {
-        let scheme =
-            slots::scheme(database.driver()).map(|scheme| scheme.hierarchy(hierarchy.clone()));
+        let scheme = slots::scheme(database.driver(), &hierarchy);
         Self(Arc::new(Inner { database, hierarchy, scheme }))
     }
 

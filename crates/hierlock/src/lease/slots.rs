@@ -4,45 +4,18 @@
 //! Rows on MySQL and MariaDB, which are there for nothing else. PostgreSQL has locks without rows: those with
 //! two numbers, which have nothing to do with the core's, of one. SQLite needs none: there a writer is alone.
 
+#[cfg(feature = "_server")]
+pub(super) use on_servers::{Scheme, lock, scheme, statements};
+#[cfg(not(feature = "_server"))]
+pub(super) use without_servers::{Scheme, lock, scheme, statements};
+
 use crate::database::Driver;
-use crate::error::Result;
 use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
-use crate::mode::{Mode, SlotMode};
-use crate::plan::{Claim, Plan, Step};
-use crate::sql::{Dialect, Scheme, Strategy};
-use crate::target::Target;
 
 pub(super) const TABLE: &str = "hier_lease_slots";
 
 /// So many rows for each level: an acquire is short, so a few are enough.
 const ROWS: u32 = 256;
-
-/// So many numbers for each level, where they cost nothing.
-const NUMBERS: u32 = 1 << LEVEL_SHIFT;
-const LEVEL_SHIFT: usize = 24;
-
-/// The first number of PostgreSQL's: whose locks they are.
-const OURS: i32 = i32::from_be_bytes(*b"leas");
-
-/// How nodes become slots, and which are locked in what order.
-pub(super) fn scheme(driver: Driver) -> Option<Scheme> {
-    let (dialect, buckets) = match driver {
-        // Both understand it.
-        Driver::Mysql => (Dialect::Mariadb, ROWS),
-        Driver::Postgres => (Dialect::Postgres, NUMBERS),
-        Driver::Sqlite => return None,
-    };
-    let scheme = Scheme::new(dialect).strategy(Strategy::Striped).and_then(|s| s.table(TABLE));
-    let buckets = Buckets::new(buckets).expect("it is a count of buckets");
-    Some(scheme.expect("every server has rows, and the name is plain").buckets(buckets))
-}
-
-/// What makes the table and its rows; each may be run again.
-pub(super) fn statements(driver: Driver) -> Vec<String> {
-    let (Driver::Mysql, Some(scheme)) = (driver, scheme(driver)) else { return Vec::new() };
-    scheme.create_rows().into_iter().chain(fill(driver)).collect()
-}
 
 /// What makes the rows that are missing.
 pub(super) fn fill(driver: Driver) -> Option<String> {
@@ -58,47 +31,30 @@ pub(super) fn fill(driver: Driver) -> Option<String> {
     (driver == Driver::Mysql).then(fill)
 }
 
-/// What locks the slots of a node and of those above it, and how many rows come back if all are there.
-pub(super) fn lock(scheme: &Scheme, target: &Target) -> Result<(String, usize)> {
-    let plan = scheme.plan([Claim { target: target.clone(), mode: Mode::Exclusive }])?;
-    Ok(match scheme.dialect() {
-        Dialect::Postgres => (lock_numbers(&plan), 1),
-        Dialect::Mysql | Dialect::Mariadb => scheme.lock_and_rows(&plan),
-    })
-}
+#[cfg(feature = "_server")]
+mod on_servers;
 
-/// They are taken from left to right.
-fn lock_numbers(plan: &Plan) -> String {
-    let lock = |step: Step| {
-        let shared = if step.mode == SlotMode::Shared { "_shared" } else { "" };
-        let number = (step.level << LEVEL_SHIFT) as u64 | step.slot;
-        format!("pg_advisory_xact_lock{shared}({OURS}, {number})")
-    };
-    format!("SELECT {}", plan.steps().map(lock).collect::<Vec<_>>().join(", "))
-}
+/// SQLite needs no slots.
+#[cfg(not(feature = "_server"))]
+mod without_servers {
+    use crate::database::Driver;
+    use crate::error::Result;
+    use crate::hierarchy::Hierarchy;
+    use crate::target::Target;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// There is none.
+    #[derive(Debug)]
+    pub(in crate::lease) enum Scheme {}
 
-    #[test]
-    fn each_level_has_numbers_of_its_own() {
-        let scheme = scheme(Driver::Postgres).unwrap();
-        let target: Target = "u/a/r".parse().unwrap();
-        let number = |level: usize| {
-            let bucket = target.ancestor(level).bucket(Buckets::new(NUMBERS).unwrap());
-            (1 << 24) * level as u64 + u64::from(bucket)
-        };
-        let (sql, rows) = lock(&scheme, &target).unwrap();
-        let [user, account, resource] = [0, 1, 2].map(number);
-        let expected = format!(
-            "SELECT pg_advisory_xact_lock_shared(1818583411, {user}), \
-             pg_advisory_xact_lock_shared(1818583411, {account}), \
-             pg_advisory_xact_lock(1818583411, {resource})"
-        );
-        assert_eq!((sql, rows), (expected, 1));
-        // The server's are signed.
-        let most = (Hierarchy::MAX_LEVELS << LEVEL_SHIFT) as u64;
-        assert!(most < i32::MAX as u64);
+    pub(in crate::lease) fn scheme(_: Driver, _: &Hierarchy) -> Option<Scheme> {
+        None
+    }
+
+    pub(in crate::lease) fn statements(_: Driver) -> Vec<String> {
+        Vec::new()
+    }
+
+    pub(in crate::lease) fn lock(scheme: &Scheme, _: &Target) -> Result<(String, usize)> {
+        match *scheme {}
     }
 }

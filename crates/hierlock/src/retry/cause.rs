@@ -1,5 +1,6 @@
 //! Which failures go away when a transaction is run again.
 
+#[cfg(feature = "_driver")]
 use hierlock_engine::ErrorClass;
 use std::error::Error as StdError;
 
@@ -51,6 +52,7 @@ pub trait Retryable {
     fn retry_cause(&self) -> Option<Cause>;
 }
 
+#[cfg(feature = "_driver")]
 impl Retryable for sqlx::Error {
     fn retry_cause(&self) -> Option<Cause> {
         match ErrorClass::of(self) {
@@ -71,7 +73,10 @@ impl Retryable for crate::Error {
                 Some(Cause::NotGranted)
             }
             error if error.is_stale() => Some(Cause::Stale),
+            #[cfg(feature = "_driver")]
             error => error.sql_source().and_then(Retryable::retry_cause),
+            #[cfg(not(feature = "_driver"))]
+            _ => None,
         }
     }
 }
@@ -100,9 +105,11 @@ pub fn cause_of(error: &(dyn StdError + 'static)) -> Option<Cause> {
     let mut next = Some(error);
     while let Some(error) = next {
         let ours = error.downcast_ref::<crate::Error>().and_then(Retryable::retry_cause);
-        let driver = error.downcast_ref::<sqlx::Error>().and_then(Retryable::retry_cause);
-        if let Some(cause) = ours.or(driver) {
-            return Some(cause);
+        #[cfg(feature = "_driver")]
+        let ours =
+            ours.or_else(|| error.downcast_ref::<sqlx::Error>().and_then(Retryable::retry_cause));
+        if ours.is_some() {
+            return ours;
         }
         next = error.source();
     }

@@ -1,63 +1,70 @@
 //! The connections and transactions of sqlx that a caller may bring, or be lent.
 
 use crate::database::AnyTransaction;
-use sqlx::mysql::MySqlConnectOptions;
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{
-    Either, MySql, MySqlConnection, MySqlPool, PgConnection, PgPool, Postgres, Transaction,
-};
+use hierlock_engine::ServerAddress;
 
 /// A connection that [`Guard::transaction`](crate::Guard::transaction) can lend: `MySqlConnection` (also
 /// for MariaDB) or `PgConnection` of sqlx.
 pub trait Connection: sqlx::Connection + sealed::Named + 'static {}
 
-impl Connection for MySqlConnection {}
-impl Connection for PgConnection {}
-
 /// A transaction of the caller's, in which [`Hierlock::acquire_in`](crate::Hierlock::acquire_in) can lock:
 /// sqlx's, on MySQL, MariaDB or PostgreSQL, or that of a [`Database`](crate::database::Database) there.
 pub trait InTransaction: AnyTransaction {}
 
-impl InTransaction for Transaction<'_, MySql> {}
-impl InTransaction for Transaction<'_, Postgres> {}
 impl InTransaction for crate::database::Transaction {}
 
 /// A pool that the program has already, of MySQL, MariaDB or PostgreSQL: for
 /// [`Hierlock::beside`](crate::Hierlock::beside).
-pub trait ProgramPool: sealed::Configured {}
-
-impl ProgramPool for MySqlPool {}
-impl ProgramPool for PgPool {}
+pub trait ProgramPool: sealed::Addressed {}
 
 /// What nobody else can implement.
 mod sealed {
-    use super::{Either, MySqlConnectOptions, PgConnectOptions};
-
     pub trait Named {
         const NAME: &'static str;
     }
 
-    pub trait Configured {
-        fn options(&self) -> Either<MySqlConnectOptions, PgConnectOptions>;
+    pub trait Addressed {
+        fn address(&self) -> super::ServerAddress;
     }
 }
 
-impl sealed::Named for MySqlConnection {
-    const NAME: &'static str = "MySqlConnection";
-}
+#[cfg(feature = "mysql")]
+mod mysql {
+    use super::{Connection, InTransaction, ProgramPool, ServerAddress, sealed};
+    use hierlock_engine::Dialect;
+    use sqlx::{MySql, MySqlConnection, MySqlPool, Transaction};
 
-impl sealed::Named for PgConnection {
-    const NAME: &'static str = "PgConnection";
-}
+    impl Connection for MySqlConnection {}
+    impl InTransaction for Transaction<'_, MySql> {}
+    impl ProgramPool for MySqlPool {}
 
-impl sealed::Configured for MySqlPool {
-    fn options(&self) -> Either<MySqlConnectOptions, PgConnectOptions> {
-        Either::Left(self.connect_options().as_ref().clone())
+    impl sealed::Named for MySqlConnection {
+        const NAME: &'static str = "MySqlConnection";
+    }
+
+    impl sealed::Addressed for MySqlPool {
+        fn address(&self) -> ServerAddress {
+            ServerAddress::mysql(Dialect::Mysql, self.connect_options().as_ref().clone())
+        }
     }
 }
 
-impl sealed::Configured for PgPool {
-    fn options(&self) -> Either<MySqlConnectOptions, PgConnectOptions> {
-        Either::Right(self.connect_options().as_ref().clone())
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::{Connection, InTransaction, ProgramPool, ServerAddress, sealed};
+    use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+
+    impl Connection for PgConnection {}
+    impl InTransaction for Transaction<'_, Postgres> {}
+    impl ProgramPool for PgPool {}
+
+    impl sealed::Named for PgConnection {
+        const NAME: &'static str = "PgConnection";
+    }
+
+    impl sealed::Addressed for PgPool {
+        fn address(&self) -> ServerAddress {
+            ServerAddress::postgres(self.connect_options().as_ref().clone())
+        }
     }
 }

@@ -1,12 +1,11 @@
 //! From a URL to a server: its address, what its clients agree about, and this client's own settings.
 
 use super::options::Options;
-use super::{Dialect, ProgramPool, Scheme};
+use super::{ProgramPool, Scheme};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use hierlock_engine::session_settings::LONGEST_LOCK_WAIT;
 use hierlock_engine::{ServerAddress, UrlUse, check_parameters};
-use sqlx::Either;
 use std::time::Duration;
 use url::Url;
 
@@ -95,11 +94,7 @@ impl Place {
         options: Options,
         hierarchy: Hierarchy,
     ) -> Result<Self> {
-        let address = match pool.options() {
-            Either::Left(options) => ServerAddress::mysql(Dialect::Mysql, options),
-            Either::Right(options) => ServerAddress::postgres(options),
-        };
-        options.at(address, hierarchy)
+        options.at(pool.address(), hierarchy)
     }
 }
 

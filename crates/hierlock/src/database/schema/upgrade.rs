@@ -64,6 +64,7 @@ impl Schema {
         unlocked.map(|()| upgraded)
     }
 
+    #[cfg(feature = "_server")]
     /// The same in a transaction of its own, on a connection that is in none.
     pub(crate) async fn upgrade_alone(
         self,
@@ -218,6 +219,10 @@ fn is_made(statement: &str, error: &sqlx::Error) -> bool {
 
 /// Did MySQL or MariaDB say it? Their rows are made by statements that report a duplicate key, and that must not pass.
 fn is_innodb(error: &sqlx::Error) -> bool {
-    let error = error.as_database_error();
-    error.is_some_and(|error| error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().is_some())
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.as_database_error() {
+        return error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().is_some();
+    }
+    let _ = error;
+    false
 }

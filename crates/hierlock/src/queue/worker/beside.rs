@@ -1,20 +1,14 @@
 //! What goes on beside the loop of a worker, and ends with it: heartbeats for the jobs in hand, and on
 //! PostgreSQL an ear for new ones.
 
-use crate::database::{answered, error_message, heartbeat_within};
-use crate::queue::enqueue::CHANNEL;
+use crate::database::{answered, heartbeat_within};
 use crate::queue::{Claimed, Queue};
 use parking_lot::Mutex;
-use sqlx::PgPool;
-use sqlx::postgres::PgListener;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
-
-/// How long it waits before it connects again to listen.
-const DEAF: Duration = Duration::from_secs(1);
+use tokio::time::{MissedTickBehavior, interval};
 
 /// The jobs that a worker has.
 #[derive(Clone, Default)]
@@ -50,8 +44,9 @@ impl Beside {
     pub(super) fn start(queue: &Queue, hand: &Hand, lease: Duration) -> Self {
         let mut tasks = JoinSet::new();
         tasks.spawn(heartbeats(queue.clone(), hand.clone(), lease));
+        #[cfg(feature = "postgres")]
         if let Some(pool) = queue.database().listener() {
-            tasks.spawn(listen(queue.clone(), pool));
+            tasks.spawn(notifications::listen(queue.clone(), pool));
         }
         Self { _tasks: tasks }
     }
@@ -83,29 +78,44 @@ async fn heartbeats(queue: Queue, hand: Hand, lease: Duration) {
     }
 }
 
-async fn listen(queue: Queue, pool: PgPool) {
-    loop {
-        if let Err(error) = hear(&queue, &pool).await {
-            tracing::warn!(
-                error = error_message(&error),
-                "cannot listen for new jobs; they are found by polling"
-            );
-        }
-        sleep(DEAF).await;
-    }
-}
+/// New jobs, as PostgreSQL tells of them.
+#[cfg(feature = "postgres")]
+mod notifications {
+    use crate::database::error_message;
+    use crate::queue::Queue;
+    use crate::queue::enqueue::CHANNEL;
+    use sqlx::PgPool;
+    use sqlx::postgres::PgListener;
+    use std::time::Duration;
+    use tokio::time::sleep;
 
-async fn hear(queue: &Queue, pool: &PgPool) -> Result<(), sqlx::Error> {
-    let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen(CHANNEL).await?;
-    // Something may have come before.
-    queue.wake();
-    loop {
-        match listener.try_recv().await? {
-            Some(said) if said.payload() != queue.name() => {}
-            Some(_) => queue.wake(),
-            // It was cut off, and is not any more: nobody knows what was said meanwhile.
-            None => queue.wake(),
+    /// How long it waits before it connects again to listen.
+    const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+
+    pub(super) async fn listen(queue: Queue, pool: PgPool) {
+        loop {
+            if let Err(error) = hear(&queue, &pool).await {
+                tracing::warn!(
+                    error = error_message(&error),
+                    "cannot listen for new jobs; they are found by polling"
+                );
+            }
+            sleep(RECONNECT_DELAY).await;
+        }
+    }
+
+    async fn hear(queue: &Queue, pool: &PgPool) -> Result<(), sqlx::Error> {
+        let mut listener = PgListener::connect_with(pool).await?;
+        listener.listen(CHANNEL).await?;
+        // Something may have come before.
+        queue.wake();
+        loop {
+            match listener.try_recv().await? {
+                Some(said) if said.payload() != queue.name() => {}
+                Some(_) => queue.wake(),
+                // It was cut off, and is not any more: nobody knows what was said meanwhile.
+                None => queue.wake(),
+            }
         }
     }
 }

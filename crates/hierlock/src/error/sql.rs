@@ -1,0 +1,176 @@
+//! What a server or a database has not done. Mirrors `sql` and `database`.
+
+#![cfg_attr(
+    not(all(feature = "toolbox", feature = "_server")),
+    allow(dead_code, reason = "some errors are of servers alone, or of the toolbox")
+)]
+
+use super::{Error, Kind, Span};
+use crate::database::Schema;
+use hierlock_engine::{ColumnError, InvalidName, ServerError, error_message};
+use std::time::Duration;
+
+/// Mirrors `sql`. A URL may hold a password, so servers are named by host and port.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SqlError {
+    #[error(transparent)]
+    Server(ServerError),
+    #[error("{server} cannot be used: {why}")]
+    Unfit { server: String, why: String },
+    #[error(
+        "{server}: a change to {fence} buckets was cut short; finish it with \
+         `hierlock provision --rebucket {fence}`"
+    )]
+    CutShort { server: String, fence: u32 },
+    #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
+    NoRuntime { server: String },
+    #[error(
+        "{server} could not be told within {} to end what this client has given up; it keeps those locks \
+         until it notices by itself",
+        Span(*limit)
+    )]
+    NotClosed { server: String, limit: Duration },
+    #[error("a lock on {server} has no {asked}; ask for the connection of that server")]
+    OtherConnection { server: String, asked: &'static str },
+    #[error("the transaction is not one of {server}, where the locks are")]
+    OtherTransaction { server: String },
+    #[error("a lock with scope=session has no transaction of its own; connect without that")]
+    NoOwnTransaction,
+    #[error("a statement in the lock's transaction on {server} failed, so nothing was committed")]
+    WorkFailed { server: String },
+    #[error(
+        "the connection to {server} ended during COMMIT: whether it was committed is not known \
+         ({})",
+        error_message(source)
+    )]
+    CommitUnknown { server: String, source: sqlx::Error },
+}
+
+/// Mirrors `database`, and what the toolbox does in it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TableError {
+    #[error("cannot {doing}: {}", error_message(source))]
+    Failed { doing: &'static str, source: sqlx::Error },
+    #[error("its tables are not in the database; run `{}`", schema.command)]
+    NotProvisioned { schema: Schema },
+    #[error(
+        "cannot {doing}: the {} tables are not as this release of hierlock knows them ({}); run `{}`, or \
+         update this program if a newer release has upgraded them",
+        schema.part,
+        error_message(source),
+        schema.command
+    )]
+    OtherForm { schema: Schema, doing: &'static str, source: sqlx::Error },
+    #[error(
+        "the {} tables are at version {found}, and this release of hierlock needs version {}; run `{}`",
+        schema.part,
+        schema.newest(),
+        schema.command
+    )]
+    Older { schema: Schema, found: i64 },
+    #[error(
+        "the {} tables are at version {found}, made by a newer release of hierlock, and this one knows \
+         only version {}; update this program",
+        schema.part,
+        schema.newest()
+    )]
+    Newer { schema: Schema, found: i64 },
+    #[error("the {} tables are being upgraded by someone else; try again later", schema.part)]
+    BeingUpgraded { schema: Schema },
+    #[error(transparent)]
+    Name(InvalidName),
+}
+
+impl SqlError {
+    pub(super) fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            SqlError::OtherTransaction { .. }
+                | SqlError::OtherConnection { .. }
+                | SqlError::NoOwnTransaction
+        )
+    }
+}
+
+impl Error {
+    pub(crate) fn table(&self) -> Option<&TableError> {
+        match &*self.0 {
+            Kind::Table(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// A failed statement as one that names what the tables of a part do not have.
+    pub(crate) fn in_other_form(self, schema: Schema) -> Self {
+        match *self.0 {
+            Kind::Table(TableError::Failed { doing, source }) => {
+                TableError::OtherForm { schema, doing, source }.into()
+            }
+            kind => Error(Box::new(kind)),
+        }
+    }
+
+    /// What the driver said, if it was the driver.
+    pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
+        match &*self.0 {
+            Kind::Sql(SqlError::Server(error)) => error.source_of_driver(),
+            Kind::Table(
+                TableError::Failed { source, .. } | TableError::OtherForm { source, .. },
+            ) => Some(source),
+            _ => None,
+        }
+    }
+
+    /// There was no way to connect to the server.
+    pub(crate) fn is_no_connection(&self) -> bool {
+        matches!(&*self.0, Kind::Sql(SqlError::Server(error)) if error.is_no_connection())
+    }
+
+    /// There are no tables that this release can work with, and waiting does not change that.
+    pub(crate) fn is_unfit(&self) -> bool {
+        self.is_not_provisioned() || self.is_newer_schema()
+    }
+
+    /// The tables of leases or of queues were upgraded by a newer release of hierlock, and this one cannot use them.
+    pub fn is_newer_schema(&self) -> bool {
+        matches!(self.table(), Some(TableError::Newer { .. }))
+    }
+
+    pub(super) fn is_not_closed(&self) -> bool {
+        matches!(&*self.0, Kind::Sql(SqlError::NotClosed { .. }))
+    }
+
+    pub(super) fn are_tables_missing(&self) -> bool {
+        matches!(self.table(), Some(TableError::NotProvisioned { .. } | TableError::Older { .. }))
+    }
+}
+
+impl From<ServerError> for Error {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::NotClosed { server, limit } => {
+                SqlError::NotClosed { server, limit }.into()
+            }
+            error => SqlError::Server(error).into(),
+        }
+    }
+}
+
+impl From<ColumnError> for Error {
+    fn from(ColumnError(source): ColumnError) -> Self {
+        TableError::Failed { doing: "read a column", source }.into()
+    }
+}
+
+impl From<InvalidName> for Error {
+    fn from(error: InvalidName) -> Self {
+        TableError::Name(error).into()
+    }
+}
+
+#[cfg(feature = "_server")]
+impl From<hierlock_engine::AddressError> for Error {
+    fn from(hierlock_engine::AddressError(why): hierlock_engine::AddressError) -> Self {
+        super::UrlError::Server { why }.into()
+    }
+}
