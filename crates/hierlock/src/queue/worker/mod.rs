@@ -181,7 +181,8 @@ impl Worker {
         plain("worker", &self.name)?;
         millis("lease", self.lease, 1)?;
         millis("poll interval", self.poll_every, 1)?;
-        run::run(self, handler).await
+        // Boxed, so that the future of whoever runs it is not nested too deeply for the compiler.
+        Box::pin(run::run(self, handler)).await
     }
 }
 
