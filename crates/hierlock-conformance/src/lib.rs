@@ -140,3 +140,8 @@ pub async fn until_free(locks: &Hierlock, path: &str) {
     };
     tokio::time::timeout(GENEROUS, tries).await.expect("it was never freed");
 }
+
+/// The example of the package's README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Package;
