@@ -2,7 +2,7 @@
 //! its meaning and is done after one time; and all its cases can be made.
 #![no_main]
 
-use hierlock_lab::scenario::{Scenario, format};
+use hierlock_lab::Scenario;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ fuzz_target!(|text: &str| {
         }
     };
     let cases = scenario.cases().expect("what reads has cases");
-    let tidy = format("b.lab", text).expect("what reads can be laid out");
-    assert_eq!(format("b.lab", &tidy).as_ref(), Ok(&tidy));
+    let tidy = Scenario::format("b.lab", text).expect("what reads can be laid out");
+    assert_eq!(Scenario::format("b.lab", &tidy).as_ref(), Ok(&tidy));
     let again = Arc::new(Scenario::parse("a/b", "b.lab", &tidy).expect("what was laid out reads"));
     assert_eq!(scenario.advice, again.advice);
     for (case, same) in cases.iter().zip(again.cases().expect("what reads has cases")) {

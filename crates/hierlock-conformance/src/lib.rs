@@ -177,3 +177,8 @@ pub async fn until_free<B: Backend>(locks: &Hierlock<B>, path: &str) {
     };
     tokio::time::timeout(GENEROUS, tries).await.expect("it was never freed");
 }
+
+/// The example of the package's README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Package;

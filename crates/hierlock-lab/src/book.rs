@@ -11,8 +11,14 @@ Made by `hierlock lab docs` from the files in `scenarios/`; a test sees to it th
 run on real servers: `hierlock lab run NAME`. [scenarios.md](scenarios.md) has the grammar.
 ";
 
-/// All of them, by topic.
-pub fn book(scenarios: &[Arc<Scenario>]) -> String {
+impl Scenario {
+    /// A page of Markdown about these scenarios, by topic.
+    pub fn book(scenarios: &[Arc<Scenario>]) -> String {
+        book(scenarios)
+    }
+}
+
+fn book(scenarios: &[Arc<Scenario>]) -> String {
     let mut page = OPENING.to_owned();
     page += &contents(scenarios);
     let mut topic = "";

@@ -17,12 +17,12 @@ pub struct Lab {
     directory: TempDir,
 }
 
-/// How cases are run.
+/// RunOptions cases are run.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
-    /// How many at a time.
+pub struct RunOptions {
+    /// RunOptions many at a time.
     pub jobs: usize,
-    /// How often each.
+    /// RunOptions often each.
     pub rounds: u32,
     /// Record the locks of all sessions after each step.
     pub locks: bool,
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Lab {
     }
 }
 
-impl Default for How {
+impl Default for RunOptions {
     fn default() -> Self {
         Self { jobs: 1, rounds: 1, locks: false }
     }
@@ -80,12 +80,17 @@ impl Lab {
     ///
     /// # Cancel safety
     /// Dropped, it ends what it has begun, on the servers too.
-    pub async fn run(&self, cases: &[Case], how: How, tell: impl Fn(&Record)) -> Vec<Record> {
+    pub async fn run(
+        &self,
+        cases: &[Case],
+        how: RunOptions,
+        tell: impl Fn(&Record),
+    ) -> Vec<Record> {
         self.run_until(cases, how, tell, std::future::pending()).await
     }
 
-    /// How many records [`run`](Self::run) makes.
-    pub fn planned(&self, cases: &[Case], how: How) -> usize {
+    /// RunOptions many records [`run`](Self::run) makes.
+    pub fn planned(&self, cases: &[Case], how: RunOptions) -> usize {
         let there = cases.iter().filter(|case| self.has(case.place.engine)).count();
         there * how.rounds as usize
     }
@@ -99,7 +104,7 @@ impl Lab {
     pub async fn run_until(
         &self,
         cases: &[Case],
-        how: How,
+        how: RunOptions,
         tell: impl Fn(&Record),
         stop: impl Future<Output = ()>,
     ) -> Vec<Record> {
@@ -129,7 +134,7 @@ impl Lab {
         records.into_iter().map(|(_, record)| record).collect()
     }
 
-    async fn run_case(&self, case: &Case, round: u32, how: How) -> Record {
+    async fn run_case(&self, case: &Case, round: u32, how: RunOptions) -> Record {
         let mut record = Record {
             scenario: case.scenario.name.clone(),
             file: case.scenario.file.clone(),

@@ -13,20 +13,52 @@
 //! server who waits for whom. It is *blocked* when the server says so twice; then the next line of the
 //! transcript has its turn. Nothing here sleeps and hopes.
 
-pub mod book;
-pub mod builtin;
+mod book;
+mod builtin;
 mod columns;
 mod conflict;
-pub mod lab;
+mod lab;
 mod ledger;
-pub mod matrix;
-pub mod observation;
-pub mod place;
-pub mod record;
-pub mod report;
+mod matrix;
+mod observation;
+mod place;
+mod record;
+mod report;
 mod run;
-pub mod scenario;
-pub mod stage;
+mod scenario;
+mod stage;
 mod verdict;
 
-pub use lab::Lab;
+// What runs, and where.
+pub use lab::{Lab, RunOptions};
+pub use place::{Engine, Place};
+pub use stage::StageError;
+
+// A file, and the cases that come of it: steps, and what must be seen of each.
+pub use scenario::{
+    Case, CaseDeed, Expectation, Expected, ExpectedCell, ExpectedRows, LockDeed, Mistake, Scenario,
+    SettingValue, Statement, Step, Who,
+};
+
+// What was seen.
+pub use observation::{
+    Answer, Failure, FailureKind, Lock, LockKind, Name, Observation, Thing, Wait,
+};
+pub use record::{
+    BlockingLock, Circle, Deadlock, Ended, Interruption, Link, Missing, Record, Report, StepRecord,
+    Verdict,
+};
+
+// What is told of it.
+pub use report::{Anomalies, Look, Stability, Story};
+
+// Every pair of nodes.
+pub use matrix::{
+    MatrixBoard, MatrixCell, MatrixCounts, MatrixError, MatrixOptions, MatrixProgress,
+    MatrixReport, ModePair, PairOutcome, TreeError, TreeSize, UnusablePlace,
+};
+
+/// The example of the package's README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Package;

@@ -89,6 +89,18 @@ pub struct Place {
     pub strategy: Option<Strategy>,
 }
 
+impl Place {
+    /// All places of these engines: each strategy of a server is one.
+    pub fn all(engines: impl IntoIterator<Item = Engine>) -> Vec<Place> {
+        let places = |engine: Engine| {
+            let strategies = engine.strategies().iter().map(|strategy| Some(*strategy));
+            let only = strategies.len() == 0;
+            strategies.chain(only.then_some(None)).map(move |strategy| Place { engine, strategy })
+        };
+        engines.into_iter().flat_map(places).collect()
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.strategy {

@@ -1,11 +1,7 @@
 //! Waits in a circle: those that the engine ends, and whom; and those that it does not end.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use hierlock_lab::Lab;
-use hierlock_lab::lab::How;
-use hierlock_lab::place::Engine;
-use hierlock_lab::record::Record;
-use hierlock_lab::scenario::{Case, Scenario};
+use hierlock_lab::{Case, Engine, Lab, Record, RunOptions, Scenario};
 use hierlock_sandbox::{Sandbox, Server};
 use std::sync::Arc;
 
@@ -19,7 +15,8 @@ fn cases(text: &str, engine: Engine) -> Vec<Case> {
 async fn run(engine: Engine, url: &str, text: &str, rounds: u32) -> Vec<Record> {
     let mut lab = Lab::new().unwrap();
     lab.connect(engine, url).await.unwrap();
-    lab.run(&cases(text, engine), How { rounds, jobs: 2, ..How::default() }, |_| ()).await
+    lab.run(&cases(text, engine), RunOptions { rounds, jobs: 2, ..RunOptions::default() }, |_| ())
+        .await
 }
 
 /// The failure this prevents: a circle that the server does not end, here because it is told not to look,

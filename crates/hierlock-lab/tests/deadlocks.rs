@@ -6,12 +6,10 @@ mod cases;
 #[path = "deadlocks/witness.rs"]
 mod witness;
 
-use hierlock_lab::lab::How;
-use hierlock_lab::observation::{LockKind, Thing};
-use hierlock_lab::place::Engine;
-use hierlock_lab::record::{BlockingLock, Deadlock, Link, Record};
-use hierlock_lab::scenario::{Case, CaseDeed, Expected, Scenario};
-use hierlock_lab::{Lab, builtin};
+use hierlock_lab::{
+    BlockingLock, Case, CaseDeed, Deadlock, Engine, Expected, Lab, Link, LockKind, Record,
+    RunOptions, Scenario, Thing,
+};
 use hierlock_sandbox::Server;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, MutexGuard};
@@ -35,7 +33,7 @@ async fn lab(engine: Engine) -> Option<(Lab, MutexGuard<'static, ()>)> {
 
 /// Runs cases one after the other.
 async fn run(lab: &Lab, cases: &[Case]) -> Vec<Record> {
-    lab.run(cases, How::default(), |_| ()).await
+    lab.run(cases, RunOptions::default(), |_| ()).await
 }
 
 fn expects_deadlock(case: &Case) -> bool {
@@ -55,7 +53,7 @@ fn cases_with_deadlock(scenario: &Arc<Scenario>, engine: Engine) -> Vec<Case> {
 
 async fn explanations_agree(engine: Engine) {
     let Some((lab, _turn)) = lab(engine).await else { return };
-    let all = builtin::all().unwrap();
+    let all = Scenario::builtin().unwrap();
     let cases: Vec<Case> =
         all.iter().flat_map(|it| cases_with_deadlock(it, engine)).map(watched).collect();
     assert!(cases.len() > 5, "{}", cases.len());
@@ -97,7 +95,7 @@ async fn explanations_agree_with_postgres() {
 async fn a_node_is_held_since_the_step_that_names_it() {
     let is_tree =
         |case: &Case| case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..)));
-    let all = builtin::all().unwrap();
+    let all = Scenario::builtin().unwrap();
     let cases = all.iter().flat_map(|it| it.cases().unwrap()).filter(is_tree);
     let cases: Vec<Case> = cases.filter(expects_deadlock).collect();
     let mut explained = 0;
@@ -215,7 +213,7 @@ fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, link: &Link, title
     let testimony = WitnessRecord::of(record);
     let detail = record.steps[..=deadlock.step].iter().rev().find_map(|step| {
         let end = step.ended.as_ref().map_or(&step.seen, |ended| &ended.observation);
-        let hierlock_lab::observation::Observation::Failed(failure) = end else { return None };
+        let hierlock_lab::Observation::Failed(failure) = end else { return None };
         failure.detail.clone()
     });
     let detail = detail.unwrap();

@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::sql::Strategy;
-use hierlock_lab::Lab;
-use hierlock_lab::matrix::{self, MatrixOptions, MatrixReport, Modes, Seen, Tree};
-use hierlock_lab::place::{Engine, Place};
+use hierlock_lab::{
+    Engine, Lab, MatrixOptions, MatrixReport, ModePair, PairOutcome, Place, TreeSize,
+};
 use hierlock_sandbox::Server;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 use std::sync::OnceLock;
@@ -29,13 +29,13 @@ async fn run(options: MatrixOptions) -> Option<MatrixReport> {
             lab.connect(place.engine, server(place.engine)?.url()).await.unwrap();
         }
     }
-    Some(matrix::run(&lab, &options, |_| ()).await.unwrap())
+    Some(lab.matrix(&options, |_| ()).await.unwrap())
 }
 
 async fn every_pair_is_what_the_rules_say(engine: Engine) {
-    let options = MatrixOptions { places: matrix::places([engine]), ..MatrixOptions::default() };
+    let options = MatrixOptions { places: Place::all([engine]), ..MatrixOptions::default() };
     let Some(report) = run(options).await else { return };
-    assert!(report.agrees(), "{}", matrix::text(&report, false));
+    assert!(report.agrees(), "{}", report.text(false));
     for board in &report.boards {
         let counts = board.counts();
         assert_eq!((counts.pairs, counts.blocked, counts.granted), (196, 54, 142));
@@ -47,13 +47,13 @@ async fn every_pair_is_what_the_rules_say(engine: Engine) {
 /// All nine combinations, on a tree in which each relation occurs once.
 async fn every_mode_is_what_the_rules_say(engine: Engine) {
     let options = MatrixOptions {
-        tree: Tree { users: 1, accounts: 1, resources: 2 },
-        places: matrix::places([engine]),
-        modes: Modes::all(),
+        tree: TreeSize { users: 1, accounts: 1, resources: 2 },
+        places: Place::all([engine]),
+        modes: ModePair::all(),
         ..MatrixOptions::default()
     };
     let Some(report) = run(options).await else { return };
-    assert!(report.agrees(), "{}", matrix::text(&report, false));
+    assert!(report.agrees(), "{}", report.text(false));
 }
 
 /// Polls until there is no database of ours: other tests have some too, but not for ever.
@@ -121,14 +121,14 @@ on_each_engine!(
 async fn false_contention_is_seen_and_disagrees() {
     for engine in Engine::SERVERS {
         let options = MatrixOptions {
-            tree: Tree { users: 2, accounts: 1, resources: 1 },
+            tree: TreeSize { users: 2, accounts: 1, resources: 1 },
             places: vec![Place { engine, strategy: Some(Strategy::Striped) }],
             buckets: Some(1),
             ..MatrixOptions::default()
         };
         let Some(report) = run(options).await else { continue };
         let counts = report.counts();
-        assert_eq!((counts.blocked, counts.granted), (36, 0), "{}", matrix::text(&report, false));
+        assert_eq!((counts.blocked, counts.granted), (36, 0), "{}", report.text(false));
         assert_eq!(counts.disagreements, 18, "those of different users");
         assert!(!report.agrees());
     }
@@ -137,28 +137,28 @@ async fn false_contention_is_seen_and_disagrees() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_told_and_the_others_are_run() {
     let engines = [Engine::Mysql, Engine::Memory];
-    let options = MatrixOptions { places: matrix::places(engines), ..MatrixOptions::default() };
-    let report = matrix::run(&Lab::new().unwrap(), &options, |_| ()).await.unwrap();
+    let options = MatrixOptions { places: Place::all(engines), ..MatrixOptions::default() };
+    let report = Lab::new().unwrap().matrix(&options, |_| ()).await.unwrap();
     assert_eq!((report.boards.len(), report.unusable.len()), (1, 3));
     assert!(report.boards[0].cells.iter().all(|cell| cell.agrees()));
     assert!(!report.agrees());
-    let said = matrix::text(&report, false);
+    let said = report.text(false);
     assert!(said.contains("mysql striped") && said.contains("3 places not run"), "{said}");
 }
 
 #[tokio::test]
 async fn progress_comes_to_its_end() {
-    let options = MatrixOptions { modes: Modes::all(), ..MatrixOptions::default() };
+    let options = MatrixOptions { modes: ModePair::all(), ..MatrixOptions::default() };
     let calls = AtomicUsize::new(0);
     let lab = Lab::new().unwrap();
-    let report = matrix::run(&lab, &options, |progress| {
+    let report = lab.matrix(&options, |progress| {
         assert!(progress.done <= progress.total && progress.total == 9 * 196);
         calls.fetch_add(1, Ordering::Relaxed);
     });
     let report = report.await.unwrap();
     assert_eq!(calls.into_inner(), 2 * 9 * 196);
-    assert!(report.agrees(), "{}", matrix::text(&report, false));
-    let odd = |seen: &Seen| matches!(seen, Seen::Odd { .. });
+    assert!(report.agrees(), "{}", report.text(false));
+    let odd = |seen: &PairOutcome| matches!(seen, PairOutcome::Odd { .. });
     assert!(!report.boards.iter().flat_map(|board| &board.cells).any(|cell| odd(&cell.seen)));
 }
 
@@ -172,7 +172,7 @@ async fn a_dropped_run_leaves_no_database() {
         let mut lab = Lab::new().unwrap();
         lab.connect(engine, server.url()).await.unwrap();
         let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
-        let running = matrix::run(&lab, &options, |_| {
+        let running = lab.matrix(&options, |_| {
             let _ = begun.send(());
         });
         tokio::select! {
@@ -187,8 +187,8 @@ async fn a_dropped_run_leaves_no_database() {
 async fn nothing_to_run_is_an_error() {
     let nowhere = MatrixOptions { places: Vec::new(), ..MatrixOptions::default() };
     let lab = Lab::new().unwrap();
-    assert!(matrix::run(&lab, &nowhere, |_| ()).await.is_err());
-    let tree = Tree { users: 9, accounts: 9, resources: 9 };
+    assert!(lab.matrix(&nowhere, |_| ()).await.is_err());
+    let tree = TreeSize { users: 9, accounts: 9, resources: 9 };
     let too_large = MatrixOptions { tree, ..MatrixOptions::default() };
-    assert!(matrix::run(&lab, &too_large, |_| ()).await.unwrap_err().to_string().contains("819"));
+    assert!(lab.matrix(&too_large, |_| ()).await.unwrap_err().to_string().contains("819"));
 }

@@ -1,15 +1,10 @@
 //! The built-in scenarios: reality agrees with each, everywhere; and each of them can fail.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use hierlock_lab::lab::How;
-use hierlock_lab::observation::Name;
-use hierlock_lab::place::Engine;
-use hierlock_lab::record::{Record, Verdict};
-use hierlock_lab::report::{Look, Story, text};
-use hierlock_lab::scenario::{
-    Case, Expectation, Expected, ExpectedCell, ExpectedRows, Scenario, format,
+use hierlock_lab::{
+    Case, Engine, Expectation, Expected, ExpectedCell, ExpectedRows, Lab, Look, Name, Record,
+    RunOptions, Scenario, Story, Verdict,
 };
-use hierlock_lab::{Lab, book, builtin};
 use hierlock_sandbox::Server;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
@@ -18,7 +13,7 @@ use tokio::task::spawn_blocking;
 const JOBS: usize = 4;
 
 fn all() -> Vec<Arc<Scenario>> {
-    builtin::all().unwrap_or_else(|mistakes| {
+    Scenario::builtin().unwrap_or_else(|mistakes| {
         panic!("{}", mistakes.iter().map(ToString::to_string).collect::<String>())
     })
 }
@@ -44,15 +39,15 @@ fn cases() -> Vec<Case> {
 
 fn told(records: Vec<Record>) -> String {
     let stories: Vec<Story> = all().iter().map(|scenario| Story::new(scenario, [])).collect();
-    let report = hierlock_lab::record::Report { records, ..Default::default() };
-    text(&report, &stories, Look { colour: false, width: 120, verbose: false })
+    let report = hierlock_lab::Report { records, ..Default::default() };
+    report.text(&stories, Look { colour: false, width: 120, verbose: false })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reality_agrees_with_all_of_them() {
     let (lab, _servers) = lab().await;
     let cases = cases();
-    let records = lab.run(&cases, How { jobs: JOBS, ..How::default() }, |_| ()).await;
+    let records = lab.run(&cases, RunOptions { jobs: JOBS, ..RunOptions::default() }, |_| ()).await;
     let runnable = cases.iter().filter(|case| lab.has(case.place.engine)).count();
     assert_eq!(records.len(), runnable);
     let others: Vec<Record> = records.into_iter().filter(|record| !record.agrees()).collect();
@@ -71,7 +66,8 @@ async fn each_of_them_can_fail() {
         };
         flipped.push(flip(case).unwrap_or_else(|| panic!("{} expects nothing", scenario.name)));
     }
-    let records = lab.run(&flipped, How { jobs: JOBS, ..How::default() }, |_| ()).await;
+    let records =
+        lab.run(&flipped, RunOptions { jobs: JOBS, ..RunOptions::default() }, |_| ()).await;
     assert_eq!(records.len(), flipped.len());
     for record in records {
         let is_noticed = matches!(record.verdict, Verdict::Disagrees { .. });
@@ -113,13 +109,17 @@ fn each_of_them_says_why_where_from_and_what_to_do() {
         assert!(!title.is_empty() && !why.trim().is_empty(), "{name} does not say why");
         assert!(!advice.trim().is_empty(), "{name} does not say what to do about it");
         assert!(!seeds.is_empty(), "{name} does not say where it comes from");
-        assert_eq!(format(file, text).as_ref(), Ok(text), "{name}: `hierlock lab fmt` was not run");
+        assert_eq!(
+            Scenario::format(file, text).as_ref(),
+            Ok(text),
+            "{name}: `hierlock lab fmt` was not run"
+        );
     }
 }
 
 #[test]
 fn the_page_of_scenarios_is_up_to_date() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/hierlock-scenarios.md");
-    let is_current = std::fs::read_to_string(page).unwrap() == book::book(&all());
+    let is_current = std::fs::read_to_string(page).unwrap() == Scenario::book(&all());
     assert!(is_current, "cargo run -- lab docs > docs/hierlock-scenarios.md makes it anew");
 }

@@ -236,3 +236,8 @@ fn free_port() -> Result<u16> {
         .map(|address| address.port())
         .map_err(|source| Error::io("find a free port", source))
 }
+
+/// The example of the package's README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Package;

@@ -6,8 +6,7 @@ use super::{args, select};
 use crate::exit::Stop;
 use crate::generate::print;
 use crate::show::say;
-use hierlock_lab::lab::How;
-use hierlock_lab::report::{self, Anomalies};
+use hierlock_lab::{Anomalies, RunOptions};
 use std::process::ExitCode;
 
 pub(super) async fn anomalies(
@@ -16,7 +15,7 @@ pub(super) async fn anomalies(
 ) -> Result<ExitCode, Stop> {
     let mut scenarios = select::of_topics(&[])?;
     scenarios.retain(|scenario| scenario.anomaly.is_some());
-    let how = How { jobs: args.how.jobs, rounds: 1, locks: false };
+    let how = RunOptions { jobs: args.how.jobs, rounds: 1, locks: false };
     let quiet = args.json || args.markdown;
     let ran = run_all(&scenarios, &args.servers, how, quiet, &interrupt).await?;
     let Ran { report, stories, equipped } = match ran {
@@ -24,7 +23,7 @@ pub(super) async fn anomalies(
         Err(interrupted) => return Ok(interrupted.exit_code()),
     };
     let written = match &args.html {
-        Some(file) => write(file, &report::html(&report, &stories)),
+        Some(file) => write(file, &report.html(&stories)),
         None => Ok(()),
     };
     let table = Anomalies::of(&report, &stories);

@@ -2,8 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use hierlock::ServerUrl;
-use hierlock_lab::matrix::Tree;
-use hierlock_lab::place::Engine;
+use hierlock_lab::{Engine, TreeSize};
 use std::path::PathBuf;
 
 /// Prove on real servers what blocks, what deadlocks, and which anomaly shows
@@ -109,7 +108,7 @@ Examples:
 pub(crate) struct Matrix {
     /// How many users, accounts of each, and resources of each account
     #[arg(long, value_name = "KxMxN", default_value = "2x2x2")]
-    pub(crate) size: Tree,
+    pub(crate) size: TreeSize,
     /// Shared, update and exclusive, held and requested: nine boards instead of one
     #[arg(long)]
     pub(crate) modes: bool,

@@ -6,13 +6,11 @@ use super::run::{Ran, write};
 use super::{args, select};
 use crate::exit::Stop;
 use crate::show::say;
-use hierlock_lab::lab::How;
-use hierlock_lab::record::{Record, Verdict};
-use hierlock_lab::scenario::{Scenario, bless};
+use hierlock_lab::{Record, RunOptions, Scenario, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How often a file is blessed and run again. What a step does may depend on what the file said of one
+/// RunOptions often a file is blessed and run again. What a step does may depend on what the file said of one
 /// before it (a wait that is to time out is waited for), so once is not always enough.
 const MAX_PASSES: usize = 4;
 
@@ -21,7 +19,7 @@ pub(super) async fn write_back(
     scenarios: &[Arc<Scenario>],
     ran: &Ran,
     servers: &args::Servers,
-    how: How,
+    how: RunOptions,
     interrupt: &Interrupt,
 ) -> Result<(), Stop> {
     if ran.report.interruption.is_some() {
@@ -56,7 +54,7 @@ async fn blessed(
     mut records: Vec<Record>,
     ran: &Ran,
     servers: &args::Servers,
-    how: How,
+    how: RunOptions,
 ) -> Result<String, String> {
     let mut scenario = scenario.clone();
     for _ in 0..MAX_PASSES {
@@ -69,7 +67,7 @@ async fn blessed(
                 record.place
             ));
         }
-        let text = bless(&scenario, &records);
+        let text = scenario.bless(&records);
         let mistaken = |mistakes: &[_]| {
             format!("what was observed cannot be written there:\n{}", super::told(mistakes))
         };
@@ -77,7 +75,7 @@ async fn blessed(
         scenario = Arc::new(parsed.map_err(|mistakes| mistaken(&mistakes))?);
         let cases = select::cases(std::slice::from_ref(&scenario), &servers.engines);
         let cases = cases.map_err(|_| "it has no cases any more".to_owned())?;
-        records = ran.equipped.lab.run(&cases, How { rounds: 1, ..how }, |_| ()).await;
+        records = ran.equipped.lab.run(&cases, RunOptions { rounds: 1, ..how }, |_| ()).await;
         if records.iter().all(Record::agrees) {
             return Ok(text);
         }

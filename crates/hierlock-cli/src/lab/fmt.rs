@@ -50,7 +50,7 @@ fn lay_out(file: &Path, check: bool) -> Result<Laid, String> {
     let text = text.map_err(|error| cannot("read", error))?;
     let name = file.display().to_string();
     let laid =
-        hierlock_lab::scenario::format(&name, &text).map_err(|mistakes| super::told(&mistakes))?;
+        hierlock_lab::Scenario::format(&name, &text).map_err(|mistakes| super::told(&mistakes))?;
     let same = laid == text;
     if is_stdin && !check {
         print(laid.as_bytes());

@@ -8,8 +8,7 @@ use super::{DISAGREES, args};
 use crate::exit::Stop;
 use crate::generate::print;
 use crate::show::say;
-use hierlock_lab::matrix::{self, MatrixOptions, Modes, Progress};
-use hierlock_lab::place::{Engine, Place};
+use hierlock_lab::{Engine, MatrixOptions, MatrixProgress, ModePair, Place};
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -26,8 +25,8 @@ pub(super) async fn matrix(args: &args::Matrix, interrupt: Interrupt) -> Result<
     let there = wanted.into_iter().filter(|engine| equipped.lab.has(*engine));
     let options = MatrixOptions {
         tree: args.size,
-        places: matrix::places(there),
-        modes: if args.modes { Modes::all() } else { vec![Modes::EXCLUSIVE] },
+        places: Place::all(there),
+        modes: if args.modes { ModePair::all() } else { vec![ModePair::EXCLUSIVE] },
         jobs: args.how.jobs,
         buckets: args.buckets,
         ..MatrixOptions::default()
@@ -39,17 +38,17 @@ pub(super) async fn matrix(args: &args::Matrix, interrupt: Interrupt) -> Result<
         shown.count(done, total * options.places.len());
     };
     let interrupted = async { _ = interrupt.came().await };
-    let report = matrix::run_until(&equipped.lab, &options, progress, interrupted).await;
+    let report = equipped.lab.matrix_until(&options, progress, interrupted).await;
     let report = report.map_err(|error| Stop::usage(error.to_string()))?;
     shown.end();
     let written = match &args.svg {
-        Some(file) => write(file, &matrix::svg(&report)),
+        Some(file) => write(file, &report.svg()),
         None => Ok(()),
     };
     match args.json {
         // Numbers and names always become JSON.
         true => print((serde_json::to_string(&report).unwrap_or_default() + "\n").as_bytes()),
-        false => print(matrix::text(&report, has_colour()).as_bytes()),
+        false => print(report.text(has_colour()).as_bytes()),
     };
     for missing in &equipped.missing {
         say(format!("not on {}: {}", missing.engine, missing.why));
@@ -73,7 +72,7 @@ struct Pairs(Mutex<HashMap<Place, usize>>);
 
 impl Pairs {
     /// How many in all by now, and how many there are at one place.
-    fn add(&self, progress: Progress) -> (usize, usize) {
+    fn add(&self, progress: MatrixProgress) -> (usize, usize) {
         let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pairs.insert(progress.place, progress.done);
         (pairs.values().sum(), progress.total)

@@ -25,7 +25,7 @@ use crate::exit;
 use crate::generate::print;
 use crate::show::message;
 use args::Command;
-use hierlock_lab::scenario::Mistake;
+use hierlock_lab::Mistake;
 use interrupt::with_interrupt;
 use std::process::ExitCode;
 
@@ -37,8 +37,8 @@ pub(crate) fn lab(args: &args::Lab) -> ExitCode {
         Command::List(args) => list::list(args),
         Command::Fmt(args) => fmt::fmt(args),
         Command::New(args) => new::new(args),
-        Command::Docs => match hierlock_lab::builtin::all() {
-            Ok(scenarios) => print(hierlock_lab::book::book(&scenarios).as_bytes()),
+        Command::Docs => match hierlock_lab::Scenario::builtin() {
+            Ok(scenarios) => print(hierlock_lab::Scenario::book(&scenarios).as_bytes()),
             Err(mistakes) => mistaken(&mistakes),
         },
         Command::Run(args) => with_interrupt(|interrupt| run::run(args, interrupt)),

@@ -8,11 +8,7 @@ use super::{DISAGREES, args, select};
 use crate::exit::Stop;
 use crate::generate::print;
 use crate::show::say;
-use hierlock_lab::lab::How;
-use hierlock_lab::place::Engine;
-use hierlock_lab::record::{Interruption, Report};
-use hierlock_lab::report::{self, Stability, Story};
-use hierlock_lab::scenario::{Case, Scenario};
+use hierlock_lab::{Case, Engine, Interruption, Report, RunOptions, Scenario, Stability, Story};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,8 +20,11 @@ pub(super) async fn run(args: &args::Run, interrupt: Interrupt) -> Result<ExitCo
         true => select::of_topics(&args.topic)?,
         false => select::named(&args.what)?,
     };
-    let how =
-        How { jobs: args.how.jobs, rounds: args.repeat, locks: args.locks || args.html.is_some() };
+    let how = RunOptions {
+        jobs: args.how.jobs,
+        rounds: args.repeat,
+        locks: args.locks || args.html.is_some(),
+    };
     let quiet = args.json || args.mermaid;
     let ran = match run_all(&scenarios, &args.servers, how, quiet, &interrupt).await? {
         Ok(ran) => ran,
@@ -45,16 +44,16 @@ pub(super) async fn run(args: &args::Run, interrupt: Interrupt) -> Result<ExitCo
 /// Writes and prints what was asked for.
 fn report_all(args: &args::Run, report: &Report, stories: &[Story]) -> Result<(), Stop> {
     if let Some(file) = &args.html {
-        write(file, &report::html(report, stories))?;
+        write(file, &report.html(stories))?;
     }
     if let Some(file) = &args.junit {
-        write(file, &report::junit(report, stories))?;
+        write(file, &report.junit(stories))?;
     }
     let shown = match (args.json, args.mermaid) {
-        (true, _) => report::json(report, stories),
-        (_, true) => report.records.iter().map(|record| report::mermaid(record) + "\n").collect(),
+        (true, _) => report.json(stories),
+        (_, true) => report.records.iter().map(|record| record.mermaid() + "\n").collect(),
         _ => {
-            let mut shown = report::text(report, stories, look(args.verbose));
+            let mut shown = report.text(stories, look(args.verbose));
             if args.repeat > 1 {
                 shown += &Stability::of(report).text();
             }
@@ -76,7 +75,7 @@ pub(super) struct Ran {
 pub(super) async fn run_all(
     scenarios: &[Arc<Scenario>],
     servers: &args::Servers,
-    how: How,
+    how: RunOptions,
     quiet: bool,
     interrupt: &Interrupt,
 ) -> Result<Result<Ran, InterruptSignal>, Stop> {

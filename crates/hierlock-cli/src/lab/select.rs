@@ -2,16 +2,14 @@
 
 use super::told;
 use crate::exit::Stop;
-use hierlock_lab::builtin;
-use hierlock_lab::place::Engine;
-use hierlock_lab::scenario::{Case, Scenario};
+use hierlock_lab::{Case, Engine, Scenario};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 /// The scenarios of these topics; all, if none is named.
 pub(super) fn of_topics(topics: &[String]) -> Result<Vec<Arc<Scenario>>, Stop> {
-    let all = builtin::all().map_err(|mistakes| Stop::usage(told(&mistakes)))?;
+    let all = Scenario::builtin().map_err(|mistakes| Stop::usage(told(&mistakes)))?;
     let mut known: Vec<&str> = all.iter().map(|scenario| scenario.topic()).collect();
     known.dedup();
     if let Some(unknown) = topics.iter().find(|topic| !known.contains(&topic.as_str())) {
@@ -34,8 +32,8 @@ pub(super) fn named(names: &[String]) -> Result<Vec<Arc<Scenario>>, Stop> {
 fn one(name: &str) -> Result<Arc<Scenario>, Stop> {
     let path = Path::new(name);
     let is_file =
-        path.exists() || path.extension().is_some_and(|known| known == builtin::EXTENSION);
-    if !is_file && let Some(found) = builtin::named(name) {
+        path.exists() || path.extension().is_some_and(|known| known == Scenario::EXTENSION);
+    if !is_file && let Some(found) = Scenario::builtin_named(name) {
         return found.map_err(|mistakes| Stop::usage(told(&mistakes)));
     }
     let text = fs::read_to_string(path).map_err(|error| match is_file {

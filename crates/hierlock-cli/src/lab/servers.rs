@@ -2,9 +2,7 @@
 
 use super::args;
 use hierlock::ServerUrl;
-use hierlock_lab::Lab;
-use hierlock_lab::place::Engine;
-use hierlock_lab::record::Missing;
+use hierlock_lab::{Engine, Lab, Missing};
 use hierlock_sandbox::Server;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;

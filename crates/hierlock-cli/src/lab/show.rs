@@ -1,7 +1,6 @@
 //! What a person sees while cases run, and how wide and colourful a report may be.
 
-use hierlock_lab::record::{Record, Verdict};
-use hierlock_lab::report::Look;
+use hierlock_lab::{Look, Record, Verdict};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 

@@ -2,7 +2,7 @@
 //! not even be read any more.
 
 use crate::support::{Place, code, hierlock, stderr, stdout};
-use hierlock_lab::scenario::{Scenario, format};
+use hierlock_lab::Scenario;
 use hierlock_sandbox::{Engine, Server};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -197,8 +197,9 @@ fn bless(files: &[PathBuf], urls: &[String]) {
             continue;
         }
         let name = file.display().to_string();
-        let tidy = format(&name, &text).unwrap_or_else(|_| panic!("it cannot be read:\n{text}"));
-        assert_eq!(format(&name, &tidy).unwrap(), tidy, "its layout is not stable");
+        let tidy =
+            Scenario::format(&name, &text).unwrap_or_else(|_| panic!("it cannot be read:\n{text}"));
+        assert_eq!(Scenario::format(&name, &tidy).unwrap(), tidy, "its layout is not stable");
         blessed.push((file.as_path(), text));
     }
     assert!(blessed.len() > files.len() / 2, "{} of {}\n{said}", blessed.len(), files.len());

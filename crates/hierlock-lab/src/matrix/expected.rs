@@ -10,7 +10,7 @@ use serde::Serialize;
 /// What must be seen of a request while another node is held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
-pub enum Expected {
+pub(crate) enum Expected {
     /// It is granted beside the holder.
     Granted,
     /// It waits for the holder.
@@ -59,7 +59,7 @@ impl Abilities {
 ///    and one updater with readers; nobody goes together with a writer.
 /// 3. Whoever updates or writes below a node will change what its reader reads, so only readers may be
 ///    below a reader or an updater.
-pub fn expected(place: Place, held: (&Node, Mode), requested: (&Node, Mode)) -> Expected {
+pub(super) fn expected(place: Place, held: (&Node, Mode), requested: (&Node, Mode)) -> Expected {
     let Some(at) = held.0.upper(requested.0) else { return Expected::Granted };
     let abilities = Abilities::of(place);
     let really = |(node, mode): (&Node, Mode)| abilities.rounded(node, mode);
@@ -83,7 +83,7 @@ pub fn expected(place: Place, held: (&Node, Mode), requested: (&Node, Mode)) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::Tree;
+    use super::super::tree::TreeSize;
     use super::*;
 
     const MODES: [Mode; 3] = [Shared, Update, Exclusive];
@@ -96,7 +96,7 @@ mod tests {
         matches!(expected, Expected::Blocked { .. })
     }
 
-    fn blocked(place: Place, tree: Tree, modes: (Mode, Mode)) -> usize {
+    fn blocked(place: Place, tree: TreeSize, modes: (Mode, Mode)) -> usize {
         let nodes = tree.nodes();
         let pairs = nodes.iter().flat_map(|held| nodes.iter().map(move |wanted| (held, wanted)));
         let seen = pairs.map(|(held, wanted)| expected(place, (held, modes.0), (wanted, modes.1)));
@@ -109,8 +109,8 @@ mod tests {
     fn as_many_pairs_block_as_counted_by_hand() {
         for engine in Engine::ALL {
             let place = place(engine, engine.strategies().first().copied());
-            assert_eq!(blocked(place, Tree::default(), (Exclusive, Exclusive)), 54, "{place}");
-            let large = Tree { users: 3, accounts: 3, resources: 3 };
+            assert_eq!(blocked(place, TreeSize::default(), (Exclusive, Exclusive)), 54, "{place}");
+            let large = TreeSize { users: 3, accounts: 3, resources: 3 };
             assert_eq!(blocked(place, large, (Exclusive, Exclusive)), 165, "{place}");
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn readers_go_together_as_far_as_a_place_can_tell() {
         let rows = Some(Strategy::Striped);
-        let tree = Tree::default();
+        let tree = TreeSize::default();
         // Readers: nobody waits in memory; elsewhere all that is not a pair of equal resources.
         assert_eq!(blocked(place(Engine::Memory, None), tree, (Shared, Shared)), 0);
         assert_eq!(blocked(place(Engine::Mysql, rows), tree, (Shared, Shared)), 54 - 8);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn rounding_only_ever_blocks_more() {
-        let nodes = Tree::default().nodes();
+        let nodes = TreeSize::default().nodes();
         for held in &nodes {
             for wanted in &nodes {
                 for (a, b) in MODES.iter().flat_map(|a| MODES.map(|b| (*a, b))) {

@@ -97,13 +97,13 @@ fn apart(nodes: &[Target]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::super::run::targets;
-    use super::super::tree::Tree;
+    use super::super::tree::TreeSize;
     use super::*;
     use hierlock::sql::Strategy;
 
     #[test]
     fn a_count_is_found_that_keeps_all_nodes_apart() {
-        for tree in [Tree::default(), Tree { users: 5, accounts: 5, resources: 5 }] {
+        for tree in [TreeSize::default(), TreeSize { users: 5, accounts: 5, resources: 5 }] {
             let targets = targets(&tree.nodes()).unwrap();
             let buckets = Buckets::new(apart(&targets).unwrap()).unwrap();
             let used: HashSet<_> =

@@ -2,7 +2,7 @@
 //! it is shown. As JSON through serde.
 
 use super::expected::Expected;
-use super::tree::{Node, Tree};
+use super::tree::{Node, TreeSize};
 use crate::place::Place;
 use hierlock::Mode;
 use serde::ser::SerializeStruct;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// What was seen of a request while another node was held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
-pub enum Seen {
+pub enum PairOutcome {
     /// It was granted beside the holder.
     Granted,
     /// The lock manager said that it waits for the holder; when the holder let go, it was granted.
@@ -29,12 +29,12 @@ pub enum Seen {
     },
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for PairOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Seen::Granted => f.write_str("granted beside it"),
-            Seen::Blocked { at } => write!(f, "waits for it at {at}"),
-            Seen::Odd { why } => f.write_str(why),
+            PairOutcome::Granted => f.write_str("granted beside it"),
+            PairOutcome::Blocked { at } => write!(f, "waits for it at {at}"),
+            PairOutcome::Odd { why } => f.write_str(why),
         }
     }
 }
@@ -50,23 +50,25 @@ impl fmt::Display for Expected {
 
 /// One ordered pair of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cell {
+pub struct MatrixCell {
     /// The node that was held.
-    pub held: Node,
+    pub(crate) held: Node,
     /// The node that was asked for meanwhile.
-    pub requested: Node,
+    pub(crate) requested: Node,
     /// What the rules say.
-    pub expected: Expected,
+    pub(crate) expected: Expected,
     /// What was seen.
-    pub seen: Seen,
+    pub seen: PairOutcome,
 }
 
-impl Cell {
+impl MatrixCell {
     /// Is what was seen what the rules say?
     pub fn agrees(&self) -> bool {
         match (&self.expected, &self.seen) {
-            (Expected::Granted, Seen::Granted) => true,
-            (Expected::Blocked { at }, Seen::Blocked { at: seen }) => at.to_string() == *seen,
+            (Expected::Granted, PairOutcome::Granted) => true,
+            (Expected::Blocked { at }, PairOutcome::Blocked { at: seen }) => {
+                at.to_string() == *seen
+            }
             _ => false,
         }
     }
@@ -74,28 +76,28 @@ impl Cell {
 
 /// The modes of a board: what is held is held in the first, what is requested is asked for in the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Modes {
+pub struct ModePair {
     /// Of the node that is held.
     pub held: Mode,
     /// Of the node that is requested.
     pub requested: Mode,
 }
 
-impl Modes {
+impl ModePair {
     /// What everybody uses unless told.
-    pub const EXCLUSIVE: Modes = Modes { held: Mode::Exclusive, requested: Mode::Exclusive };
+    pub const EXCLUSIVE: ModePair = ModePair { held: Mode::Exclusive, requested: Mode::Exclusive };
 
     /// All nine, the strongest first.
-    pub fn all() -> Vec<Modes> {
+    pub fn all() -> Vec<ModePair> {
         let modes = [Mode::Exclusive, Mode::Update, Mode::Shared];
         modes
             .iter()
-            .flat_map(|held| modes.map(|requested| Modes { held: *held, requested }))
+            .flat_map(|held| modes.map(|requested| ModePair { held: *held, requested }))
             .collect()
     }
 }
 
-impl fmt::Display for Modes {
+impl fmt::Display for ModePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} × {}", self.held, self.requested)
     }
@@ -103,21 +105,21 @@ impl fmt::Display for Modes {
 
 /// All pairs at one place, in one combination of modes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Board {
+pub struct MatrixBoard {
     /// Where.
     pub place: Place,
     /// How.
-    pub modes: Modes,
+    pub modes: ModePair,
     /// Row by row: all requests beside the first node, then all beside the second.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<MatrixCell>,
     /// How long all of them took together.
     pub elapsed: Duration,
 }
 
-impl Serialize for Board {
+impl Serialize for MatrixBoard {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Board { place, modes, cells, elapsed } = self;
-        let mut board = serializer.serialize_struct("Board", 6)?;
+        let MatrixBoard { place, modes, cells, elapsed } = self;
+        let mut board = serializer.serialize_struct("MatrixBoard", 6)?;
         board.serialize_field("place", place)?;
         board.serialize_field("held", &modes.held.to_string())?;
         board.serialize_field("requested", &modes.requested.to_string())?;
@@ -130,7 +132,7 @@ impl Serialize for Board {
 
 /// A place that could not be used, or not to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unusable {
+pub struct UnusablePlace {
     /// Which.
     pub place: Place,
     /// Why not, in a sentence.
@@ -139,7 +141,7 @@ pub struct Unusable {
 
 /// How many pairs were seen to be what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct MatrixCounts {
     /// How many were run.
     pub pairs: usize,
     /// Waited, and were granted when the holder let go.
@@ -152,14 +154,14 @@ pub struct Counts {
     pub disagreements: usize,
 }
 
-impl Counts {
-    fn of<'a>(cells: impl Iterator<Item = &'a Cell>) -> Self {
+impl MatrixCounts {
+    fn of<'a>(cells: impl Iterator<Item = &'a MatrixCell>) -> Self {
         cells.fold(Self::default(), |mut counts, cell| {
             counts.pairs += 1;
             match cell.seen {
-                Seen::Granted => counts.granted += 1,
-                Seen::Blocked { .. } => counts.blocked += 1,
-                Seen::Odd { .. } => counts.odd += 1,
+                PairOutcome::Granted => counts.granted += 1,
+                PairOutcome::Blocked { .. } => counts.blocked += 1,
+                PairOutcome::Odd { .. } => counts.odd += 1,
             }
             counts.disagreements += usize::from(!cell.agrees());
             counts
@@ -167,14 +169,14 @@ impl Counts {
     }
 }
 
-impl Board {
+impl MatrixBoard {
     /// How many pairs were seen to be what.
-    pub fn counts(&self) -> Counts {
-        Counts::of(self.cells.iter())
+    pub fn counts(&self) -> MatrixCounts {
+        MatrixCounts::of(self.cells.iter())
     }
 
     /// Is it the same picture as another, whoever took how long?
-    fn looks_like(&self, other: &Board) -> bool {
+    fn looks_like(&self, other: &MatrixBoard) -> bool {
         self.modes == other.modes && self.cells == other.cells
     }
 }
@@ -183,11 +185,11 @@ impl Board {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixReport {
     /// The tree.
-    pub tree: Tree,
+    pub tree: TreeSize,
     /// Each place and combination of modes, in the order in which they were asked for.
-    pub boards: Vec<Board>,
+    pub boards: Vec<MatrixBoard>,
     /// Places that have nothing to show.
-    pub unusable: Vec<Unusable>,
+    pub unusable: Vec<UnusablePlace>,
     /// How long all of it took, as clocks go.
     pub elapsed: Duration,
 }
@@ -195,31 +197,42 @@ pub struct MatrixReport {
 impl MatrixReport {
     /// Was every pair seen to be what the rules say, at every place?
     pub fn agrees(&self) -> bool {
-        self.unusable.is_empty() && self.boards.iter().all(|b| b.cells.iter().all(Cell::agrees))
+        self.unusable.is_empty()
+            && self.boards.iter().all(|b| b.cells.iter().all(MatrixCell::agrees))
     }
 
     /// Everything that was seen and is not what the rules say.
-    pub fn disagreements(&self) -> impl Iterator<Item = (&Board, &Cell)> {
+    pub fn disagreements(&self) -> impl Iterator<Item = (&MatrixBoard, &MatrixCell)> {
         let all = self.boards.iter().flat_map(|board| board.cells.iter().map(move |c| (board, c)));
         all.filter(|(_, cell)| !cell.agrees())
     }
 
     /// How many pairs were seen to be what, everywhere.
-    pub fn counts(&self) -> Counts {
-        Counts::of(self.boards.iter().flat_map(|board| &board.cells))
+    pub fn counts(&self) -> MatrixCounts {
+        MatrixCounts::of(self.boards.iter().flat_map(|board| &board.cells))
+    }
+
+    /// The matrix for a terminal. Boards that look the same are shown once, with all their places.
+    pub fn text(&self, colour: bool) -> String {
+        super::text::text(self, colour)
+    }
+
+    /// The matrix as a heat map. Boards that look the same are drawn once, with all their places.
+    pub fn svg(&self) -> String {
+        super::svg::svg(self)
     }
 
     /// Boards that look the same, together: what is worth showing once. Those of the same modes follow
     /// each other.
-    pub fn pictures(&self) -> Vec<Vec<&Board>> {
-        let mut pictures: Vec<Vec<&Board>> = Vec::new();
+    pub fn pictures(&self) -> Vec<Vec<&MatrixBoard>> {
+        let mut pictures: Vec<Vec<&MatrixBoard>> = Vec::new();
         for board in &self.boards {
             match pictures.iter_mut().find(|alike| alike[0].looks_like(board)) {
                 Some(alike) => alike.push(board),
                 None => pictures.push(vec![board]),
             }
         }
-        let first = |modes: Modes| self.boards.iter().position(|board| board.modes == modes);
+        let first = |modes: ModePair| self.boards.iter().position(|board| board.modes == modes);
         pictures.sort_by_key(|alike| first(alike[0].modes));
         pictures
     }
@@ -248,24 +261,24 @@ pub(super) mod fixtures {
 
     /// Each place has seen what the rules say.
     pub(in super::super) fn as_expected(
-        tree: Tree,
+        tree: TreeSize,
         places: Vec<Place>,
-        modes: &[Modes],
+        modes: &[ModePair],
     ) -> MatrixReport {
         let nodes = tree.nodes();
-        let cell = |place: Place, modes: &Modes, held: &Node, requested: &Node| {
+        let cell = |place: Place, modes: &ModePair, held: &Node, requested: &Node| {
             let expected = expected(place, (held, modes.held), (requested, modes.requested));
             let seen = match &expected {
-                Expected::Granted => Seen::Granted,
-                Expected::Blocked { at } => Seen::Blocked { at: at.to_string() },
+                Expected::Granted => PairOutcome::Granted,
+                Expected::Blocked { at } => PairOutcome::Blocked { at: at.to_string() },
             };
-            Cell { held: held.clone(), requested: requested.clone(), expected, seen }
+            MatrixCell { held: held.clone(), requested: requested.clone(), expected, seen }
         };
-        let board = |place: Place, modes: &Modes| {
+        let board = |place: Place, modes: &ModePair| {
             let pairs = nodes.iter().flat_map(|held| nodes.iter().map(move |other| (held, other)));
             let cells = pairs.map(|(held, requested)| cell(place, modes, held, requested));
             let cells = cells.collect();
-            Board { place, modes: *modes, cells, elapsed: Duration::from_millis(1234) }
+            MatrixBoard { place, modes: *modes, cells, elapsed: Duration::from_millis(1234) }
         };
         let boards = places.iter().flat_map(|place| modes.iter().map(|modes| board(*place, modes)));
         let boards = boards.collect();
@@ -275,13 +288,13 @@ pub(super) mod fixtures {
 
 #[cfg(test)]
 mod tests {
-    use super::super::places;
     use super::fixtures::as_expected;
     use super::*;
     use crate::place::Engine;
+    use crate::place::Place;
 
     fn everywhere() -> MatrixReport {
-        as_expected(Tree::default(), places(Engine::ALL), &[Modes::EXCLUSIVE])
+        as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE])
     }
 
     #[test]
@@ -289,18 +302,19 @@ mod tests {
         let mut report = everywhere();
         assert_eq!(report.boards.len(), 12);
         assert_eq!(report.pictures().len(), 1);
-        report.boards[3].cells[5].seen = Seen::Granted;
+        report.boards[3].cells[5].seen = PairOutcome::Granted;
         let pictures = report.pictures();
         assert_eq!(pictures.iter().map(Vec::len).collect::<Vec<_>>(), [11, 1]);
     }
 
     #[test]
     fn pictures_of_the_same_modes_follow_each_other() {
-        let report = as_expected(Tree::default(), places(Engine::ALL), &Modes::all());
-        let mut modes: Vec<Modes> = report.pictures().iter().map(|alike| alike[0].modes).collect();
+        let report = as_expected(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
+        let mut modes: Vec<ModePair> =
+            report.pictures().iter().map(|alike| alike[0].modes).collect();
         assert!(modes.len() > 9, "some places lack some modes");
         modes.dedup();
-        assert_eq!(modes, Modes::all());
+        assert_eq!(modes, ModePair::all());
     }
 
     /// The control: whatever is flipped, in what is expected or in what was seen, is told.
@@ -319,9 +333,9 @@ mod tests {
             assert_eq!(flipped.disagreements().count(), 1);
             assert_eq!(flipped.counts().disagreements, 1);
             for seen in [
-                Seen::Granted,
-                Seen::Blocked { at: "u9".into() },
-                Seen::Odd { why: "fails".into() },
+                PairOutcome::Granted,
+                PairOutcome::Blocked { at: "u9".into() },
+                PairOutcome::Odd { why: "fails".into() },
             ] {
                 let mut other = report.clone();
                 let cell = &mut other.boards[0].cells[place];
@@ -336,14 +350,14 @@ mod tests {
     fn a_place_that_was_not_run_is_no_agreement() {
         let mut report = everywhere();
         let place = report.boards[0].place;
-        report.unusable.push(Unusable { place, why: "there is no server".into() });
+        report.unusable.push(UnusablePlace { place, why: "there is no server".into() });
         assert!(!report.agrees());
     }
 
     #[test]
     fn json_has_all_of_it() {
-        let tree = Tree { users: 1, accounts: 0, resources: 0 };
-        let report = as_expected(tree, places([Engine::Memory]), &[Modes::EXCLUSIVE]);
+        let tree = TreeSize { users: 1, accounts: 0, resources: 0 };
+        let report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
         let json = serde_json::to_value(&report).unwrap();
         let expected = serde_json::json!({
             "tree": "1×0×0",

@@ -11,7 +11,7 @@
 use super::MatrixOptions;
 use super::expected::expected;
 use super::ground::{Ground, GroundError};
-use super::report::{Board, Cell, Modes, Seen};
+use super::report::{MatrixBoard, MatrixCell, ModePair, PairOutcome};
 use super::tree::Node;
 use crate::lab::Lab;
 use crate::place::Place;
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct MatrixProgress {
     /// Where.
     pub place: Place,
     /// How many pairs have been run there, in all modes.
@@ -51,8 +51,8 @@ pub(super) async fn place(
     lab: &Lab,
     place: Place,
     options: &MatrixOptions,
-    progress: &(dyn Fn(Progress) + Send + Sync),
-) -> Result<Vec<Board>, PlaceError> {
+    progress: &(dyn Fn(MatrixProgress) + Send + Sync),
+) -> Result<Vec<MatrixBoard>, PlaceError> {
     let nodes = options.tree.nodes();
     let targets = targets(&nodes)?;
     let ground = Ground::make(lab, place, &targets, options.buckets).await?;
@@ -73,8 +73,8 @@ async fn boards(
     options: &MatrixOptions,
     (nodes, targets): (&[Node], &[Target]),
     locks: &Hierlock,
-    progress: &(dyn Fn(Progress) + Send + Sync),
-) -> Result<Vec<Board>, PlaceError> {
+    progress: &(dyn Fn(MatrixProgress) + Send + Sync),
+) -> Result<Vec<MatrixBoard>, PlaceError> {
     if options.buckets.is_none() {
         // A slot that two nodes share is one step of a plan.
         let slots = locks.plan(targets.iter().cloned(), Mode::Exclusive)?.steps().len();
@@ -91,17 +91,17 @@ async fn boards(
         for (held, hold) in nodes.iter().zip(targets) {
             for (requested, request) in nodes.iter().zip(targets) {
                 let pair = Pair { locks, hold, request, modes, limit: options.limit };
-                cells.push(Cell {
+                cells.push(MatrixCell {
                     held: held.clone(),
                     requested: requested.clone(),
                     expected: expected(place, (held, modes.held), (requested, modes.requested)),
                     seen: pair.run().await,
                 });
                 done += 1;
-                progress(Progress { place, done, total });
+                progress(MatrixProgress { place, done, total });
             }
         }
-        boards.push(Board { place, modes, cells, elapsed: begun.elapsed() });
+        boards.push(MatrixBoard { place, modes, cells, elapsed: begun.elapsed() });
     }
     Ok(boards)
 }
@@ -111,13 +111,13 @@ struct Pair<'a> {
     locks: &'a Hierlock,
     hold: &'a Target,
     request: &'a Target,
-    modes: Modes,
+    modes: ModePair,
     limit: Duration,
 }
 
 impl Pair<'_> {
     /// Runs it; nothing is held before and after.
-    async fn run(&self) -> Seen {
+    async fn run(&self) -> PairOutcome {
         match self.observe().await {
             Ok(seen) => seen,
             Err(why) => {
@@ -128,12 +128,12 @@ impl Pair<'_> {
                     }
                 };
                 let _ = timeout(self.limit, nobody).await;
-                Seen::Odd { why }
+                PairOutcome::Odd { why }
             }
         }
     }
 
-    async fn observe(&self) -> Result<Seen, String> {
+    async fn observe(&self) -> Result<PairOutcome, String> {
         let hold = self.locks.request(self.hold.clone()).mode(self.modes.held);
         let holder = self.in_time("the first lock", hold.within(self.limit).acquire()).await?;
         let request = self.locks.request(self.request.clone()).mode(self.modes.requested);
@@ -153,7 +153,7 @@ impl Pair<'_> {
                 got = &mut request => {
                     self.let_go(got).await?;
                     self.let_go(Ok(holder)).await?;
-                    return Ok(Seen::Granted);
+                    return Ok(PairOutcome::Granted);
                 }
                 () = pause => looked = true,
             }
@@ -167,7 +167,7 @@ impl Pair<'_> {
         self.let_go(Ok(holder)).await?;
         let got = self.in_time("the request, after the holder let go,", request).await;
         self.let_go(Ok(got?)).await?;
-        Ok(Seen::Blocked { at: at.to_string() })
+        Ok(PairOutcome::Blocked { at: at.to_string() })
     }
 
     /// The node at which somebody waits for the holder; nobody else is there to be waited for.

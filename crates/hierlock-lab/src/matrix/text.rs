@@ -2,7 +2,7 @@
 //! only the report.
 
 use super::expected::Expected;
-use super::report::{Board, Cell, Counts, MatrixReport, Seen};
+use super::report::{MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, PairOutcome};
 use super::tree::Node;
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,8 +14,8 @@ const TOLD: usize = 12;
 /// How wide a line of words may be.
 const WIDTH: usize = 88;
 
-/// The matrix for a terminal. Boards that look the same are shown once, with all their places.
-pub fn text(report: &MatrixReport, colour: bool) -> String {
+/// See [`MatrixReport::text`].
+pub(super) fn text(report: &MatrixReport, colour: bool) -> String {
     let mut out = Out { text: String::new(), colour };
     let (tree, nodes) = (report.tree, report.tree.nodes());
     out.bold(&format!("Held × requested on a tree of {tree}"));
@@ -97,7 +97,7 @@ impl Out {
         self.line(&format!("  {line}"));
     }
 
-    fn picture(&mut self, alike: &[&Board], nodes: &[Node]) {
+    fn picture(&mut self, alike: &[&MatrixBoard], nodes: &[Node]) {
         let board = alike[0];
         self.bold(&board.modes.to_string());
         match alike.len() {
@@ -148,24 +148,24 @@ impl Out {
         }
     }
 
-    fn cell(&mut self, cell: &Cell) {
+    fn cell(&mut self, cell: &MatrixCell) {
         let glyphs = glyphs(cell);
         match &cell.seen {
             _ if !cell.agrees() => self.ink(Ink::Bad, glyphs),
-            Seen::Blocked { at } => self.ink(Ink::Level(level_of(at)), glyphs),
+            PairOutcome::Blocked { at } => self.ink(Ink::Level(level_of(at)), glyphs),
             _ => self.ink(Ink::Dim, glyphs),
         }
         self.text.push(' ');
     }
 
     /// The disagreements, in words.
-    fn told(&mut self, board: &Board) {
-        let odd: Vec<&Cell> = board.cells.iter().filter(|cell| !cell.agrees()).collect();
+    fn told(&mut self, board: &MatrixBoard) {
+        let odd: Vec<&MatrixCell> = board.cells.iter().filter(|cell| !cell.agrees()).collect();
         if !odd.is_empty() {
             self.line("");
         }
         for cell in odd.iter().take(TOLD) {
-            let Cell { held, requested, expected, seen } = cell;
+            let MatrixCell { held, requested, expected, seen } = cell;
             self.ink(Ink::Bad, "  disagrees");
             self.line(&format!(
                 ": {held} held, {requested} requested: {seen}; expected: {expected}"
@@ -204,7 +204,7 @@ impl Out {
     /// A line a board.
     fn places(&mut self, report: &MatrixReport) {
         let many = report.boards.iter().any(|board| board.modes != report.boards[0].modes);
-        let name = |board: &Board| match many {
+        let name = |board: &MatrixBoard| match many {
             true => format!("{}, {}", board.place, board.modes),
             false => board.place.to_string(),
         };
@@ -213,7 +213,7 @@ impl Out {
         self.ink(Ink::Dim, &format!("  {:<width$}  blocked  granted  disagree     time", "place"));
         self.line("");
         for board in &report.boards {
-            let Counts { blocked, granted, disagreements, .. } = board.counts();
+            let MatrixCounts { blocked, granted, disagreements, .. } = board.counts();
             self.text.push_str(&format!("  {:<width$}  {blocked:>7}  {granted:>7}", name(board)));
             self.ink(
                 if disagreements == 0 { Ink::Dim } else { Ink::Bad },
@@ -230,7 +230,7 @@ impl Out {
     }
 
     fn summary(&mut self, report: &MatrixReport) {
-        let Counts { pairs, blocked, granted, odd, disagreements } = report.counts();
+        let MatrixCounts { pairs, blocked, granted, odd, disagreements } = report.counts();
         let ink = if report.agrees() { Ink::Good } else { Ink::Bad };
         let count = match disagreements {
             0 => "no disagreement".to_owned(),
@@ -253,7 +253,7 @@ impl Out {
 }
 
 /// Do both halves look the same, held and requested exchanged?
-fn is_symmetric(board: &Board, nodes: usize) -> bool {
+fn is_symmetric(board: &MatrixBoard, nodes: usize) -> bool {
     let shown = |row: usize, column: usize| glyphs(&board.cells[row * nodes + column]);
     (0..nodes).all(|row| (0..row).all(|column| shown(row, column) == shown(column, row)))
 }
@@ -262,14 +262,14 @@ fn is_symmetric(board: &Board, nodes: usize) -> bool {
 const LABEL: usize = 15;
 
 /// Two characters at most.
-fn glyphs(cell: &Cell) -> &'static str {
+fn glyphs(cell: &MatrixCell) -> &'static str {
     match &cell.seen {
-        Seen::Odd { .. } => "!?",
-        Seen::Granted if cell.agrees() => "· ",
-        Seen::Granted => "!g",
-        Seen::Blocked { at } if cell.agrees() => ["██", "▓▓", "▒▒"][level_of(at)],
-        Seen::Blocked { .. } if cell.expected == Expected::Granted => "!w",
-        Seen::Blocked { .. } => "!@",
+        PairOutcome::Odd { .. } => "!?",
+        PairOutcome::Granted if cell.agrees() => "· ",
+        PairOutcome::Granted => "!g",
+        PairOutcome::Blocked { at } if cell.agrees() => ["██", "▓▓", "▒▒"][level_of(at)],
+        PairOutcome::Blocked { .. } if cell.expected == Expected::Granted => "!w",
+        PairOutcome::Blocked { .. } => "!@",
     }
 }
 
@@ -296,41 +296,42 @@ fn seconds(span: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::places;
     use super::super::report::fixtures::as_expected;
-    use super::super::report::{Modes, Unusable};
-    use super::super::tree::Tree;
+    use super::super::report::{ModePair, UnusablePlace};
+    use super::super::tree::TreeSize;
     use super::*;
     use crate::place::Engine;
+    use crate::place::Place;
     use hierlock::Mode;
 
     #[test]
     fn a_triangle_where_all_agree() {
-        let report = as_expected(Tree::default(), places(Engine::ALL), &[Modes::EXCLUSIVE]);
+        let report =
+            as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
         insta::assert_snapshot!(text(&report, false));
     }
 
     #[test]
     fn a_square_where_the_halves_differ_and_a_picture_for_each_kind_of_place() {
-        let tree = Tree { users: 1, accounts: 2, resources: 2 };
-        let modes = Modes { held: Mode::Shared, requested: Mode::Update };
-        let report = as_expected(tree, places(Engine::ALL), &[modes]);
+        let tree = TreeSize { users: 1, accounts: 2, resources: 2 };
+        let modes = ModePair { held: Mode::Shared, requested: Mode::Update };
+        let report = as_expected(tree, Place::all(Engine::ALL), &[modes]);
         insta::assert_snapshot!(text(&report, false));
     }
 
     /// Of each kind one, and two places of which one could not be run.
     fn with_disagreements() -> MatrixReport {
-        let tree = Tree { users: 1, accounts: 1, resources: 2 };
-        let modes = [Modes::EXCLUSIVE];
-        let mut report = as_expected(tree, places([Engine::Memory, Engine::File]), &modes);
+        let tree = TreeSize { users: 1, accounts: 1, resources: 2 };
+        let modes = [ModePair::EXCLUSIVE];
+        let mut report = as_expected(tree, Place::all([Engine::Memory, Engine::File]), &modes);
         let file = report.boards.pop().unwrap();
         let why = "there is no such directory".into();
-        report.unusable.push(Unusable { place: file.place, why });
+        report.unusable.push(UnusablePlace { place: file.place, why });
         let cells = &mut report.boards[0].cells;
-        cells[1].seen = Seen::Granted;
-        cells[4].seen = Seen::Blocked { at: "u1/a1".into() };
-        cells[7].seen = Seen::Odd { why: "fails: the server is gone".into() };
-        cells[11].seen = Seen::Blocked { at: "u1/a1/r2".into() };
+        cells[1].seen = PairOutcome::Granted;
+        cells[4].seen = PairOutcome::Blocked { at: "u1/a1".into() };
+        cells[7].seen = PairOutcome::Odd { why: "fails: the server is gone".into() };
+        cells[11].seen = PairOutcome::Blocked { at: "u1/a1/r2".into() };
         report
     }
 
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn fourteen_nodes_fit_into_a_terminal() {
-        let report = as_expected(Tree::default(), places(Engine::ALL), &Modes::all());
+        let report = as_expected(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
         for line in text(&report, false).lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }

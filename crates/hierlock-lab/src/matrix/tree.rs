@@ -11,13 +11,13 @@ const LETTERS: [char; Node::LEVELS] = ['u', 'a', 'r'];
 /// How many users, how many accounts each of them has, and how many resources each of those.
 ///
 /// ```
-/// use hierlock_lab::matrix::Tree;
-/// let tree: Tree = "2x2x2".parse()?;
-/// assert_eq!((tree, tree.nodes().len(), tree.pairs()), (Tree::default(), 14, 196));
-/// # Ok::<(), hierlock_lab::matrix::TreeError>(())
+/// use hierlock_lab::TreeSize;
+/// let tree: TreeSize = "2x2x2".parse()?;
+/// assert_eq!((tree, tree.len(), tree.pairs()), (TreeSize::default(), 14, 196));
+/// # Ok::<(), hierlock_lab::TreeError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tree {
+pub struct TreeSize {
     /// How many users there are.
     pub users: usize,
     /// How many accounts a user has.
@@ -26,7 +26,7 @@ pub struct Tree {
     pub resources: usize,
 }
 
-impl Default for Tree {
+impl Default for TreeSize {
     /// The smallest in which every kind of relation occurs: 2×2×2.
     fn default() -> Self {
         Self { users: 2, accounts: 2, resources: 2 }
@@ -42,14 +42,14 @@ pub enum TreeError {
     )]
     Unreadable(String),
     /// No user at all, or too many pairs to run.
-    #[error("a tree of {tree} has {} nodes; it may have 1 to {}", tree.len(), Tree::MOST_NODES)]
+    #[error("a tree of {tree} has {} nodes; it may have 1 to {}", tree.len(), TreeSize::MOST_NODES)]
     Size {
         /// The tree.
-        tree: Tree,
+        tree: TreeSize,
     },
 }
 
-impl Tree {
+impl TreeSize {
     /// More than this is more pairs than anyone would wait for or look at.
     pub const MOST_NODES: usize = 200;
 
@@ -77,7 +77,7 @@ impl Tree {
     }
 
     /// All nodes, each before those below it.
-    pub fn nodes(self) -> Vec<Node> {
+    pub(crate) fn nodes(self) -> Vec<Node> {
         let mut nodes = Vec::new();
         for user in 1..=self.users {
             nodes.push(Node(vec![user]));
@@ -91,25 +91,25 @@ impl Tree {
     }
 }
 
-impl fmt::Display for Tree {
+impl fmt::Display for TreeSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}×{}×{}", self.users, self.accounts, self.resources)
     }
 }
 
-impl FromStr for Tree {
+impl FromStr for TreeSize {
     type Err = TreeError;
 
     fn from_str(text: &str) -> Result<Self, TreeError> {
         let numbers: Result<Vec<usize>, _> = text.split(['x', '×']).map(str::parse).collect();
         match numbers.as_deref() {
-            Ok(&[users, accounts, resources]) => Tree { users, accounts, resources }.check(),
+            Ok(&[users, accounts, resources]) => TreeSize { users, accounts, resources }.check(),
             _ => Err(TreeError::Unreadable(text.to_owned())),
         }
     }
 }
 
-impl Serialize for Tree {
+impl Serialize for TreeSize {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -117,30 +117,30 @@ impl Serialize for Tree {
 
 /// A node: the numbers of the IDs from the root on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Node(Vec<usize>);
+pub(crate) struct Node(Vec<usize>);
 
 impl Node {
     /// User, account, resource.
-    pub const LEVELS: usize = 3;
+    pub(crate) const LEVELS: usize = 3;
 
     /// 0 for a user.
-    pub fn level(&self) -> usize {
+    pub(crate) fn level(&self) -> usize {
         self.0.len() - 1
     }
 
     /// Is nothing below it?
-    pub fn is_leaf(&self) -> bool {
+    pub(crate) fn is_leaf(&self) -> bool {
         self.0.len() == Self::LEVELS
     }
 
     /// Its own ID, without those above it: `r1`.
-    pub fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         format!("{}{}", LETTERS[self.level()], self.0[self.level()])
     }
 
     /// The upper of two nodes of which one is the other or above it. None if they have nothing to do
     /// with each other.
-    pub fn upper<'a>(&'a self, other: &'a Node) -> Option<&'a Node> {
+    pub(crate) fn upper<'a>(&'a self, other: &'a Node) -> Option<&'a Node> {
         let (upper, lower) = match self.0.len() <= other.0.len() {
             true => (self, other),
             false => (other, self),
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn nodes_come_in_the_order_of_a_tree() {
-        let nodes = Tree { users: 1, accounts: 2, resources: 1 }.nodes();
+        let nodes = TreeSize { users: 1, accounts: 2, resources: 1 }.nodes();
         let paths: Vec<String> = nodes.iter().map(Node::to_string).collect();
         assert_eq!(paths, ["u1", "u1/a1", "u1/a1/r1", "u1/a2", "u1/a2/r1"]);
         assert_eq!(nodes[2].id(), "r1");
@@ -179,10 +179,10 @@ mod tests {
     fn sizes_are_as_they_are_listed() {
         for (users, accounts, resources) in [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 1, 0), (2, 0, 7)]
         {
-            let tree = Tree { users, accounts, resources };
+            let tree = TreeSize { users, accounts, resources };
             assert_eq!(tree.nodes().len(), tree.len(), "{tree}");
         }
-        assert_eq!("3×3×3".parse::<Tree>().map(Tree::pairs), Ok(1521));
+        assert_eq!("3×3×3".parse::<TreeSize>().map(TreeSize::pairs), Ok(1521));
     }
 
     #[test]
@@ -194,14 +194,14 @@ mod tests {
             ("9x9x9", "819 nodes"),
             ("99999999999x99999999999x9", "1 to 200"),
         ] {
-            let error = text.parse::<Tree>().unwrap_err().to_string();
+            let error = text.parse::<TreeSize>().unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     }
 
     #[test]
     fn the_upper_of_two_is_the_same_both_ways_round() {
-        let nodes = Tree::default().nodes();
+        let nodes = TreeSize::default().nodes();
         let find = |path: &str| nodes.iter().find(|node| node.to_string() == path).unwrap();
         for (a, b, upper) in [
             ("u1", "u1", Some("u1")),

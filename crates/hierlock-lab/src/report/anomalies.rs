@@ -20,16 +20,16 @@ const LEVELS: [&str; 4] = ["read uncommitted", "read committed", "repeatable rea
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Anomalies {
     /// Engine by engine, from the weakest level to the strongest.
-    pub columns: Vec<Column>,
+    pub(crate) columns: Vec<Column>,
     /// In the order of the records.
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
     /// Set if not everything was looked for: the table is partial then.
-    pub interruption: Option<Interruption>,
+    pub(crate) interruption: Option<Interruption>,
 }
 
 /// An isolation level of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Column {
+pub(crate) struct Column {
     /// The engine.
     pub engine: Engine,
     /// The level, or `default`.
@@ -38,7 +38,7 @@ pub struct Column {
 
 /// An anomaly, looked for by one scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// What it is called: `G1a dirty read`.
     pub anomaly: String,
     /// The scenario that looks for it.
@@ -49,7 +49,7 @@ pub struct Row {
 
 /// What was seen in one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// In how many rounds it has shown.
     pub shown: usize,
     /// Of how many that went far enough to tell.
@@ -65,7 +65,7 @@ pub struct Cell {
 /// What kept an anomaly from showing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum How {
+pub(crate) enum How {
     /// Somebody was chosen to end a deadlock.
     Deadlock,
     /// Somebody was told that another's change came first.
@@ -82,7 +82,7 @@ pub enum How {
 
 impl How {
     /// In a word or two.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             How::Deadlock => "deadlock",
             How::Conflict => "conflict",
@@ -135,7 +135,7 @@ impl Cell {
 
     /// `shows`, `prevented: waits`, `shows in 3 of 10`, `failed`; with a ✗ where the scenario expects another
     /// thing.
-    pub fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let mut text = match (self.shown, self.rounds, self.how) {
             (_, 0, _) => "failed".to_owned(),
             (0, _, Some(how)) => format!("prevented: {}", how.name()),

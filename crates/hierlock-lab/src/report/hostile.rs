@@ -2,7 +2,7 @@
 //! one, and indices that lead nowhere.
 
 use super::fixtures::{self, Play, blocked, place, rows};
-use super::{Anomalies, Look, Stability, Story, html, json, junit, mermaid, text};
+use super::{Anomalies, Look, Stability, Story};
 use crate::observation::{FailureKind, LockKind, Thing};
 use crate::place::Engine;
 use crate::record::{Record, Report};
@@ -73,17 +73,17 @@ proptest! {
         let report = Report { records: vec![record, again], missing: vec![], ..Report::default() };
         let stories = [story];
 
-        let page = html(&report, &stories);
+        let page = report.html(&stories);
         prop_assert_eq!(page.matches("<script").count(), 1);
         prop_assert_eq!(page.matches("</style").count(), 1);
         prop_assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
 
         let obeyed = |text: &str| text.contains(|c: char| c.is_control() && c != '\n');
         let look = Look { width, verbose: true, colour: false };
-        prop_assert!(!obeyed(&text(&report, &stories, look)));
-        prop_assert!(!obeyed(&junit(&report, &stories)));
-        prop_assert!(!obeyed(&mermaid(&report.records[0])));
-        prop_assert!(serde_json::from_str::<serde_json::Value>(&json(&report, &stories)).is_ok());
+        prop_assert!(!obeyed(&report.text(&stories, look)));
+        prop_assert!(!obeyed(&report.junit(&stories)));
+        prop_assert!(!obeyed(&report.records[0].mermaid()));
+        prop_assert!(serde_json::from_str::<serde_json::Value>(&report.json(&stories)).is_ok());
 
         let anomalies = Anomalies::of(&report, &stories);
         prop_assert_eq!(anomalies.markdown().lines().count(), 3);

@@ -48,35 +48,8 @@ struct Run<'a> {
     record: &'a Record,
 }
 
-/// The whole report as one JSON document, indented, with a line feed at its end.
-///
-/// ```text
-/// { "agrees": bool, "took_ms": number,
-///   "interruption": null, or { "finished", "planned": number } if not everything was run,
-///   "tally": { "cases", "agreed", "disagreed", "failed": number },
-///   "missing": [ { "engine", "why" } ],
-///   "scenarios": [ { "name", "topic", "title", "why", "advice", "anomaly" or null, "seeds": [], "engines": [] } ],
-///   "records": [ {
-///     "case": "deadlock/cycle [read committed]", "agrees": bool,
-///     "engine": "mysql", "strategy": "striped" or null,
-///     "scenario", "file", "title", "place", "server", "variant": { axis: value }, "round": number,
-///     "took_ms", "verdict": { "is": "agrees" | "disagrees" | "failed", "step", "why" },
-///     "anomaly": bool or null, "notes": [ "what else there is to say" ],
-///     "steps": [ { "line", "session", "text", "began_ms", "seen", "seen_ms",
-///                  "ended": { "observation", "at_ms", "during" } or null,
-///                  "expected", "difference" or null, "waits": [], "locks": [] or null } ],
-///     "deadlocks": [ { "step", "victim",
-///                      "circle": [ { "waiter", "holder", "wants" or null, "unknown": [],
-///                                    "blocking": [ { "thing", "granted", "statement" or null,
-///                                                    "granted_in" or null, "unknown" or null } ] } ] } ],
-///     "circles": [ { "step", "links": [ as in a deadlock ] } ] } ] }
-/// ```
-///
-/// An observation has `is`: `done` (with `rows`, an array of arrays of texts and nulls, or null, and
-/// `changed`), `blocked` (with `waiter`, `blockers`, `strangers`, `thing`), `failed` (with `kind`, `code`,
-/// `message`, `detail`) or `stuck`. Times are milliseconds since the first step of the record; steps are
-/// named by their index, from 0.
-pub fn json(report: &Report, stories: &[Story]) -> String {
+/// See [`Report::json`].
+pub(crate) fn json(report: &Report, stories: &[Story]) -> String {
     let tally = Tally::of(&report.records);
     let ran: HashSet<&str> = report.records.iter().map(|record| &*record.scenario).collect();
     let whole = Whole {

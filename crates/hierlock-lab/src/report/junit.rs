@@ -7,11 +7,8 @@ use crate::record::{Record, Report, Verdict};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// The whole report as one XML document.
-///
-/// What disagrees is a failure, what could not be run to its end an error, and an engine that is missing
-/// a skipped test of every scenario that wanted it. A report that is partial has an error that says so.
-pub fn junit(report: &Report, stories: &[Story]) -> String {
+/// See [`Report::junit`].
+pub(crate) fn junit(report: &Report, stories: &[Story]) -> String {
     let groups = by_scenario(report, stories);
     let skipped = groups.iter().map(|group| group.missing.len()).sum();
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();

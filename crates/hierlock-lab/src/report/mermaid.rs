@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 /// Longer texts make a diagram too wide to read.
 const MOST: usize = 72;
 
-/// The diagram of one run.
-pub fn mermaid(record: &Record) -> String {
+/// See [`Record::mermaid`].
+pub(crate) fn mermaid(record: &Record) -> String {
     let mut text = "sequenceDiagram\n".to_owned();
     let mut line = |line: String| {
         // Writing to a String cannot fail.

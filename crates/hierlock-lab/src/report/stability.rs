@@ -12,16 +12,16 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stability {
     /// Cases that were run more than once.
-    pub repeated: usize,
+    pub(crate) repeated: usize,
     /// How often, at most.
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// Those that did not always go the same way.
-    pub unstable: Vec<Unstable>,
+    pub(crate) unstable: Vec<Unstable>,
 }
 
 /// A case that did not always go the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unstable {
+pub(crate) struct Unstable {
     /// `deadlock/cycle [read committed] on mysql`
     pub case: String,
     /// How often it was run.
@@ -32,7 +32,7 @@ pub struct Unstable {
 
 /// One thing in which rounds differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Variation {
+pub(crate) struct Variation {
     /// In what.
     pub what: Varied,
     /// At which line of the file; of the whole run, none.
@@ -44,7 +44,7 @@ pub struct Variation {
 /// What can vary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Varied {
+pub(crate) enum Varied {
     /// Whether reality agrees.
     Verdict,
     /// Who was chosen to end a deadlock.
@@ -57,7 +57,7 @@ pub enum Varied {
 
 impl Varied {
     /// In a word or two.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Varied::Verdict => "verdict",
             Varied::Victim => "victim",

@@ -26,15 +26,8 @@ impl Default for Look {
     }
 }
 
-/// The whole report.
-///
-/// ```
-/// use hierlock_lab::record::Report;
-/// use hierlock_lab::report::{Look, text};
-///
-/// assert_eq!(text(&Report::default(), &[], Look::default()), "Nothing was run.\n");
-/// ```
-pub fn text(report: &Report, stories: &[Story], look: Look) -> String {
+/// See [`Report::text`].
+pub(crate) fn text(report: &Report, stories: &[Story], look: Look) -> String {
     let mut page = Page { look, paint: Paint { colour: look.colour }, text: String::new() };
     let groups = by_scenario(report, stories);
     let places = groups.iter().flat_map(|group| group.places()).map(|p| p.to_string().len());

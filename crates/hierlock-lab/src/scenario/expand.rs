@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a step may neither end nor be seen to wait, unless told.
-pub const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Into how many buckets a level is striped, unless told: enough that nothing collides by chance.
-pub const DEFAULT_BUCKETS: u32 = 1009;
+pub(super) const DEFAULT_BUCKETS: u32 = 1009;
 
 /// More cases than this in one file are a slip of the pen.
 const MOST_CASES: usize = 5_000;

@@ -24,25 +24,25 @@ pub struct Scenario {
     /// Which parts of the seed documents it proves, such as `004 課題1`.
     pub seeds: Vec<String>,
     /// Where it runs, if it is not everywhere.
-    pub engines: Option<Vec<Engine>>,
+    pub(crate) engines: Option<Vec<Engine>>,
     /// With which strategies nodes are locked, if it is not with all.
-    pub strategies: Option<Vec<Strategy>>,
+    pub(crate) strategies: Option<Vec<Strategy>>,
     /// Into how many buckets a level is striped.
-    pub buckets: Option<u32>,
+    pub(crate) buckets: Option<u32>,
     /// The anomaly it looks for, such as `G1a dirty read`; what would show it is marked with `!`.
     pub anomaly: Option<String>,
     /// How long a step may neither end nor be seen to wait.
-    pub limit: Option<Duration>,
+    pub(crate) limit: Option<Duration>,
     /// What varies: a case for every combination.
-    pub axes: Vec<Axis>,
+    pub(crate) axes: Vec<Axis>,
     /// What sessions are set to before the first step.
-    pub settings: Vec<Guarded<Setting>>,
+    pub(crate) settings: Vec<Guarded<Setting>>,
     /// SQL before the sessions exist, a statement each.
-    pub setup: Vec<Guarded<Text>>,
+    pub(crate) setup: Vec<Guarded<Text>>,
     /// The transcript.
-    pub lines: Vec<Line>,
+    pub(crate) lines: Vec<Line>,
     /// SQL when it is all over, however it went.
-    pub teardown: Vec<Guarded<Text>>,
+    pub(crate) teardown: Vec<Guarded<Text>>,
     /// What to do about it.
     pub advice: String,
 }
@@ -56,7 +56,7 @@ impl Scenario {
 
 /// `for each held, wanted: u1, u1/a1 | u1/a1, u1`: names, and as many values in each turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Axis {
+pub(crate) struct Axis {
     /// Its line.
     pub line: usize,
     /// What is set: `isolation` sets that of all sessions, others replace `{name}` in the text.
@@ -67,7 +67,7 @@ pub struct Axis {
 
 /// Something that is there only in some cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guarded<T> {
+pub(crate) struct Guarded<T> {
     /// Its line.
     pub line: usize,
     /// In which cases.
@@ -78,7 +78,7 @@ pub struct Guarded<T> {
 
 /// Settings of one session, or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// Whose; of all, if nobody is named. What is said of one goes before what is said of all.
     pub session: Option<Name>,
     /// What, separated by commas.
@@ -100,7 +100,7 @@ pub enum SettingValue {
 
 /// A line of the transcript with everything that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub(crate) struct Line {
     /// Its line in the file, from 1.
     pub line: usize,
     /// The last line of its statement; expectations follow.
@@ -123,7 +123,7 @@ pub struct Line {
 
 /// What must be seen, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// `done`, `blocked by A`; empty where only rows are written.
     pub text: Text,
     /// The `|` lines below it, without the first `|`.
@@ -143,7 +143,7 @@ pub enum Who {
 
 /// What is done in a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub(crate) enum Deed {
     /// A statement, sent as it is.
     Sql(Text),
     /// Something on the tree.
@@ -258,7 +258,7 @@ pub enum ExpectedCell {
 ///  : read uncommitted | rows 2 | rows 1
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub(crate) struct Table {
     /// The line of its head.
     pub line: usize,
     /// What the rows go by.
@@ -273,7 +273,7 @@ pub struct Table {
 
 /// A row of a [`Table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableRow {
+pub(crate) struct TableRow {
     /// Its line.
     pub line: usize,
     /// Its head.
@@ -284,7 +284,7 @@ pub struct TableRow {
 
 /// The head of a row or of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Label {
+pub(crate) enum Label {
     /// One of these.
     Values(Vec<String>),
     /// `*`: all that have no row or column of their own.

@@ -8,19 +8,8 @@ use super::outline::{Expect, Kind, Part, SourceLine, outline};
 use super::scan::split;
 use crate::columns::columns;
 
-/// Lays a scenario file out as all of them are. `file` is what messages call it.
-///
-/// ```
-/// let untidy = "engines:  mysql\nA>   select 1, 2   # why not\n    =   rows (1, 2)\n";
-/// assert_eq!(
-///     hierlock_lab::scenario::format("x.lab", untidy).unwrap(),
-///     "engines: mysql\n\nA> select 1, 2     # why not\n = rows (1, 2)\n"
-/// );
-/// ```
-///
-/// # Errors
-/// What is wrong with it; such a file is left as it is.
-pub fn format(file: &str, text: &str) -> Result<String, Vec<Mistake>> {
+/// See [`Scenario::format`].
+pub(super) fn format(file: &str, text: &str) -> Result<String, Vec<Mistake>> {
     Scenario::parse(file, file, text)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = outline(text);

@@ -8,7 +8,7 @@ use std::fmt;
 /// Something in a scenario file that cannot be right.
 ///
 /// ```
-/// use hierlock_lab::scenario::Scenario;
+/// use hierlock_lab::Scenario;
 ///
 /// let text = "engines: mysql postgress\nA> select 1\n";
 /// let mistakes = Scenario::parse("demo", "demo.lab", text).unwrap_err();

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// Something in which cases differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Dimension {
+pub(crate) enum Dimension {
     /// The engine.
     Engine,
     /// How a node becomes a slot.
@@ -22,7 +22,7 @@ pub enum Dimension {
 
 impl Dimension {
     /// Its name in the head of a table.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Dimension::Engine => "engine",
             Dimension::Strategy => "strategy",
@@ -31,7 +31,11 @@ impl Dimension {
     }
 
     /// What a case has there; nothing, where there is no strategy.
-    pub fn value<'v>(&self, place: &Place, variant: &'v [(String, String)]) -> Option<&'v str> {
+    pub(crate) fn value<'v>(
+        &self,
+        place: &Place,
+        variant: &'v [(String, String)],
+    ) -> Option<&'v str> {
         match self {
             Dimension::Engine => Some(place.engine.name()),
             Dimension::Strategy => place.strategy.map(Strategy::name),
@@ -47,14 +51,14 @@ impl Dimension {
 /// A word is an engine, a strategy, or a value of an axis. Those of one sort are alternatives,
 /// different sorts must all fit. Without words it is always there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Only {
+pub(crate) struct Only {
     /// The words, by what they are.
     pub groups: Vec<(Dimension, Vec<String>)>,
 }
 
 impl Only {
     /// Is it there in this case?
-    pub fn fits(&self, place: &Place, variant: &[(String, String)]) -> bool {
+    pub(crate) fn fits(&self, place: &Place, variant: &[(String, String)]) -> bool {
         self.groups.iter().all(|(dimension, values)| {
             dimension.value(place, variant).is_some_and(|value| values.iter().any(|v| v == value))
         })
@@ -68,7 +72,7 @@ impl Only {
     }
 
     /// Is it there in every case?
-    pub fn is_always(&self) -> bool {
+    pub(crate) fn is_always(&self) -> bool {
         self.groups.is_empty()
     }
 
@@ -290,7 +294,11 @@ fn longest<'t>(
 
 impl Table {
     /// The row and the column of a case.
-    pub fn cell(&self, place: &Place, variant: &[(String, String)]) -> Option<(usize, usize)> {
+    pub(crate) fn cell(
+        &self,
+        place: &Place,
+        variant: &[(String, String)],
+    ) -> Option<(usize, usize)> {
         let row = find(self.rows.iter().map(|row| &row.label), self.by.value(place, variant))?;
         let column = match &self.across {
             Some(across) => find(self.columns.iter(), across.value(place, variant))?,

@@ -7,7 +7,7 @@ use super::reader::{DURATION, Reader, duration};
 use super::scan::split;
 
 /// The isolation levels, the weakest first.
-pub const ISOLATION_LEVELS: [&str; 4] =
+pub(super) const ISOLATION_LEVELS: [&str; 4] =
     ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 /// An isolation level, in small letters with single blanks.

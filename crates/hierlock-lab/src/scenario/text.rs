@@ -6,7 +6,7 @@ use super::outline::Part;
 
 /// Text of a file, in which `{name}`s of axes still stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
+pub(crate) struct Text {
     /// As written, without comments.
     pub text: String,
     /// Where each of its lines stands in the file: the byte of the text, and the spot.

@@ -42,7 +42,7 @@ mod wire;
 
 pub(crate) use case::CaseStage;
 pub(crate) use grove::{Grove, Groves, Plot};
-pub use server::Server;
+pub(crate) use server::Server;
 pub(crate) use sql::SqlStage;
 
 use crate::ledger::Incomplete;

@@ -23,19 +23,8 @@ const SWEEP_LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// A server to play cases on. Clones are the same server; with the last of them everything that was
 /// changed on it is as before.
-///
-/// ```no_run
-/// # async fn example() -> Result<(), hierlock_lab::stage::StageError> {
-/// use hierlock_lab::place::Engine;
-/// use hierlock_lab::stage::Server;
-///
-/// let server = Server::connect(Engine::Mysql, "mysql://root@127.0.0.1/test").await?;
-/// assert!(server.version().starts_with("MySQL "));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
-pub struct Server {
+pub(crate) struct Server {
     pub(super) inner: Arc<Inner>,
 }
 
@@ -66,7 +55,9 @@ pub(super) struct Inner {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Server").field(&self.inner.version).finish()
+        let Inner { version, is_superuser, .. } = &*self.inner;
+        let mut server = f.debug_struct("Server");
+        server.field("version", version).field("is_superuser", is_superuser).finish_non_exhaustive()
     }
 }
 
@@ -76,7 +67,7 @@ impl Server {
     ///
     /// # Errors
     /// It cannot be reached, is not that engine, or does not let itself be asked for its locks.
-    pub async fn connect(engine: Engine, url: &str) -> Result<Self, StageError> {
+    pub(crate) async fn connect(engine: Engine, url: &str) -> Result<Self, StageError> {
         let (address, mut keeper) = reach(Address::from_url(engine, url)?, url).await?;
         let (version, id, is_superuser) = introduce(engine, &mut keeper).await?;
         let mark = format!("{PREFIX}{}_{id}", std::process::id());
@@ -122,23 +113,24 @@ impl Server {
     }
 
     /// Which kind.
-    pub fn engine(&self) -> Engine {
+    pub(crate) fn engine(&self) -> Engine {
         self.inner.address.engine
     }
 
     /// What it calls itself, such as `MySQL 9.7.4`.
-    pub fn version(&self) -> &str {
+    pub(crate) fn version(&self) -> &str {
         &self.inner.version
     }
 
     /// May we do everything on it? Deadlocks are found sooner then, and locks are told in full.
-    pub fn is_superuser(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_superuser(&self) -> bool {
         self.inner.is_superuser
     }
 
     /// What processes that are gone have left on it and what cannot be removed, because somebody has a
     /// lock there: a sentence each, with what to do.
-    pub fn leftovers(&self) -> Vec<String> {
+    pub(crate) fn leftovers(&self) -> Vec<String> {
         self.inner.leftovers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -160,7 +152,7 @@ impl Server {
     ///
     /// # Errors
     /// The server is gone.
-    pub async fn sweep(&self) -> Result<Vec<String>, StageError> {
+    pub(crate) async fn sweep(&self) -> Result<Vec<String>, StageError> {
         let mut keeper = self.inner.keeper.lock().await;
         let (mut swept, mut left) = (Vec::new(), Vec::new());
         for home in Home::all(self.engine(), &mut keeper).await? {

@@ -2,9 +2,7 @@
 //! false.
 
 use super::{lab, run};
-use hierlock_lab::place::Engine;
-use hierlock_lab::record::{Link, Record};
-use hierlock_lab::scenario::Scenario;
+use hierlock_lab::{Engine, Link, Record, Scenario};
 use std::sync::Arc;
 
 const NUMBERS: &str = "create table numbers (id int primary key, value int not null);\n  \

@@ -1,10 +1,7 @@
 //! Another pair of eyes: what the servers themselves say of a deadlock and of locks, read without any code of
 //! the lab. A session of its own is added to a case, and asks after each step.
 
-use hierlock_lab::observation::{Name, Observation};
-use hierlock_lab::place::Engine;
-use hierlock_lab::record::{Record, StepRecord};
-use hierlock_lab::scenario::{Case, CaseDeed, Step, Who};
+use hierlock_lab::{Case, CaseDeed, Engine, Name, Observation, Record, Step, StepRecord, Who};
 use std::collections::BTreeMap;
 
 /// The session that asks.

@@ -3,7 +3,7 @@
 
 use crate::formatting::{meaning, untidy};
 use crate::reading::CYCLE;
-use hierlock_lab::scenario::{Scenario, format};
+use hierlock_lab::Scenario;
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ fn read(text: &str) {
     match Scenario::parse("a/b", "b.lab", text) {
         Ok(scenario) => {
             let scenario = Arc::new(scenario);
-            let tidy = format("b.lab", text).expect("what reads can be laid out");
+            let tidy = Scenario::format("b.lab", text).expect("what reads can be laid out");
             let again = Scenario::parse("a/b", "b.lab", &tidy);
             let again = Arc::new(again.expect("what was laid out reads"));
             // The title of a file without one is its name; everything else is in its text.
             assert_eq!(meaning(&scenario), meaning(&again), "{text:?}");
-            assert_eq!(format("b.lab", &tidy).unwrap(), tidy, "{text:?}");
+            assert_eq!(Scenario::format("b.lab", &tidy).unwrap(), tidy, "{text:?}");
         }
         Err(mistakes) => {
             assert!(!mistakes.is_empty());

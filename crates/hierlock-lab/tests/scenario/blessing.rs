@@ -2,12 +2,10 @@
 
 use crate::formatting::meaning;
 use crate::reading::parse;
-use hierlock_lab::observation::{
-    Answer, Failure, FailureKind, LockKind, Name, Observation, Thing, Wait,
+use hierlock_lab::{
+    Answer, Case, Deadlock, Engine, Failure, FailureKind, Link, LockKind, Name, Observation,
+    Record, StepRecord, Thing, Verdict, Wait, Who,
 };
-use hierlock_lab::place::Engine;
-use hierlock_lab::record::{Deadlock, Link, Record, StepRecord, Verdict};
-use hierlock_lab::scenario::{Case, Who, bless};
 use std::time::Duration;
 
 fn name(text: &str) -> Name {
@@ -89,7 +87,7 @@ fn blessed(text: &str, otherwise: impl Fn(&Case, usize) -> Option<Observation>) 
     let cases = scenario.cases().unwrap();
     let records: Vec<Record> =
         cases.iter().map(|case| run(case, |line| otherwise(case, line))).collect();
-    let blessed = bless(&scenario, &records);
+    let blessed = scenario.bless(&records);
     parse(&blessed);
     blessed
 }
@@ -106,7 +104,7 @@ fn where_all_agree_nothing_changes() {
     let scenario = parse(text);
     let mut other = run(&scenario.cases().unwrap()[0], |_| Some(blocked(&["A"])));
     other.scenario = "else".to_owned();
-    assert_eq!(bless(&scenario, &[other]), text);
+    assert_eq!(scenario.bless(&[other]), text);
 }
 
 #[test]
@@ -237,7 +235,7 @@ fn what_was_not_run_stays() {
     let scenario = parse("A> select 1\n = [mysql] rows 1\n = [mariadb] rows 2\n = rows 3\n");
     let cases = scenario.cases().unwrap();
     let mysql = run(&cases[0], |_| Some(rows(&[&[Some("5")]])));
-    insta::assert_snapshot!(bless(&scenario, std::slice::from_ref(&mysql)), @r#"
+    insta::assert_snapshot!(scenario.bless(std::slice::from_ref(&mysql)), @r#"
     A> select 1
      = [mysql] rows 5
      = [mariadb] rows 2
@@ -246,7 +244,7 @@ fn what_was_not_run_stays() {
     let mut postgres = mysql.clone();
     postgres.place = cases[2].place;
     let scenario = parse("A> select 1\n = rows 1\n");
-    insta::assert_snapshot!(bless(&scenario, &[postgres]), @r#"
+    insta::assert_snapshot!(scenario.bless(&[postgres]), @r#"
     A> select 1
      = [postgres] done
      | 5
@@ -256,7 +254,7 @@ fn what_was_not_run_stays() {
     // Nothing can be learned from these.
     for nothing in [Observation::Stuck, failed(FailureKind::Cancelled, "1317", "")] {
         let stuck = run(&scenario.cases().unwrap()[0], |_| Some(nothing.clone()));
-        assert_eq!(bless(&scenario, &[stuck]), scenario.text);
+        assert_eq!(scenario.bless(&[stuck]), scenario.text);
     }
 }
 
@@ -390,7 +388,7 @@ fn deadlocks_name_those_in_the_circle() {
             record.clone()
         })
         .collect();
-    insta::assert_snapshot!(bless(&scenario, &records), @r#"
+    insta::assert_snapshot!(scenario.bless(&records), @r#"
     A> begin
     B> begin
      = deadlock, A or B
@@ -412,7 +410,7 @@ fn rounds_that_differ_are_alternatives() {
         run(case, |line| (line == 3).then(|| rows(&[&[Some("1")]]))),
         run(case, |line| (line == 3).then(|| failed(FailureKind::Deadlock, "", ""))),
     ];
-    let text = bless(&scenario, &records);
+    let text = scenario.bless(&records);
     insta::assert_snapshot!(text, @r#"
     engines: mysql
     A> begin

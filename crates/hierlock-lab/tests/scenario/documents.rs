@@ -1,7 +1,7 @@
 //! Every example of `docs/scenarios.md` is a scenario, in the layout that all of them have.
 
 use crate::reading::parse;
-use hierlock_lab::scenario::format;
+use hierlock_lab::Scenario;
 
 #[test]
 fn every_example_is_read() {
@@ -12,7 +12,7 @@ fn every_example_is_read() {
     assert!(examples.len() > 5);
     for example in examples {
         parse(example);
-        let tidy = format("x.lab", example).unwrap();
+        let tidy = Scenario::format("x.lab", example).unwrap();
         // The page saves a blank line here and there.
         let lines = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()

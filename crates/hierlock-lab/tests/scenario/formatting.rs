@@ -1,7 +1,7 @@
 //! `hierlock lab fmt`: one layout, and the same meaning.
 
 use crate::reading::{CYCLE, parse};
-use hierlock_lab::scenario::{Scenario, format};
+use hierlock_lab::Scenario;
 use std::sync::Arc;
 
 /// Everything that a file means, without where it stands in it.
@@ -84,9 +84,9 @@ pub(crate) fn untidy() -> String {
 #[test]
 fn one_layout() {
     let text = untidy();
-    let tidy = format("x.lab", &text).unwrap_or_else(|m| panic!("{}", m[0]));
+    let tidy = Scenario::format("x.lab", &text).unwrap_or_else(|m| panic!("{}", m[0]));
     assert_eq!(meaning(&parse(&text)), meaning(&parse(&tidy)));
-    assert_eq!(format("x.lab", &tidy).unwrap(), tidy);
+    assert_eq!(Scenario::format("x.lab", &tidy).unwrap(), tidy);
     insta::assert_snapshot!(tidy, @r#"
     # Title
     #   why
@@ -139,11 +139,11 @@ fn one_layout() {
 
 #[test]
 fn what_is_tidy_stays_as_it_is() {
-    assert_eq!(format("x.lab", CYCLE).unwrap(), CYCLE);
+    assert_eq!(Scenario::format("x.lab", CYCLE).unwrap(), CYCLE);
 }
 
 #[test]
 fn what_is_wrong_is_not_laid_out() {
-    let mistakes = format("x.lab", "A>   select 1\n = doen\n").unwrap_err();
+    let mistakes = Scenario::format("x.lab", "A>   select 1\n = doen\n").unwrap_err();
     assert_eq!((mistakes[0].line, mistakes[0].column), (2, 4));
 }

@@ -1,6 +1,6 @@
 //! What can be wrong with a file, and that it is said where and what would be right.
 
-use hierlock_lab::scenario::Scenario;
+use hierlock_lab::Scenario;
 
 /// Everything that is said of a file, as it is shown.
 pub(crate) fn mistakes(text: &str) -> String {

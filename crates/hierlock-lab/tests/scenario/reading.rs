@@ -1,6 +1,6 @@
 //! What a file means: its parts, and the cases that come of it.
 
-use hierlock_lab::scenario::{Case, CaseDeed, Scenario, SettingValue};
+use hierlock_lab::{Case, CaseDeed, Scenario, SettingValue};
 use std::sync::Arc;
 
 pub(crate) const CYCLE: &str = "\

@@ -2,7 +2,7 @@
 
 use super::escaped;
 use super::style::width_of;
-use crate::matrix::report::{Board, Cell, Seen};
+use crate::matrix::report::{MatrixBoard, MatrixCell, PairOutcome};
 use crate::matrix::text::level_of;
 use crate::matrix::tree::Node;
 use std::fmt::Write;
@@ -76,7 +76,7 @@ impl Measures {
 }
 
 /// Draws boards that look the same, once.
-pub(super) fn draw(alike: &[&Board], nodes: &[Node], is_one_of_many: bool) -> Drawn {
+pub(super) fn draw(alike: &[&MatrixBoard], nodes: &[Node], is_one_of_many: bool) -> Drawn {
     let measures = Measures::new(nodes, is_one_of_many);
     let (depth, width) = (measures.depth(), measures.depth() + measures.edge());
     let mut svg = String::new();
@@ -106,15 +106,15 @@ pub(super) fn draw(alike: &[&Board], nodes: &[Node], is_one_of_many: bool) -> Dr
     Drawn { svg, width, height }
 }
 
-fn cells(svg: &mut String, board: &Board, measures: &Measures) {
+fn cells(svg: &mut String, board: &MatrixBoard, measures: &Measures) {
     let Measures { cell: size, begins, .. } = measures;
     let rounding = measures.rounding();
     for (place, cell) in board.cells.iter().enumerate() {
         let (y, x) = (begins[place / begins.len()], begins[place % begins.len()]);
         let class = match &cell.seen {
-            Seen::Granted => "granted",
-            Seen::Blocked { at } => ["w0", "w1", "w2"][level_of(at)],
-            Seen::Odd { .. } => "odd",
+            PairOutcome::Granted => "granted",
+            PairOutcome::Blocked { at } => ["w0", "w1", "w2"][level_of(at)],
+            PairOutcome::Odd { .. } => "odd",
         };
         let bad = if cell.agrees() { "" } else { " bad" };
         let _ = writeln!(
@@ -142,10 +142,10 @@ fn cells(svg: &mut String, board: &Board, measures: &Measures) {
 }
 
 /// What a cell is, in a sentence.
-fn told(cell: &Cell) -> String {
-    let Cell { held, requested, expected, seen } = cell;
+fn told(cell: &MatrixCell) -> String {
+    let MatrixCell { held, requested, expected, seen } = cell;
     let after = match seen {
-        Seen::Blocked { .. } => ", and is granted when it lets go",
+        PairOutcome::Blocked { .. } => ", and is granted when it lets go",
         _ => "",
     };
     match cell.agrees() {

@@ -6,7 +6,7 @@ mod board;
 mod panel;
 mod style;
 
-use super::report::{Board, MatrixReport};
+use super::report::{MatrixBoard, MatrixReport};
 use board::Drawn;
 use std::fmt::Write;
 use style::{PAD, STYLE};
@@ -18,8 +18,8 @@ const GUTTER: usize = 36;
 /// What stands above the boards.
 const HEAD: usize = 62;
 
-/// The matrix as a heat map. Boards that look the same are drawn once, with all their places.
-pub fn svg(report: &MatrixReport) -> String {
+/// See [`MatrixReport::svg`].
+pub(super) fn svg(report: &MatrixReport) -> String {
     let nodes = report.tree.nodes();
     let pictures = report.pictures();
     let abreast = match pictures.len() {
@@ -73,7 +73,7 @@ pub fn svg(report: &MatrixReport) -> String {
     svg
 }
 
-fn subtitle(report: &MatrixReport, pictures: &[Vec<&Board>]) -> String {
+fn subtitle(report: &MatrixReport, pictures: &[Vec<&MatrixBoard>]) -> String {
     let pairs = format!("Every ordered pair of {} nodes", report.tree.len());
     match pictures {
         [] => format!("{pairs}: nothing was run."),
@@ -105,23 +105,26 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::report::fixtures::as_expected;
-    use super::super::report::{Modes, Seen};
-    use super::super::tree::Tree;
-    use super::super::{places, svg};
+    use super::super::report::{ModePair, PairOutcome};
+    use super::super::tree::TreeSize;
     use super::escaped;
+    use super::svg;
     use crate::place::Engine;
+    use crate::place::Place;
 
     #[test]
     fn a_small_picture() {
-        let tree = Tree { users: 1, accounts: 1, resources: 1 };
-        let mut report = as_expected(tree, places([Engine::Memory]), &[Modes::EXCLUSIVE]);
-        report.boards[0].cells[1].seen = Seen::Odd { why: "fails: <gone> & \"lost\"".into() };
+        let tree = TreeSize { users: 1, accounts: 1, resources: 1 };
+        let mut report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
+        report.boards[0].cells[1].seen =
+            PairOutcome::Odd { why: "fails: <gone> & \"lost\"".into() };
         insta::assert_snapshot!(svg(&report));
     }
 
     #[test]
     fn a_cell_for_each_pair_and_a_picture_for_all_that_look_the_same() {
-        let report = as_expected(Tree::default(), places(Engine::ALL), &[Modes::EXCLUSIVE]);
+        let report =
+            as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
         let drawn = svg(&report);
         assert_eq!(drawn.matches("class=\"cell ").count(), 196);
         assert_eq!(drawn.matches("class=\"cell granted\"").count(), 142);
@@ -132,8 +135,9 @@ mod tests {
 
     #[test]
     fn a_disagreement_is_crossed_out_in_a_picture_of_its_own() {
-        let mut report = as_expected(Tree::default(), places(Engine::ALL), &[Modes::EXCLUSIVE]);
-        report.boards[2].cells[0].seen = Seen::Granted;
+        let mut report =
+            as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
+        report.boards[2].cells[0].seen = PairOutcome::Granted;
         let drawn = svg(&report);
         assert_eq!(drawn.matches("class=\"cell ").count(), 2 * 196);
         // One in the board, one in the legend.

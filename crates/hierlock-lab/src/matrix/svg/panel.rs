@@ -3,7 +3,7 @@
 use super::board::Drawn;
 use super::escaped;
 use super::style::width_of;
-use crate::matrix::report::{Counts, MatrixReport};
+use crate::matrix::report::{MatrixCounts, MatrixReport};
 use std::fmt::Write;
 
 const WIDTH: usize = 236;
@@ -47,7 +47,7 @@ pub(super) fn draw(report: &MatrixReport) -> Drawn {
 
 /// What it comes to, in sentences; the last is the verdict.
 pub(super) fn summary(report: &MatrixReport) -> Vec<String> {
-    let Counts { pairs, blocked, granted, odd, disagreements } = report.counts();
+    let MatrixCounts { pairs, blocked, granted, odd, disagreements } = report.counts();
     let mut told = vec![
         format!("{pairs} pairs were run on {}.", plural(places(report), "place")),
         format!("{blocked} waited, and were granted when the holder let go."),

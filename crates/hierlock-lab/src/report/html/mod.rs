@@ -23,8 +23,8 @@ use askama::Template;
 use run::Run;
 use std::collections::{HashMap, HashSet};
 
-/// The page.
-pub fn html(report: &Report, stories: &[Story]) -> String {
+/// See [`Report::html`].
+pub(crate) fn html(report: &Report, stories: &[Story]) -> String {
     let groups = by_scenario(report, stories);
     let mut ids = Ids::default();
     let names: Vec<String> = groups.iter().map(|group| ids.fresh(&slug(group.name))).collect();
@@ -203,7 +203,7 @@ impl Mark {
 
 impl Grid {
     fn of(anomalies: &Anomalies, anchors: &HashMap<usize, String>) -> Option<Self> {
-        let square = |cell: &super::Cell| Square {
+        let square = |cell: &super::anomalies::Cell| Square {
             class: match (cell.agrees, cell.shown) {
                 (false, _) => "odd",
                 (true, 0) => "kept",

@@ -32,13 +32,8 @@ impl Wish<'_> {
     }
 }
 
-/// The text of the scenario, with what the records say wherever they disagree with it.
-///
-/// Records of other scenarios are passed over. A step that was stuck or cancelled has nothing to say,
-/// and neither have the cases that were not run: there the file stays as it is. A wait that ended in a
-/// failure which no line speaks of gets a line. A scenario whose steps depend on what was seen before may
-/// need to be run and blessed again.
-pub fn bless(scenario: &Scenario, records: &[Record]) -> String {
+/// See [`Scenario::bless`].
+pub(super) fn bless(scenario: &Scenario, records: &[Record]) -> String {
     let short = blessed(scenario, records, Lines::Joined);
     // An axis that is named only in brackets would not be used any more, if they were left out.
     match Scenario::parse(&scenario.name, &scenario.file, &short) {

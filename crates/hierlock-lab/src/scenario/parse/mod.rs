@@ -20,7 +20,7 @@ impl Scenario {
     /// what messages call it.
     ///
     /// ```
-    /// use hierlock_lab::scenario::Scenario;
+    /// use hierlock_lab::Scenario;
     ///
     /// let scenario = Scenario::parse("demo/wait", "wait.lab", "\
     /// ## Waiting: an account below a locked user
@@ -31,8 +31,8 @@ impl Scenario {
     /// B< = done
     /// ")?;
     /// assert_eq!(scenario.title, "Waiting: an account below a locked user");
-    /// assert_eq!(scenario.lines.len(), 4);
-    /// # Ok::<(), Vec<hierlock_lab::scenario::Mistake>>(())
+    /// assert_eq!(std::sync::Arc::new(scenario).cases()?[0].steps.len(), 4);
+    /// # Ok::<(), Vec<hierlock_lab::Mistake>>(())
     /// ```
     ///
     /// # Errors
