@@ -199,8 +199,16 @@ impl Pool {
         }
     }
 
-    /// Keeps a session that is known to hold nothing, if it is not one too many.
+    /// Keeps a session that is known to hold nothing, if it is not one too many. One that is not known to is ended on
+    /// the server instead.
     pub fn give_back(&self, session: Session) {
+        if !session.is_clean() {
+            tracing::debug!(
+                pid = session.id.pid,
+                "a session that may hold something is not used again"
+            );
+            return;
+        }
         let mut idle = self.idle();
         if idle.len() < self.settings.connections && !self.permits.is_closed() {
             idle.push(IdleSession { session, since: Instant::now() });
@@ -352,4 +360,33 @@ impl Pool {
 
 fn is_silence(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
+}
+
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod tests {
+    use super::*;
+    use hierlock_sandbox::{Engine, Server, on_each_server};
+
+    const GENEROUS: Duration = Duration::from_secs(30);
+
+    on_each_server!(only_a_clean_session_goes_back);
+
+    /// A transaction that is left open would keep its locks for whoever gets the session next.
+    async fn only_a_clean_session_goes_back(engine: Engine) {
+        let Some(server) = Server::for_tests(engine) else { return };
+        let address = ServerAddress::from_url(&server.url().parse().unwrap()).unwrap();
+        let pool = Pool::new(address, PoolSettings::default());
+        let mut session = pool.connect().await.unwrap();
+        let (dialect, id) = (session.dialect, session.id);
+        session.run("START TRANSACTION").await.unwrap();
+        session.roll_back().await.unwrap();
+        pool.give_back(session);
+        let mut session = pool.take_idle().expect("it was clean");
+        assert_eq!(session.id, id);
+        session.run("START TRANSACTION").await.unwrap();
+        pool.give_back(session);
+        assert!(pool.take_idle().is_none(), "it is in a transaction");
+        tokio::time::timeout(GENEROUS, pool.abandoned.wait_until_ended()).await.unwrap();
+        assert_eq!(pool.is_idle(dialect, id.pid).await.unwrap(), None, "it is still there");
+    }
 }

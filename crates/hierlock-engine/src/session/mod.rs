@@ -25,6 +25,8 @@ pub struct Session {
     connection: Connection,
     /// Who ends it on the server. None if it is known to hold nothing, or belongs to no pool.
     owner: Option<Owner>,
+    /// Whether it is known to be in no transaction and to hold nothing. Whoever is lent the session may change that.
+    is_clean: bool,
     /// How long the server may take to answer what it need not wait for.
     answer_limit: Duration,
     /// Who it is to the server.
@@ -58,6 +60,7 @@ impl Session {
         let mut session = Self {
             connection,
             owner,
+            is_clean: true,
             answer_limit,
             id: SessionId::default(),
             dialect: address.dialect(),
@@ -66,6 +69,7 @@ impl Session {
             is_read_only: false,
         };
         session.introduce(purpose, settings).await.map_err(failed)?;
+        session.mark_clean();
         Ok(session)
     }
 
@@ -125,12 +129,12 @@ impl Session {
     /// What the server says. Then it is not known to be clean.
     pub async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
         if self.dialect.is_innodb() {
-            return self.run("ROLLBACK").await;
+            return self.as_ref().roll_back("ROLLBACK").await;
         }
         let in_transaction = std::mem::replace(&mut self.in_transaction, false);
         // A transaction that the work in it has ended cannot be followed by another.
         let end = if in_transaction { "ROLLBACK AND CHAIN" } else { "ROLLBACK" };
-        self.run(end).await?;
+        self.as_ref().roll_back(end).await?;
         self.in_transaction = in_transaction;
         Ok(())
     }
@@ -141,7 +145,7 @@ impl Session {
     /// What the server says.
     pub async fn leave_transaction(&mut self) -> Result<(), sqlx::Error> {
         self.in_transaction = false;
-        self.run("ROLLBACK").await
+        self.as_ref().roll_back("ROLLBACK").await
     }
 
     /// Returns the driver's connection, to be downcast.
@@ -164,15 +168,27 @@ impl Session {
         }
     }
 
-    /// Lends the session for some statements.
+    /// Lends the session for some statements. It counts as clean again only after a rollback, or when it is
+    /// [marked](Self::mark_clean) so.
     pub fn as_ref(&mut self) -> SessionRef<'_> {
+        self.is_clean = false;
         SessionRef {
             connection: self.connection.as_ref(),
             answer_limit: self.answer_limit,
             id: self.id,
             dialect: self.dialect,
             is_ours: true,
+            is_clean: Some(&mut self.is_clean),
         }
+    }
+
+    /// Says that it is in no transaction and holds nothing: only then does a pool take it back.
+    pub fn mark_clean(&mut self) {
+        self.is_clean = true;
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.is_clean
     }
 
     /// Sets how long the server may take to answer from now on: filling a table takes longer than answering.
@@ -209,7 +225,11 @@ impl Session {
     /// # Errors
     /// If it is not.
     pub async fn ping(&mut self) -> Result<(), sqlx::Error> {
-        self.as_ref().ping().await
+        // It changes nothing.
+        let is_clean = self.is_clean;
+        let pinged = self.as_ref().ping().await;
+        self.is_clean = is_clean;
+        pinged
     }
 
     /// Sends rows through `COPY … FROM STDIN`, which only PostgreSQL has; returns how many went in.

@@ -19,9 +19,38 @@ pub struct SessionRef<'a> {
     pub dialect: Dialect,
     /// Whether it is a session of ours. Another user's may be hidden from us.
     pub is_ours: bool,
+    /// Whether the session is known to hold nothing. None if it is a caller's.
+    pub(crate) is_clean: Option<&'a mut bool>,
 }
 
-impl SessionRef<'_> {
+impl<'a> SessionRef<'a> {
+    /// The session of a caller's transaction, who it is being unknown yet.
+    pub fn of_caller(
+        connection: ConnectionRef<'a>,
+        dialect: Dialect,
+        answer_limit: Duration,
+    ) -> Self {
+        let id = SessionId::default();
+        Self { connection, answer_limit, id, dialect, is_ours: false, is_clean: None }
+    }
+
+    /// Ends the transaction of the session by this ROLLBACK, after which it holds nothing.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run). Then it is not known to be clean.
+    pub async fn roll_back(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        self.run(sql).await?;
+        self.mark_clean();
+        Ok(())
+    }
+
+    /// Says that the session is in no transaction and holds nothing: what was run has ended its own.
+    pub fn mark_clean(&mut self) {
+        if let Some(is_clean) = &mut self.is_clean {
+            **is_clean = true;
+        }
+    }
+
     /// Runs what may wait for as long as it takes, in one round trip, and returns its rows. Without values these may be
     /// several statements. Parameters are as the engine itself writes them.
     ///

@@ -98,13 +98,8 @@ impl<'a> DatabaseConnection<'a> {
     /// Asks a connection of the program's who it is to its server.
     #[cfg(feature = "_server")]
     async fn ask_id(&mut self, server: &ProgramServer) -> Result<SessionId, sqlx::Error> {
-        let mut session = SessionRef {
-            connection: self.connection.reborrow(),
-            answer_limit: server.pool.settings.answer_limit,
-            id: SessionId::default(),
-            dialect: server.dialect,
-            is_ours: false,
-        };
+        let limit = server.pool.settings.answer_limit;
+        let mut session = SessionRef::of_caller(self.connection.reborrow(), server.dialect, limit);
         let id = session.ask_id().await?;
         server.learn(id);
         Ok(id)

@@ -159,8 +159,7 @@ impl DatabaseBuilder {
         };
         let pool = Pool::new(address, settings);
         // Fails at once if nobody is there, with what is wrong.
-        let session = pool.connect().await?;
-        pool.give_back(session);
+        pool.give_back(pool.connect().await?);
         Ok(Database::new(DatabasePool::Server(pool)))
     }
 }

@@ -93,7 +93,10 @@ impl PooledConnection {
     pub(super) fn give_back(mut self) {
         match self.0.take() {
             #[cfg(feature = "_server")]
-            Some(Inner::Own { session, pool, .. }) => pool.give_back(session),
+            Some(Inner::Own { mut session, pool, .. }) => {
+                session.mark_clean();
+                pool.give_back(session);
+            }
             // Those of sqlx go back when they are dropped.
             _ => {}
         }

@@ -15,6 +15,8 @@ use std::time::Duration;
 pub(crate) enum SqlError {
     #[error(transparent)]
     Server(ServerError),
+    #[error("{server}: {what}, which should not be; please report it")]
+    Unexpected { server: String, what: &'static str },
     #[error("{server} cannot be used: {why}")]
     Unfit { server: String, why: String },
     #[error(

@@ -1,13 +1,11 @@
 //! The backend of `mysql:`, `mariadb:` and `postgres:`.
 
-use super::acquire::{Applicant, Refusal};
+use super::acquirer::{AcquireError, Acquirer, LockRequest};
 use super::agreement::{self, State};
-use super::kept::{Kept, Trouble};
+use super::hold::{HoldError, HoldInner};
+use super::keep_alive::{self, KeepAliveEntry};
 use super::place::Place;
 use super::pool::LockPool;
-use super::take::Take;
-use super::watchman::{self, Watched};
-use super::within::Within;
 use super::{Connection, Dialect, InTransaction, Options, ProgramPool, Scheme, Strategy, Work};
 use crate::backend::{AcquireRequest, Backend, FencingHold, Hold};
 use crate::error::{LockError, Result, SqlError};
@@ -122,6 +120,7 @@ impl SqlBackend {
             }
             tokio::time::sleep(READ_AGAIN_EVERY).await;
         }
+        session.roll_back().await.map_err(failed)?;
         pool.server.give_back(session);
         let hierarchy = scheme.hierarchy.clone();
         let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
@@ -135,12 +134,12 @@ impl SqlBackend {
         tx: &mut impl InTransaction,
         request: AcquireRequest,
     ) -> Result<BTreeMap<Target, SlotMode>> {
-        let AcquireRequest { claims, limit: patience, name } = request;
+        let AcquireRequest { claims, limit: wait_limit, name } = request;
         let (pool, scheme) = (self.pool.clone(), self.scheme());
-        let take = Take { plan: scheme.plan(claims)?, patience };
-        let within = Within { pool, scheme, entry: Arc::new(self.registry.enter(name)) };
-        within.acquire(tx, &take).await?;
-        Ok(take.plan.steps().map(|step| (step.target, step.mode)).collect())
+        let request = LockRequest { plan: scheme.plan(claims)?, wait_limit };
+        let acquirer = Acquirer { pool, scheme, entry: Arc::new(self.registry.enter(name)) };
+        acquirer.acquire_in(tx, &request).await?;
+        Ok(request.plan.steps().map(|step| (step.target, step.mode)).collect())
     }
 
     fn scheme(&self) -> Arc<Scheme> {
@@ -177,28 +176,28 @@ impl SqlBackend {
         &self,
         request: &AcquireRequest,
         scheme: &Arc<Scheme>,
-    ) -> Result<SqlHold, Refusal> {
-        let AcquireRequest { claims, limit: patience, name } = request.clone();
-        let plan = scheme.plan(claims).map_err(Refusal::Error)?;
+    ) -> Result<SqlHold, AcquireError> {
+        let AcquireRequest { claims, limit: wait_limit, name } = request.clone();
+        let plan = scheme.plan(claims).map_err(AcquireError::Failed)?;
         let no_runtime = || {
-            Refusal::Error(
+            AcquireError::Failed(
                 SqlError::NoRuntime { server: self.pool.server.address.to_string() }.into(),
             )
         };
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
-        let take = Take { plan, patience };
+        let request = LockRequest { plan, wait_limit };
         let entry = Arc::new(self.registry.enter(name));
         let (pool, scheme) = (self.pool.clone(), scheme.clone());
         let hold = {
             let (entry, runtime) = (entry.clone(), runtime.clone());
-            let applicant = Applicant { pool, scheme, entry };
+            let acquirer = Acquirer { pool, scheme, entry };
             move |interest| async move {
-                let (pool, scheme) = (applicant.pool.clone(), applicant.scheme.clone());
-                let entry = applicant.entry.clone();
-                let (held, statistics) = applicant.acquire(take, interest).await?;
-                let kept = Kept::new(pool, scheme, runtime, held);
-                let watched = watchman::watch_over(&kept);
-                Ok(SqlHold { kept, entry, statistics, _watched: watched })
+                let (pool, scheme) = (acquirer.pool.clone(), acquirer.scheme.clone());
+                let entry = acquirer.entry.clone();
+                let (held, statistics) = acquirer.acquire(request, interest).await?;
+                let kept = HoldInner::new(pool, scheme, runtime, held);
+                let watched = keep_alive::register(&kept);
+                Ok(SqlHold { kept, entry, statistics, _keep_alive: watched })
             }
         };
         drop(entry);
@@ -302,12 +301,14 @@ impl Backend for SqlBackend {
             let scheme = self.scheme();
             match self.try_acquire(&request, &scheme).await {
                 Ok(hold) => return Ok(hold),
-                Err(Refusal::Error(error)) => return Err(error),
-                Err(Refusal::Disagrees(error)) => match self.agree_again(&scheme, error).await {
-                    // The next try waits for the server to come back.
-                    Err(error) if error.is_no_connection() && request.limit.waits() => {}
-                    agreed => agreed?,
-                },
+                Err(AcquireError::TableChanged(error)) => {
+                    match self.agree_again(&scheme, error).await {
+                        // The next try waits for the server to come back.
+                        Err(error) if error.is_no_connection() && request.limit.waits() => {}
+                        agreed => agreed?,
+                    }
+                }
+                Err(error) => return Err(error.into_error(&self.pool, &scheme)),
             }
         }
     }
@@ -328,10 +329,10 @@ impl Backend for SqlBackend {
 /// A transaction on the server that does nothing but hold locks. Dropped, it is ended there.
 #[must_use = "dropping it frees the lock"]
 pub struct SqlHold {
-    kept: Arc<Kept>,
+    kept: Arc<HoldInner>,
     entry: Arc<Entry>,
     statistics: Statistics,
-    _watched: Watched,
+    _keep_alive: KeepAliveEntry,
 }
 
 impl std::fmt::Debug for SqlHold {
@@ -343,8 +344,8 @@ impl std::fmt::Debug for SqlHold {
 impl Hold for SqlHold {
     async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
         let plan = self.kept.scheme.plan(request.claims)?;
-        let take = Take { plan, patience: request.limit };
-        self.run(|kept, interest| async move { kept.extend(take, interest).await }).await
+        let request = LockRequest { plan, wait_limit: request.limit };
+        self.run(|kept, interest| async move { kept.extend(request, interest).await }).await
     }
 
     async fn release(self) -> Result<()> {
@@ -371,14 +372,14 @@ impl Hold for SqlHold {
     async fn lost(&self) -> crate::Error {
         let mut lost = self.kept.lost();
         loop {
-            let mut duty = watchman::duty_for(&self.kept);
-            if duty.has_changed().is_err() {
-                // Nobody can be on duty there: its runtime has ended.
+            let mut task = keep_alive::task_for(&self.kept);
+            if task.has_changed().is_err() {
+                // Nobody can be on task there: its runtime has ended.
                 return self.is_lost();
             }
             tokio::select! {
                 _ = lost.wait_for(Option::is_some) => return self.is_lost(),
-                _ = duty.changed() => {}
+                _ = task.changed() => {}
             }
         }
     }
@@ -394,17 +395,17 @@ impl SqlHold {
     /// Does something with the hold, to its end, even if this future is dropped.
     async fn run<T: Send + 'static, W>(
         &self,
-        work: impl FnOnce(Arc<Kept>, Interest) -> W,
+        work: impl FnOnce(Arc<HoldInner>, Interest) -> W,
     ) -> Result<T>
     where
-        W: Future<Output = Result<T, Trouble>> + Send + 'static,
+        W: Future<Output = Result<T, HoldError>> + Send + 'static,
     {
         let kept = self.kept.clone();
         let (runtime, tasks) = (kept.runtime.clone(), kept.pool.server.tasks.clone());
         let done = Handover::new(runtime, &tasks, |interest| work(kept, interest)).await;
         done.map_err(|trouble| match trouble {
-            Trouble::Error(error) => error,
-            Trouble::Lost => self.is_lost(),
+            HoldError::Error(error) => error,
+            HoldError::Lost => self.is_lost(),
         })
     }
 
@@ -434,7 +435,7 @@ impl Drop for SqlHold {
         }
         let kept = self.kept.clone();
         self.kept.pool.server.tasks.spawn(&self.kept.runtime, async move {
-            if let Err(Trouble::Error(error)) = kept.release().await {
+            if let Err(HoldError::Error(error)) = kept.release().await {
                 tracing::debug!(%error, "a dropped guard's connection was gone");
             }
         });

@@ -10,9 +10,9 @@
 //! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
 //!    free, so that the server never chooses a victim.
 
-use super::kept::{Base, Held, Kept, Trouble};
+use super::acquirer::{AcquireError, LockRequest, SHARED_SESSION, UndoScope};
+use super::hold::{HoldError, HoldInner, HoldSession, HoldSessions};
 use super::shared::SharedKeys;
-use super::take::{Around, NotTaken, SHARED_SESSION, Take};
 use super::{Dialect, Strategy};
 use crate::database::error_message;
 use crate::error::LockError;
@@ -20,6 +20,7 @@ use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Entry;
 use hierlock_engine::{Session, SessionId};
+use std::sync::Arc;
 
 /// What an extension needs beyond what is held.
 struct Needs {
@@ -27,26 +28,26 @@ struct Needs {
     out_of_order: Vec<Step>,
     /// Not held at all, and after all that is.
     in_order: Vec<Step>,
-    /// Held too weakly.
+    /// HoldSessions too weakly.
     stronger: Vec<Step>,
 }
 
 /// Who wants more, what, and whether still.
-struct Wish<'a> {
-    entry: &'a Entry,
-    take: &'a Take,
+struct Extension<'a> {
+    entry: &'a Arc<Entry>,
+    request: &'a LockRequest,
     interest: &'a mut Interest,
 }
 
 impl Needs {
-    fn new(take: &Take, entry: &Entry) -> Self {
+    fn new(request: &LockRequest, entry: &Entry) -> Self {
         let (mut out_of_order, mut in_order, mut stronger) = (vec![], vec![], vec![]);
         entry.with(|record| {
-            for step in take.plan.steps() {
-                match record.held(&take.plan, &step) {
+            for step in request.plan.steps() {
+                match record.held(&request.plan, &step) {
                     Some(held) if held.join(step.mode) == held => {}
                     Some(_) => stronger.push(step),
-                    None if record.is_after_all(&take.plan, &step) => in_order.push(step),
+                    None if record.is_after_all(&request.plan, &step) => in_order.push(step),
                     None => out_of_order.push(step),
                 }
             }
@@ -55,9 +56,9 @@ impl Needs {
     }
 
     /// All of it, as a plan takes it.
-    fn in_order_of(self, take: &Take) -> Vec<Step> {
+    fn in_order_of(self, request: &LockRequest) -> Vec<Step> {
         let mut steps = [self.out_of_order, self.in_order, self.stronger].concat();
-        steps.sort_by_key(|step| take.plan.id(step));
+        steps.sort_by_key(|step| request.plan.id(step));
         steps
     }
 
@@ -66,57 +67,63 @@ impl Needs {
     }
 }
 
-impl Kept {
+impl HoldInner {
     /// Holds more. If nobody is interested any more when it has it, it gives it back.
-    pub(super) async fn extend(&self, take: Take, mut interest: Interest) -> Result<(), Trouble> {
+    pub(super) async fn extend(
+        &self,
+        request: LockRequest,
+        mut interest: Interest,
+    ) -> Result<(), HoldError> {
         let mut held = self.held.lock().await;
-        let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
-        match self.extend_held(connections, &take, &mut interest).await {
+        let Some(connections) = &mut *held else { return Err(HoldError::Lost) };
+        match self.extend_held(connections, &request, &mut interest).await {
             Ok(()) => Ok(()),
-            Err(NotTaken::Gone(error)) => Err(self.lose(&mut held, &error_message(&error))),
-            Err(why) => {
-                let error = self.taker(&connections.entry).error(why, &take);
-                Err(Trouble::Error(error))
+            Err(AcquireError::ConnectionLost(error)) => {
+                Err(self.lose(&mut held, &error_message(&error)))
             }
+            Err(AcquireError::HoldLost(why)) => Err(self.lose(&mut held, why)),
+            Err(why) => Err(HoldError::Error(why.into_error(&self.pool, &self.scheme))),
         }
     }
 
     async fn extend_held(
         &self,
-        held: &mut Held,
-        take: &Take,
+        held: &mut HoldSessions,
+        request: &LockRequest,
         interest: &mut Interest,
-    ) -> Result<(), NotTaken> {
-        let needs = Needs::new(take, &held.entry);
+    ) -> Result<(), AcquireError> {
+        let needs = Needs::new(request, &held.entry);
         if needs.is_nothing() {
-            held.entry.note(&take.plan);
+            held.entry.note(&request.plan);
             return Ok(());
         }
         let entry = held.entry.clone();
-        let wish = &mut Wish { entry: &entry, take, interest };
+        let extension = &mut Extension { entry: &entry, request, interest };
         let more = match &mut held.base {
-            Base::Own(base) if self.scheme.dialect == Dialect::Postgres => {
-                self.extend_at_savepoint(base, needs, wish).await?;
+            HoldSession::Own(base) if self.scheme.dialect == Dialect::Postgres => {
+                self.extend_at_savepoint(base, needs, extension).await?;
                 None
             }
-            Base::Own(base) => self.extend_beside(base, needs, wish).await?,
-            Base::Shared(keys) => return self.extend_shared(keys, needs, wish).await,
+            HoldSession::Own(base) => self.extend_beside(base, needs, extension).await?,
+            HoldSession::Shared(keys) => return self.extend_shared(keys, needs, extension).await,
         };
         if interest.is_lost() {
             match more {
                 Some(more) => self.give_back(more).await,
                 None => {
-                    if let Base::Own(base) = &mut held.base
+                    if let HoldSession::Own(base) = &mut held.base
                         && self.scheme.dialect == Dialect::Postgres
                     {
-                        base.run(Around::EXTEND.undo).await.map_err(NotTaken::Gone)?;
+                        base.run(UndoScope::EXTEND.undo)
+                            .await
+                            .map_err(AcquireError::ConnectionLost)?;
                     }
                 }
             }
-            return Err(NotTaken::GivenUp);
+            return Err(AcquireError::Abandoned);
         }
         // No await from here on: whoever asked will be told.
-        held.entry.note(&take.plan);
+        held.entry.note(&request.plan);
         held.more.extend(more);
         Ok(())
     }
@@ -125,23 +132,23 @@ impl Kept {
         &self,
         base: &mut Session,
         needs: Needs,
-        wish: &mut Wish<'_>,
-    ) -> Result<(), NotTaken> {
-        let Wish { entry, take, interest } = wish;
-        let steps = needs.in_order_of(take);
+        extension: &mut Extension<'_>,
+    ) -> Result<(), AcquireError> {
+        let Extension { entry, request, interest } = extension;
+        let steps = needs.in_order_of(request);
         loop {
             let taken = self
-                .taker(entry)
-                .take(&mut base.as_ref(), &steps, take, Around::EXTEND, interest)
+                .acquirer(entry)
+                .lock(&mut base.as_ref(), &steps, request, UndoScope::EXTEND, interest)
                 .await;
             match taken {
-                Err(NotTaken::Missing(missing))
+                Err(AcquireError::MissingRows(missing))
                     if self.scheme.strategy == Strategy::OnDemand && !missing.is_empty() =>
                 {
-                    let wish = &mut Wish { entry, take, interest };
-                    self.insert_apart(&missing, wish).await?;
+                    let extension = &mut Extension { entry, request, interest };
+                    self.insert_apart(&missing, extension).await?;
                 }
-                Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
+                Err(AcquireError::MissingRows(missing)) if missing.is_empty() => {}
                 other => return other,
             }
         }
@@ -151,22 +158,22 @@ impl Kept {
         &self,
         base: &mut Session,
         needs: Needs,
-        wish: &mut Wish<'_>,
-    ) -> Result<Option<Session>, NotTaken> {
+        extension: &mut Extension<'_>,
+    ) -> Result<Option<Session>, AcquireError> {
         let Needs { out_of_order, in_order, stronger } = needs;
         let mut more = None;
         if !out_of_order.is_empty() || !in_order.is_empty() {
             let mut session = self.another_session().await?;
             let id = session.id;
             let taken = {
-                let taking = self.take_beside(&mut session, &out_of_order, &in_order, wish);
+                let taking = self.lock_beside(&mut session, &out_of_order, &in_order, extension);
                 self.while_it_is_held(base, id, taking).await?
             };
             match taken {
                 Ok(()) => more = Some(session),
                 // Another connection's end is not that of the hold.
-                Err(NotTaken::Gone(error)) => {
-                    return Err(NotTaken::Because(self.failed(error)));
+                Err(AcquireError::ConnectionLost(error)) => {
+                    return Err(AcquireError::Failed(self.failed(error)));
                 }
                 Err(why) => {
                     self.pool.server.give_back(session);
@@ -174,7 +181,7 @@ impl Kept {
                 }
             }
         }
-        if let Err(why) = self.strengthen(base, &stronger, wish).await {
+        if let Err(why) = self.strengthen(base, &stronger, extension).await {
             if let Some(session) = more {
                 self.give_back(session).await;
             }
@@ -190,7 +197,7 @@ impl Kept {
         base: &mut Session,
         other: SessionId,
         taking: impl Future<Output = T>,
-    ) -> Result<T, NotTaken> {
+    ) -> Result<T, AcquireError> {
         let mut taking = std::pin::pin!(taking);
         let settings = &self.pool.settings;
         loop {
@@ -202,50 +209,52 @@ impl Kept {
             if let Err(error) = base.ping().await {
                 let end = self.pool.server.terminate(self.scheme.dialect, other);
                 let _ = tokio::time::timeout(settings.answer_limit, end).await;
-                return Err(NotTaken::Gone(error));
+                return Err(AcquireError::ConnectionLost(error));
             }
         }
     }
 
     /// Takes what is new: first what must not be waited for, then the rest.
-    async fn take_beside(
+    async fn lock_beside(
         &self,
         session: &mut Session,
         out_of_order: &[Step],
         in_order: &[Step],
-        wish: &mut Wish<'_>,
-    ) -> Result<(), NotTaken> {
-        let Wish { entry, take, interest } = wish;
-        let around = Around::acquire(session);
+        extension: &mut Extension<'_>,
+    ) -> Result<(), AcquireError> {
+        let Extension { entry, request, interest } = extension;
+        let around = UndoScope::acquire(session);
         loop {
             let taken = async {
                 if !out_of_order.is_empty() {
                     let tried = self
-                        .taker(entry)
-                        .try_take(&mut session.as_ref(), out_of_order, take, around)
+                        .acquirer(entry)
+                        .try_lock(&mut session.as_ref(), out_of_order, request, around)
                         .await;
-                    tried.map_err(|why| out_of_order_if_waiting(why, take))?;
+                    tried.map_err(|why| out_of_order_if_waiting(why, request))?;
                 }
                 match in_order {
                     [] => Ok(()),
                     _ => {
-                        self.taker(entry)
-                            .take(&mut session.as_ref(), in_order, take, around, interest)
+                        self.acquirer(entry)
+                            .lock(&mut session.as_ref(), in_order, request, around, interest)
                             .await
                     }
                 }
             };
             match taken.await {
-                Err(NotTaken::Again | NotTaken::Deadlock(_)) => {}
-                Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
-                Err(NotTaken::Missing(missing)) if self.scheme.strategy == Strategy::OnDemand => {
+                Err(AcquireError::LockWaitTimeout | AcquireError::Deadlock { .. }) => {}
+                Err(AcquireError::MissingRows(missing)) if missing.is_empty() => {}
+                Err(AcquireError::MissingRows(missing))
+                    if self.scheme.strategy == Strategy::OnDemand =>
+                {
                     // What was taken before was given back with it.
-                    self.taker(entry).undo(&mut session.as_ref(), "ROLLBACK").await?;
-                    self.taker(entry).insert(session, &missing, take, interest).await?;
+                    self.acquirer(entry).undo(&mut session.as_ref(), "ROLLBACK").await?;
+                    self.acquirer(entry).insert(session, &missing, request, interest).await?;
                 }
-                Err(NotTaken::Missing(missing)) => {
-                    self.taker(entry).undo(&mut session.as_ref(), "ROLLBACK").await?;
-                    return Err(NotTaken::Missing(missing));
+                Err(AcquireError::MissingRows(missing)) => {
+                    self.acquirer(entry).undo(&mut session.as_ref(), "ROLLBACK").await?;
+                    return Err(AcquireError::MissingRows(missing));
                 }
                 other => return other,
             }
@@ -258,18 +267,21 @@ impl Kept {
         &self,
         base: &mut Session,
         steps: &[Step],
-        wish: &Wish<'_>,
-    ) -> Result<(), NotTaken> {
-        let Wish { entry, take, .. } = wish;
+        extension: &Extension<'_>,
+    ) -> Result<(), AcquireError> {
+        let Extension { entry, request, .. } = extension;
         for step in steps {
             let (one, session) = (std::slice::from_ref(step), &mut base.as_ref());
-            let tried = self.taker(entry).try_take(session, one, take, Around::NOTHING).await;
+            let tried =
+                self.acquirer(entry).try_lock(session, one, request, UndoScope::NOTHING).await;
             tried.map_err(|why| match why {
                 // With a change of the table, which waits for the hold: the hold is no more.
-                NotTaken::Deadlock(_) => NotTaken::Gone(sqlx::Error::WorkerCrashed),
-                why => out_of_order_if_waiting(why, take),
+                AcquireError::Deadlock { .. } => AcquireError::HoldLost(
+                    "the server has ended its transaction as the victim of a deadlock",
+                ),
+                why => out_of_order_if_waiting(why, request),
             })?;
-            entry.with(|record| record.take(&take.plan, step));
+            entry.with(|record| record.take(&request.plan, step));
         }
         Ok(())
     }
@@ -280,22 +292,23 @@ impl Kept {
         &self,
         keys: &mut SharedKeys,
         needs: Needs,
-        wish: &Wish<'_>,
-    ) -> Result<(), NotTaken> {
-        let Wish { entry, take, interest } = wish;
-        let steps = needs.in_order_of(take);
-        match keys.try_add(&steps).await.map_err(NotTaken::Gone)? {
+        extension: &Extension<'_>,
+    ) -> Result<(), AcquireError> {
+        let Extension { entry, request, interest } = extension;
+        let steps = needs.in_order_of(request);
+        match keys.try_add(&steps).await.map_err(AcquireError::ConnectionLost)? {
             None if interest.is_lost() => {
-                keys.give_back_last(steps.len()).await.map_err(NotTaken::Gone)?;
-                Err(NotTaken::GivenUp)
+                keys.give_back_last(steps.len()).await.map_err(AcquireError::ConnectionLost)?;
+                Err(AcquireError::Abandoned)
             }
             None => {
-                entry.note(&take.plan);
+                entry.note(&request.plan);
                 Ok(())
             }
             Some(place) => {
-                let why = self.taker(entry).would_block(&steps[place], take, SHARED_SESSION).await;
-                Err(out_of_order_if_waiting(why, take))
+                let why =
+                    self.acquirer(entry).would_block(&steps[place], request, SHARED_SESSION).await;
+                Err(out_of_order_if_waiting(why, request))
             }
         }
     }
@@ -307,25 +320,31 @@ impl Kept {
         }
     }
 
-    async fn another_session(&self) -> Result<Session, NotTaken> {
+    async fn another_session(&self) -> Result<Session, AcquireError> {
         if let Some(mut session) = self.pool.server.take_idle()
             && session.ping().await.is_ok()
         {
             return Ok(session);
         }
-        self.pool.connect().await.map_err(NotTaken::Because)
+        self.pool.connect().await.map_err(AcquireError::Failed)
     }
 
     /// Rows are made in a transaction of their own, so on a connection of its own.
-    async fn insert_apart(&self, missing: &[Step], wish: &mut Wish<'_>) -> Result<(), NotTaken> {
-        let Wish { entry, take, interest } = wish;
+    async fn insert_apart(
+        &self,
+        missing: &[Step],
+        extension: &mut Extension<'_>,
+    ) -> Result<(), AcquireError> {
+        let Extension { entry, request, interest } = extension;
         let mut session = self.another_session().await?;
-        match self.taker(entry).insert(&mut session, missing, take, interest).await {
-            Ok(()) | Err(NotTaken::Again) => {
+        match self.acquirer(entry).insert(&mut session, missing, request, interest).await {
+            Ok(()) | Err(AcquireError::LockWaitTimeout) => {
                 self.pool.server.give_back(session);
                 Ok(())
             }
-            Err(NotTaken::Gone(error)) => Err(NotTaken::Because(self.failed(error))),
+            Err(AcquireError::ConnectionLost(error)) => {
+                Err(AcquireError::Failed(self.failed(error)))
+            }
             Err(why) => {
                 self.pool.server.give_back(session);
                 Err(why)
@@ -335,14 +354,16 @@ impl Kept {
 }
 
 /// What is in the way would have been waited for, if that were safe.
-fn out_of_order_if_waiting(why: NotTaken, take: &Take) -> NotTaken {
-    match (why, take.patience) {
-        (NotTaken::Because(error), patience) if patience.waits() => NotTaken::Because(match error
-            .would_block_on()
-        {
-            Some(blocked_on) => LockError::OutOfOrder { blocked_on, wanted: take.wanted() }.into(),
-            None => error,
-        }),
+fn out_of_order_if_waiting(why: AcquireError, request: &LockRequest) -> AcquireError {
+    match (why, request.wait_limit) {
+        (AcquireError::Failed(error), wait_limit) if wait_limit.waits() => {
+            AcquireError::Failed(match error.would_block_on() {
+                Some(blocked_on) => {
+                    LockError::OutOfOrder { blocked_on, wanted: request.wanted() }.into()
+                }
+                None => error,
+            })
+        }
         (why, _) => why,
     }
 }

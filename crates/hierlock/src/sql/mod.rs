@@ -16,15 +16,17 @@
 //! is in the file of its name.
 
 mod acquire;
+mod acquirer;
 mod agreement;
 mod backend;
 mod blocker;
 mod connection;
 mod extend;
 mod failure;
+mod hold;
+mod in_transaction;
 mod innodb;
-mod kept;
-mod lend;
+mod keep_alive;
 mod mariadb;
 mod mysql;
 mod options;
@@ -37,18 +39,15 @@ mod scheme;
 mod shared;
 mod statement;
 mod strategy;
-mod take;
 mod updaters;
-mod waiting;
-mod watchman;
-mod within;
+mod wait;
+mod work;
 
 #[cfg(test)]
 pub(crate) use agreement::SCHEMA as LOCK_SCHEMA;
 pub use backend::{SqlBackend, SqlHold};
 pub use connection::{Connection, InTransaction, ProgramPool};
 pub use hierlock_engine::Dialect;
-pub use lend::Work;
 pub(crate) use options::Options;
 pub use place::Scope;
 pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
@@ -56,3 +55,4 @@ pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 /// The driver, in the version whose transactions and pools are taken and lent here.
 pub use sqlx;
 pub use strategy::Strategy;
+pub use work::Work;

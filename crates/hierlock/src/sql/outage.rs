@@ -2,9 +2,9 @@
 //! it connects again and begins anew. Its old session is ended on the server meanwhile (`abandoned`), so that it
 //! does not wait for itself. Only holders are lost.
 
+use super::acquirer::AcquireError;
 use super::failure::LockFailure;
 use super::pool::LockPool;
-use super::take::NotTaken;
 use crate::backend::WaitLimit;
 use crate::handover::Interest;
 use crate::retry::random;
@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The tries of one acquire since the server went away.
 pub(super) struct Outage {
-    patience: WaitLimit,
+    wait_limit: WaitLimit,
     /// How long a server may be away, for whoever has no deadline. Nothing: it is not waited for.
     limit: Duration,
     /// A try that has lasted longer than this had found its server.
@@ -27,23 +27,23 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    pub(super) fn new(pool: &LockPool, patience: WaitLimit) -> Self {
+    pub(super) fn new(pool: &LockPool, wait_limit: WaitLimit) -> Self {
         let settings = &pool.settings;
         let found_after = 2 * settings.answer_limit;
-        Self { patience, limit: settings.reconnect, found_after, since: None, pause: FIRST_PAUSE }
+        Self { wait_limit, limit: settings.reconnect, found_after, since: None, pause: FIRST_PAUSE }
     }
 
     /// Is there to be another try, after one that began then and failed with this?
-    pub(super) fn is_to_be_waited_out(&mut self, why: &NotTaken, begun: Instant) -> bool {
-        if !self.patience.waits() || self.limit.is_zero() || !is_connection_lost(why) {
+    pub(super) fn is_to_be_waited_out(&mut self, why: &AcquireError, begun: Instant) -> bool {
+        if !self.wait_limit.waits() || self.limit.is_zero() || !is_connection_lost(why) {
             return false;
         }
         if begun.elapsed() > self.found_after {
             (self.since, self.pause) = (None, FIRST_PAUSE);
         }
         let since = *self.since.get_or_insert_with(Instant::now);
-        match self.patience {
-            WaitLimit::Until { .. } => !self.patience.is_over(),
+        match self.wait_limit {
+            WaitLimit::Until { .. } => !self.wait_limit.is_over(),
             WaitLimit::Forever | WaitLimit::Never | WaitLimit::Try => since.elapsed() < self.limit,
         }
     }
@@ -55,16 +55,16 @@ impl Outage {
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
         tokio::select! {
             () = interest.lost() => false,
-            _ = self.patience.limit(sleep(pause)) => true,
+            _ = self.wait_limit.limit(sleep(pause)) => true,
         }
     }
 }
 
 /// Has the connection ended, or was there none to be had? A server that answers and refuses is there.
-fn is_connection_lost(why: &NotTaken) -> bool {
+fn is_connection_lost(why: &AcquireError) -> bool {
     let error = match why {
-        NotTaken::Gone(error) => Some(error),
-        NotTaken::Because(error) => error.sql_source(),
+        AcquireError::ConnectionLost(error) => Some(error),
+        AcquireError::Failed(error) => error.sql_source(),
         _ => None,
     };
     match error {

@@ -1,8 +1,8 @@
 //! The sessions of a client that locks on a server, and what watches over them.
 
+use super::keep_alive::KeepAlive;
 use super::place::{Place, Scope, Settings};
 use super::shared::Shared;
-use super::watchman::Watchman;
 use super::{Dialect, Scheme, mariadb, mysql, postgres};
 use crate::error::{Result, SqlError};
 use hierlock_engine::{Pool, PoolSettings, Purpose, Session, SessionSettings};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) struct LockPool {
     pub(super) server: Arc<Pool>,
     pub(super) settings: Settings,
-    pub(super) watchman: Watchman,
+    pub(super) keep_alive: KeepAlive,
     /// The session that guards share, if they do.
     pub(super) shared: Option<Arc<Shared>>,
 }
@@ -23,7 +23,7 @@ impl LockPool {
         let Place { address, settings, .. } = place;
         let server = Pool::new(address.clone(), settings.pool());
         let shared = (settings.scope == Scope::Session).then(Arc::default);
-        Arc::new(Self { server, settings: *settings, watchman: Watchman::default(), shared })
+        Arc::new(Self { server, settings: *settings, keep_alive: KeepAlive::default(), shared })
     }
 
     /// Opens a session to lock with. Fails if the server only follows another.

@@ -4,17 +4,14 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
+use super::acquirer::{AcquireError, Acquirer, LockRequest, UndoScope};
 use super::failure::LockFailure;
-use super::pool::LockPool;
 use super::statement::Wait;
-use super::take::{Around, NotTaken, Take, Taker};
-use super::{Dialect, InTransaction, Scheme, Strategy, updaters};
+use super::{Dialect, InTransaction, Strategy, updaters};
 use crate::error::{Error, LockError, Result, SqlError, TransactionState};
 use crate::handover::Interest;
 use crate::plan::Step;
-use crate::registry::Entry;
-use hierlock_engine::{Driver, SessionId, SessionRef};
-use std::sync::Arc;
+use hierlock_engine::{Driver, SessionRef};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -23,42 +20,31 @@ const LOOKS: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// PostgreSQL goes back to a savepoint; InnoDB cannot give back a part.
-fn around(dialect: Dialect) -> Around {
+fn around(dialect: Dialect) -> UndoScope {
     match dialect {
         Dialect::Postgres => {
-            Around { before: "SAVEPOINT hierlock;\n", undo: "ROLLBACK TO SAVEPOINT hierlock" }
+            UndoScope { before: "SAVEPOINT hierlock;\n", undo: "ROLLBACK TO SAVEPOINT hierlock" }
         }
-        _ => Around::NOTHING,
+        _ => UndoScope::NOTHING,
     }
 }
 
-/// Everything that an acquire within a transaction needs.
-pub(super) struct Within {
-    pub(super) pool: Arc<LockPool>,
-    pub(super) scheme: Arc<Scheme>,
-    pub(super) entry: Arc<Entry>,
-}
-
-impl Within {
-    fn taker(&self) -> Taker<'_> {
-        Taker { pool: &self.pool, scheme: &self.scheme, entry: &self.entry }
-    }
-
+impl Acquirer {
     /// Takes all steps in the caller's transaction.
     ///
     /// # Cancel safety
     /// Dropped while it waits, the wait is ended on the server; the transaction keeps what was taken
     /// until it ends.
-    pub(super) async fn acquire(&self, tx: &mut impl InTransaction, take: &Take) -> Result<()> {
-        let steps: Vec<Step> = take.plan.steps().collect();
+    pub(super) async fn acquire_in(
+        &self,
+        tx: &mut impl InTransaction,
+        request: &LockRequest,
+    ) -> Result<()> {
+        let steps: Vec<Step> = request.plan.steps().collect();
         let dialect = self.scheme.dialect;
-        let mut session = SessionRef {
-            connection: tx.connection().into_ref(),
-            answer_limit: self.pool.settings.answer_limit,
-            id: SessionId::default(),
-            dialect,
-            is_ours: false,
-        };
+        let connection = tx.connection().into_ref();
+        let mut session =
+            SessionRef::of_caller(connection, dialect, self.pool.settings.answer_limit);
         let is_of_that_server = match session.connection.driver() {
             Driver::Mysql => dialect.is_innodb(),
             Driver::Postgres => !dialect.is_innodb(),
@@ -69,10 +55,10 @@ impl Within {
             return Err(SqlError::OtherTransaction { server }.into());
         }
         if self.scheme.strategy == Strategy::OnDemand {
-            self.make_rows(&steps, take).await?;
+            self.make_rows(&steps, request).await?;
         }
-        let taken = self.take(&mut session, &steps, take).await;
-        let taken = taken.map_err(|why| self.explain(why, take));
+        let taken = self.lock_in(&mut session, &steps, request).await;
+        let taken = taken.map_err(|why| self.explain(why));
         if let Err(error) = &taken
             && error.transaction_state() == Some(TransactionState::Gone)
         {
@@ -82,31 +68,31 @@ impl Within {
         taken
     }
 
-    async fn take(
+    async fn lock_in(
         &self,
         session: &mut SessionRef<'_>,
         steps: &[Step],
-        take: &Take,
-    ) -> Result<(), NotTaken> {
+        request: &LockRequest,
+    ) -> Result<(), AcquireError> {
         let around = around(self.scheme.dialect);
-        if !take.patience.waits() {
-            return self.taker().try_take(session, steps, take, around).await;
+        if !request.wait_limit.waits() {
+            return self.try_lock(session, steps, request, around).await;
         }
-        match self.at_once(session, steps, around).await? {
+        match self.lock_now(session, steps, request, around).await? {
             true => return Ok(()),
-            false => self.taker().undo(session, around.undo).await?,
+            false => self.undo(session, around.undo).await?,
         }
-        session.id = session.ask_id().await.map_err(NotTaken::Gone)?;
-        let mut ends = EndsTheWait { within: Some(self), pid: session.id.pid, steps };
+        session.id = session.ask_id().await.map_err(AcquireError::ConnectionLost)?;
+        let mut ends = EndsTheWait { acquirer: Some(self), pid: session.id.pid, steps };
         let mut interest = Interest::assumed();
         loop {
-            let taken = self.taker().take(session, steps, take, around, &mut interest).await;
+            let taken = self.lock(session, steps, request, around, &mut interest).await;
             match taken {
                 // The caller's own limit for one wait, on InnoDB: it goes on.
-                Err(NotTaken::Again) => {}
-                Err(NotTaken::Missing(missing)) if missing.is_empty() => {}
+                Err(AcquireError::LockWaitTimeout) => {}
+                Err(AcquireError::MissingRows(missing)) if missing.is_empty() => {}
                 other => {
-                    ends.within = None;
+                    ends.acquirer = None;
                     return other;
                 }
             }
@@ -114,32 +100,33 @@ impl Within {
     }
 
     /// Takes all, if nothing is in the way.
-    async fn at_once(
+    async fn lock_now(
         &self,
         session: &mut SessionRef<'_>,
         steps: &[Step],
-        around: Around,
-    ) -> Result<bool, NotTaken> {
+        request: &LockRequest,
+        around: UndoScope,
+    ) -> Result<bool, AcquireError> {
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::No, form));
         let rows_expected = statement.rows;
         if self.scheme.strategy == Strategy::Advisory {
-            let got = session.rows(&statement.sql).await.map_err(NotTaken::Gone)?;
+            let got = session.rows(&statement.sql).await.map_err(AcquireError::ConnectionLost)?;
             return Ok(got.iter().all(|row| row[0] == "t"));
         }
         match statement.run_limited(session).await {
             Ok(rows) => Ok(rows == rows_expected),
             Err(error) => match LockFailure::of(&error) {
-                LockFailure::ConnectionLost => Err(NotTaken::Gone(error)),
+                LockFailure::ConnectionLost => Err(AcquireError::ConnectionLost(error)),
                 LockFailure::NotGranted => Ok(false),
-                LockFailure::Deadlock => Err(NotTaken::Deadlock(steps[0].target.clone())),
+                LockFailure::Deadlock => Err(request.deadlock(steps[0].target.clone())),
                 LockFailure::TableChanged => {
-                    self.taker().undo(session, around.undo).await?;
-                    Err(NotTaken::Disagrees(error))
+                    self.undo(session, around.undo).await?;
+                    Err(AcquireError::TableChanged(error))
                 }
                 _ => {
-                    let failed = self.taker().failed(error);
-                    self.taker().undo(session, around.undo).await?;
-                    Err(NotTaken::Because(failed))
+                    let failed = self.failed(error);
+                    self.undo(session, around.undo).await?;
+                    Err(AcquireError::Failed(failed))
                 }
             },
         }
@@ -147,27 +134,27 @@ impl Within {
 
     /// Makes missing rows beforehand, on a connection of our own: once the transaction has looked for
     /// them in vain it may have locked the gap.
-    async fn make_rows(&self, steps: &[Step], take: &Take) -> Result<()> {
+    async fn make_rows(&self, steps: &[Step], request: &LockRequest) -> Result<()> {
         let mut session = match self.pool.server.take_idle() {
             Some(session) => session,
             None => self.pool.connect().await?,
         };
-        let failed = |error| self.taker().failed(error);
-        let missing = match self.taker().find_missing(&mut session.as_ref(), steps).await {
+        let failed = |error| self.failed(error);
+        let missing = match self.find_missing(&mut session.as_ref(), steps).await {
             Ok(missing) => missing,
             Err(error) if LockFailure::of(&error) == LockFailure::ConnectionLost => {
                 session = self.pool.connect().await?;
-                self.taker().find_missing(&mut session.as_ref(), steps).await.map_err(failed)?
+                self.find_missing(&mut session.as_ref(), steps).await.map_err(failed)?
             }
             Err(error) => return Err(failed(error)),
         };
         session.roll_back().await.map_err(failed)?;
         if !missing.is_empty() {
             let interest = &mut Interest::assumed();
-            let made = self.taker().insert(&mut session, &missing, take, interest).await;
+            let made = self.insert(&mut session, &missing, request, interest).await;
             match made {
-                Ok(()) | Err(NotTaken::Again) => {}
-                Err(why) => return Err(self.taker().error(why, take)),
+                Ok(()) | Err(AcquireError::LockWaitTimeout) => {}
+                Err(why) => return Err(why.into_error(&self.pool, &self.scheme)),
             }
         }
         self.pool.server.give_back(session);
@@ -175,19 +162,19 @@ impl Within {
     }
 
     /// Says what has become of the transaction.
-    fn explain(&self, why: NotTaken, take: &Take) -> Error {
+    fn explain(&self, why: AcquireError) -> Error {
         let is_postgres = self.scheme.dialect == Dialect::Postgres;
         let state = match &why {
-            NotTaken::Gone(_) | NotTaken::GivenUp => TransactionState::Gone,
+            AcquireError::ConnectionLost(_) | AcquireError::Abandoned => TransactionState::Gone,
             _ if is_postgres => TransactionState::AsBefore,
-            NotTaken::Deadlock(_) => TransactionState::RolledBack,
+            AcquireError::Deadlock { .. } => TransactionState::RolledBack,
             _ => TransactionState::KeepsSome,
         };
         let error = match why {
-            NotTaken::Deadlock(blocked_on) => {
-                LockError::DeadlockInTransaction { blocked_on, wanted: take.wanted() }.into()
+            AcquireError::Deadlock { blocked_on, wanted } => {
+                LockError::DeadlockInTransaction { blocked_on, wanted }.into()
             }
-            why => self.taker().error(why, take),
+            why => why.into_error(&self.pool, &self.scheme),
         };
         LockError::InTransaction { error, state }.into()
     }
@@ -196,14 +183,14 @@ impl Within {
 /// Dropped with the future of a caller who no longer waits, it ends the wait on the server.
 struct EndsTheWait<'a> {
     /// None when there is no wait to end.
-    within: Option<&'a Within>,
+    acquirer: Option<&'a Acquirer>,
     pid: i64,
     steps: &'a [Step],
 }
 
 impl Drop for EndsTheWait<'_> {
     fn drop(&mut self) {
-        let Some(Within { pool, scheme, .. }) = self.within else { return };
+        let Some(Acquirer { pool, scheme, .. }) = self.acquirer else { return };
         let Ok(runtime) = Handle::try_current() else { return };
         let (pool, scheme, pid) = (pool.clone(), scheme.clone(), self.pid);
         let names = |step| [Some(scheme.slot_name(step)), updaters::name(&scheme, step)];

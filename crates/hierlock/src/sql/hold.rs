@@ -1,10 +1,10 @@
 //! What is kept while locked: the connections of a hold, and what can be done with them. Whatever is
 //! done runs to its end, also if its caller goes away (see `handover`).
 
+use super::acquirer::Acquirer;
 use super::failure::LockFailure;
 use super::pool::LockPool;
 use super::shared::SharedKeys;
-use super::take::Taker;
 use super::{Dialect, Scheme, postgres};
 use crate::database::error_message;
 use crate::error::{Error, Result, SqlError};
@@ -15,46 +15,46 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
 /// What has the first plan of a hold.
-pub(super) enum Base {
+pub(super) enum HoldSession {
     /// A transaction on a connection of its own.
     Own(Session),
     /// Keys on a connection that others use as well.
     Shared(SharedKeys),
 }
 
-impl Base {
+impl HoldSession {
     pub(super) async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match self {
-            Base::Own(session) => session.ping().await,
-            Base::Shared(keys) => keys.ping(pool).await,
+            HoldSession::Own(session) => session.ping().await,
+            HoldSession::Shared(keys) => keys.ping(pool).await,
         }
     }
 
     /// Frees everything, and keeps the connection if it is known to be clean.
     async fn end(self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match self {
-            Base::Own(mut session) => {
+            HoldSession::Own(mut session) => {
                 session.roll_back().await?;
                 pool.server.give_back(session);
                 Ok(())
             }
-            Base::Shared(keys) => keys.end().await,
+            HoldSession::Shared(keys) => keys.end().await,
         }
     }
 
     /// The connection with its transaction; what is shared has none.
     pub(super) fn own(&mut self) -> Result<&mut Session, Error> {
         match self {
-            Base::Own(session) => Ok(session),
-            Base::Shared(_) => Err(SqlError::NoOwnTransaction.into()),
+            HoldSession::Own(session) => Ok(session),
+            HoldSession::Shared(_) => Err(SqlError::NoOwnTransaction.into()),
         }
     }
 }
 
 /// The connections of one hold.
-pub(super) struct Held {
+pub(super) struct HoldSessions {
     /// With the first plan.
-    pub(super) base: Base,
+    pub(super) base: HoldSession,
     /// With what was added, where a transaction cannot give back a part.
     pub(super) more: Vec<Session>,
     /// Did work in its transaction fail? Then it cannot be committed.
@@ -64,8 +64,8 @@ pub(super) struct Held {
     permit: Option<Permit>,
 }
 
-impl Held {
-    pub(super) fn new(base: Base, entry: Arc<Entry>, permit: Option<Permit>) -> Self {
+impl HoldSessions {
+    pub(super) fn new(base: HoldSession, entry: Arc<Entry>, permit: Option<Permit>) -> Self {
         Self { base, more: Vec::new(), failed: false, entry, permit }
     }
 
@@ -84,14 +84,14 @@ impl Held {
     /// A number of the server's that grows. All was still held when it was drawn.
     async fn draw(&mut self) -> Result<Option<u64>, sqlx::Error> {
         let rows = match &mut self.base {
-            Base::Own(session) => {
+            HoldSession::Own(session) => {
                 let token = match session.dialect {
                     Dialect::Postgres => postgres::TOKEN,
                     _ => "SELECT UUID_SHORT()",
                 };
                 session.rows(token).await?
             }
-            Base::Shared(keys) => keys.ask(postgres::TOKEN).await?,
+            HoldSession::Shared(keys) => keys.ask(postgres::TOKEN).await?,
         };
         self.ping_more().await?;
         Ok(rows.first().and_then(|row| row[0].parse().ok()))
@@ -99,42 +99,44 @@ impl Held {
 }
 
 /// A hold, as its guard and the watchman share it.
-pub(super) struct Kept {
+pub(super) struct HoldInner {
     pub(super) pool: Arc<LockPool>,
     pub(super) scheme: Arc<Scheme>,
     /// Where its connections live.
     pub(super) runtime: Handle,
     /// None when it was ended, or lost.
-    pub(super) held: Arc<Mutex<Option<Held>>>,
+    pub(super) held: Arc<Mutex<Option<HoldSessions>>>,
     lost: watch::Sender<Option<String>>,
 }
 
 /// Why something could not be done with a hold.
-pub(super) enum Trouble {
+pub(super) enum HoldError {
     Error(Error),
     /// There is no hold any more.
     Lost,
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for HoldError {
     fn from(error: Error) -> Self {
-        Trouble::Error(error)
+        HoldError::Error(error)
     }
 }
 
-impl Kept {
+impl HoldInner {
     pub(super) fn new(
         pool: Arc<LockPool>,
         scheme: Arc<Scheme>,
         runtime: Handle,
-        held: Held,
+        held: HoldSessions,
     ) -> Arc<Self> {
         let held = Arc::new(Mutex::new(Some(held)));
         Arc::new(Self { pool, scheme, runtime, held, lost: watch::Sender::new(None) })
     }
 
-    pub(super) fn taker<'a>(&'a self, entry: &'a Entry) -> Taker<'a> {
-        Taker { pool: &self.pool, scheme: &self.scheme, entry }
+    /// Takes more under the name of the hold.
+    pub(super) fn acquirer(&self, entry: &Arc<Entry>) -> Acquirer {
+        let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
+        Acquirer { pool, scheme, entry: entry.clone() }
     }
 
     /// Why it was lost, if it was.
@@ -144,10 +146,10 @@ impl Kept {
 
     /// Gives up a hold whose connection is gone. Dropped first: nothing must still be held when it is
     /// told that it is lost.
-    pub(super) fn lose(&self, held: &mut Option<Held>, why: &str) -> Trouble {
+    pub(super) fn lose(&self, held: &mut Option<HoldSessions>, why: &str) -> HoldError {
         drop(held.take());
         self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.server.address)));
-        Trouble::Lost
+        HoldError::Lost
     }
 
     /// Is the server still there? Not asked while something else is being done: that will tell.
@@ -161,20 +163,20 @@ impl Kept {
     }
 
     /// Frees everything. If a server does not confirm it, the hold counts as lost: nobody knows since when.
-    pub(super) async fn release(&self) -> Result<(), Trouble> {
-        let held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
+    pub(super) async fn release(&self) -> Result<(), HoldError> {
+        let held = self.held.lock().await.take().ok_or(HoldError::Lost)?;
         self.end(held).await.map_err(|source| {
             let (server, why) = (&self.pool.server.address, error_message(&source));
             self.lost.send_replace(Some(format!("{server} has not confirmed its release: {why}")));
-            Trouble::Lost
+            HoldError::Lost
         })
     }
 
     /// Keeps the connections if they are known to be clean.
-    async fn end(&self, held: Held) -> Result<(), sqlx::Error> {
-        let Held { base, more, entry, permit, .. } = held;
+    async fn end(&self, held: HoldSessions) -> Result<(), sqlx::Error> {
+        let HoldSessions { base, more, entry, permit, .. } = held;
         let mut ended = Ok(());
-        for base in more.into_iter().map(Base::Own).chain([base]) {
+        for base in more.into_iter().map(HoldSession::Own).chain([base]) {
             if let Err(source) = base.end(&self.pool).await {
                 ended = Err(source);
             }
@@ -185,27 +187,27 @@ impl Kept {
     }
 
     /// Ends it by COMMIT, with the work that was done in its transaction.
-    pub(super) async fn commit(&self) -> Result<(), Trouble> {
-        let mut held = self.held.lock().await.take().ok_or(Trouble::Lost)?;
+    pub(super) async fn commit(&self) -> Result<(), HoldError> {
+        let mut held = self.held.lock().await.take().ok_or(HoldError::Lost)?;
         let server = self.pool.server.address.to_string();
         // What an extension has taken may be lost alone; then the work was not protected.
         if let Err(error) = held.ping_more().await {
             return Err(self.lose(&mut Some(held), &error_message(&error)));
         }
-        let Base::Own(base) = &mut held.base else {
+        let HoldSession::Own(base) = &mut held.base else {
             self.end_quietly(held).await;
-            return Err(Trouble::Error(SqlError::NoOwnTransaction.into()));
+            return Err(HoldError::Error(SqlError::NoOwnTransaction.into()));
         };
         if held.failed {
             self.end_quietly(held).await;
-            return Err(Trouble::Error(SqlError::WorkFailed { server }.into()));
+            return Err(HoldError::Error(SqlError::WorkFailed { server }.into()));
         }
         let commit = match base.dialect {
             Dialect::Postgres => "COMMIT AND CHAIN",
             _ => "COMMIT",
         };
         if let Err(source) = base.run(commit).await {
-            return Err(Trouble::Error(match LockFailure::of(&source) {
+            return Err(HoldError::Error(match LockFailure::of(&source) {
                 LockFailure::ConnectionLost => SqlError::CommitUnknown { server, source }.into(),
                 _ => {
                     // Refused, for example by a deferred constraint: then it was rolled back.
@@ -220,7 +222,7 @@ impl Kept {
     }
 
     /// Frees everything where something else is to be told than how that went.
-    async fn end_quietly(&self, held: Held) {
+    async fn end_quietly(&self, held: HoldSessions) {
         if let Err(error) = self.end(held).await {
             let error = error_message(&error);
             tracing::debug!(error, "the connection of a hold was gone when it was freed");
@@ -228,12 +230,16 @@ impl Kept {
     }
 
     /// A number that is greater than that of everyone who held the same before.
-    pub(super) async fn token(&self) -> Result<u64, Trouble> {
+    pub(super) async fn token(&self) -> Result<u64, HoldError> {
         let mut held = self.held.lock().await;
-        let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
+        let Some(connections) = &mut *held else { return Err(HoldError::Lost) };
         let token = match connections.draw().await {
             Ok(Some(token)) => token,
-            Ok(None) => return Err(Trouble::Error(self.failed(sqlx::Error::RowNotFound))),
+            Ok(None) => {
+                let server = self.pool.server.address.to_string();
+                let what = "it has given no fencing token";
+                return Err(HoldError::Error(SqlError::Unexpected { server, what }.into()));
+            }
             Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
         };
         drop(held);

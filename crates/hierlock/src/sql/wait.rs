@@ -1,10 +1,10 @@
 //! While a statement waits: asking the server on the side for what, and ending it there.
 
+use super::acquirer::{Acquirer, LockRequest};
 use super::failure::LockFailure;
 use super::statement::Statement;
-use super::take::{Take, Taker};
 use super::{Dialect, updaters};
-use crate::error::{Blocker, Result};
+use crate::error::{Blocker, Result, SqlError};
 use crate::handover::Interest;
 use crate::plan::Step;
 use crate::registry::Shown;
@@ -21,8 +21,8 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(500);
 const CANCEL_EVERY: Duration = Duration::from_millis(20);
 
 /// What became of a statement that might have to wait.
-pub(super) struct Watched<'a> {
-    pub(super) ended: Ended,
+pub(super) struct WaitReport<'a> {
+    pub(super) ended: WaitEnd,
     /// The step it was last seen to wait at.
     pub(super) at: Option<usize>,
     /// What was in the way there, if it was too late.
@@ -32,7 +32,7 @@ pub(super) struct Watched<'a> {
 }
 
 /// What the server says of a session.
-struct Looked {
+struct SessionActivity {
     /// The slot that it waits for, if it does.
     waits_for: Result<Option<String>>,
     /// It is gone, or waits for us to say something.
@@ -40,13 +40,16 @@ struct Looked {
 }
 
 /// How a wait ended.
-pub(super) enum Ended {
+pub(super) enum WaitEnd {
+    /// The statement ran to its end.
     Ran(Result<usize, sqlx::Error>),
-    GivenUp,
-    Late(Duration),
+    /// Nobody is interested any more.
+    Abandoned,
+    /// The deadline came first, after this wait.
+    TimedOut(Duration),
 }
 
-impl Taker<'_> {
+impl Acquirer {
     /// Runs a statement that may wait, until it is done, too late, or of no more interest; then it is
     /// cancelled on the server. If the server answers no questions any more, it is given up: there is
     /// nobody left to grant it. So it is if the server says that this session runs nothing, while its
@@ -56,21 +59,21 @@ impl Taker<'_> {
         session: &mut SessionRef<'_>,
         statement: Statement,
         steps: &[Step],
-        take: &Take,
+        request: &LockRequest,
         interest: &mut Interest,
-    ) -> Watched<'_> {
+    ) -> WaitReport<'_> {
         let (dialect, id, is_ours) = (session.dialect, session.id, session.is_ours);
         let look_after = |pause| self.look_after(pause, id.pid, is_ours);
         let place_of = |name: &str| match name.is_empty() {
             false => steps.iter().position(|step| self.is_called(step, name)),
             // It has no name for a slot that is held already, and wanted in a stronger mode.
             true => self.entry.with(|record| {
-                steps.iter().position(|step| record.held(&take.plan, step).is_some())
+                steps.iter().position(|step| record.held(&request.plan, step).is_some())
             }),
         };
         let (mut at, mut shown_at, mut shown) = (None, None, None);
         let mut lock = pin!(statement.run(session));
-        let mut late = pin!(take.patience.expired());
+        let mut late = pin!(request.wait_limit.expired());
         let mut pause = LOOK_AFTER;
         let mut look = pin!(look_after(pause));
         let silence = self.pool.settings.answer_limit;
@@ -78,20 +81,20 @@ impl Taker<'_> {
         let mut ended = loop {
             tokio::select! {
                 biased;
-                ran = &mut lock => break Ended::Ran(ran),
-                () = interest.lost() => break Ended::GivenUp,
-                waited = &mut late => break Ended::Late(waited),
+                ran = &mut lock => break WaitEnd::Ran(ran),
+                () = interest.lost() => break WaitEnd::Abandoned,
+                waited = &mut late => break WaitEnd::TimedOut(waited),
                 looked = &mut look => {
                     pause = (2 * pause).min(LOOK_AT_LEAST_EVERY);
                     look.set(look_after(pause));
                     if looked.waits_for.is_err() && self.pool.server.is_silent() {
-                        break Ended::Ran(Err(timed_out(silence)));
+                        break WaitEnd::Ran(Err(timed_out(silence)));
                     }
                     unheard = looked.runs_nothing.then(|| unheard.unwrap_or_else(Instant::now));
                     if unheard.is_some_and(|since| since.elapsed() >= silence) {
                         // Whatever it may have taken there must not outlive it.
                         self.terminate(dialect, id).await;
-                        break Ended::Ran(Err(timed_out(silence)));
+                        break WaitEnd::Ran(Err(timed_out(silence)));
                     }
                     let is_known = looked.waits_for.is_ok();
                     let (waits_for, so_far) = match looked.waits_for {
@@ -109,7 +112,7 @@ impl Taker<'_> {
                         shown = None;
                     }
                     if let (Some(place), None) = (waits_for, &shown) {
-                        shown = Some(self.entry.waits(&take.plan, &steps[..so_far], &steps[place]));
+                        shown = Some(self.entry.waits(&request.plan, &steps[..so_far], &steps[place]));
                     }
                     shown_at = waits_for;
                     if is_known {
@@ -119,23 +122,23 @@ impl Taker<'_> {
             }
         };
         let mut blocker = Blocker::HolderOrWaiter;
-        if !matches!(ended, Ended::Ran(_)) {
-            if let Ended::Late(_) = &ended
+        if !matches!(ended, WaitEnd::Ran(_)) {
+            if let WaitEnd::TimedOut(_) = &ended
                 && let Ok(Some(name)) = look_after(Duration::ZERO).await.waits_for
             {
                 at = place_of(&name).or(at);
                 if let Some(place) = at {
-                    blocker = self.pool.blocker(self.scheme, &steps[place], id.pid).await;
+                    blocker = self.pool.blocker(&self.scheme, &steps[place], id.pid).await;
                 }
             }
             // Granted at the last moment or not, it is given back.
             if let Err(error) = self.cancel(dialect, id, lock.as_mut()).await
                 && LockFailure::of(&error) == LockFailure::ConnectionLost
             {
-                ended = Ended::Ran(Err(error));
+                ended = WaitEnd::Ran(Err(error));
             }
         }
-        Watched { ended, at, blocker, shown }
+        WaitReport { ended, at, blocker, shown }
     }
 
     /// After a while, asks what a session does. The question goes on in a task of its own if this is
@@ -145,14 +148,14 @@ impl Taker<'_> {
         pause: Duration,
         pid: i64,
         is_ours: bool,
-    ) -> impl Future<Output = Looked> + use<> {
+    ) -> impl Future<Output = SessionActivity> + use<> {
         let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
         async move {
             sleep(pause).await;
             let silence = pool.settings.answer_limit;
             let failed = |source| {
                 let error = ServerError::Failed { server: pool.server.address.to_string(), source };
-                Looked { waits_for: Err(error.into()), runs_nothing: false }
+                SessionActivity { waits_for: Err(error.into()), runs_nothing: false }
             };
             let asks = pool.clone();
             let look = tokio::spawn(async move {
@@ -166,11 +169,16 @@ impl Taker<'_> {
                         Err(_) => false,
                     },
                 };
-                Looked { waits_for, runs_nothing }
+                SessionActivity { waits_for, runs_nothing }
             });
             match tokio::time::timeout(silence, look).await {
                 Ok(Ok(looked)) => looked,
-                Ok(Err(_)) => failed(sqlx::Error::WorkerCrashed),
+                // The runtime shuts down.
+                Ok(Err(_)) => {
+                    let server = pool.server.address.to_string();
+                    let waits_for = Err(SqlError::NoRuntime { server }.into());
+                    SessionActivity { waits_for, runs_nothing: false }
+                }
                 Err(_) => failed(timed_out(silence)),
             }
         }
@@ -183,7 +191,7 @@ impl Taker<'_> {
             true => ours.starts_with(name),
             false => ours == name,
         };
-        is_slot || updaters::name(self.scheme, step).is_some_and(|ours| ours == name)
+        is_slot || updaters::name(&self.scheme, step).is_some_and(|ours| ours == name)
     }
 
     /// Ends a statement on the server, and waits for its end. A cancel that comes before the statement

@@ -1,12 +1,13 @@
-//! Taking the steps of a plan on one session: trying, waiting, giving up, and giving back.
+//! Takes the steps of a plan on one session: tries, waits, gives up and gives back. The statement itself is in
+//! `statement.rs`, what happens while it waits in `wait.rs`.
 
 use super::failure::LockFailure;
 use super::pool::LockPool;
 use super::statement::{Form, Statement, Wait, Writer};
-use super::waiting::{Ended, Watched};
+use super::wait::{WaitEnd, WaitReport};
 use super::{Dialect, Scheme, Strategy};
 use crate::backend::WaitLimit;
-use crate::error::{Blocker, Error, LockError, Result};
+use crate::error::{Blocker, Error, LockError, Result, SqlError};
 use crate::handover::Interest;
 use crate::plan::{Plan, Step};
 use crate::registry::Entry;
@@ -16,61 +17,100 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What is to be taken together.
-pub(super) struct Take {
+pub(super) struct LockRequest {
     pub(super) plan: Plan,
-    pub(super) patience: WaitLimit,
+    pub(super) wait_limit: WaitLimit,
 }
 
-impl Take {
+impl LockRequest {
     pub(super) fn wanted(&self) -> Vec<Target> {
         self.plan.claims().iter().map(|claim| claim.target.clone()).collect()
     }
 
+    /// The server chose this one to end a deadlock, when it wanted that node.
+    pub(super) fn deadlock(&self, blocked_on: Target) -> AcquireError {
+        AcquireError::Deadlock { blocked_on, wanted: self.wanted() }
+    }
+
     /// That step is not free, and waiting was not asked for.
-    fn would_block(&self, step: &Step, blocker: Blocker) -> NotTaken {
+    fn would_block(&self, step: &Step, blocker: Blocker) -> AcquireError {
         let (blocked_on, wanted) = (step.target.clone(), self.wanted());
-        NotTaken::Because(LockError::WouldBlock { blocked_on, wanted, blocker }.into())
+        AcquireError::Failed(LockError::WouldBlock { blocked_on, wanted, blocker }.into())
     }
 }
 
 /// No session has this number: locks of the session that guards share are in the way of each other.
 pub(super) const SHARED_SESSION: i64 = -1;
 
-/// Why steps were not taken. They are given back by then.
-pub(super) enum NotTaken {
-    Because(Error),
+/// Why locks were not taken. What was taken on the way is given back by then.
+pub(super) enum AcquireError {
+    /// The caller is told this.
+    Failed(Error),
     /// Nobody waits for them any more.
-    GivenUp,
-    /// The server chose this one to end a deadlock, when it wanted that.
-    Deadlock(Target),
-    /// The server's own limit for a wait, which is not ours.
-    Again,
-    /// The rows of these steps are not there.
-    Missing(Vec<Step>),
+    Abandoned,
+    /// The server chose this one to end a deadlock, when it wanted the first node; with all that it wanted.
+    Deadlock { blocked_on: Target, wanted: Vec<Target> },
+    /// The server's own limit for a wait, which is not the caller's: it begins again.
+    LockWaitTimeout,
+    /// The rows of these steps are not there. None are named if they have come meanwhile.
+    MissingRows(Vec<Step>),
     /// The table is not there, or no longer striped as it was.
-    Disagrees(sqlx::Error),
-    /// With the connection, everything else is gone too.
-    Gone(sqlx::Error),
+    TableChanged(sqlx::Error),
+    /// The connection is gone, and with it everything that it held.
+    ConnectionLost(sqlx::Error),
+    /// The hold that was to be extended is gone, for this reason.
+    HoldLost(&'static str),
 }
 
-/// Before the steps, and what takes them back.
+impl AcquireError {
+    /// What the caller is told.
+    pub(super) fn into_error(self, pool: &LockPool, scheme: &Scheme) -> Error {
+        let server = pool.server.address.to_string();
+        match self {
+            AcquireError::Failed(error) => error,
+            AcquireError::ConnectionLost(source) | AcquireError::TableChanged(source) => {
+                ServerError::Failed { server, source }.into()
+            }
+            AcquireError::Deadlock { blocked_on, wanted } => {
+                LockError::Deadlock { blocked_on, wanted }.into()
+            }
+            AcquireError::MissingRows(steps) => match steps.into_iter().next() {
+                Some(Step { level, slot, target, .. }) => {
+                    let bucket = (!scheme.strategy.is_by_id()).then_some(slot);
+                    LockError::NotProvisioned { level, bucket, target }.into()
+                }
+                None => {
+                    let what = "a lock row is missing one moment and there the next";
+                    SqlError::Unexpected { server, what }.into()
+                }
+            },
+            // Nobody reads the first, and the second begins again.
+            AcquireError::Abandoned | AcquireError::LockWaitTimeout => {
+                SqlError::Unexpected { server, what: "the acquire has ended" }.into()
+            }
+            AcquireError::HoldLost(what) => SqlError::Unexpected { server, what }.into(),
+        }
+    }
+}
+
+/// What begins the taking of steps, and what takes them back.
 #[derive(Clone, Copy)]
-pub(super) struct Around {
+pub(super) struct UndoScope {
     pub(super) before: &'static str,
     pub(super) undo: &'static str,
 }
 
-impl Around {
+impl UndoScope {
     /// A transaction of its own. On InnoDB it begins by itself; on PostgreSQL it may have begun when
     /// the one before ended.
     pub(super) fn acquire(session: &mut Session) -> Self {
         match (session.dialect, session.in_transaction) {
-            (Dialect::Postgres, true) => Around { before: "", undo: "ROLLBACK AND CHAIN" },
+            (Dialect::Postgres, true) => UndoScope { before: "", undo: "ROLLBACK AND CHAIN" },
             (Dialect::Postgres, false) => {
                 session.in_transaction = true;
-                Around { before: "BEGIN;\n", undo: "ROLLBACK AND CHAIN" }
+                UndoScope { before: "BEGIN;\n", undo: "ROLLBACK AND CHAIN" }
             }
-            _ => Around { before: "", undo: "ROLLBACK" },
+            _ => UndoScope { before: "", undo: "ROLLBACK" },
         }
     }
 
@@ -86,54 +126,55 @@ impl Around {
     }
 
     /// More in the same transaction: only PostgreSQL gives locks back at a savepoint.
-    pub(super) const EXTEND: Around =
-        Around { before: "SAVEPOINT more;\n", undo: "ROLLBACK TO SAVEPOINT more" };
+    pub(super) const EXTEND: UndoScope =
+        UndoScope { before: "SAVEPOINT more;\n", undo: "ROLLBACK TO SAVEPOINT more" };
 
     /// More in the same transaction on InnoDB, which gives nothing back: a refused row leaves the others
     /// as they are.
-    pub(super) const NOTHING: Around = Around { before: "", undo: "DO 0" };
+    pub(super) const NOTHING: UndoScope = UndoScope { before: "", undo: "DO 0" };
 }
 
-/// Who takes: on which server, how, and under whose name.
-pub(super) struct Taker<'a> {
-    pub(super) pool: &'a Arc<LockPool>,
-    pub(super) scheme: &'a Arc<Scheme>,
-    pub(super) entry: &'a Entry,
+/// Who takes locks: on which server, how, and under whose name.
+#[derive(Clone)]
+pub(super) struct Acquirer {
+    pub(super) pool: Arc<LockPool>,
+    pub(super) scheme: Arc<Scheme>,
+    pub(super) entry: Arc<Entry>,
 }
 
-impl Taker<'_> {
-    /// Takes steps, in order, as far as patience and the caller's interest go.
-    pub(super) async fn take(
+impl Acquirer {
+    /// Takes steps, in order, as far as wait_limit and the caller's interest go.
+    pub(super) async fn lock(
         &self,
         session: &mut SessionRef<'_>,
         steps: &[Step],
-        take: &Take,
-        around: Around,
+        request: &LockRequest,
+        around: UndoScope,
         interest: &mut Interest,
-    ) -> Result<(), NotTaken> {
-        if !take.patience.waits() {
-            return self.try_take(session, steps, take, around).await;
+    ) -> Result<(), AcquireError> {
+        if !request.wait_limit.waits() {
+            return self.try_lock(session, steps, request, around).await;
         }
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::Yes, form));
         let rows_expected = statement.rows;
-        let Watched { ended, at, blocker, shown: _shown } =
-            self.watch(session, statement, steps, take, interest).await;
+        let WaitReport { ended, at, blocker, shown: _shown } =
+            self.watch(session, statement, steps, request, interest).await;
         let why = match ended {
-            Ended::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
-            Ended::Ran(Ok(_)) => {
+            WaitEnd::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
+            WaitEnd::Ran(Ok(_)) => {
                 return Err(self.missing(session, steps, around).await?);
             }
-            Ended::Ran(Err(error)) => match LockFailure::of(&error) {
-                LockFailure::ConnectionLost => return Err(NotTaken::Gone(error)),
-                LockFailure::Deadlock => NotTaken::Deadlock(steps[at.unwrap_or(0)].target.clone()),
-                LockFailure::NotGranted => NotTaken::Again,
-                LockFailure::TableChanged => NotTaken::Disagrees(error),
+            WaitEnd::Ran(Err(error)) => match LockFailure::of(&error) {
+                LockFailure::ConnectionLost => return Err(AcquireError::ConnectionLost(error)),
+                LockFailure::Deadlock => request.deadlock(steps[at.unwrap_or(0)].target.clone()),
+                LockFailure::NotGranted => AcquireError::LockWaitTimeout,
+                LockFailure::TableChanged => AcquireError::TableChanged(error),
                 LockFailure::Interrupted
                 | LockFailure::InFailedTransaction
-                | LockFailure::Other => NotTaken::Because(self.failed(error)),
+                | LockFailure::Other => AcquireError::Failed(self.failed(error)),
             },
-            Ended::GivenUp => NotTaken::GivenUp,
-            Ended::Late(waited) => {
+            WaitEnd::Abandoned => AcquireError::Abandoned,
+            WaitEnd::TimedOut(waited) => {
                 let (place, blocker) = match at {
                     Some(place) => (place, blocker),
                     None => match self.in_the_way(session, steps, around).await? {
@@ -141,8 +182,10 @@ impl Taker<'_> {
                         None => (steps.len() - 1, Blocker::Nobody),
                     },
                 };
-                let (blocked_on, wanted) = (steps[place].target.clone(), take.wanted());
-                NotTaken::Because(LockError::Timeout { blocked_on, wanted, blocker, waited }.into())
+                let (blocked_on, wanted) = (steps[place].target.clone(), request.wanted());
+                AcquireError::Failed(
+                    LockError::Timeout { blocked_on, wanted, blocker, waited }.into(),
+                )
             }
         };
         self.undo(session, around.undo).await?;
@@ -150,15 +193,15 @@ impl Taker<'_> {
     }
 
     /// Takes steps only if none is in the way.
-    pub(super) async fn try_take(
+    pub(super) async fn try_lock(
         &self,
         session: &mut SessionRef<'_>,
         steps: &[Step],
-        take: &Take,
-        around: Around,
-    ) -> Result<(), NotTaken> {
+        request: &LockRequest,
+        around: UndoScope,
+    ) -> Result<(), AcquireError> {
         let pid = session.id.pid;
-        let would_block = |place: usize| self.would_block(&steps[place], take, pid);
+        let would_block = |place: usize| self.would_block(&steps[place], request, pid);
         let statement = around.put_before(|form| self.scheme.take(steps, Wait::No, form));
         let rows_expected = statement.rows;
         let why = if self.scheme.strategy == Strategy::Advisory {
@@ -170,9 +213,9 @@ impl Taker<'_> {
                     Some(place) => would_block(place).await,
                 },
                 Err(error) if LockFailure::of(&error) == LockFailure::ConnectionLost => {
-                    return Err(NotTaken::Gone(error));
+                    return Err(AcquireError::ConnectionLost(error));
                 }
-                Err(error) => NotTaken::Because(self.failed(error)),
+                Err(error) => AcquireError::Failed(self.failed(error)),
             }
         } else {
             match statement.run_limited(session).await {
@@ -181,21 +224,21 @@ impl Taker<'_> {
                     return Err(self.missing(session, steps, around).await?);
                 }
                 Err(error) => match LockFailure::of(&error) {
-                    LockFailure::ConnectionLost => return Err(NotTaken::Gone(error)),
+                    LockFailure::ConnectionLost => return Err(AcquireError::ConnectionLost(error)),
                     // InnoDB has ended the whole transaction, and whatever else it held.
-                    LockFailure::Deadlock if around.undo == Around::NOTHING.undo => {
-                        return Err(NotTaken::Deadlock(steps[0].target.clone()));
+                    LockFailure::Deadlock if around.undo == UndoScope::NOTHING.undo => {
+                        return Err(request.deadlock(steps[0].target.clone()));
                     }
                     LockFailure::NotGranted | LockFailure::Deadlock => {
                         match self.in_the_way(session, steps, around).await? {
                             Some(place) => would_block(place).await,
-                            None => take.would_block(&steps[steps.len() - 1], Blocker::Nobody),
+                            None => request.would_block(&steps[steps.len() - 1], Blocker::Nobody),
                         }
                     }
-                    LockFailure::TableChanged => NotTaken::Disagrees(error),
+                    LockFailure::TableChanged => AcquireError::TableChanged(error),
                     LockFailure::Interrupted
                     | LockFailure::InFailedTransaction
-                    | LockFailure::Other => NotTaken::Because(self.failed(error)),
+                    | LockFailure::Other => AcquireError::Failed(self.failed(error)),
                 },
             }
         };
@@ -204,12 +247,17 @@ impl Taker<'_> {
     }
 
     /// That step is not free for the session `pid`, and waiting was not asked for.
-    pub(super) async fn would_block(&self, step: &Step, take: &Take, pid: i64) -> NotTaken {
-        let blocker = match take.patience {
+    pub(super) async fn would_block(
+        &self,
+        step: &Step,
+        request: &LockRequest,
+        pid: i64,
+    ) -> AcquireError {
+        let blocker = match request.wait_limit {
             WaitLimit::Try => Blocker::HolderOrWaiter,
-            _ => self.pool.blocker(self.scheme, step, pid).await,
+            _ => self.pool.blocker(&self.scheme, step, pid).await,
         };
-        take.would_block(step, blocker)
+        request.would_block(step, blocker)
     }
 
     /// The first step that is not free, if there still is one; found by trying one after the other. What
@@ -218,8 +266,8 @@ impl Taker<'_> {
         &self,
         session: &mut SessionRef<'_>,
         steps: &[Step],
-        around: Around,
-    ) -> Result<Option<usize>, NotTaken> {
+        around: UndoScope,
+    ) -> Result<Option<usize>, AcquireError> {
         if self.scheme.strategy == Strategy::Advisory {
             // What was waited for has been asked already.
             return Ok(None);
@@ -232,7 +280,7 @@ impl Taker<'_> {
         if let Some(error) = failure
             && LockFailure::of(&error) == LockFailure::ConnectionLost
         {
-            return Err(NotTaken::Gone(error));
+            return Err(AcquireError::ConnectionLost(error));
         }
         let before = usize::from(!around.before.is_empty());
         Ok(places.get(done.saturating_sub(before)).copied())
@@ -243,13 +291,14 @@ impl Taker<'_> {
         &self,
         session: &mut SessionRef<'_>,
         steps: &[Step],
-        around: Around,
-    ) -> Result<NotTaken, NotTaken> {
+        around: UndoScope,
+    ) -> Result<AcquireError, AcquireError> {
         self.undo(session, around.undo).await?;
-        let missing = self.find_missing(session, steps).await.map_err(NotTaken::Gone)?;
+        let missing =
+            self.find_missing(session, steps).await.map_err(AcquireError::ConnectionLost)?;
         // On InnoDB the read itself has begun a transaction.
         self.undo(session, around.undo).await?;
-        Ok(NotTaken::Missing(missing))
+        Ok(AcquireError::MissingRows(missing))
     }
 
     /// Which rows are not there.
@@ -258,7 +307,7 @@ impl Taker<'_> {
         session: &mut SessionRef<'_>,
         steps: &[Step],
     ) -> Result<Vec<Step>, sqlx::Error> {
-        let scheme = self.scheme;
+        let scheme = &*self.scheme;
         let rows: Vec<String> = steps
             .iter()
             .map(|step| {
@@ -284,29 +333,34 @@ impl Taker<'_> {
         &self,
         session: &mut Session,
         steps: &[Step],
-        take: &Take,
+        request: &LockRequest,
         interest: &mut Interest,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<(), AcquireError> {
         let statement = Statement::text(self.scheme.insert(steps.iter().map(|step| &step.target)));
         // It commits, whatever it was in before.
         session.in_transaction = false;
-        let watched = self.watch(&mut session.as_ref(), statement, steps, take, interest).await;
+        let watched = self.watch(&mut session.as_ref(), statement, steps, request, interest).await;
         let why = match watched.ended {
-            Ended::Ran(Ok(_)) => return Ok(()),
-            Ended::Ran(Err(error)) => match LockFailure::of(&error) {
-                LockFailure::ConnectionLost => return Err(NotTaken::Gone(error)),
-                LockFailure::Deadlock | LockFailure::NotGranted => NotTaken::Again,
-                LockFailure::TableChanged => NotTaken::Disagrees(error),
+            WaitEnd::Ran(Ok(_)) => {
+                session.mark_clean();
+                return Ok(());
+            }
+            WaitEnd::Ran(Err(error)) => match LockFailure::of(&error) {
+                LockFailure::ConnectionLost => return Err(AcquireError::ConnectionLost(error)),
+                LockFailure::Deadlock | LockFailure::NotGranted => AcquireError::LockWaitTimeout,
+                LockFailure::TableChanged => AcquireError::TableChanged(error),
                 LockFailure::Interrupted
                 | LockFailure::InFailedTransaction
-                | LockFailure::Other => NotTaken::Because(self.failed(error)),
+                | LockFailure::Other => AcquireError::Failed(self.failed(error)),
             },
-            Ended::GivenUp => NotTaken::GivenUp,
-            Ended::Late(waited) => {
+            WaitEnd::Abandoned => AcquireError::Abandoned,
+            WaitEnd::TimedOut(waited) => {
                 let place = watched.at.unwrap_or(0);
-                let (blocked_on, wanted) = (steps[place].target.clone(), take.wanted());
+                let (blocked_on, wanted) = (steps[place].target.clone(), request.wanted());
                 let blocker = watched.blocker;
-                NotTaken::Because(LockError::Timeout { blocked_on, wanted, blocker, waited }.into())
+                AcquireError::Failed(
+                    LockError::Timeout { blocked_on, wanted, blocker, waited }.into(),
+                )
             }
         };
         self.undo(&mut session.as_ref(), "ROLLBACK").await?;
@@ -318,38 +372,22 @@ impl Taker<'_> {
         &self,
         session: &mut SessionRef<'_>,
         undo: &str,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<(), AcquireError> {
         let undone = match session.run(undo).await {
             Err(error) if LockFailure::of(&error) == LockFailure::Interrupted => {
                 session.run(undo).await
             }
             other => other,
         };
-        undone.map_err(NotTaken::Gone)
+        undone.map_err(AcquireError::ConnectionLost)?;
+        // Back to a savepoint, something is still held.
+        if ["ROLLBACK", "ROLLBACK AND CHAIN"].contains(&undo) {
+            session.mark_clean();
+        }
+        Ok(())
     }
 
     pub(super) fn failed(&self, source: sqlx::Error) -> Error {
         ServerError::Failed { server: self.pool.server.address.to_string(), source }.into()
-    }
-
-    /// What the caller is told.
-    pub(super) fn error(&self, why: NotTaken, take: &Take) -> Error {
-        match why {
-            NotTaken::Because(error) => error,
-            NotTaken::Gone(source) | NotTaken::Disagrees(source) => self.failed(source),
-            // Nobody reads the first, and the second is tried again.
-            NotTaken::GivenUp | NotTaken::Again => self.failed(sqlx::Error::WorkerCrashed),
-            NotTaken::Missing(steps) => match steps.into_iter().next() {
-                Some(Step { level, slot, target, .. }) => {
-                    let bucket = (!self.scheme.strategy.is_by_id()).then_some(slot);
-                    LockError::NotProvisioned { level, bucket, target }.into()
-                }
-                // It has come in the meantime.
-                None => self.failed(sqlx::Error::RowNotFound),
-            },
-            NotTaken::Deadlock(blocked_on) => {
-                LockError::Deadlock { blocked_on, wanted: take.wanted() }.into()
-            }
-        }
     }
 }

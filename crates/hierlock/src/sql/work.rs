@@ -7,7 +7,7 @@
 
 use super::Connection;
 use super::failure::LockFailure;
-use super::kept::{Base, Held, Kept, Trouble};
+use super::hold::{HoldError, HoldInner, HoldSession, HoldSessions};
 use crate::database::error_message;
 use crate::error::{Result, SqlError};
 use hierlock_engine::Session;
@@ -24,15 +24,15 @@ const CANCEL_AFTER: Duration = Duration::from_millis(100);
 /// The connections of a hold, out of everybody else's reach; however it is dropped, they are looked at
 /// before anybody else has them.
 pub(super) struct Lent {
-    kept: Arc<Kept>,
-    held: Option<OwnedMutexGuard<Option<Held>>>,
+    kept: Arc<HoldInner>,
+    held: Option<OwnedMutexGuard<Option<HoldSessions>>>,
 }
 
 impl Lent {
     fn base(&self) -> Option<&Session> {
         match &self.held.as_ref()?.as_ref()?.base {
-            Base::Own(session) => Some(session),
-            Base::Shared(_) => None,
+            HoldSession::Own(session) => Some(session),
+            HoldSession::Shared(_) => None,
         }
     }
 
@@ -108,18 +108,18 @@ enum Returned {
     Ended(String),
 }
 
-impl Kept {
+impl HoldInner {
     /// Lends the connections of the hold.
-    pub(super) async fn lend(self: Arc<Self>) -> Result<Lent, Trouble> {
+    pub(super) async fn lend(self: Arc<Self>) -> Result<Lent, HoldError> {
         let mut held = self.held.clone().lock_owned().await;
-        let Some(connections) = &mut *held else { return Err(Trouble::Lost) };
+        let Some(connections) = &mut *held else { return Err(HoldError::Lost) };
         if let Err(error) = connections.base.own()?.run("SAVEPOINT lent").await {
             return Err(self.lose(&mut held, &error_message(&error)));
         }
         Ok(Lent { kept: self, held: Some(held) })
     }
 
-    async fn take_back(&self, mut held: OwnedMutexGuard<Option<Held>>) {
+    async fn take_back(&self, mut held: OwnedMutexGuard<Option<HoldSessions>>) {
         let Some(connections) = &mut *held else { return };
         match self.look_at(connections).await {
             Returned::Whole => {}
@@ -128,8 +128,10 @@ impl Kept {
         }
     }
 
-    async fn look_at(&self, held: &mut Held) -> Returned {
-        let Held { base: Base::Own(base), entry, .. } = held else { return Returned::Whole };
+    async fn look_at(&self, held: &mut HoldSessions) -> Returned {
+        let HoldSessions { base: HoldSession::Own(base), entry, .. } = held else {
+            return Returned::Whole;
+        };
         let ended = |error: sqlx::Error| Returned::Ended(error_message(&error));
         let (dialect, id) = (base.dialect, base.id);
         // Whoever borrowed it may have dropped a statement that still runs.
@@ -138,7 +140,7 @@ impl Kept {
             let mut release = pin!(session.run("RELEASE SAVEPOINT lent"));
             match tokio::time::timeout(CANCEL_AFTER, release.as_mut()).await {
                 Ok(released) => released,
-                Err(_) => self.taker(entry).cancel(dialect, id, release).await,
+                Err(_) => self.acquirer(entry).cancel(dialect, id, release).await,
             }
         };
         let released = match released {
