@@ -1,5 +1,6 @@
 //! The servers that hierlock knows.
 
+use crate::Driver;
 use std::fmt;
 
 /// A server that hierlock can lock on.
@@ -33,6 +34,14 @@ impl Dialect {
             "mariadb" => Some(Dialect::Mariadb),
             "postgres" | "postgresql" => Some(Dialect::Postgres),
             _ => None,
+        }
+    }
+
+    /// Returns the driver that talks to it.
+    pub fn driver(self) -> Driver {
+        match self {
+            Dialect::Mysql | Dialect::Mariadb => Driver::Mysql,
+            Dialect::Postgres => Driver::Postgres,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::ErrorClass::{self, *};
 
 /// Each number with its class.
-const CLASSES: [(u16, ErrorClass); 23] = [
+const CLASSES: [(u16, ErrorClass); 25] = [
     (1213, Deadlock),             // of rows or tables
     (3058, Deadlock),             // of locks by name (GET_LOCK), MySQL
     (1020, SerializationFailure), // MariaDB with innodb_snapshot_isolation
@@ -15,6 +15,8 @@ const CLASSES: [(u16, ErrorClass); 23] = [
     (1146, UndefinedTable),
     (1305, UndefinedTable), // a function or procedure
     (1054, UndefinedColumn),
+    (1397, UndefinedObject), // a prepared transaction; on MariaDB also one whose session is still there
+    (1402, PreparedTransactionRolledBack),
     (1050, Duplicate),    // a table
     (1060, Duplicate),    // a column
     (1061, Duplicate),    // an index

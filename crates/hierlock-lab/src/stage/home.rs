@@ -6,7 +6,7 @@ use super::wire::{Address, Wire, cell};
 use super::{LIMIT, StageError, innodb, postgres};
 use crate::place::Engine;
 use hierlock::database::error_message;
-use sqlx::mysql::MySqlDatabaseError;
+use hierlock_engine::ErrorClass;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -196,8 +196,7 @@ pub(super) fn terminate(engine: Engine, id: i64) -> String {
 
 /// Did a statement fail because of somebody's lock, and not because it is not allowed?
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(error) = error else { return false };
-    let number = error.try_downcast_ref::<MySqlDatabaseError>().map(|error| error.number());
-    // Lock timeouts, and a database with prepared transactions.
-    number == Some(1205) || error.code().is_some_and(|code| code == "55P03" || code == "55006")
+    let class = ErrorClass::of(error);
+    // A database with prepared transactions is in use.
+    class.is_not_granted() || class == ErrorClass::ObjectInUse
 }

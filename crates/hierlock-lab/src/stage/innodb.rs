@@ -1,17 +1,14 @@
-//! What MySQL and MariaDB have in common: numbers of errors, settings, and the words for row locks.
+//! What MySQL and MariaDB have in common: settings, and the words for row locks.
 
 use super::StageError;
 use super::deadlock::Story;
 use super::dictionary::Dictionary;
-use super::statement::Words;
 use super::who::Who;
 use super::wire::{TextRow, Wire, cell};
-use crate::observation::{Failure, FailureKind, LockKind, Thing};
+use crate::observation::{LockKind, Thing};
 use crate::place::Engine;
 use crate::record::Link;
 use crate::scenario::SettingValue;
-use sqlx::error::DatabaseError;
-use sqlx::mysql::MySqlDatabaseError;
 
 /// Asks for the number of a connection.
 pub(super) const HELLO: &str = "SELECT CONNECTION_ID()";
@@ -42,24 +39,6 @@ pub(super) fn setting(setting: &SettingValue) -> String {
         }
         SettingValue::Sql(sql) => super::as_set(sql),
     }
-}
-
-/// What a failure means. The numbers of MySQL and MariaDB are one family.
-pub(super) fn failure(engine: Engine, sql: &str, error: &dyn DatabaseError) -> Failure {
-    let number = error.try_downcast_ref::<MySqlDatabaseError>().map_or(0, |error| error.number());
-    let kind = match number {
-        // Of rows or tables; of locks by name.
-        1213 | 3058 => FailureKind::Deadlock,
-        3572 => FailureKind::Refused,
-        // MariaDB has one number for both: what was asked makes the difference.
-        1205 if engine == Engine::Mariadb && Words::of(sql).is_impatient() => FailureKind::Refused,
-        // The last two: the whole statement took too long.
-        1205 | 3024 | 1969 => FailureKind::TimedOut,
-        1020 => FailureKind::Conflict,
-        _ => FailureKind::Other,
-    };
-    let message = error.message().to_owned();
-    Failure { kind, code: number.to_string(), message, detail: None }
 }
 
 /// A row or a gap, from the words of MySQL's tables of locks: `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`.

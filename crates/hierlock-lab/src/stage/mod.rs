@@ -14,6 +14,7 @@
 mod case;
 mod deadlock;
 mod dictionary;
+mod failure;
 mod flush;
 mod grove;
 mod home;

@@ -2,14 +2,11 @@
 //! its table of locks: who wants a row that is taken waits for the *transaction* that has it, and keeps
 //! the row's place in line (a tuple lock) meanwhile.
 
-use super::statement::Words;
 use super::who::{Waits, Who};
 use super::wire::{TextRow, Wire, cell, number};
 use super::{LockList, StageError};
-use crate::observation::{Failure, FailureKind, Lock, LockKind, Thing, Wait};
+use crate::observation::{Lock, LockKind, Thing, Wait};
 use crate::scenario::SettingValue;
-use sqlx::error::DatabaseError;
-use sqlx::postgres::PgDatabaseError;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -70,29 +67,6 @@ pub(super) fn setting(setting: &SettingValue) -> Option<String> {
         }
         SettingValue::Sql(sql) => super::as_set(sql),
     })
-}
-
-/// What a failure means.
-pub(super) fn failure(sql: &str, error: &dyn DatabaseError) -> Failure {
-    let code = error.code().unwrap_or_default().into_owned();
-    let message = error.message().to_owned();
-    let kind = match code.as_str() {
-        "40P01" => FailureKind::Deadlock,
-        "40001" => FailureKind::Conflict,
-        // One code for both; what it says differs, and who did not ask not to wait has waited.
-        "55P03" if message.contains("lock timeout") => FailureKind::TimedOut,
-        "55P03" if message.contains("could not obtain lock") => FailureKind::Refused,
-        "55P03" if Words::of(sql).is_impatient() => FailureKind::Refused,
-        "55P03" => FailureKind::TimedOut,
-        "57014" if message.contains("timeout") => FailureKind::TimedOut,
-        _ => FailureKind::Other,
-    };
-    // Who waits for whom, and behind it where the statement was.
-    let details = error.try_downcast_ref::<PgDatabaseError>().map(|error| {
-        let context = error.r#where().filter(|_| kind == FailureKind::Deadlock);
-        error.detail().into_iter().chain(context).collect::<Vec<_>>().join("\n")
-    });
-    Failure { kind, code, message, detail: details.filter(|details| !details.is_empty()) }
 }
 
 /// The locks of some, with the names of their tables. Those of a parallel worker are its leader's. Who waits for the end of a transaction keeps a

@@ -10,7 +10,7 @@ use super::wire::{PATIENCE, Wire, cell};
 use crate::place::Engine;
 use crate::scenario::Statement;
 use hierlock::database::error_message;
-use sqlx::mysql::MySqlDatabaseError;
+use hierlock_engine::ErrorClass;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -113,21 +113,14 @@ async fn roll_back(
     let begun = Instant::now();
     loop {
         let Err(refusal) = wire.try_ask(sql).await? else { return Ok(RollBack::Done) };
-        let sqlx::Error::Database(error) = &refusal else {
-            return Ok(RollBack::Refused(error_message(&refusal)));
-        };
-        let number =
-            error.try_downcast_ref::<MySqlDatabaseError>().map_or(0, |error| error.number());
-        match (engine, number) {
-            // Undefined object.
-            (Engine::Postgres, _) if error.code().is_some_and(|code| code == "42704") => {
+        match ErrorClass::of(&refusal) {
+            ErrorClass::PreparedTransactionRolledBack => return Ok(RollBack::Done),
+            ErrorClass::UndefinedObject if engine == Engine::Postgres => return Ok(RollBack::Gone),
+            // Unknown, or its session has not left yet.
+            ErrorClass::UndefinedObject if !is_listed(wire, name).await? => {
                 return Ok(RollBack::Gone);
             }
-            // It was rolled back, says MariaDB of one that changed nothing.
-            (_, 1402) => return Ok(RollBack::Done),
-            // Unknown, or its session has not left yet.
-            (_, 1397) if !is_listed(wire, name).await? => return Ok(RollBack::Gone),
-            (_, 1397) if begun.elapsed() < PATIENCE => sleep(RETRY_AFTER).await,
+            ErrorClass::UndefinedObject if begun.elapsed() < PATIENCE => sleep(RETRY_AFTER).await,
             _ => return Ok(RollBack::Refused(error_message(&refusal))),
         }
     }

@@ -1,6 +1,7 @@
 //! A session of a case: a connection with a task of its own, which does one thing at a time and says
 //! how it went. Knows nothing of who waits for whom.
 
+use super::failure::{failed, failure};
 use super::prepared::PreparedTransactions;
 use super::prepared_statements::PreparedStatements;
 use super::statement::{Turn, Words};
@@ -188,21 +189,10 @@ impl Player {
 
     /// What a failure means, of a statement that ran this text.
     fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
-        let mut failure = match error {
-            sqlx::Error::Database(error) => match self.engine {
-                Engine::Postgres => postgres::failure(sql, &**error),
-                engine => innodb::failure(engine, sql, &**error),
-            },
-            error => failed(format!("the connection is lost: {}", error_message(error))),
-        };
+        let mut failure = failure(self.engine, sql, error);
         if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
             failure.kind = FailureKind::Cancelled;
         }
         failure
     }
-}
-
-/// A failure without a code of the server.
-fn failed(message: String) -> Failure {
-    Failure { kind: FailureKind::Other, code: String::new(), message, detail: None }
 }

@@ -194,7 +194,8 @@ async fn reads(database: &Database, sql: &str) -> BTreeMap<String, usize> {
     // It would end the transaction.
     connection.run(&format!("FLUSH STATUS; {}", Driver::Mysql.begin())).await.unwrap();
     connection.run(sql).await.unwrap();
-    let read = connection.packet("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap().rows;
+    let read =
+        connection.packet("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'").await.unwrap().rows;
     tx.rollback().await.unwrap();
     let count = |row: &Row| (row.text(0).unwrap(), row.text(1).unwrap().parse().unwrap());
     read.iter().map(count).collect()
