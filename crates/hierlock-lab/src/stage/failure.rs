@@ -34,7 +34,7 @@ pub(super) fn failed(message: String) -> Failure {
 /// Two servers have one code for a refusal and for a wait that ran out. Where the message does not tell, because it is
 /// in another language, the statement does: who did not ask not to wait has waited.
 fn kind(engine: Engine, sql: &str, class: ErrorClass, message: &str) -> FailureKind {
-    let by_statement = || match Words::of(sql).is_impatient() {
+    let by_statement = || match Words::of(engine.driver(), sql).is_impatient() {
         true => FailureKind::Refused,
         false => FailureKind::TimedOut,
     };

@@ -8,6 +8,7 @@ use super::statement::Words;
 use super::who::{Waits, Who};
 use super::wire::{TextRow, cell, number};
 use crate::observation::{LockKind, Thing};
+use hierlock_engine::Driver;
 
 /// The state of a session that waits for the old version of a table to be closed.
 const STATE: &str = "Waiting for table flush";
@@ -35,7 +36,9 @@ pub(super) const OPEN_TABLES: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_SCHEMA, 
 pub(super) fn add_waits(who: &Who, waiters: &[TextRow], open: &[TextRow], waits: &mut Waits) {
     let statements: Vec<(i64, Words, &str)> = waiters
         .iter()
-        .filter_map(|row| Some((number(row, 0)?, Words::of(cell(row, 1)), cell(row, 2))))
+        .filter_map(|row| {
+            Some((number(row, 0)?, Words::of(Driver::Mysql, cell(row, 1)), cell(row, 2)))
+        })
         .collect();
     let is_flushed = |home: &str, table: &str| {
         let mut flushes = statements.iter().filter(|(_, words, _)| words.first() == "flush");

@@ -17,6 +17,7 @@ use super::{LockList, StageError, innodb};
 use crate::ledger::Incomplete;
 use crate::observation::{Lock, LockKind, Thing, Wait};
 use crate::place::Engine;
+use hierlock_engine::Driver;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -285,7 +286,7 @@ fn wanted(
     [statement, home]: [&str; 2],
     held: &[MetadataLock],
 ) -> Option<MetadataLock> {
-    let words = Words::of(statement);
+    let words = Words::of(Driver::Mysql, statement);
     let by_others = || held.iter().filter(|lock| lock.owner != waiter);
     let want = |lock: &MetadataLock, mode: &str| MetadataLock {
         owner: waiter,

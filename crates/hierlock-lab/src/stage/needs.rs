@@ -32,8 +32,8 @@ impl Needs {
         });
         let around = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
         let texts = around.chain(steps);
-        let prepares = texts.clone().any(|sql| prepared::is_preparing(sql));
-        let texts: Vec<Words> = texts.map(|sql| Words::of(sql)).collect();
+        let prepares = texts.clone().any(|sql| prepared::is_preparing(engine.driver(), sql));
+        let texts: Vec<Words> = texts.map(|sql| Words::of(engine.driver(), sql)).collect();
         let any = |is: &dyn Fn(&Words) -> bool| texts.iter().any(is);
         let is_advisory = |words: &Words| words.has_part("advisory");
         let is_database_wide =

@@ -148,7 +148,7 @@ impl Player {
         while let Some(Order { sql, reply }) = orders.recv().await {
             let answer = self.run(&sql).await;
             if answer.is_ok() {
-                self.prepared.note(&sql, Some(self.id));
+                self.prepared.note(self.engine.driver(), &sql, Some(self.id));
             }
             self.is_busy.send_replace(false);
             // Nobody may want to know any more.
@@ -158,8 +158,9 @@ impl Player {
     }
 
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
-        if let Some(copies) =
-            Words::of(sql).copy_direction().filter(|_| self.engine == Engine::Postgres)
+        if let Some(copies) = Words::of(self.engine.driver(), sql)
+            .copy_direction()
+            .filter(|_| self.engine == Engine::Postgres)
         {
             // Sent, it would leave the connection waiting for rows that nobody sends.
             return Err(failed(copies.refusal().to_owned()));
@@ -167,7 +168,7 @@ impl Player {
         self.statements.learn(self.engine, sql, &mut self.wire).await;
         let text = self.statements.text_of(self.engine, sql, &mut self.wire).await;
         let answer = match self.begin_by_itself(sql).await {
-            Ok(()) => self.wire.run(sql, &Words::of(&text)).await,
+            Ok(()) => self.wire.run(sql, &Words::of(self.engine.driver(), &text)).await,
             Err(error) => Err(error),
         };
         answer.map_err(|error| self.failure(&text, &error))
@@ -178,9 +179,9 @@ impl Player {
         if !self.begins_by_itself {
             return Ok(());
         }
-        let turn = Words::of(sql).turn();
+        let turn = Words::of(self.engine.driver(), sql).turn();
         if turn == Turn::None && !self.in_transaction {
-            self.wire.run("BEGIN", &Words::of("BEGIN")).await?;
+            self.wire.run("BEGIN", &Words::of(self.engine.driver(), "BEGIN")).await?;
         }
         // Also one that fails is in a transaction, until that is rolled back.
         self.in_transaction = turn != Turn::Ends;

@@ -69,7 +69,8 @@ impl SqlStage {
         stage.teardown = case.teardown.clone();
         {
             let mut side = stage.side.lock().await;
-            run_all(&mut side.wire, &case.setup, "setup", &stage.made.prepared).await?;
+            run_all(server.engine(), &mut side.wire, &case.setup, "setup", &stage.made.prepared)
+                .await?;
             if !stage.made.prepared.is_empty() {
                 // A connection that has prepared something is good for nothing else on MariaDB.
                 let mut wire = stage.made.address().connect().await?;
@@ -365,7 +366,7 @@ impl Stage for SqlStage {
             _ = wire.try_ask(postgres::PATIENT).await;
         }
         let rolled_back = made.prepared.roll_back(engine, wire, &teardown).await;
-        let torn_down = run_all(wire, &teardown, "teardown", &made.prepared).await;
+        let torn_down = run_all(engine, wire, &teardown, "teardown", &made.prepared).await;
         let rest = made.prepared.roll_back(engine, wire, &[]).await;
         let removed = match &made.home {
             home @ Home::Database(_) => server.remove(home).await,
@@ -391,6 +392,7 @@ async fn answered<T>(task: JoinHandle<Result<T, StageError>>) -> Result<T, Stage
 
 /// Runs the statements of a part of the file; one that is refused is named.
 async fn run_all(
+    engine: Engine,
     wire: &mut Wire,
     statements: &[Statement],
     part: &str,
@@ -400,12 +402,12 @@ async fn run_all(
         let failed = |why: &str| {
             StageError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(copies) = Words::of(sql).copy_direction() {
+        if let Some(copies) = Words::of(engine.driver(), sql).copy_direction() {
             return Err(failed(copies.refusal()));
         }
         let run = wire.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
         run.map_err(|error| failed(&error_message(&error)))?;
-        prepared.note(sql, None);
+        prepared.note(engine.driver(), sql, None);
     }
     Ok(())
 }
