@@ -58,14 +58,16 @@ pub use text::printable;
 pub use abandoned::AbandonedSessions;
 #[cfg(feature = "_driver")]
 pub use address::{AddressError, ServerAddress};
+#[cfg(feature = "postgres")]
+pub use connection::ListeningConnection;
 #[cfg(feature = "_driver")]
-pub use connection::{ConnectionRef, ExecuteResult, PacketResult};
+pub use connection::{Connection, ConnectionRef, ExecuteResult, PacketResult, StatementResult};
 #[cfg(feature = "_driver")]
 pub use message::error_message;
 #[cfg(feature = "_driver")]
 pub use pool::{Permit, Pool, PoolSettings, ServerError};
 #[cfg(feature = "_driver")]
-pub use row::{ColumnError, Row, TextRow};
+pub use row::{CellRow, ColumnError, Row, TextRow, cell, number_cell};
 #[cfg(feature = "_driver")]
 pub use session::settings::{self as session_settings, Purpose, SessionSettings};
 #[cfg(feature = "_driver")]

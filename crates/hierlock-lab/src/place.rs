@@ -1,7 +1,7 @@
 //! Where a scenario is run.
 
 use hierlock::sql::Strategy;
-use hierlock_engine::{Dialect, Driver};
+use hierlock_engine::Dialect;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -49,11 +49,6 @@ impl Engine {
             Engine::Postgres => Some(hierlock_sandbox::Engine::Postgres),
             Engine::Memory | Engine::File => None,
         }
-    }
-
-    /// The driver that talks to it; that of MySQL for those that are no servers.
-    pub(crate) fn driver(self) -> Driver {
-        self.dialect().map_or(Driver::Mysql, Dialect::driver)
     }
 
     /// What kind of server it is, if it is one.

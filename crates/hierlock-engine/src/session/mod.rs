@@ -8,7 +8,7 @@ pub use id::SessionId;
 pub use session_ref::{SessionRef, timed_out};
 
 use crate::abandoned::Owner;
-use crate::address::Connection;
+use crate::connection::Connection;
 use crate::pool::ServerError;
 use crate::row::TextRow;
 use crate::{Dialect, ServerAddress, sessions};

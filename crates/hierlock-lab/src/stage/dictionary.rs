@@ -2,9 +2,9 @@
 //! would write.
 
 use super::StageError;
+use super::connection::StageConnection;
 use super::key::{Column, fields};
-use super::wire::{Wire, cell, number};
-use crate::place::Engine;
+use hierlock_engine::{Dialect, cell, number_cell};
 use std::collections::HashMap;
 
 /// The types of the columns of indexes, by table and index.
@@ -28,13 +28,13 @@ impl Dictionary {
     /// Learns all indexes of a table.
     pub(super) async fn learn(
         &mut self,
-        wire: &mut Wire,
-        engine: Engine,
+        connection: &mut StageConnection,
+        dialect: Dialect,
         home: &str,
         table: &str,
     ) -> Result<(), StageError> {
-        let types = column_types(wire, engine, home, table).await?;
-        let prefix = if engine == Engine::Mariadb { "INNODB_SYS" } else { "INNODB" };
+        let types = column_types(connection, dialect, home, table).await?;
+        let prefix = if dialect == Dialect::Mariadb { "INNODB_SYS" } else { "INNODB" };
         let from = |name: &str| format!("information_schema.{prefix}_{name}");
         // InnoDB's own tables, which wait for nobody.
         let sql = format!(
@@ -47,7 +47,7 @@ impl Dictionary {
             table.replace('\'', "''")
         );
         // Not everyone may ask; then keys stay bytes.
-        let rows = wire.try_ask(&sql).await?.unwrap_or_default();
+        let rows = connection.try_ask(&sql).await?.unwrap_or_default();
         let mut indexes: Vec<Index> = Vec::new();
         for row in &rows {
             let name = cell(row, 2);
@@ -56,7 +56,7 @@ impl Dictionary {
             match indexes.last_mut().filter(|(index, ..)| index == cell(row, 0)) {
                 Some((.., columns)) => columns.push((name.to_owned(), column)),
                 None => {
-                    let is_clustered = number(row, 1).unwrap_or(0) & CLUSTERED != 0;
+                    let is_clustered = number_cell(row, 1).unwrap_or(0) & CLUSTERED != 0;
                     let columns = vec![(name.to_owned(), column)];
                     indexes.push((cell(row, 0).to_owned(), is_clustered, columns));
                 }
@@ -107,14 +107,14 @@ impl Dictionary {
 
 /// The types of the columns of a table, by name.
 async fn column_types(
-    wire: &mut Wire,
-    engine: Engine,
+    connection: &mut StageConnection,
+    dialect: Dialect,
     home: &str,
     table: &str,
 ) -> Result<HashMap<String, Column>, StageError> {
     // MariaDB opens the table for this, which may be locked as a whole.
-    let at_once = match engine {
-        Engine::Mariadb => "SET STATEMENT lock_wait_timeout = 0 FOR ",
+    let at_once = match dialect {
+        Dialect::Mariadb => "SET STATEMENT lock_wait_timeout = 0 FOR ",
         _ => "",
     };
     let sql = format!(
@@ -122,7 +122,7 @@ async fn column_types(
          FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = '{home}' AND TABLE_NAME = '{}'",
         table.replace('\'', "''")
     );
-    let rows = wire.try_ask(&sql).await?.unwrap_or_default();
+    let rows = connection.try_ask(&sql).await?.unwrap_or_default();
     let column = |row: &Vec<Option<String>>| {
         (cell(row, 0).to_owned(), Column::parse(cell(row, 1), cell(row, 2)))
     };

@@ -2,17 +2,16 @@
 
 use super::statement::Words;
 use crate::observation::{Failure, FailureKind};
-use crate::place::Engine;
-use hierlock_engine::{ErrorClass, error_message};
+use hierlock_engine::{Dialect, ErrorClass, error_message};
 use sqlx::postgres::PgDatabaseError;
 
 /// Returns what the failure of a statement means. `sql` is the text that was run.
-pub(super) fn failure(engine: Engine, sql: &str, error: &sqlx::Error) -> Failure {
+pub(super) fn failure(dialect: Dialect, sql: &str, error: &sqlx::Error) -> Failure {
     let sqlx::Error::Database(refusal) = error else {
         return failed(format!("the connection is lost: {}", error_message(error)));
     };
     let message = refusal.message().to_owned();
-    let kind = kind(engine, sql, ErrorClass::of(error), &message);
+    let kind = kind(dialect, sql, ErrorClass::of(error), &message);
     let number = refusal.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
     let code = match number {
         Some(error) => error.number().to_string(),
@@ -33,22 +32,22 @@ pub(super) fn failed(message: String) -> Failure {
 
 /// Two servers have one code for a refusal and for a wait that ran out. Where the message does not tell, because it is
 /// in another language, the statement does: who did not ask not to wait has waited.
-fn kind(engine: Engine, sql: &str, class: ErrorClass, message: &str) -> FailureKind {
-    let by_statement = || match Words::of(engine.driver(), sql).is_impatient() {
+fn kind(dialect: Dialect, sql: &str, class: ErrorClass, message: &str) -> FailureKind {
+    let by_statement = || match Words::of(dialect.driver(), sql).is_impatient() {
         true => FailureKind::Refused,
         false => FailureKind::TimedOut,
     };
     match class {
         ErrorClass::Deadlock => FailureKind::Deadlock,
         ErrorClass::SerializationFailure => FailureKind::Conflict,
-        ErrorClass::LockNotAvailable if engine == Engine::Postgres => {
+        ErrorClass::LockNotAvailable if dialect == Dialect::Postgres => {
             match message.contains("could not obtain lock") {
                 true => FailureKind::Refused,
                 false => by_statement(),
             }
         }
         ErrorClass::LockNotAvailable => FailureKind::Refused,
-        ErrorClass::LockWaitTimeout if engine == Engine::Mariadb => by_statement(),
+        ErrorClass::LockWaitTimeout if dialect == Dialect::Mariadb => by_statement(),
         ErrorClass::LockWaitTimeout | ErrorClass::StatementTimeout => FailureKind::TimedOut,
         _ => FailureKind::Other,
     }
@@ -60,10 +59,10 @@ mod tests {
 
     #[test]
     fn the_statement_tells_a_refusal_from_a_wait_that_ran_out() {
-        use Engine::{Mariadb, Mysql, Postgres};
+        use Dialect::{Mariadb, Mysql, Postgres};
         use ErrorClass::{LockNotAvailable, LockWaitTimeout};
         let (waits, does_not_wait) = ("select 1 for update", "select 1 for update nowait");
-        for (engine, sql, class, message, meaning) in [
+        for (dialect, sql, class, message, meaning) in [
             (Mysql, does_not_wait, LockNotAvailable, "", FailureKind::Refused),
             (Mysql, does_not_wait, LockWaitTimeout, "", FailureKind::TimedOut),
             (Mariadb, does_not_wait, LockWaitTimeout, "", FailureKind::Refused),
@@ -74,7 +73,7 @@ mod tests {
             (Postgres, waits, LockNotAvailable, "ロック", FailureKind::TimedOut),
             (Postgres, does_not_wait, LockNotAvailable, "ロック", FailureKind::Refused),
         ] {
-            assert_eq!(kind(engine, sql, class, message), meaning, "{engine}: {sql}, {class:?}");
+            assert_eq!(kind(dialect, sql, class, message), meaning, "{dialect}: {sql}, {class:?}");
         }
     }
 }

@@ -6,9 +6,8 @@
 
 use super::statement::Words;
 use super::who::{Waits, Who};
-use super::wire::{TextRow, cell, number};
 use crate::observation::{LockKind, Thing};
-use hierlock_engine::Driver;
+use hierlock_engine::{CellRow, Driver, cell, number_cell};
 
 /// The state of a session that waits for the old version of a table to be closed.
 const STATE: &str = "Waiting for table flush";
@@ -33,11 +32,11 @@ pub(super) const OPEN_TABLES: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_SCHEMA, 
        OR t.PROCESSLIST_COMMAND <> 'Sleep')";
 
 /// Adds the waits for tables to be closed.
-pub(super) fn add_waits(who: &Who, waiters: &[TextRow], open: &[TextRow], waits: &mut Waits) {
+pub(super) fn add_waits(who: &Who, waiters: &[CellRow], open: &[CellRow], waits: &mut Waits) {
     let statements: Vec<(i64, Words, &str)> = waiters
         .iter()
         .filter_map(|row| {
-            Some((number(row, 0)?, Words::of(Driver::Mysql, cell(row, 1)), cell(row, 2)))
+            Some((number_cell(row, 0)?, Words::of(Driver::Mysql, cell(row, 1)), cell(row, 2)))
         })
         .collect();
     let is_flushed = |home: &str, table: &str| {
@@ -49,7 +48,8 @@ pub(super) fn add_waits(who: &Who, waiters: &[TextRow], open: &[TextRow], waits:
     for (waiter, words, own) in &statements {
         let mut object = None;
         for row in open {
-            let (Some(holder), home, table) = (number(row, 0), cell(row, 1), cell(row, 2)) else {
+            let (Some(holder), home, table) = (number_cell(row, 0), cell(row, 1), cell(row, 2))
+            else {
                 continue;
             };
             let wants = flushes_all(words) || names(words, own, home, table);

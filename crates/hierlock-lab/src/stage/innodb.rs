@@ -1,27 +1,14 @@
 //! What MySQL and MariaDB have in common: settings, and the words for row locks.
 
 use super::StageError;
+use super::connection::StageConnection;
 use super::deadlock::Story;
 use super::dictionary::Dictionary;
 use super::who::Who;
-use super::wire::{TextRow, Wire, cell};
 use crate::observation::{LockKind, Thing};
-use crate::place::Engine;
 use crate::record::Link;
 use crate::scenario::SettingValue;
-
-/// Asks for the number of a connection.
-pub(super) const HELLO: &str = "SELECT CONNECTION_ID()";
-
-/// Ends what a connection is doing.
-pub(super) fn cancel(id: i64) -> String {
-    format!("KILL QUERY {id}")
-}
-
-/// Ends a connection.
-pub(super) fn terminate(id: i64) -> String {
-    format!("KILL {id}")
-}
+use hierlock_engine::{CellRow, Dialect, cell};
 
 /// What sets a session up.
 pub(super) fn setting(setting: &SettingValue) -> String {
@@ -71,39 +58,39 @@ pub(super) fn table(who: &Who, home: &str, table: &str, mode: &str) -> Thing {
 pub(super) const STATUS: &str = "SHOW ENGINE INNODB STATUS";
 
 /// What it says.
-pub(super) async fn status(wire: &mut Wire) -> Result<String, StageError> {
-    Ok(status_text(&wire.ask(STATUS).await?).to_owned())
+pub(super) async fn status(connection: &mut StageConnection) -> Result<String, StageError> {
+    Ok(status_text(&connection.ask(STATUS).await?).to_owned())
 }
 
 /// The same, from the rows of the answer.
-pub(super) fn status_text(rows: &[TextRow]) -> &str {
+pub(super) fn status_text(rows: &[CellRow]) -> &str {
     rows.first().map_or("", |row| cell(row, 2))
 }
 
 /// Learns the columns of an index, unless they are known.
 pub(super) async fn learn(
     dictionary: &mut Dictionary,
-    wire: &mut Wire,
-    engine: Engine,
+    connection: &mut StageConnection,
+    dialect: Dialect,
     place: [&str; 3],
 ) -> Result<(), StageError> {
     match dictionary.has(place) {
         true => Ok(()),
-        false => dictionary.learn(wire, engine, place[0], place[1]).await,
+        false => dictionary.learn(connection, dialect, place[0], place[1]).await,
     }
 }
 
 /// The circle of the last deadlock, unless it is one that was told before, or not of this case.
 pub(super) async fn circle(
-    wire: &mut Wire,
-    engine: Engine,
+    connection: &mut StageConnection,
+    dialect: Dialect,
     who: &Who,
     dictionary: &mut Dictionary,
     last: &mut String,
 ) -> Option<Vec<Link>> {
-    let story = Story::read(&status(wire).await.ok()?).filter(|story| story.mark != *last)?;
+    let story = Story::read(&status(connection).await.ok()?).filter(|story| story.mark != *last)?;
     for place in story.places() {
-        learn(dictionary, wire, engine, place).await.ok()?;
+        learn(dictionary, connection, dialect, place).await.ok()?;
     }
     let circle = story.circle(who, dictionary)?;
     *last = story.mark;

@@ -7,17 +7,16 @@
 //! Of metadata locks it tells only who holds them, and that only if the plugin `metadata_lock_info` is
 //! there; who waits is seen in the list of processes, and for what is seen in the statement.
 
+use super::connection::StageConnection;
 use super::dictionary::Dictionary;
 use super::metadata::{MetadataLock, Scope};
 use super::statement::Words;
 use super::status::{self, StatusLock, Transaction};
 use super::who::{Waits, Who};
-use super::wire::{TextRow, Wire, cell, number};
 use super::{LockList, StageError, innodb};
 use crate::ledger::Incomplete;
 use crate::observation::{Lock, LockKind, Thing, Wait};
-use crate::place::Engine;
-use hierlock_engine::Driver;
+use hierlock_engine::{CellRow, Dialect, Driver, cell, number_cell};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -65,7 +64,7 @@ impl Memory {
     /// What InnoDB says, with the indexes it speaks of learnt.
     async fn transactions(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         dictionary: &mut Dictionary,
         who: &Who,
         status: &str,
@@ -74,8 +73,8 @@ impl Memory {
         let is_unlisted = |it: &Transaction| it.count > 0 && it.locks.is_empty();
         if self.can_list && transactions.iter().any(is_unlisted) {
             // Somebody else has switched it off.
-            self.can_list = wire.try_ask(LIST_LOCKS).await?.is_ok();
-            transactions = status::transactions(&innodb::status(wire).await?);
+            self.can_list = connection.try_ask(LIST_LOCKS).await?.is_ok();
+            transactions = status::transactions(&innodb::status(connection).await?);
         }
         let mut places = Vec::new();
         for transaction in &transactions {
@@ -85,21 +84,21 @@ impl Memory {
             }
         }
         for place in places {
-            innodb::learn(dictionary, wire, Engine::Mariadb, place).await?;
+            innodb::learn(dictionary, connection, Dialect::Mariadb, place).await?;
         }
         Ok(transactions)
     }
 
     pub(super) async fn waits(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         dictionary: &mut Dictionary,
         who: &Who,
     ) -> Result<Vec<Wait>, StageError> {
         let mut waits = Waits::default();
-        let [status, processes] = wire.ask_all([innodb::STATUS, &processes(who)]).await?;
+        let [status, processes] = connection.ask_all([innodb::STATUS, &processes(who)]).await?;
         let transactions =
-            self.transactions(wire, dictionary, who, innodb::status_text(&status)).await?;
+            self.transactions(connection, dictionary, who, innodb::status_text(&status)).await?;
         for transaction in &transactions {
             let (Some(waiter), Some((wanted, waited))) = (transaction.thread, &transaction.waits)
             else {
@@ -118,7 +117,7 @@ impl Memory {
             };
             let is_partial = |it: &Transaction| it.incomplete().is_some();
             let blockers = match others.clone().any(is_partial) {
-                true => match self.blockers(wire, wait_key(transaction)).await? {
+                true => match self.blockers(connection, wait_key(transaction)).await? {
                     Some(blockers) => blockers,
                     // It is over.
                     None => continue,
@@ -131,14 +130,14 @@ impl Memory {
                 waits.blocked_by(waiter, blocker);
             }
         }
-        metadata_waits(wire, who, &processes, &mut waits).await?;
+        metadata_waits(connection, who, &processes, &mut waits).await?;
         Ok(waits.of(who))
     }
 
     /// Who is in the way, by the tables; none if the wait is over by the time they tell.
     async fn blockers(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         key: Option<WaitKey>,
     ) -> Result<Option<Vec<i64>>, StageError> {
         let Some(key) = key else { return Ok(None) };
@@ -151,11 +150,11 @@ impl Memory {
                 // Not for something to happen: the server would answer with what was.
                 tokio::time::sleep_until(last_read + QUIET * patience).await;
             }
-            let rows = wire.ask(LOCK_WAITS).await?;
+            let rows = connection.ask(LOCK_WAITS).await?;
             *last_read = Some(Instant::now());
-            let ours = rows.iter().filter(|row| number(row, 0) == Some(key.0));
-            let blockers: Vec<i64> = ours.filter_map(|row| number(row, 1)).collect();
-            let now = status::transactions(&innodb::status(wire).await?);
+            let ours = rows.iter().filter(|row| number_cell(row, 0) == Some(key.0));
+            let blockers: Vec<i64> = ours.filter_map(|row| number_cell(row, 1)).collect();
+            let now = status::transactions(&innodb::status(connection).await?);
             if !now.iter().any(|transaction| wait_key(transaction) == Some(key)) {
                 return Ok(None);
             }
@@ -169,12 +168,12 @@ impl Memory {
 
     pub(super) async fn locks(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         dictionary: &mut Dictionary,
         who: &Who,
     ) -> Result<LockList, StageError> {
-        let status = innodb::status(wire).await?;
-        let transactions = self.transactions(wire, dictionary, who, &status).await?;
+        let status = innodb::status(connection).await?;
+        let transactions = self.transactions(connection, dictionary, who, &status).await?;
         let mut locks: Vec<Lock> = Vec::new();
         let mut incomplete = Incomplete::new();
         for transaction in &transactions {
@@ -189,7 +188,7 @@ impl Memory {
                 locks.extend(things.filter_map(|thing| who.lock(thread, thing, !lock.is_waiting)));
             }
         }
-        for lock in metadata_locks(wire).await? {
+        for lock in metadata_locks(connection).await? {
             // Every statement has these.
             if !matches!(lock.scope, Scope::Other(_)) {
                 locks.extend(who.lock(lock.owner, lock.thing(who, &[]), true));
@@ -218,17 +217,17 @@ fn processes(who: &Who) -> String {
 }
 
 async fn metadata_waits(
-    wire: &mut Wire,
+    connection: &mut StageConnection,
     who: &Who,
-    processes: &[TextRow],
+    processes: &[CellRow],
     waits: &mut Waits,
 ) -> Result<(), StageError> {
     if processes.is_empty() {
         return Ok(());
     }
-    let mut locks = metadata_locks(wire).await?;
+    let mut locks = metadata_locks(connection).await?;
     for row in processes {
-        let Some(waiter) = number(row, 0).filter(|id| !waits.has(*id)) else { continue };
+        let Some(waiter) = number_cell(row, 0).filter(|id| !waits.has(*id)) else { continue };
         let state = cell(row, 1);
         let Some(wanted) = wanted(waiter, state, [cell(row, 2), cell(row, 3)], &locks) else {
             waits.add(waiter, Some(unnamed(state)));
@@ -246,8 +245,8 @@ async fn metadata_waits(
 }
 
 /// The metadata locks that are held; none if the plugin is not there.
-async fn metadata_locks(wire: &mut Wire) -> Result<Vec<MetadataLock>, StageError> {
-    let rows = wire
+async fn metadata_locks(connection: &mut StageConnection) -> Result<Vec<MetadataLock>, StageError> {
+    let rows = connection
         .try_ask(
             "SELECT THREAD_ID, LOCK_TYPE, TABLE_SCHEMA, TABLE_NAME, LOCK_MODE \
              FROM information_schema.METADATA_LOCK_INFO WHERE THREAD_ID <> CONNECTION_ID()",
@@ -257,9 +256,9 @@ async fn metadata_locks(wire: &mut Wire) -> Result<Vec<MetadataLock>, StageError
     Ok(rows.iter().filter_map(metadata_lock).collect())
 }
 
-fn metadata_lock(row: &TextRow) -> Option<MetadataLock> {
+fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     let mut lock = MetadataLock {
-        owner: number(row, 0)?,
+        owner: number_cell(row, 0)?,
         scope: Scope::Object,
         home: cell(row, 2).to_owned(),
         name: cell(row, 3).to_owned(),

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   server ─► home (a database of its own) ─► sql: the stage on a server
-//!     session: a task and a wire each           │
-//!     side: one more wire, which asks ──────────┘
+//!     session: a task and a connection          │
+//!     side: one more connection, asks ──────────┘
 //!        mysql     tables of locks and waits ─┐
 //!        mariadb   status (text), dictionary ─┼─► who: numbers of connections become names
 //!        postgres  pg_locks, told (a story) ──┘
@@ -12,6 +12,7 @@
 //! ```
 
 mod case;
+mod connection;
 mod deadlock;
 mod dictionary;
 mod failure;
@@ -39,7 +40,6 @@ mod tests;
 mod told;
 mod tree;
 mod who;
-mod wire;
 
 pub(crate) use case::CaseStage;
 pub(crate) use grove::{Grove, Groves, Plot};

@@ -1,12 +1,12 @@
 //! What MySQL tells: its tables of locks and of waits are live, and complete.
 
+use super::connection::StageConnection;
 use super::dictionary::Dictionary;
 use super::metadata::{MetadataLock, Scope};
 use super::who::{Waits, Who};
-use super::wire::{TextRow, Wire, cell, number};
 use super::{LockList, StageError, flush, innodb};
 use crate::observation::{Lock, LockKind, Thing, Wait};
-use crate::place::Engine;
+use hierlock_engine::{CellRow, Dialect, cell, number_cell};
 
 /// Whoever asks must be allowed to.
 pub(super) const TRIAL: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
@@ -50,7 +50,7 @@ fn metadata_locks(only: &str) -> String {
     )
 }
 
-/// Who waits for a table of an engine without rows to lock; for whom, it does not tell.
+/// Who waits for a table of an dialect without rows to lock; for whom, it does not tell.
 fn table_level(who: &Who) -> String {
     format!(
         "SELECT PROCESSLIST_ID FROM performance_schema.threads \
@@ -60,7 +60,7 @@ fn table_level(who: &Who) -> String {
 }
 
 pub(super) async fn waits(
-    wire: &mut Wire,
+    connection: &mut StageConnection,
     dictionary: &mut Dictionary,
     who: &Who,
 ) -> Result<Vec<Wait>, StageError> {
@@ -74,13 +74,14 @@ pub(super) async fn waits(
     );
     let questions =
         [&row_waits(who), &metadata_locks(&pending), &table_level(who), &flush::waiters(who)];
-    let [data, metadata, states, flushes] = wire.ask_all(questions.map(String::as_str)).await?;
+    let [data, metadata, states, flushes] =
+        connection.ask_all(questions.map(String::as_str)).await?;
     let mut waits = Waits::default();
     for row in &data {
-        let Some(waiter) = number(row, 0) else { continue };
-        learn(dictionary, wire, &row[2..]).await?;
+        let Some(waiter) = number_cell(row, 0) else { continue };
+        learn(dictionary, connection, &row[2..]).await?;
         waits.add(waiter, Some(data_lock(who, dictionary, &row[2..])));
-        if let Some(blocker) = number(row, 1) {
+        if let Some(blocker) = number_cell(row, 1) {
             waits.blocked_by(waiter, blocker);
         }
     }
@@ -97,20 +98,20 @@ pub(super) async fn waits(
         }
     }
     for row in &states {
-        let Some(waiter) = number(row, 0).filter(|id| !waits.has(*id)) else { continue };
+        let Some(waiter) = number_cell(row, 0).filter(|id| !waits.has(*id)) else { continue };
         let object = "table level lock".to_owned();
         let (kind, mode) = (LockKind::Table, String::new());
         waits.add(waiter, Some(Thing { kind, object, index: None, record: None, mode }));
     }
     if !flushes.is_empty() {
-        let open = wire.ask(flush::OPEN_TABLES).await?;
+        let open = connection.ask(flush::OPEN_TABLES).await?;
         flush::add_waits(who, &flushes, &open, &mut waits);
     }
     Ok(waits.of(who))
 }
 
 pub(super) async fn locks(
-    wire: &mut Wire,
+    connection: &mut StageConnection,
     dictionary: &mut Dictionary,
     who: &Who,
 ) -> Result<LockList, StageError> {
@@ -119,16 +120,18 @@ pub(super) async fn locks(
          l.LOCK_DATA, l.LOCK_STATUS FROM performance_schema.data_locks l",
         owner("l.ENGINE_TRANSACTION_ID")
     );
-    let rows = wire.ask(&sql).await?;
+    let rows = connection.ask(&sql).await?;
     let mut locks: Vec<Lock> = Vec::new();
     for row in &rows {
-        let Some(owner) = number(row, 0).filter(|id| who.name(*id).is_some()) else { continue };
-        learn(dictionary, wire, &row[1..]).await?;
+        let Some(owner) = number_cell(row, 0).filter(|id| who.name(*id).is_some()) else {
+            continue;
+        };
+        learn(dictionary, connection, &row[1..]).await?;
         let granted = cell(row, 7) == "GRANTED";
         locks.extend(who.lock(owner, data_lock(who, dictionary, &row[1..]), granted));
     }
     let ours = format!("t.PROCESSLIST_ID IN ({})", who.list());
-    let rows = wire.ask(&metadata_locks(&ours)).await?;
+    let rows = connection.ask(&metadata_locks(&ours)).await?;
     locks.extend(rows.iter().filter_map(metadata_lock).filter_map(|lock| {
         // Every statement has these, on everything that contains its tables.
         let is_noise = matches!(&lock.scope, Scope::Other(_)) && lock.mode == "INTENTION_EXCLUSIVE";
@@ -142,13 +145,13 @@ pub(super) async fn locks(
 /// Learns the columns of the index of a lock.
 async fn learn(
     dictionary: &mut Dictionary,
-    wire: &mut Wire,
+    connection: &mut StageConnection,
     row: &[Option<String>],
 ) -> Result<(), StageError> {
     match cell(row, 3) {
         "RECORD" => {
             let place = [cell(row, 0), cell(row, 1), cell(row, 2)];
-            innodb::learn(dictionary, wire, Engine::Mysql, place).await
+            innodb::learn(dictionary, connection, Dialect::Mysql, place).await
         }
         _ => Ok(()),
     }
@@ -177,14 +180,14 @@ fn data_lock(who: &Who, dictionary: &Dictionary, row: &[Option<String>]) -> Thin
     }
 }
 
-fn metadata_lock(row: &TextRow) -> Option<MetadataLock> {
+fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     let scope = match cell(row, 1) {
         "TABLE" | "FUNCTION" | "PROCEDURE" | "TRIGGER" | "EVENT" => Scope::Object,
         "USER LEVEL LOCK" => Scope::User,
         other => Scope::Other(other.to_owned()),
     };
     Some(MetadataLock {
-        owner: number(row, 0)?,
+        owner: number_cell(row, 0)?,
         scope,
         home: cell(row, 2).to_owned(),
         name: cell(row, 3).to_owned(),

@@ -2,9 +2,10 @@
 
 use super::prepared;
 use super::statement::Words;
-use crate::place::{Engine, Place};
+use crate::place::Place;
 use crate::scenario::{Case, CaseDeed};
 use hierlock::sql::Strategy;
+use hierlock_engine::Dialect;
 
 /// What a case needs beyond tables of its own.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,15 +26,15 @@ impl Needs {
         Self { database, names: false, server: false }
     }
 
-    pub(super) fn of(engine: Engine, case: &Case) -> Self {
+    pub(super) fn of(dialect: Dialect, case: &Case) -> Self {
         let steps = case.steps.iter().filter_map(|step| match &step.deed {
             CaseDeed::Sql(sql) => Some(sql),
             _ => None,
         });
         let around = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
         let texts = around.chain(steps);
-        let prepares = texts.clone().any(|sql| prepared::is_preparing(engine.driver(), sql));
-        let texts: Vec<Words> = texts.map(|sql| Words::of(engine.driver(), sql)).collect();
+        let prepares = texts.clone().any(|sql| prepared::is_preparing(dialect.driver(), sql));
+        let texts: Vec<Words> = texts.map(|sql| Words::of(dialect.driver(), sql)).collect();
         let any = |is: &dyn Fn(&Words) -> bool| texts.iter().any(is);
         let is_advisory = |words: &Words| words.has_part("advisory");
         let is_database_wide =
@@ -49,7 +50,7 @@ impl Needs {
             ["create", "alter", "drop"].contains(&words.first())
                 && ["role", "user", "group"].contains(&words.nth(1))
         };
-        let is_postgres = engine == Engine::Postgres;
+        let is_postgres = dialect == Dialect::Postgres;
         Self {
             database: is_postgres
                 && (Self::of_tree(case.place).database

@@ -2,16 +2,14 @@
 //! its table of locks: who wants a row that is taken waits for the *transaction* that has it, and keeps
 //! the row's place in line (a tuple lock) meanwhile.
 
+use super::connection::StageConnection;
 use super::who::{Waits, Who};
-use super::wire::{TextRow, Wire, cell, number};
 use super::{LockList, StageError};
 use crate::observation::{Lock, LockKind, Thing, Wait};
 use crate::scenario::SettingValue;
+use hierlock_engine::{CellRow, cell, number_cell};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
-
-/// Asks for the number of a connection.
-pub(super) const HELLO: &str = "SELECT pg_backend_pid()";
 
 /// What only an administrator may set: a deadlock is looked for at once, not after a second; and what
 /// the server says can be read whatever its language.
@@ -26,22 +24,14 @@ pub(super) const BRIEF: &str = "SET lock_timeout = '10ms'";
 const CHECK_DELAY: Duration = Duration::from_millis(15);
 
 /// How long after the beginning of a wait a session looks for a deadlock.
-pub(super) async fn deadlock_timeout(wire: &mut Wire) -> Result<Duration, StageError> {
+pub(super) async fn deadlock_timeout(
+    connection: &mut StageConnection,
+) -> Result<Duration, StageError> {
     // In milliseconds.
     let sql = "SELECT setting FROM pg_settings WHERE name = 'deadlock_timeout'";
-    let rows = wire.ask(sql).await?;
-    let millis = rows.first().and_then(|row| number(row, 0)).unwrap_or_default();
+    let rows = connection.ask(sql).await?;
+    let millis = rows.first().and_then(|row| number_cell(row, 0)).unwrap_or_default();
     Ok(Duration::from_millis(millis.try_into().unwrap_or_default()))
-}
-
-/// Ends what a connection is doing.
-pub(super) fn cancel(id: i64) -> String {
-    format!("SELECT pg_cancel_backend({id})")
-}
-
-/// Ends a connection.
-pub(super) fn terminate(id: i64) -> String {
-    format!("SELECT pg_terminate_backend({id})")
 }
 
 /// Again for as long as it takes.
@@ -121,16 +111,16 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) async fn waits(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         who: &Who,
     ) -> Result<Vec<Wait>, StageError> {
         let mut waits = Waits::default();
         let locks = locks_of(who, "NOT l.granted");
-        let [locks, snapshots] = wire.ask_all([&locks, &safe_snapshots(who)]).await?;
+        let [locks, snapshots] = connection.ask_all([&locks, &safe_snapshots(who)]).await?;
         self.youngest_wait = None;
         for row in &locks {
-            let Some(waiter) = number(row, 0) else { continue };
-            let waited = number(row, 16).and_then(|millis| millis.try_into().ok());
+            let Some(waiter) = number_cell(row, 0) else { continue };
+            let waited = number_cell(row, 16).and_then(|millis| millis.try_into().ok());
             let waited = Duration::from_millis(waited.unwrap_or_default());
             self.youngest_wait = Some(self.youngest_wait.map_or(waited, |known| known.min(waited)));
             // Nobody in the way: it was granted between two looks.
@@ -138,16 +128,16 @@ impl Memory {
                 continue;
             }
             let mut thing = thing(who, row);
-            self.name_wanted(wire, who, row, &mut thing).await?;
+            self.name_wanted(connection, who, row, &mut thing).await?;
             waits.add(waiter, Some(thing));
-            let by_prepared = prepared_blockers(wire, who, waiter, cell(row, 15)).await?;
+            let by_prepared = prepared_blockers(connection, who, waiter, cell(row, 15)).await?;
             match by_prepared.is_empty() {
                 true => blocked_by(&mut waits, waiter, cell(row, 15)),
                 false => blocked_by(&mut waits, waiter, &by_prepared),
             }
         }
         for row in &snapshots {
-            let Some(waiter) = number(row, 0) else { continue };
+            let Some(waiter) = number_cell(row, 0) else { continue };
             let thing = named(LockKind::Transaction, "safe snapshot".to_owned(), "");
             waits.add(waiter, Some(thing));
             blocked_by(&mut waits, waiter, cell(row, 1));
@@ -164,9 +154,9 @@ impl Memory {
     /// Names the row of a lock by its primary key instead of its place.
     async fn name_wanted(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         who: &Who,
-        row: &TextRow,
+        row: &CellRow,
         thing: &mut Thing,
     ) -> Result<(), StageError> {
         let (home, table) = match cell(row, 1) {
@@ -180,7 +170,7 @@ impl Memory {
         let name = match self.rows.get(&known) {
             Some(name) => name.clone(),
             None => {
-                let name = self.row_name(wire, who, [home, table], &place).await?;
+                let name = self.row_name(connection, who, [home, table], &place).await?;
                 self.rows.insert(known, name.clone());
                 name
             }
@@ -192,7 +182,7 @@ impl Memory {
     /// The primary key of the row at a place, if it can be read at once.
     async fn row_name(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         who: &Who,
         [home, table]: [&str; 2],
         place: &str,
@@ -203,31 +193,31 @@ impl Memory {
         }
         let known = [home, table].map(str::to_owned);
         if !self.keys.contains_key(&known) {
-            let key = wire.ask(&primary_key(home, table)).await?.into_iter().next();
+            let key = connection.ask(&primary_key(home, table)).await?.into_iter().next();
             self.keys.insert(known.clone(), key.and_then(|mut row| row.remove(0)));
         }
         let Some(Some(key)) = self.keys.get(&known) else { return Ok(None) };
         let relation = relation(home, table);
         let key = format!("SELECT {key} || '' FROM {relation} WHERE ctid = '{place}'");
         // The table may be locked as a whole, or gone.
-        let rows = wire.try_ask(&key).await?.unwrap_or_default();
+        let rows = connection.try_ask(&key).await?.unwrap_or_default();
         Ok(rows.into_iter().next().and_then(|mut row| row.remove(0)))
     }
 
     pub(super) async fn locks(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         who: &Who,
         row_locks: Option<&str>,
     ) -> Result<LockList, StageError> {
         let mut locks = Vec::new();
         let mut tables = BTreeSet::new();
         let mut unread = None;
-        let rows = wire.ask(&locks_of(who, "l.locktype <> 'virtualxid'")).await?;
+        let rows = connection.ask(&locks_of(who, "l.locktype <> 'virtualxid'")).await?;
         for row in &rows {
-            let Some(pid) = number(row, 0) else { continue };
+            let Some(pid) = number_cell(row, 0) else { continue };
             // Who waits for a transaction because of a row only has a place in line for the row.
-            let is_place_in_line = |other: &TextRow| {
+            let is_place_in_line = |other: &CellRow| {
                 other[0] == row[0] && !cell(other, 12).is_empty() && other[13] == row[6]
             };
             if cell(row, 1) == "tuple" && cell(row, 3) == "t" && rows.iter().any(is_place_in_line) {
@@ -244,14 +234,14 @@ impl Memory {
                 }
             }
             let mut thing = thing(who, row);
-            self.name_wanted(wire, who, row, &mut thing).await?;
+            self.name_wanted(connection, who, row, &mut thing).await?;
             locks.extend(who.lock(pid, thing, cell(row, 3) == "t"));
         }
         match row_locks {
             None => unread = Some(NO_ROW_LOCKS.to_owned()),
             Some(schema) => {
                 for table in tables {
-                    match self.row_locks(wire, who, schema, &table).await? {
+                    match self.row_locks(connection, who, schema, &table).await? {
                         Some(rows) => locks.extend(rows),
                         None => {
                             unread = Some(format!("the row locks of {table} could not be read"));
@@ -270,12 +260,12 @@ impl Memory {
     /// The row at a place: its primary key if that can be read, or was when it was locked; else the place.
     pub(super) async fn row_at(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         who: &Who,
         [home, table]: [&str; 2],
         place: &str,
     ) -> Result<String, StageError> {
-        let now = self.row_name(wire, who, [home, table], place).await?;
+        let now = self.row_name(connection, who, [home, table], place).await?;
         let known = || self.places.get(&[home, table, place].map(str::to_owned)).cloned();
         Ok(now.or_else(known).unwrap_or_else(|| place.to_owned()))
     }
@@ -283,7 +273,7 @@ impl Memory {
     /// Who has rows of a table, by the extension that tells; `None` if the table cannot be read.
     async fn row_locks(
         &mut self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         who: &Who,
         schema: &str,
         table: &str,
@@ -296,11 +286,11 @@ impl Memory {
         );
         let mut locks = Vec::new();
         // Behind a change of the table it cannot be read.
-        let Ok(rows) = wire.try_ask(&sql).await? else { return Ok(None) };
+        let Ok(rows) = connection.try_ask(&sql).await? else { return Ok(None) };
         for row in rows {
-            let Some(pid) = number(&row, 1) else { continue };
+            let Some(pid) = number_cell(&row, 1) else { continue };
             let place = cell(&row, 0);
-            let name = self.row_name(wire, who, [&who.home, table], place).await?;
+            let name = self.row_name(connection, who, [&who.home, table], place).await?;
             if let Some(name) = &name {
                 self.places.insert([&who.home, table, place].map(str::to_owned), name.clone());
             }
@@ -317,7 +307,7 @@ impl Memory {
 /// The blockers of a session, a prepared transaction being the session that prepared it; empty if there is
 /// none among them that one of the case has prepared.
 async fn prepared_blockers(
-    wire: &mut Wire,
+    connection: &mut StageConnection,
     who: &Who,
     waiter: i64,
     blockers: &str,
@@ -341,8 +331,8 @@ async fn prepared_blockers(
         what("h"),
         what("w")
     );
-    let rows = wire.ask(&sql).await?;
-    let preparer = |row: &TextRow| who.prepared.iter().find(|(name, _)| name == cell(row, 0));
+    let rows = connection.ask(&sql).await?;
+    let preparer = |row: &CellRow| who.prepared.iter().find(|(name, _)| name == cell(row, 0));
     let preparers: Vec<&(String, i64)> = rows.iter().filter_map(preparer).collect();
     // One that nobody of the case has prepared stays a stranger.
     if preparers.is_empty() || preparers.len() < rows.len() {
@@ -377,7 +367,7 @@ fn blocked_by(waits: &mut Waits, waiter: i64, list: &str) {
 }
 
 /// What a lock is on.
-fn thing(who: &Who, row: &TextRow) -> Thing {
+fn thing(who: &Who, row: &CellRow) -> Thing {
     let mode = cell(row, 2);
     let table = || who.table(cell(row, 4), cell(row, 5));
     match cell(row, 1) {

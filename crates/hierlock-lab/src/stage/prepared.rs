@@ -6,12 +6,11 @@
 //! them has prepared, and none has ended, is rolled back.
 
 use super::StageError;
-use super::wire::{PATIENCE, Wire, cell};
-use crate::place::Engine;
+use super::connection::{ANSWER_LIMIT, StageConnection};
 use crate::scenario::Statement;
 use hierlock::database::error_message;
 use hierlock_engine::lexer::{TokenKind, tokens};
-use hierlock_engine::{Driver, ErrorClass};
+use hierlock_engine::{Dialect, Driver, ErrorClass, cell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -68,21 +67,23 @@ impl PreparedTransactions {
     /// The server is gone.
     pub(super) async fn roll_back(
         &self,
-        engine: Engine,
-        wire: &mut Wire,
+        dialect: Dialect,
+        connection: &mut StageConnection,
         except: &[Statement],
     ) -> Result<Vec<String>, StageError> {
-        let later: Vec<Change> =
-            except.iter().filter_map(|statement| change(engine.driver(), &statement.sql)).collect();
+        let later: Vec<Change> = except
+            .iter()
+            .filter_map(|statement| change(dialect.driver(), &statement.sql))
+            .collect();
         let is_now = |name: &String| !later.contains(&Change::Ends(name.clone()));
         let names = self.all().iter().map(|known| known.name.clone()).collect::<Vec<_>>();
         let mut notes = Vec::new();
         for name in names.into_iter().filter(is_now) {
-            let sql = match engine {
-                Engine::Postgres => format!("ROLLBACK PREPARED {name}"),
+            let sql = match dialect {
+                Dialect::Postgres => format!("ROLLBACK PREPARED {name}"),
                 _ => format!("XA ROLLBACK {name}"),
             };
-            match roll_back(engine, wire, &name, &sql).await? {
+            match roll_back(dialect, connection, &name, &sql).await? {
                 RollBack::Done => {
                     notes.push(format!("it left transaction {name} prepared: rolled back"));
                 }
@@ -106,30 +107,34 @@ enum RollBack {
 }
 
 async fn roll_back(
-    engine: Engine,
-    wire: &mut Wire,
+    dialect: Dialect,
+    connection: &mut StageConnection,
     name: &str,
     sql: &str,
 ) -> Result<RollBack, StageError> {
     let begun = Instant::now();
     loop {
-        let Err(refusal) = wire.try_ask(sql).await? else { return Ok(RollBack::Done) };
+        let Err(refusal) = connection.try_ask(sql).await? else { return Ok(RollBack::Done) };
         match ErrorClass::of(&refusal) {
             ErrorClass::PreparedTransactionRolledBack => return Ok(RollBack::Done),
-            ErrorClass::UndefinedObject if engine == Engine::Postgres => return Ok(RollBack::Gone),
-            // Unknown, or its session has not left yet.
-            ErrorClass::UndefinedObject if !is_listed(wire, name).await? => {
+            ErrorClass::UndefinedObject if dialect == Dialect::Postgres => {
                 return Ok(RollBack::Gone);
             }
-            ErrorClass::UndefinedObject if begun.elapsed() < PATIENCE => sleep(RETRY_AFTER).await,
+            // Unknown, or its session has not left yet.
+            ErrorClass::UndefinedObject if !is_listed(connection, name).await? => {
+                return Ok(RollBack::Gone);
+            }
+            ErrorClass::UndefinedObject if begun.elapsed() < ANSWER_LIMIT => {
+                sleep(RETRY_AFTER).await
+            }
             _ => return Ok(RollBack::Refused(error_message(&refusal))),
         }
     }
 }
 
 /// Is there one of such a name? Who may not know must suppose so.
-async fn is_listed(wire: &mut Wire, name: &str) -> Result<bool, StageError> {
-    let Ok(rows) = wire.try_ask("XA RECOVER").await? else { return Ok(true) };
+async fn is_listed(connection: &mut StageConnection, name: &str) -> Result<bool, StageError> {
+    let Ok(rows) = connection.try_ask("XA RECOVER").await? else { return Ok(true) };
     let written = name.to_lowercase();
     let is_it = |row: &Vec<Option<String>>| {
         // The format, the lengths of both parts, and both parts together.

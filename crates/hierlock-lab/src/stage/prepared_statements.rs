@@ -1,10 +1,9 @@
 //! What a session has prepared, by name: `EXECUTE s` says nothing of what it does, the text behind it does.
 
+use super::connection::StageConnection;
 use super::statement::Words;
-use super::wire::Wire;
-use crate::place::Engine;
-use hierlock_engine::Driver;
 use hierlock_engine::lexer::{Open, TokenKind, tokens};
+use hierlock_engine::{Dialect, Driver};
 use std::collections::HashMap;
 
 /// The prepared statements of a session.
@@ -16,33 +15,43 @@ pub(super) struct PreparedStatements {
 impl PreparedStatements {
     /// Remembers what a `PREPARE` prepares; does nothing for any other statement. Asks the session for the
     /// value of an expression, if the text is given by one. Call it before the statement is run.
-    pub(super) async fn learn(&mut self, engine: Engine, sql: &str, wire: &mut Wire) {
-        let words = Words::of(engine.driver(), sql);
+    pub(super) async fn learn(
+        &mut self,
+        dialect: Dialect,
+        sql: &str,
+        connection: &mut StageConnection,
+    ) {
+        let words = Words::of(dialect.driver(), sql);
         if words.first() != "prepare" || words.nth(1) == "transaction" {
             return;
         }
-        let keyword = if engine == Engine::Postgres { "as" } else { "from" };
-        let Some(rest) = after_word(engine.driver(), sql, keyword) else { return };
-        let text = match engine {
-            Engine::Postgres => Some(rest.to_owned()),
-            _ => value(rest, wire).await,
+        let keyword = if dialect == Dialect::Postgres { "as" } else { "from" };
+        let Some(rest) = after_word(dialect.driver(), sql, keyword) else { return };
+        let text = match dialect {
+            Dialect::Postgres => Some(rest.to_owned()),
+            _ => value(rest, connection).await,
         };
         if let Some(text) = text {
-            self.texts.insert(name(engine.driver(), sql, "prepare"), text);
+            self.texts.insert(name(dialect.driver(), sql, "prepare"), text);
         }
     }
 
     /// The text that a statement runs: of `EXECUTE` the prepared one, of any other the statement itself.
-    pub(super) async fn text_of(&self, engine: Engine, sql: &str, wire: &mut Wire) -> String {
-        let words = Words::of(engine.driver(), sql);
+    pub(super) async fn text_of(
+        &self,
+        dialect: Dialect,
+        sql: &str,
+        connection: &mut StageConnection,
+    ) -> String {
+        let words = Words::of(dialect.driver(), sql);
         let text = match (words.first(), words.nth(1)) {
-            ("execute", "immediate") if engine != Engine::Postgres => {
+            ("execute", "immediate") if dialect != Dialect::Postgres => {
                 match after_word(Driver::Mysql, sql, "immediate") {
-                    Some(rest) => value(rest, wire).await,
+                    Some(rest) => value(rest, connection).await,
                     None => None,
                 }
             }
-            ("execute", _) => self.texts.get(&name(engine.driver(), sql, "execute")).cloned(),
+            ("execute", _) => self.texts.get(&name(dialect.driver(), sql, "execute")).cloned(),
             _ => None,
         };
         text.unwrap_or_else(|| sql.to_owned())
@@ -69,7 +78,7 @@ fn name(driver: Driver, sql: &str, word: &str) -> String {
 }
 
 /// The value of a literal, or of an expression such as `@text`.
-async fn value(expression: &str, wire: &mut Wire) -> Option<String> {
+async fn value(expression: &str, connection: &mut StageConnection) -> Option<String> {
     let expression = expression.trim().trim_end_matches(';').trim_end();
     if let Some(text) = literal(expression) {
         return Some(text);
@@ -80,7 +89,7 @@ async fn value(expression: &str, wire: &mut Wire) -> Option<String> {
         false => expression,
     };
     // What the server cannot evaluate here it refuses in the statement itself.
-    let rows = wire.try_ask(&format!("SELECT {expression}")).await.ok()?.ok()?;
+    let rows = connection.try_ask(&format!("SELECT {expression}")).await.ok()?.ok()?;
     rows.into_iter().next()?.into_iter().next()?
 }
 

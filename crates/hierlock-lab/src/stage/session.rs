@@ -1,16 +1,16 @@
 //! A session of a case: a connection with a task of its own, which does one thing at a time and says
 //! how it went. Knows nothing of who waits for whom.
 
+use super::connection::{ANSWER_LIMIT, StageConnection};
 use super::failure::{failed, failure};
 use super::prepared::PreparedTransactions;
 use super::prepared_statements::PreparedStatements;
 use super::statement::{Turn, Words};
-use super::wire::{Address, PATIENCE, Wire};
 use super::{Reply, StageError, innodb, postgres};
 use crate::observation::{Answer, Failure, FailureKind};
-use crate::place::Engine;
 use crate::scenario::SettingValue;
 use hierlock::database::error_message;
+use hierlock_engine::{Dialect, ServerAddress};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ struct Order {
 /// A session.
 pub(super) struct Session {
     /// The server's number for its connection.
-    pub(super) id: i64,
+    pub(super) pid: i64,
     /// PostgreSQL: how long after the beginning of a wait it looks for a deadlock; else zero.
     pub(super) deadlock_timeout: Duration,
     orders: mpsc::UnboundedSender<Order>,
@@ -39,45 +39,45 @@ pub(super) struct Session {
 impl Session {
     /// Connects, and sets the session up.
     pub(super) async fn open(
-        address: &Address,
+        address: &ServerAddress,
         settings: &[SettingValue],
         prepared: PreparedTransactions,
     ) -> Result<Self, StageError> {
-        let mut wire = address.connect_session().await?;
-        let engine = address.engine;
-        let id = wire.id(engine).await?;
-        if engine == Engine::Postgres {
+        let mut connection = StageConnection::open_session(address).await?;
+        let dialect = address.dialect();
+        let pid = connection.pid().await?;
+        if dialect == Dialect::Postgres {
             for wish in postgres::WISHES {
                 // Not everyone may set these.
-                _ = wire.try_ask(wish).await?;
+                _ = connection.try_ask(wish).await?;
             }
         }
         let mut begins_by_itself = false;
         for setting in settings {
             if let SettingValue::Autocommit(on) = setting {
-                begins_by_itself = engine == Engine::Postgres && !on;
+                begins_by_itself = dialect == Dialect::Postgres && !on;
             }
-            let sql = match engine {
-                Engine::Postgres => postgres::setting(setting),
+            let sql = match dialect {
+                Dialect::Postgres => postgres::setting(setting),
                 _ => Some(innodb::setting(setting)),
             };
             let Some(sql) = sql else { continue };
-            wire.try_ask(&sql).await?.map_err(|error| {
+            connection.try_ask(&sql).await?.map_err(|error| {
                 let error = error_message(&error);
                 StageError(format!("a session cannot be set up with `{sql}`: {error}"))
             })?;
         }
-        let deadlock_timeout = match engine {
-            Engine::Postgres => postgres::deadlock_timeout(&mut wire).await?,
+        let deadlock_timeout = match dialect {
+            Dialect::Postgres => postgres::deadlock_timeout(&mut connection).await?,
             _ => Duration::ZERO,
         };
         let (orders, waiting) = mpsc::unbounded_channel();
         let is_busy = Arc::new(watch::Sender::new(false));
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let player = Player {
-            id,
-            wire,
-            engine,
+            pid,
+            connection,
+            dialect,
             begins_by_itself,
             in_transaction: false,
             prepared,
@@ -86,7 +86,7 @@ impl Session {
             is_cancelled: is_cancelled.clone(),
         };
         let task = tokio::spawn(player.play(waiting));
-        Ok(Self { id, deadlock_timeout, orders, is_busy, is_cancelled, task })
+        Ok(Self { pid, deadlock_timeout, orders, is_busy, is_cancelled, task })
     }
 
     /// Gives it something to do.
@@ -122,7 +122,7 @@ impl Session {
     pub(super) async fn close(self) {
         let Self { orders, mut task, .. } = self;
         drop(orders);
-        if tokio::time::timeout(PATIENCE, &mut task).await.is_err() {
+        if tokio::time::timeout(ANSWER_LIMIT, &mut task).await.is_err() {
             task.abort();
         }
     }
@@ -130,9 +130,9 @@ impl Session {
 
 /// The connection's side of it.
 struct Player {
-    id: i64,
-    wire: Wire,
-    engine: Engine,
+    pid: i64,
+    connection: StageConnection,
+    dialect: Dialect,
     /// PostgreSQL has no autocommit to switch off: a transaction is begun before a statement outside of
     /// one, as psql does.
     begins_by_itself: bool,
@@ -148,27 +148,27 @@ impl Player {
         while let Some(Order { sql, reply }) = orders.recv().await {
             let answer = self.run(&sql).await;
             if answer.is_ok() {
-                self.prepared.note(self.engine.driver(), &sql, Some(self.id));
+                self.prepared.note(self.dialect.driver(), &sql, Some(self.pid));
             }
             self.is_busy.send_replace(false);
             // Nobody may want to know any more.
             _ = reply.send(answer);
         }
-        self.wire.close().await;
+        self.connection.close().await;
     }
 
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
-        if let Some(copies) = Words::of(self.engine.driver(), sql)
+        if let Some(copies) = Words::of(self.dialect.driver(), sql)
             .copy_direction()
-            .filter(|_| self.engine == Engine::Postgres)
+            .filter(|_| self.dialect == Dialect::Postgres)
         {
             // Sent, it would leave the connection waiting for rows that nobody sends.
             return Err(failed(copies.refusal().to_owned()));
         }
-        self.statements.learn(self.engine, sql, &mut self.wire).await;
-        let text = self.statements.text_of(self.engine, sql, &mut self.wire).await;
+        self.statements.learn(self.dialect, sql, &mut self.connection).await;
+        let text = self.statements.text_of(self.dialect, sql, &mut self.connection).await;
         let answer = match self.begin_by_itself(sql).await {
-            Ok(()) => self.wire.run(sql, &Words::of(self.engine.driver(), &text)).await,
+            Ok(()) => self.connection.run(sql, &Words::of(self.dialect.driver(), &text)).await,
             Err(error) => Err(error),
         };
         answer.map_err(|error| self.failure(&text, &error))
@@ -179,9 +179,9 @@ impl Player {
         if !self.begins_by_itself {
             return Ok(());
         }
-        let turn = Words::of(self.engine.driver(), sql).turn();
+        let turn = Words::of(self.dialect.driver(), sql).turn();
         if turn == Turn::None && !self.in_transaction {
-            self.wire.run("BEGIN", &Words::of(self.engine.driver(), "BEGIN")).await?;
+            self.connection.run("BEGIN", &Words::of(self.dialect.driver(), "BEGIN")).await?;
         }
         // Also one that fails is in a transaction, until that is rolled back.
         self.in_transaction = turn != Turn::Ends;
@@ -190,7 +190,7 @@ impl Player {
 
     /// What a failure means, of a statement that ran this text.
     fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
-        let mut failure = failure(self.engine, sql, error);
+        let mut failure = failure(self.dialect, sql, error);
         if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
             failure.kind = FailureKind::Cancelled;
         }

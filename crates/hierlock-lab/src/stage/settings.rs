@@ -14,7 +14,7 @@
 //! | limits of a statement, of being idle | none, 8 h | none |
 //! | text | `NAMES utf8mb4` | `client_encoding`, `standard_conforming_strings`, `bytea_output` |
 
-use crate::place::Engine;
+use hierlock_engine::Dialect;
 
 /// What only one of MySQL and MariaDB has is a comment to the other.
 const INNODB: &str = "SET NAMES utf8mb4; \
@@ -37,9 +37,9 @@ const POSTGRES: &str = "SET statement_timeout = 0; \
      WHERE current_setting(name, true) IS NOT NULL";
 
 /// What a new session is told.
-pub(super) fn of(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Postgres => POSTGRES,
+pub(super) fn of(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Postgres => POSTGRES,
         _ => INNODB,
     }
 }

@@ -1,20 +1,20 @@
-//! The connection that asks, and what it remembers between two questions. Knows which engine answers
+//! The connection that asks, and what it remembers between two questions. Knows which dialect answers
 //! which question; how is in the file of its name.
 
+use super::connection::StageConnection;
 use super::dictionary::Dictionary;
 use super::server::Server;
 use super::who::Who;
-use super::wire::Wire;
 use super::{LockList, StageError, innodb, mariadb, mysql, postgres, told};
 use crate::observation::{Failure, Name, Wait};
-use crate::place::Engine;
 use crate::record::Link;
+use hierlock_engine::Dialect;
 use std::time::Duration;
 
 /// A connection beside the sessions of a case.
 pub(super) struct Side {
-    pub(super) wire: Wire,
-    engine: Engine,
+    pub(super) connection: StageConnection,
+    dialect: Dialect,
     mariadb: mariadb::Memory,
     postgres: postgres::Memory,
     dictionary: Dictionary,
@@ -25,10 +25,10 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn new(wire: Wire, server: &Server) -> Self {
+    pub(super) fn new(connection: StageConnection, server: &Server) -> Self {
         Self {
-            wire,
-            engine: server.engine(),
+            connection,
+            dialect: server.dialect(),
             mariadb: server.mariadb(),
             postgres: postgres::Memory::default(),
             dictionary: Dictionary::default(),
@@ -38,17 +38,19 @@ impl Side {
     }
 
     pub(super) async fn waits(&mut self, who: &Who) -> Result<Vec<Wait>, StageError> {
-        match self.engine {
-            Engine::Mysql => mysql::waits(&mut self.wire, &mut self.dictionary, who).await,
-            Engine::Mariadb => self.mariadb.waits(&mut self.wire, &mut self.dictionary, who).await,
-            _ => self.postgres.waits(&mut self.wire, who).await,
+        match self.dialect {
+            Dialect::Mysql => mysql::waits(&mut self.connection, &mut self.dictionary, who).await,
+            Dialect::Mariadb => {
+                self.mariadb.waits(&mut self.connection, &mut self.dictionary, who).await
+            }
+            _ => self.postgres.waits(&mut self.connection, who).await,
         }
     }
 
     /// How long it takes until all who waited have been looked at by the server's detector.
     pub(super) fn next_deadlock_check(&self, deadlock_timeout: Duration) -> Duration {
-        match self.engine {
-            Engine::Postgres => self.postgres.next_deadlock_check(deadlock_timeout),
+        match self.dialect {
+            Dialect::Postgres => self.postgres.next_deadlock_check(deadlock_timeout),
             _ => Duration::ZERO,
         }
     }
@@ -59,26 +61,28 @@ impl Side {
         who: &Who,
         row_locks: Option<String>,
     ) -> Result<LockList, StageError> {
-        match self.engine {
-            Engine::Mysql => mysql::locks(&mut self.wire, &mut self.dictionary, who).await,
-            Engine::Mariadb => self.mariadb.locks(&mut self.wire, &mut self.dictionary, who).await,
-            _ => self.postgres.locks(&mut self.wire, who, row_locks.as_deref()).await,
+        match self.dialect {
+            Dialect::Mysql => mysql::locks(&mut self.connection, &mut self.dictionary, who).await,
+            Dialect::Mariadb => {
+                self.mariadb.locks(&mut self.connection, &mut self.dictionary, who).await
+            }
+            _ => self.postgres.locks(&mut self.connection, who, row_locks.as_deref()).await,
         }
     }
 
-    /// The circle in which `victim` was, if the engine tells.
+    /// The circle in which `victim` was, if the dialect tells.
     pub(super) async fn circle(
         &mut self,
         who: &Who,
         victim: &Name,
         failure: &Failure,
     ) -> Option<Vec<Link>> {
-        let Self { wire, engine, dictionary, last_deadlock, postgres, .. } = self;
-        match engine {
-            Engine::Postgres => {
-                told::circle(wire, postgres, who, victim, failure.detail.as_deref()?).await
+        let Self { connection, dialect, dictionary, last_deadlock, postgres, .. } = self;
+        match dialect {
+            Dialect::Postgres => {
+                told::circle(connection, postgres, who, victim, failure.detail.as_deref()?).await
             }
-            engine => innodb::circle(wire, *engine, who, dictionary, last_deadlock).await,
+            dialect => innodb::circle(connection, *dialect, who, dictionary, last_deadlock).await,
         }
     }
 }

@@ -9,7 +9,8 @@
 //! Lock steps are not played here: a client for the tree stands beside this, in the same place
 //! ([`SqlStage::url`]).
 
-use super::home::{Home, Made, terminate};
+use super::connection::{ANSWER_LIMIT, StageConnection};
+use super::home::{Home, Made};
 use super::needs::Needs;
 use super::prepared::PreparedTransactions;
 use super::server::Server;
@@ -17,14 +18,13 @@ use super::session::Session;
 use super::side::Side;
 use super::statement::Words;
 use super::who::{Seen, Who};
-use super::wire::{PATIENCE, Wire};
-use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, innodb, postgres};
+use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, postgres};
 use crate::ledger::same_place;
 use crate::observation::{Failure, FailureKind, LockKind, Name, Thing, Wait};
-use crate::place::Engine;
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
 use hierlock::database::error_message;
+use hierlock_engine::{Dialect, sessions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,20 +65,26 @@ pub(crate) struct SqlStage {
 impl SqlStage {
     /// A place of its own, set up for a case, with its sessions.
     pub(super) async fn open(server: &Server, case: &Case) -> Result<Self, StageError> {
-        let mut stage = Self::make(server, Needs::of(server.engine(), case)).await?;
+        let mut stage = Self::make(server, Needs::of(server.dialect(), case)).await?;
         stage.teardown = case.teardown.clone();
         {
             let mut side = stage.side.lock().await;
-            run_all(server.engine(), &mut side.wire, &case.setup, "setup", &stage.made.prepared)
-                .await?;
+            run_all(
+                server.dialect(),
+                &mut side.connection,
+                &case.setup,
+                "setup",
+                &stage.made.prepared,
+            )
+            .await?;
             if !stage.made.prepared.is_empty() {
                 // A connection that has prepared something is good for nothing else on MariaDB.
-                let mut wire = stage.made.address().connect().await?;
-                stage.made.connections.push(wire.id(server.engine()).await?);
-                std::mem::replace(&mut side.wire, wire).close().await;
+                let mut connection = StageConnection::open(&stage.made.address()).await?;
+                stage.made.connections.push(connection.pid().await?);
+                std::mem::replace(&mut side.connection, connection).close().await;
             }
-            if server.engine() == Engine::Postgres {
-                side.wire.ask(postgres::BRIEF).await?;
+            if server.dialect() == Dialect::Postgres {
+                side.connection.ask(postgres::BRIEF).await?;
             }
         }
         stage.open_sessions(&case.sessions).await?;
@@ -95,15 +101,15 @@ impl SqlStage {
             true => Some(server.inner.names.clone().lock_owned().await),
             false => None,
         };
-        let mut wire = server.inner.address.connect().await?;
-        let mut made = server.make(needs.database, &mut wire).await?;
+        let mut connection = StageConnection::open(&server.inner.address).await?;
+        let mut made = server.make(needs.database, &mut connection).await?;
         if let Home::Database(_) = made.home {
             // It was made from outside.
-            wire.close().await;
-            wire = made.address().connect().await?;
+            connection.close().await;
+            connection = StageConnection::open(&made.address()).await?;
         }
         // What it does is ended too, should it never end.
-        made.connections.push(wire.id(server.engine()).await?);
+        made.connections.push(connection.pid().await?);
         let who = Who::new(made.home.of_tables());
         Ok(Self {
             server: server.clone(),
@@ -111,7 +117,7 @@ impl SqlStage {
             who: StdMutex::new(who),
             seen: StdMutex::default(),
             checked_at: StdMutex::default(),
-            side: Arc::new(Mutex::new(Side::new(wire, server))),
+            side: Arc::new(Mutex::new(Side::new(connection, server))),
             teardown: Vec::new(),
             made,
             crowd: Some(crowd),
@@ -135,8 +141,8 @@ impl SqlStage {
         while let Some(opened) = opening.join_next().await {
             match opened {
                 Ok((name, Ok(session))) => {
-                    self.who().add(session.id, name.clone());
-                    self.made.connections.push(session.id);
+                    self.who().add(session.pid, name.clone());
+                    self.made.connections.push(session.pid);
                     self.sessions.insert(name, session);
                 }
                 Ok((name, Err(StageError(why)))) => {
@@ -168,7 +174,7 @@ impl SqlStage {
     /// The numbers of all connections.
     #[cfg(test)]
     pub(super) fn connections(&self) -> Vec<i64> {
-        self.sessions.values().map(|session| session.id).collect()
+        self.sessions.values().map(|session| session.pid).collect()
     }
 
     /// The database or schema of the case.
@@ -180,7 +186,7 @@ impl SqlStage {
     /// The number of the connection of a session.
     #[cfg(test)]
     pub(super) fn connection(&self, name: &Name) -> i64 {
-        self.sessions[name].id
+        self.sessions[name].pid
     }
 
     /// A connection that is a stranger from now on.
@@ -216,13 +222,15 @@ impl SqlStage {
     }
 
     async fn end_sessions(&mut self) -> Result<(), StageError> {
-        let engine = self.server.engine();
+        let dialect = self.server.dialect();
         let mut side = self.side.lock().await;
         let mut ended = Ok(());
         for session in self.sessions.values().filter(|session| session.is_busy()) {
             session.expect_cancel();
             // It may be gone by itself; a server that is gone has ended it too.
-            if let Err(error) = side.wire.try_ask(&terminate(engine, session.id)).await {
+            if let Err(error) =
+                side.connection.try_ask(&sessions::terminate(dialect, session.pid)).await
+            {
                 ended = Err(error);
             }
         }
@@ -279,7 +287,7 @@ impl Stage for SqlStage {
                     let mut side = side.lock().await;
                     let has = match side.has_row_locks {
                         Some(has) => has,
-                        None => side.wire.try_ask(postgres::ROW_LOCKS).await?.is_ok(),
+                        None => side.connection.try_ask(postgres::ROW_LOCKS).await?.is_ok(),
                     };
                     side.has_row_locks = Some(has);
                     has.then(|| home.of_tables().to_owned())
@@ -309,7 +317,7 @@ impl Stage for SqlStage {
             };
             if let Some(told) = &link.wants
                 && let Some(seen) = self.seen().wants(&link.waiter, &link.holder)
-                && self.server.engine() == Engine::Postgres
+                && self.server.dialect() == Dialect::Postgres
                 && is_less(told, seen)
             {
                 link.wants = Some(seen.clone());
@@ -329,26 +337,25 @@ impl Stage for SqlStage {
     }
 
     async fn cancel(&self, session: &Name) -> Result<(), StageError> {
-        let (engine, session) = (self.server.engine(), self.session(session)?);
+        let (dialect, session) = (self.server.dialect(), self.session(session)?);
         session.expect_cancel();
         let begun = Instant::now();
         while session.is_busy() {
             // One that cannot be cancelled loses its connection.
-            let is_stubborn = begun.elapsed() > PATIENCE;
-            let sql = match (engine, is_stubborn) {
-                (_, true) => terminate(engine, session.id),
-                (Engine::Postgres, false) => postgres::cancel(session.id),
-                (_, false) => innodb::cancel(session.id),
+            let is_stubborn = begun.elapsed() > ANSWER_LIMIT;
+            let sql = match is_stubborn {
+                true => sessions::terminate(dialect, session.pid),
+                false => sessions::cancel(dialect, session.pid),
             };
             // Refused, if the connection is gone: then it will soon know.
             let side = self.side.clone();
-            let told = async move { side.lock().await.wire.try_ask(&sql).await.map(|_| ()) };
+            let told = async move { side.lock().await.connection.try_ask(&sql).await.map(|_| ()) };
             answered(tokio::spawn(told)).await?;
             _ = tokio::time::timeout(CANCEL_AGAIN, session.idle()).await;
-            if begun.elapsed() > 2 * PATIENCE {
+            if begun.elapsed() > 2 * ANSWER_LIMIT {
                 return Err(StageError(format!(
                     "what connection {} does cannot be ended",
-                    session.id
+                    session.pid
                 )));
             }
         }
@@ -357,24 +364,24 @@ impl Stage for SqlStage {
 
     async fn close(mut self) -> Result<Vec<String>, StageError> {
         let ended = self.end_sessions().await;
-        let engine = self.server.engine();
+        let dialect = self.server.dialect();
         let Self { server, side, teardown, made, .. } = self;
         let mut guard = side.lock().await;
-        let wire = &mut guard.wire;
-        if server.engine() == Engine::Postgres {
+        let connection = &mut guard.connection;
+        if server.dialect() == Dialect::Postgres {
             // A server that is gone says so below.
-            _ = wire.try_ask(postgres::PATIENT).await;
+            _ = connection.try_ask(postgres::PATIENT).await;
         }
-        let rolled_back = made.prepared.roll_back(engine, wire, &teardown).await;
-        let torn_down = run_all(engine, wire, &teardown, "teardown", &made.prepared).await;
-        let rest = made.prepared.roll_back(engine, wire, &[]).await;
+        let rolled_back = made.prepared.roll_back(dialect, connection, &teardown).await;
+        let torn_down = run_all(dialect, connection, &teardown, "teardown", &made.prepared).await;
+        let rest = made.prepared.roll_back(dialect, connection, &[]).await;
         let removed = match &made.home {
             home @ Home::Database(_) => server.remove(home).await,
-            home => home.remove(wire).await,
+            home => home.remove(connection).await,
         };
         drop(guard);
         if let Some(side) = Arc::into_inner(side) {
-            side.into_inner().wire.close().await;
+            side.into_inner().connection.close().await;
         }
         // What could not be removed now is tried once more, when it is dropped.
         if removed.is_ok() {
@@ -392,8 +399,8 @@ async fn answered<T>(task: JoinHandle<Result<T, StageError>>) -> Result<T, Stage
 
 /// Runs the statements of a part of the file; one that is refused is named.
 async fn run_all(
-    engine: Engine,
-    wire: &mut Wire,
+    dialect: Dialect,
+    connection: &mut StageConnection,
     statements: &[Statement],
     part: &str,
     prepared: &PreparedTransactions,
@@ -402,12 +409,12 @@ async fn run_all(
         let failed = |why: &str| {
             StageError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(copies) = Words::of(engine.driver(), sql).copy_direction() {
+        if let Some(copies) = Words::of(dialect.driver(), sql).copy_direction() {
             return Err(failed(copies.refusal()));
         }
-        let run = wire.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
+        let run = connection.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
         run.map_err(|error| failed(&error_message(&error)))?;
-        prepared.note(engine.driver(), sql, None);
+        prepared.note(dialect.driver(), sql, None);
     }
     Ok(())
 }

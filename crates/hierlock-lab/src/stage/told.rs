@@ -1,16 +1,17 @@
 //! The circle of a deadlock on PostgreSQL, from what its victim is told.
 
+use super::connection::StageConnection;
 use super::postgres::{Memory, named, quoted};
 use super::who::Who;
-use super::wire::{Wire, cell};
 use crate::observation::{LockKind, Name, Thing};
 use crate::record::{BlockingLock, Link};
+use hierlock_engine::cell;
 
 /// The circle of a deadlock, from what its victim was told: `Process 7 waits for ShareLock on
 /// transaction 740; blocked by process 8.`, a line for each; and where its own statement was: `while
 /// updating tuple (0,2) in relation "numbers"`.
 pub(super) async fn circle(
-    wire: &mut Wire,
+    connection: &mut StageConnection,
     memory: &mut Memory,
     who: &Who,
     victim: &Name,
@@ -24,7 +25,7 @@ pub(super) async fn circle(
         let Some(wants) = link.wants.as_mut() else { continue };
         match wants.kind {
             LockKind::Row | LockKind::Table => {
-                name_table(wire, memory, who, wants).await?;
+                name_table(connection, memory, who, wants).await?;
                 if wants.kind == LockKind::Row {
                     // Only who is queued for a row has a lock on its place.
                     let place = Thing { mode: String::new(), ..wants.clone() };
@@ -33,7 +34,7 @@ pub(super) async fn circle(
             }
             LockKind::Transaction if link.waiter == *victim => {
                 if let Some(context) = detail.lines().find_map(Context::read) {
-                    *wants = context.thing(wire, memory, who).await?;
+                    *wants = context.thing(connection, memory, who).await?;
                 }
             }
             _ => {}
@@ -44,7 +45,7 @@ pub(super) async fn circle(
 
 /// Tables are numbers there, and rows places.
 async fn name_table(
-    wire: &mut Wire,
+    connection: &mut StageConnection,
     memory: &mut Memory,
     who: &Who,
     wants: &mut Thing,
@@ -54,11 +55,12 @@ async fn name_table(
          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {}",
         wants.object.parse::<u32>().ok()?
     );
-    if let Some(row) = wire.ask(&name).await.ok()?.first() {
+    if let Some(row) = connection.ask(&name).await.ok()?.first() {
         wants.object = who.table(cell(row, 0), cell(row, 1));
         if let Some(place) = wants.record.take() {
-            wants.record =
-                Some(memory.row_at(wire, who, [cell(row, 0), cell(row, 1)], &place).await.ok()?);
+            wants.record = Some(
+                memory.row_at(connection, who, [cell(row, 0), cell(row, 1)], &place).await.ok()?,
+            );
         }
     }
     Some(())
@@ -88,7 +90,12 @@ impl<'a> Context<'a> {
     }
 
     /// The row, or the key in an index that is to be inserted.
-    async fn thing(&self, wire: &mut Wire, memory: &mut Memory, who: &Who) -> Option<Thing> {
+    async fn thing(
+        &self,
+        connection: &mut StageConnection,
+        memory: &mut Memory,
+        who: &Who,
+    ) -> Option<Thing> {
         let table = format!(
             "SELECT t.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid \
@@ -96,14 +103,15 @@ impl<'a> Context<'a> {
             quoted(&who.home, '\''),
             quoted(self.relation, '\'')
         );
-        if let Some(row) = wire.ask(&table).await.ok()?.first() {
+        if let Some(row) = connection.ask(&table).await.ok()?.first() {
             let index = Some(self.relation.to_owned());
             return Some(Thing {
                 index,
                 ..named(LockKind::Row, cell(row, 0).to_owned(), self.verb)
             });
         }
-        let row = memory.row_at(wire, who, [&who.home, self.relation], self.place).await.ok()?;
+        let row =
+            memory.row_at(connection, who, [&who.home, self.relation], self.place).await.ok()?;
         let table = named(LockKind::Row, self.relation.to_owned(), self.verb);
         Some(Thing { record: Some(row), ..table })
     }

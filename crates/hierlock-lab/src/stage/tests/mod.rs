@@ -8,6 +8,7 @@ mod endings;
 mod unusual;
 mod waits;
 
+use super::connection::StageConnection;
 use super::{Reply, Server, SqlStage, Stage};
 use crate::observation::{Answer, Failure, FailureKind, LockKind, Name, Wait};
 use crate::place::{Engine, Place};
@@ -49,9 +50,9 @@ async fn server(engine: Engine) -> Option<Server> {
     let server = Server::connect(engine, server.url()).await.unwrap();
     if engine == Engine::Mariadb {
         // Ours has it; one that was given may have yet to load it, or does so already.
-        let mut wire = server.inner.address.connect().await.unwrap();
-        let _ = wire.try_ask("INSTALL SONAME 'metadata_lock_info'").await.unwrap();
-        wire.close().await;
+        let mut connection = StageConnection::open(&server.inner.address).await.unwrap();
+        let _ = connection.try_ask("INSTALL SONAME 'metadata_lock_info'").await.unwrap();
+        connection.close().await;
     }
     Some(server)
 }
