@@ -22,6 +22,7 @@ pub mod errors;
 pub mod lexer;
 mod server_url;
 mod spelling;
+mod statement;
 mod text;
 
 #[cfg(feature = "_driver")]
@@ -30,6 +31,8 @@ mod abandoned;
 mod address;
 #[cfg(feature = "_driver")]
 mod connection;
+#[cfg(feature = "_driver")]
+pub mod introspection;
 #[cfg(feature = "_driver")]
 mod message;
 #[cfg(feature = "_driver")]
@@ -52,6 +55,7 @@ pub use driver::{Busy, Driver, InvalidName, RowLock, check_name, check_table_nam
 pub use errors::ErrorClass;
 pub use server_url::{LOCK_PARAMETERS, ServerUrl, UrlParameterError, UrlUse, check_parameters};
 pub use spelling::nearest;
+pub use statement::{CopyDirection, StatementWords, TransactionEffect};
 pub use text::printable;
 
 #[cfg(feature = "_driver")]

@@ -46,7 +46,7 @@ mod tests {
             assert!(CLASSES[..at].iter().all(|(other, _)| other != number), "{number} twice");
             assert_eq!(super::class(*number), *class);
         }
-        assert_eq!(super::class(1064), Other);
-        assert_eq!(super::class(0), Other);
+        assert_eq!(class(1064), Other);
+        assert_eq!(class(0), Other);
     }
 }

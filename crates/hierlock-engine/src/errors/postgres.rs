@@ -54,7 +54,7 @@ mod tests {
             assert!(CLASSES[..at].iter().all(|(other, _)| other != code), "{code} twice");
             assert_eq!(super::class(code, ""), *class);
         }
-        assert_eq!(super::class("", ""), Other);
+        assert_eq!(class("", ""), Other);
     }
 
     #[test]

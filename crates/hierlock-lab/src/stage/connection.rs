@@ -1,12 +1,11 @@
 //! One connection of the lab to a server, which sends text and gets text back. Knows nothing of sessions, locks and
 //! cases.
 
-use super::statement::Words;
 use super::{StageError, settings};
 use crate::observation::Answer;
 use hierlock_engine::{
     CellRow, Connection, Dialect, ListeningConnection, ServerAddress, SessionId, SessionRef,
-    StatementResult, error_message, number_cell, sessions,
+    StatementResult, StatementWords, error_message, number_cell, sessions,
 };
 use std::fmt;
 use std::future::Future;
@@ -71,7 +70,11 @@ impl StageConnection {
     /// None: dropped before its end it leaves the statement running on the server.
     ///
     /// `words` are of the text that it runs, which is another if it was prepared before.
-    pub(super) async fn run(&mut self, sql: &str, words: &Words) -> Result<Answer, sqlx::Error> {
+    pub(super) async fn run(
+        &mut self,
+        sql: &str,
+        words: &StatementWords,
+    ) -> Result<Answer, sqlx::Error> {
         let results = self.results(sql).await?;
         let changed = results.iter().map(|result| result.changed).sum();
         let rows: Vec<CellRow> = results.into_iter().flat_map(|result| result.rows).collect();
@@ -116,16 +119,6 @@ impl StageConnection {
     ) -> Result<Result<Vec<CellRow>, sqlx::Error>, StageError> {
         let answer = self.within(ANSWER_LIMIT, sql).await?;
         Ok(answer.map(|results| results.into_iter().flat_map(|result| result.rows).collect()))
-    }
-
-    /// Asks several things at once, in one round trip.
-    pub(super) async fn ask_all<const N: usize>(
-        &mut self,
-        questions: [&str; N],
-    ) -> Result<[Vec<CellRow>; N], StageError> {
-        let answer = self.within(ANSWER_LIMIT, &questions.join("; ")).await?;
-        let mut all = answer.map_err(|error| self.lost(&error))?.into_iter();
-        Ok(std::array::from_fn(|_| all.next().unwrap_or_default().rows))
     }
 
     /// Runs what may take its time, as long as it is not too long.

@@ -1,8 +1,7 @@
 //! What a failed statement means in the words of the lab.
 
-use super::statement::Words;
 use crate::observation::{Failure, FailureKind};
-use hierlock_engine::{Dialect, ErrorClass, error_message};
+use hierlock_engine::{CopyDirection, Dialect, ErrorClass, StatementWords, error_message};
 use sqlx::postgres::PgDatabaseError;
 
 /// Returns what the failure of a statement means. `sql` is the text that was run.
@@ -30,10 +29,24 @@ pub(super) fn failed(message: String) -> Failure {
     Failure { kind: FailureKind::Other, code: String::new(), message, detail: None }
 }
 
+/// Why the lab does not run a COPY to or from the client, and what to write instead.
+pub(super) fn copy_refusal(direction: CopyDirection) -> &'static str {
+    match direction {
+        CopyDirection::FromClient => {
+            "the lab does not run COPY … FROM STDIN, for a scenario has no rows to send; \
+             write INSERT, or COPY … FROM a file of the server"
+        }
+        CopyDirection::ToClient => {
+            "the lab does not run COPY … TO STDOUT, which does not answer with rows; \
+             write SELECT, or COPY … TO a file of the server"
+        }
+    }
+}
+
 /// Two servers have one code for a refusal and for a wait that ran out. Where the message does not tell, because it is
 /// in another language, the statement does: who did not ask not to wait has waited.
 fn kind(dialect: Dialect, sql: &str, class: ErrorClass, message: &str) -> FailureKind {
-    let by_statement = || match Words::of(dialect.driver(), sql).is_impatient() {
+    let by_statement = || match StatementWords::of(dialect.driver(), sql).does_not_wait() {
         true => FailureKind::Refused,
         false => FailureKind::TimedOut,
     };

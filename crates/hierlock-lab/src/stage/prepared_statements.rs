@@ -1,9 +1,8 @@
 //! What a session has prepared, by name: `EXECUTE s` says nothing of what it does, the text behind it does.
 
 use super::connection::StageConnection;
-use super::statement::Words;
 use hierlock_engine::lexer::{Open, TokenKind, tokens};
-use hierlock_engine::{Dialect, Driver};
+use hierlock_engine::{Dialect, Driver, StatementWords};
 use std::collections::HashMap;
 
 /// The prepared statements of a session.
@@ -21,7 +20,7 @@ impl PreparedStatements {
         sql: &str,
         connection: &mut StageConnection,
     ) {
-        let words = Words::of(dialect.driver(), sql);
+        let words = StatementWords::of(dialect.driver(), sql);
         if words.first() != "prepare" || words.nth(1) == "transaction" {
             return;
         }
@@ -43,7 +42,7 @@ impl PreparedStatements {
         sql: &str,
         connection: &mut StageConnection,
     ) -> String {
-        let words = Words::of(dialect.driver(), sql);
+        let words = StatementWords::of(dialect.driver(), sql);
         let text = match (words.first(), words.nth(1)) {
             ("execute", "immediate") if dialect != Dialect::Postgres => {
                 match after_word(Driver::Mysql, sql, "immediate") {

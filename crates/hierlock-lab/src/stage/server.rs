@@ -1,14 +1,15 @@
 //! A server that is there: what it is, and the databases that are made on it for cases, each with a name
 //! that says whose it is, so that what a process leaves behind can be found and removed.
 
+use super::StageError;
 use super::connection::StageConnection;
 use super::home::{Home, Made, is_locked};
 use super::sql::{Beside, SqlStage};
-use super::{StageError, innodb, mariadb, mysql};
 use crate::place::Engine;
 use crate::scenario::Case;
 use hierlock::ServerUrl;
 use hierlock::database::error_message;
+use hierlock_engine::introspection::{self, Introspection};
 use hierlock_engine::{AddressError, Dialect, ServerAddress, cell, number_cell};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,17 +92,16 @@ impl Server {
         };
         keeper.ask(&hold).await?;
         let (mut can_list_locks, mut has_switched) = (false, false);
-        match engine {
-            Engine::Mysql => _ = keeper.ask(mysql::TRIAL).await?,
-            Engine::Mariadb => {
-                // Whoever may see nothing of InnoDB can prove nothing.
-                innodb::status(&mut keeper).await?;
-                let lists = keeper.ask(mariadb::LISTS_LOCKS).await?;
-                let lists = lists.first().is_some_and(|row| cell(row, 0) == "1");
-                has_switched = !lists && keeper.try_ask(mariadb::LIST_LOCKS).await?.is_ok();
-                can_list_locks = lists || has_switched;
-            }
-            _ => {}
+        // Whoever may see no locks can prove nothing.
+        let mut session = keeper.lend().await?;
+        let allowed = Introspection::new(address.dialect()).check_permission(&mut session).await;
+        keeper.answered(allowed)?;
+        if engine == Engine::Mariadb {
+            let lists = keeper.ask(introspection::IS_LOCK_OUTPUT_ENABLED).await?;
+            let lists = lists.first().is_some_and(|row| cell(row, 0) == "1");
+            let enable = introspection::ENABLE_LOCK_OUTPUT;
+            has_switched = !lists && keeper.try_ask(enable).await?.is_ok();
+            can_list_locks = lists || has_switched;
         }
         let server = Self {
             inner: Arc::new(Inner {
@@ -231,8 +231,9 @@ impl Server {
         home.remove(&mut keeper).await
     }
 
-    pub(super) fn mariadb(&self) -> mariadb::Memory {
-        mariadb::Memory::new(self.inner.can_list_locks)
+    /// Asks about the sessions of a case.
+    pub(super) fn introspection(&self) -> Introspection {
+        Introspection::new(self.dialect()).may_enable_lock_output(self.inner.can_list_locks)
     }
 
     /// PostgreSQL: the schema of the extension that tells row locks, if there is one or can be.
@@ -276,7 +277,9 @@ impl Inner {
     /// What puts everything back.
     fn farewell(&mut self) -> Option<String> {
         match self.address.dialect() {
-            Dialect::Mariadb => self.has_switched.then(|| mariadb::LIST_NO_LOCKS.to_owned()),
+            Dialect::Mariadb => {
+                self.has_switched.then(|| introspection::DISABLE_LOCK_OUTPUT.to_owned())
+            }
             Dialect::Postgres => {
                 let asked = self.row_locks.get_mut().is_some();
                 let schema = self.row_locks_schema();

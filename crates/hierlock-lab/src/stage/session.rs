@@ -2,15 +2,14 @@
 //! how it went. Knows nothing of who waits for whom.
 
 use super::connection::{ANSWER_LIMIT, StageConnection};
-use super::failure::{failed, failure};
+use super::failure::{copy_refusal, failed, failure};
 use super::prepared::PreparedTransactions;
 use super::prepared_statements::PreparedStatements;
-use super::statement::{Turn, Words};
-use super::{Reply, StageError, innodb, postgres};
+use super::{Reply, StageError, postgres, settings};
 use crate::observation::{Answer, Failure, FailureKind};
 use crate::scenario::SettingValue;
 use hierlock::database::error_message;
-use hierlock_engine::{Dialect, ServerAddress};
+use hierlock_engine::{Dialect, ServerAddress, StatementWords, TransactionEffect};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -57,11 +56,7 @@ impl Session {
             if let SettingValue::Autocommit(on) = setting {
                 begins_by_itself = dialect == Dialect::Postgres && !on;
             }
-            let sql = match dialect {
-                Dialect::Postgres => postgres::setting(setting),
-                _ => Some(innodb::setting(setting)),
-            };
-            let Some(sql) = sql else { continue };
+            let Some(sql) = settings::statement(dialect, setting) else { continue };
             connection.try_ask(&sql).await?.map_err(|error| {
                 let error = error_message(&error);
                 StageError(format!("a session cannot be set up with `{sql}`: {error}"))
@@ -158,17 +153,19 @@ impl Player {
     }
 
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
-        if let Some(copies) = Words::of(self.dialect.driver(), sql)
+        if let Some(copies) = StatementWords::of(self.dialect.driver(), sql)
             .copy_direction()
             .filter(|_| self.dialect == Dialect::Postgres)
         {
             // Sent, it would leave the connection waiting for rows that nobody sends.
-            return Err(failed(copies.refusal().to_owned()));
+            return Err(failed(copy_refusal(copies).to_owned()));
         }
         self.statements.learn(self.dialect, sql, &mut self.connection).await;
         let text = self.statements.text_of(self.dialect, sql, &mut self.connection).await;
         let answer = match self.begin_by_itself(sql).await {
-            Ok(()) => self.connection.run(sql, &Words::of(self.dialect.driver(), &text)).await,
+            Ok(()) => {
+                self.connection.run(sql, &StatementWords::of(self.dialect.driver(), &text)).await
+            }
             Err(error) => Err(error),
         };
         answer.map_err(|error| self.failure(&text, &error))
@@ -179,12 +176,14 @@ impl Player {
         if !self.begins_by_itself {
             return Ok(());
         }
-        let turn = Words::of(self.dialect.driver(), sql).turn();
-        if turn == Turn::None && !self.in_transaction {
-            self.connection.run("BEGIN", &Words::of(self.dialect.driver(), "BEGIN")).await?;
+        let effect = StatementWords::of(self.dialect.driver(), sql).transaction_effect();
+        if effect == TransactionEffect::None && !self.in_transaction {
+            self.connection
+                .run("BEGIN", &StatementWords::of(self.dialect.driver(), "BEGIN"))
+                .await?;
         }
         // Also one that fails is in a transaction, until that is rolled back.
-        self.in_transaction = turn != Turn::Ends;
+        self.in_transaction = effect != TransactionEffect::Ends;
         Ok(())
     }
 

@@ -10,21 +10,22 @@
 //! ([`SqlStage::url`]).
 
 use super::connection::{ANSWER_LIMIT, StageConnection};
+use super::failure::copy_refusal;
 use super::home::{Home, Made};
+use super::last_waits::LastWaits;
 use super::needs::Needs;
 use super::prepared::PreparedTransactions;
 use super::server::Server;
 use super::session::Session;
+use super::session_names::SessionNames;
 use super::side::Side;
-use super::statement::Words;
-use super::who::{Seen, Who};
 use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, postgres};
 use crate::ledger::same_place;
 use crate::observation::{Failure, FailureKind, LockKind, Name, Thing, Wait};
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
 use hierlock::database::error_message;
-use hierlock_engine::{Dialect, sessions};
+use hierlock_engine::{Dialect, StatementWords, sessions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,15 +52,15 @@ pub(super) type Beside = OwnedRwLockReadGuard<()>;
 pub(crate) struct SqlStage {
     server: Server,
     sessions: BTreeMap<Name, Session>,
-    who: StdMutex<Who>,
-    seen: StdMutex<Seen>,
+    names: StdMutex<SessionNames>,
+    last_waits: StdMutex<LastWaits>,
     /// When the last wait that was seen will have been looked at by the server's detector.
     checked_at: StdMutex<Option<Instant>>,
     side: Arc<Mutex<Side>>,
     teardown: Vec<Statement>,
     made: Made,
     crowd: Option<Crowd>,
-    _names: Option<OwnedMutexGuard<()>>,
+    _names_turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl SqlStage {
@@ -97,7 +98,7 @@ impl SqlStage {
             true => Crowd::Alone(server.inner.crowd.clone().write_owned().await),
             false => Crowd::Beside(server.beside().await),
         };
-        let names = match needs.names {
+        let names_turn = match needs.names {
             true => Some(server.inner.names.clone().lock_owned().await),
             false => None,
         };
@@ -110,18 +111,18 @@ impl SqlStage {
         }
         // What it does is ended too, should it never end.
         made.connections.push(connection.pid().await?);
-        let who = Who::new(made.home.of_tables());
+        let names = SessionNames::new(made.home.of_tables());
         Ok(Self {
             server: server.clone(),
             sessions: BTreeMap::new(),
-            who: StdMutex::new(who),
-            seen: StdMutex::default(),
+            names: StdMutex::new(names),
+            last_waits: StdMutex::default(),
             checked_at: StdMutex::default(),
             side: Arc::new(Mutex::new(Side::new(connection, server))),
             teardown: Vec::new(),
             made,
             crowd: Some(crowd),
-            _names: names,
+            _names_turn: names_turn,
         })
     }
 
@@ -141,7 +142,7 @@ impl SqlStage {
         while let Some(opened) = opening.join_next().await {
             match opened {
                 Ok((name, Ok(session))) => {
-                    self.who().add(session.pid, name.clone());
+                    self.names().add(session.pid, name.clone());
                     self.made.connections.push(session.pid);
                     self.sessions.insert(name, session);
                 }
@@ -192,15 +193,15 @@ impl SqlStage {
     /// A connection that is a stranger from now on.
     #[cfg(test)]
     pub(super) fn disown(&self, connection: i64) {
-        self.who().remove(connection);
+        self.names().remove(connection);
     }
 
-    fn who(&self) -> MutexGuard<'_, Who> {
-        self.who.lock().unwrap_or_else(PoisonError::into_inner)
+    fn names(&self) -> MutexGuard<'_, SessionNames> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_waits(&self) -> MutexGuard<'_, LastWaits> {
+        self.last_waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The longest of all sessions.
@@ -215,10 +216,10 @@ impl SqlStage {
 
     /// What a question needs that is asked in a task of its own: whoever asks may lose interest, but an
     /// answer that nobody waits for would be taken for that of the next question.
-    fn aside(&self) -> (Arc<Mutex<Side>>, Who) {
-        let mut who = self.who().clone();
-        who.prepared = self.made.prepared.of_sessions();
-        (self.side.clone(), who)
+    fn aside(&self) -> (Arc<Mutex<Side>>, SessionNames) {
+        let mut names = self.names().clone();
+        names.prepared = self.made.prepared.of_sessions();
+        (self.side.clone(), names)
     }
 
     async fn end_sessions(&mut self) -> Result<(), StageError> {
@@ -253,7 +254,7 @@ impl Stage for SqlStage {
             _ = reply.send(Err(Failure { kind, code, message, detail }));
             answer
         };
-        self.seen().begin(session);
+        self.last_waits().begin(session);
         match (self.session(session), deed) {
             (Ok(session), CaseDeed::Sql(sql)) => session.begin(sql),
             (Err(StageError(why)), _) => refuse(why),
@@ -262,21 +263,21 @@ impl Stage for SqlStage {
     }
 
     async fn waits(&self) -> Result<Vec<Wait>, StageError> {
-        let (side, who) = self.aside();
+        let (side, names) = self.aside();
         let deadlock_timeout = self.deadlock_timeout();
         let asked = tokio::spawn(async move {
             let mut side = side.lock().await;
-            let waits = side.waits(&who).await?;
+            let waits = side.waits(&names).await?;
             Ok((waits, Instant::now() + side.next_deadlock_check(deadlock_timeout)))
         });
         let (waits, checked_at) = answered(asked).await?;
-        self.seen().remember(&waits);
+        self.last_waits().remember(&waits);
         *self.checked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(checked_at);
         Ok(waits)
     }
 
     async fn locks(&self) -> Result<LockList, StageError> {
-        let (side, who) = self.aside();
+        let (side, names) = self.aside();
         let (server, home) = (self.server.clone(), self.made.home.clone());
         answered(tokio::spawn(async move {
             let row_locks = match &home {
@@ -293,22 +294,22 @@ impl Stage for SqlStage {
                     has.then(|| home.of_tables().to_owned())
                 }
             };
-            side.lock().await.locks(&who, row_locks).await
+            side.lock().await.locks(&names, row_locks).await
         }))
         .await
     }
 
     async fn circle(&self, victim: &Name, failure: &Failure) -> Option<Vec<Link>> {
-        let ((side, who), failure) = (self.aside(), failure.clone());
+        let ((side, names), failure) = (self.aside(), failure.clone());
         let chosen = victim.clone();
         let told =
             tokio::spawn(
-                async move { Ok(side.lock().await.circle(&who, &chosen, &failure).await) },
+                async move { Ok(side.lock().await.circle(&names, &chosen, &failure).await) },
             );
         // Without the victim it is another deadlock: the server keeps only the last.
         let is_it = |circle: &Vec<Link>| circle.iter().any(|link| link.waiter == *victim);
         let told = answered(told).await.ok().flatten().filter(is_it);
-        let mut told = told.or_else(|| self.seen().circle(victim))?;
+        let mut told = told.or_else(|| self.last_waits().circle(victim))?;
         for link in &mut told {
             // PostgreSQL tells for whose transaction it waits; a look has seen for which row, and how.
             let is_less = |told: &Thing, seen: &Thing| {
@@ -316,7 +317,7 @@ impl Stage for SqlStage {
                     && (told.kind == LockKind::Transaction || same_place(told, seen))
             };
             if let Some(told) = &link.wants
-                && let Some(seen) = self.seen().wants(&link.waiter, &link.holder)
+                && let Some(seen) = self.last_waits().wants(&link.waiter, &link.holder)
                 && self.server.dialect() == Dialect::Postgres
                 && is_less(told, seen)
             {
@@ -409,8 +410,8 @@ async fn run_all(
         let failed = |why: &str| {
             StageError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(copies) = Words::of(dialect.driver(), sql).copy_direction() {
-            return Err(failed(copies.refusal()));
+        if let Some(copies) = StatementWords::of(dialect.driver(), sql).copy_direction() {
+            return Err(failed(copy_refusal(copies)));
         }
         let run = connection.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
         run.map_err(|error| failed(&error_message(&error)))?;

@@ -327,7 +327,7 @@ async fn who_is_no_administrator_sees_enough(server: Server) {
     }
     if server.engine() == Engine::Mariadb {
         // Others who may, and miss it, switch it on again.
-        connection.ask(crate::stage::mariadb::LIST_NO_LOCKS).await.unwrap();
+        connection.ask(hierlock_engine::introspection::DISABLE_LOCK_OUTPUT).await.unwrap();
     }
     let mut url = url::Url::parse(&server.inner.url).unwrap();
     url.set_username(&user).unwrap();

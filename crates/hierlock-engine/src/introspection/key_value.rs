@@ -3,7 +3,7 @@
 
 /// How a column is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum KeyColumn {
     Signed,
     Unsigned,
     Date,
@@ -33,7 +33,7 @@ pub(super) enum Charset {
     Utf32,
 }
 
-impl Column {
+impl KeyColumn {
     /// From the words of `information_schema.COLUMNS`: `decimal(10,2)`, and `utf8mb4`.
     pub(super) fn parse(column_type: &str, charset: &str) -> Self {
         let end = column_type.find(['(', ' ']).unwrap_or(column_type.len());
@@ -45,24 +45,24 @@ impl Column {
         let digits = first.unwrap_or(0).min(6);
         match name {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => {
-                if rest.contains("unsigned") { Column::Unsigned } else { Column::Signed }
+                if rest.contains("unsigned") { KeyColumn::Unsigned } else { KeyColumn::Signed }
             }
-            "date" => Column::Date,
-            "year" => Column::Year,
-            "datetime" => Column::DateTime(digits),
-            "timestamp" => Column::Timestamp(digits),
-            "time" => Column::Time(digits),
-            "decimal" => Column::Decimal(first.unwrap_or(10), second.unwrap_or(0)),
-            "float" => Column::Float,
-            "double" => Column::Double,
-            "enum" => Column::Enum(quoted_list(rest)),
-            "set" => Column::Set(quoted_list(rest)),
+            "date" => KeyColumn::Date,
+            "year" => KeyColumn::Year,
+            "datetime" => KeyColumn::DateTime(digits),
+            "timestamp" => KeyColumn::Timestamp(digits),
+            "time" => KeyColumn::Time(digits),
+            "decimal" => KeyColumn::Decimal(first.unwrap_or(10), second.unwrap_or(0)),
+            "float" => KeyColumn::Float,
+            "double" => KeyColumn::Double,
+            "enum" => KeyColumn::Enum(quoted_list(rest)),
+            "set" => KeyColumn::Set(quoted_list(rest)),
             _ => match charset {
-                "utf8" | "utf8mb3" | "utf8mb4" | "ascii" => Column::Text(Charset::Utf8),
-                "latin1" => Column::Text(Charset::Latin1),
-                "utf16" | "ucs2" => Column::Text(Charset::Utf16),
-                "utf32" => Column::Text(Charset::Utf32),
-                _ => Column::Bytes,
+                "utf8" | "utf8mb3" | "utf8mb4" | "ascii" => KeyColumn::Text(Charset::Utf8),
+                "latin1" => KeyColumn::Text(Charset::Latin1),
+                "utf16" | "ucs2" => KeyColumn::Text(Charset::Utf16),
+                "utf32" => KeyColumn::Text(Charset::Utf32),
+                _ => KeyColumn::Bytes,
             },
         }
     }
@@ -75,7 +75,7 @@ impl Column {
             None => (hex, false),
         };
         let value = bytes(hex).and_then(|bytes| match (self, is_cut) {
-            (Column::Text(charset), is_cut) => text(*charset, &bytes, is_cut),
+            (KeyColumn::Text(charset), is_cut) => text(*charset, &bytes, is_cut),
             (column, false) => column.value(&bytes),
             (_, true) => None,
         });
@@ -84,56 +84,60 @@ impl Column {
     }
 
     /// A value as MySQL's table of locks writes it: a number, a quoted text, or bytes.
-    pub(super) fn rewrite(&self, told: &str) -> String {
-        if let Some(hex) = told.strip_prefix("0x") {
+    pub(super) fn rewrite(&self, data: &str) -> String {
+        if let Some(hex) = data.strip_prefix("0x") {
             return self.write(hex);
         }
-        if let Some(text) = told.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
+        if let Some(text) = data.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
             return format!("'{}'", text.trim_end_matches(' '));
         }
-        let number = told.parse::<u64>().ok();
-        let is_coded =
-            matches!(self, Column::Date | Column::Year | Column::Enum(_) | Column::Set(_));
+        let number = data.parse::<u64>().ok();
+        let is_coded = matches!(
+            self,
+            KeyColumn::Date | KeyColumn::Year | KeyColumn::Enum(_) | KeyColumn::Set(_)
+        );
         let value = number.filter(|_| is_coded).and_then(|number| self.coded(number));
-        value.unwrap_or_else(|| told.to_owned())
+        value.unwrap_or_else(|| data.to_owned())
     }
 
     fn value(&self, bytes: &[u8]) -> Option<String> {
         match self {
-            Column::Unsigned => big_endian(bytes).map(|number| number.to_string()),
+            KeyColumn::Unsigned => big_endian(bytes).map(|number| number.to_string()),
             // Stored with the sign turned over, so that bytes sort as numbers do.
-            Column::Signed => {
+            KeyColumn::Signed => {
                 let number = i128::from(big_endian(bytes)?);
                 Some((number - (1i128 << (8 * bytes.len() - 1))).to_string())
             }
             // The first bit is a sign, turned over.
-            Column::Date => self.coded(big_endian(bytes)? & 0x7f_ffff),
-            Column::Year | Column::Enum(_) | Column::Set(_) => self.coded(big_endian(bytes)?),
-            Column::DateTime(digits) => date_time(bytes, *digits),
-            Column::Timestamp(digits) => timestamp(bytes, *digits),
-            Column::Time(digits) => time(bytes, *digits),
-            Column::Decimal(all, behind) => decimal(bytes, *all, *behind),
-            Column::Float => Some(f32::from_le_bytes(bytes.try_into().ok()?).to_string()),
-            Column::Double => Some(f64::from_le_bytes(bytes.try_into().ok()?).to_string()),
-            Column::Text(_) | Column::Bytes => None,
+            KeyColumn::Date => self.coded(big_endian(bytes)? & 0x7f_ffff),
+            KeyColumn::Year | KeyColumn::Enum(_) | KeyColumn::Set(_) => {
+                self.coded(big_endian(bytes)?)
+            }
+            KeyColumn::DateTime(digits) => date_time(bytes, *digits),
+            KeyColumn::Timestamp(digits) => timestamp(bytes, *digits),
+            KeyColumn::Time(digits) => time(bytes, *digits),
+            KeyColumn::Decimal(all, behind) => decimal(bytes, *all, *behind),
+            KeyColumn::Float => Some(f32::from_le_bytes(bytes.try_into().ok()?).to_string()),
+            KeyColumn::Double => Some(f64::from_le_bytes(bytes.try_into().ok()?).to_string()),
+            KeyColumn::Text(_) | KeyColumn::Bytes => None,
         }
     }
 
     /// What is stored as a number and is none.
     fn coded(&self, number: u64) -> Option<String> {
         match self {
-            Column::Date => {
+            KeyColumn::Date => {
                 let (year, month, day) = (number >> 9, number >> 5 & 15, number & 31);
                 Some(format!("'{year:04}-{month:02}-{day:02}'"))
             }
-            Column::Year if number == 0 => Some("0000".to_owned()),
-            Column::Year => Some((1900 + number).to_string()),
-            Column::Enum(values) => match number.checked_sub(1) {
+            KeyColumn::Year if number == 0 => Some("0000".to_owned()),
+            KeyColumn::Year => Some((1900 + number).to_string()),
+            KeyColumn::Enum(values) => match number.checked_sub(1) {
                 // What was not one of the values.
                 None => Some("''".to_owned()),
                 Some(index) => values.get(index as usize).map(|value| format!("'{value}'")),
             },
-            Column::Set(values) => {
+            KeyColumn::Set(values) => {
                 let is_in = |index: &usize| number >> index & 1 == 1;
                 let members: Vec<&str> = (0..values.len().min(64))
                     .filter(is_in)
@@ -147,17 +151,17 @@ impl Column {
 }
 
 /// The fields of a key as MySQL's table of locks writes them: `'it''s, here', 5, 0x0A`.
-pub(super) fn fields(told: &str) -> Vec<&str> {
+pub(super) fn fields(data: &str) -> Vec<&str> {
     let (mut fields, mut begin, mut is_quoted) = (Vec::new(), 0, false);
-    for (at, c) in told.char_indices() {
+    for (at, c) in data.char_indices() {
         if c == '\'' {
             is_quoted = !is_quoted;
         } else if c == ',' && !is_quoted {
-            fields.push(told[begin..at].trim());
+            fields.push(data[begin..at].trim());
             begin = at + 1;
         }
     }
-    fields.push(told[begin..].trim());
+    fields.push(data[begin..].trim());
     fields
 }
 
@@ -362,13 +366,13 @@ mod tests {
             ("int", "", "zz", "0xZZ"),
             ("varchar(5)", "utf8mb4", "é", "0xÉ"),
         ] {
-            assert_eq!(Column::parse(column, charset).write(hex), written, "{column}");
+            assert_eq!(KeyColumn::parse(column, charset).write(hex), written, "{column}");
         }
     }
 
     #[test]
     fn what_the_table_of_locks_writes_becomes_the_same() {
-        for (column, told, written) in [
+        for (column, data, written) in [
             ("date", "1037681", "'2026-11-17'"),
             ("year", "126", "2026"),
             ("enum('x','it''s')", "2", "'it''s'"),
@@ -379,7 +383,7 @@ mod tests {
             ("int", "NULL", "NULL"),
             ("char(5)", "'ab   '", "'ab'"),
         ] {
-            assert_eq!(Column::parse(column, "utf8mb4").rewrite(told), written, "{column}");
+            assert_eq!(KeyColumn::parse(column, "utf8mb4").rewrite(data), written, "{column}");
         }
         assert_eq!(fields("'it''s, here', 5, 0x0A"), ["'it''s, here'", "5", "0x0A"]);
     }
@@ -390,8 +394,8 @@ mod tests {
             for name in ["decimal", "time", "datetime", "timestamp", "enum", "set", "year", "date"] {
                 let column = column.replacen(|c: char| c.is_alphabetic(), name, 1);
                 for charset in ["", "utf8mb4", "utf16", "utf32"] {
-                    Column::parse(&column, charset).write(&hex);
-                    Column::parse(name, charset).write(&hex);
+                    KeyColumn::parse(&column, charset).write(&hex);
+                    KeyColumn::parse(name, charset).write(&hex);
                 }
             }
         }

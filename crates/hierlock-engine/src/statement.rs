@@ -2,20 +2,21 @@
 //! result and no result look the same to the driver, and so do a refusal and a wait that ran out.
 //! Knows words, not grammar.
 
-use hierlock_engine::Driver;
-use hierlock_engine::lexer::{TokenKind, tokens};
+use crate::Driver;
+use crate::lexer::{TokenKind, tokens};
 
 /// A statement, by its words.
 #[derive(Debug)]
-pub(super) struct Words {
+pub struct StatementWords {
     /// In small letters, outside of quotes and comments, with the depth of parentheses around each.
     words: Vec<(usize, String)>,
     /// What is quoted, as it is.
     quoted: Vec<String>,
 }
 
-impl Words {
-    pub(super) fn of(driver: Driver, sql: &str) -> Self {
+impl StatementWords {
+    /// Reads a statement as the server of that driver does.
+    pub fn of(driver: Driver, sql: &str) -> Self {
         let (mut words, mut quoted) = (Vec::new(), Vec::new());
         let mut depth = 0;
         for token in tokens(driver, sql) {
@@ -28,40 +29,40 @@ impl Words {
         Self { words, quoted }
     }
 
-    /// The first word; empty if there is none.
-    pub(super) fn first(&self) -> &str {
+    /// Returns the first word; empty if there is none.
+    pub fn first(&self) -> &str {
         self.nth(0)
     }
 
-    /// A word by its number, from 0; empty if there is none.
-    pub(super) fn nth(&self, number: usize) -> &str {
+    /// Returns a word by its number, from 0; empty if there is none.
+    pub fn nth(&self, number: usize) -> &str {
         self.words.get(number).map_or("", |(_, word)| word)
     }
 
-    /// Is it one of its words?
-    pub(super) fn has(&self, word: &str) -> bool {
+    /// Returns whether it is one of its words.
+    pub fn has(&self, word: &str) -> bool {
         self.words.iter().any(|(_, known)| known == word)
     }
 
-    /// Is it part of one of its words?
-    pub(super) fn has_part(&self, part: &str) -> bool {
+    /// Returns whether it is part of one of its words.
+    pub fn has_part(&self, part: &str) -> bool {
         self.words.iter().any(|(_, known)| known.contains(part))
     }
 
-    /// Is it a word of it, or quoted in it? As a table is.
-    pub(super) fn has_name(&self, name: &str) -> bool {
+    /// Returns whether it is a word of it, or quoted in it, as a table is.
+    pub fn has_name(&self, name: &str) -> bool {
         self.has(&name.to_lowercase()) || self.quoted.iter().any(|quoted| quoted == name)
     }
 
-    /// Are these words of it, one behind the other?
-    pub(super) fn has_all(&self, phrase: &[&str]) -> bool {
+    /// Returns whether these are words of it, one behind the other.
+    pub fn has_all(&self, phrase: &[&str]) -> bool {
         self.words
             .windows(phrase.len())
             .any(|window| window.iter().map(|(_, word)| word.as_str()).eq(phrase.iter().copied()))
     }
 
-    /// Has it no words but these, and nothing quoted?
-    pub(super) fn is_all_of(&self, known: &[&str]) -> bool {
+    /// Returns whether it has no words but these, and nothing quoted.
+    pub fn is_all_of(&self, known: &[&str]) -> bool {
         self.quoted.is_empty() && self.words.iter().all(|(_, word)| known.contains(&word.as_str()))
     }
 
@@ -80,13 +81,13 @@ impl Words {
         }
     }
 
-    /// Does it say what it changed?
-    pub(super) fn is_returning(&self) -> bool {
+    /// Returns whether it returns the rows that it changed.
+    pub fn is_returning(&self) -> bool {
         self.has("returning") && !matches!(self.verb(), "select" | "create")
     }
 
-    /// Does it give rows, though there may be none?
-    pub(super) fn gives_rows(&self) -> bool {
+    /// Returns whether it returns rows, though there may be none.
+    pub fn gives_rows(&self) -> bool {
         match self.verb() {
             // `select … into` a variable, a table or a file.
             "select" => !self.words.iter().any(|(depth, word)| *depth == 0 && word == "into"),
@@ -95,19 +96,19 @@ impl Words {
         }
     }
 
-    /// Does it only insert or delete rows, so that each row it counts was changed?
-    pub(super) fn only_inserts_or_deletes(&self) -> bool {
+    /// Returns whether it only inserts or deletes rows, so that each row it counts was changed.
+    pub fn only_inserts_or_deletes(&self) -> bool {
         matches!(self.verb(), "insert" | "replace" | "delete" | "load" | "create" | "truncate")
             && !self.has_all(&["duplicate", "key", "update"])
     }
 
-    /// Was it not to wait?
-    pub(super) fn is_impatient(&self) -> bool {
+    /// Returns whether it was not to wait (NOWAIT).
+    pub fn does_not_wait(&self) -> bool {
         self.has("nowait") || self.has_all(&["wait", "0"])
     }
 
-    /// Does it want rows from the client, or send it some, outside of what a statement answers? Which way.
-    pub(super) fn copy_direction(&self) -> Option<CopyDirection> {
+    /// Returns which way rows are sent outside of what a statement returns, if it asks for that (COPY).
+    pub fn copy_direction(&self) -> Option<CopyDirection> {
         match self.has("copy") {
             true if self.has_all(&["from", "stdin"]) => Some(CopyDirection::FromClient),
             true if self.has_all(&["to", "stdout"]) => Some(CopyDirection::ToClient),
@@ -115,51 +116,40 @@ impl Words {
         }
     }
 
-    /// What it does to the transaction of its session.
-    pub(super) fn turn(&self) -> Turn {
+    /// Returns what it does to the transaction of its session.
+    pub fn transaction_effect(&self) -> TransactionEffect {
         match (self.first(), self.nth(1)) {
-            ("begin", _) | ("start", "transaction") => Turn::Begins,
+            ("begin", _) | ("start", "transaction") => TransactionEffect::Begins,
             // To a savepoint: the transaction goes on.
-            ("rollback", _) if self.has("to") => Turn::None,
+            ("rollback", _) if self.has("to") => TransactionEffect::None,
             ("commit" | "rollback" | "end" | "abort", _) => match self.has("chain") {
-                true if !self.has("no") => Turn::Begins,
-                _ => Turn::Ends,
+                true if !self.has("no") => TransactionEffect::Begins,
+                _ => TransactionEffect::Ends,
             },
-            ("prepare", "transaction") => Turn::Ends,
-            _ => Turn::None,
+            ("prepare", "transaction") => TransactionEffect::Ends,
+            _ => TransactionEffect::None,
         }
     }
 }
 
 /// What a statement does to the transaction of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub enum TransactionEffect {
+    /// Begins one, also right behind another.
     Begins,
+    /// Ends it.
     Ends,
+    /// Leaves it as it is.
     None,
 }
 
 /// Which way the rows of `COPY` go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CopyDirection {
+pub enum CopyDirection {
+    /// `COPY … FROM STDIN`
     FromClient,
+    /// `COPY … TO STDOUT`
     ToClient,
-}
-
-impl CopyDirection {
-    /// Why the lab does not run it, and what to write instead.
-    pub(super) fn refusal(self) -> &'static str {
-        match self {
-            CopyDirection::FromClient => {
-                "the lab does not run COPY … FROM STDIN, for a scenario has no rows to send; \
-                 write INSERT, or COPY … FROM a file of the server"
-            }
-            CopyDirection::ToClient => {
-                "the lab does not run COPY … TO STDOUT, which does not answer with rows; \
-                 write SELECT, or COPY … TO a file of the server"
-            }
-        }
-    }
 }
 
 /// Adds the words of code, and goes on with the depth of parentheses.
@@ -207,8 +197,8 @@ mod tests {
             (Driver::Postgres, "/* a /* b */ ' */ select 1 from t for update nowait"),
             (Driver::Postgres, r"select E'it\'s' from t for update nowait"),
         ] {
-            let words = Words::of(driver, sql);
-            assert!(words.gives_rows() && words.is_impatient(), "{sql}");
+            let words = StatementWords::of(driver, sql);
+            assert!(words.gives_rows() && words.does_not_wait(), "{sql}");
         }
         for (driver, sql) in [
             (Driver::Mysql, "select 1 # nowait"),
@@ -216,7 +206,7 @@ mod tests {
             (Driver::Postgres, "select 1 --nowait"),
             (Driver::Postgres, "select $$ nowait $$"),
         ] {
-            assert!(!Words::of(driver, sql).is_impatient(), "{sql}");
+            assert!(!StatementWords::of(driver, sql).does_not_wait(), "{sql}");
         }
     }
 
@@ -234,7 +224,7 @@ mod tests {
             "with recursive x as (select 1) select * from x for update",
         ] {
             for driver in SERVERS {
-                assert!(Words::of(driver, sql).gives_rows(), "{sql}");
+                assert!(StatementWords::of(driver, sql).gives_rows(), "{sql}");
             }
         }
         for sql in [
@@ -247,19 +237,22 @@ mod tests {
             "lock table t in share mode",
         ] {
             for driver in SERVERS {
-                assert!(!Words::of(driver, sql).gives_rows(), "{sql}");
+                assert!(!StatementWords::of(driver, sql).gives_rows(), "{sql}");
             }
         }
-        assert!(!Words::of(Driver::Mysql, "update t set `returning` = 1").gives_rows());
+        assert!(!StatementWords::of(Driver::Mysql, "update t set `returning` = 1").gives_rows());
     }
 
     #[test]
     fn who_is_not_to_wait_says_so() {
         for sql in ["select 1 from t for update NOWAIT", "select 1 from t for update wait 0"] {
-            assert!(SERVERS.iter().all(|it| Words::of(*it, sql).is_impatient()), "{sql}");
+            assert!(SERVERS.iter().all(|it| StatementWords::of(*it, sql).does_not_wait()), "{sql}");
         }
         for sql in ["select 'nowait' from t for update", "select 1 from t for update wait 10"] {
-            assert!(!SERVERS.iter().any(|it| Words::of(*it, sql).is_impatient()), "{sql}");
+            assert!(
+                !SERVERS.iter().any(|it| StatementWords::of(*it, sql).does_not_wait()),
+                "{sql}"
+            );
         }
     }
 
@@ -272,24 +265,24 @@ mod tests {
             ("copy t from '/tmp/rows'", None),
             ("select 'copy t from stdin'", None),
         ] {
-            assert_eq!(Words::of(Driver::Postgres, sql).copy_direction(), copies, "{sql}");
+            assert_eq!(StatementWords::of(Driver::Postgres, sql).copy_direction(), copies, "{sql}");
         }
     }
 
     #[test]
     fn transactions_begin_and_end() {
-        for (sql, turn) in [
-            ("BEGIN", Turn::Begins),
-            ("start transaction read only", Turn::Begins),
-            ("commit and chain", Turn::Begins),
-            ("rollback and no chain", Turn::Ends),
-            ("end", Turn::Ends),
-            ("rollback to savepoint a", Turn::None),
-            ("prepare transaction 'x'", Turn::Ends),
-            ("select 1", Turn::None),
+        for (sql, effect) in [
+            ("BEGIN", TransactionEffect::Begins),
+            ("start transaction read only", TransactionEffect::Begins),
+            ("commit and chain", TransactionEffect::Begins),
+            ("rollback and no chain", TransactionEffect::Ends),
+            ("end", TransactionEffect::Ends),
+            ("rollback to savepoint a", TransactionEffect::None),
+            ("prepare transaction 'x'", TransactionEffect::Ends),
+            ("select 1", TransactionEffect::None),
         ] {
             for driver in SERVERS {
-                assert_eq!(Words::of(driver, sql).turn(), turn, "{sql}");
+                assert_eq!(StatementWords::of(driver, sql).transaction_effect(), effect, "{sql}");
             }
         }
     }
@@ -298,8 +291,8 @@ mod tests {
     fn garbage_is_only_garbage() {
         for sql in ["'", "`''", "((((", "))))", "/*", "--", "ж'ж\"", "\\'"] {
             for driver in SERVERS {
-                let words = Words::of(driver, sql);
-                assert!(!words.gives_rows() && !words.is_impatient(), "{sql}");
+                let words = StatementWords::of(driver, sql);
+                assert!(!words.gives_rows() && !words.does_not_wait(), "{sql}");
             }
         }
     }
