@@ -37,7 +37,7 @@ const MAX_TRIES: u32 = 8;
 /// When the tables of waits were last read, by anyone in this process. Everyone has to wait for it.
 static LAST_READ: Mutex<Option<Instant>> = Mutex::const_new(None);
 
-/// The connections of those who wait, and of those who are in the way.
+/// The sessions of those who wait, and of those who are in the way.
 const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
      FROM information_schema.INNODB_LOCK_WAITS w \
      JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
@@ -272,9 +272,8 @@ fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     Some(lock)
 }
 
-/// What a session wants, by its state, its statement and its database. Other cases on the server have
-/// tables of the same names in databases of their own: a name without a database is one of the session's
-/// own.
+/// What a session wants, by its state, its statement and its database. Other databases may have tables of the same names:
+/// a name without a database is one of the session's own.
 fn wanted(
     waiter: i64,
     state: &str,

@@ -8,7 +8,7 @@
 //!     postgres   pg_locks, pg_blocking_pids, pgrowlocks            postgres_deadlock: what a victim is told
 //!        │
 //!        ├─ innodb_status, innodb_deadlock   the reader of that text     metadata   rules of metadata locks
-//!        └─ dictionary, key_value            bytes of a key become what a person would write
+//!        └─ dictionary, key_value, key_time  bytes of a key become what a person would write
 //! ```
 
 pub mod conflict;
@@ -16,6 +16,7 @@ mod dictionary;
 mod innodb;
 mod innodb_deadlock;
 pub mod innodb_status;
+mod key_time;
 mod key_value;
 mod lock;
 mod mariadb;

@@ -15,26 +15,28 @@ use std::time::Duration;
 const NO_ROW_LOCKS: &str = "PostgreSQL tells who has locked which row, and when, only with its extension \
                             pgrowlocks, which could not be made here";
 
-/// The locks of some, with the names of their tables. Those of a parallel worker are its leader's. Who waits for the end of a transaction keeps a
-/// place in line for a row: that is what it really wants.
+/// The locks of some, with the names of their tables; a table of another database has a number only. Locks of a parallel
+/// worker are its leader's. Who waits for the end of a transaction keeps a place in line for a row: that is what it really
+/// wants. (PostgreSQL 13 does not have `waitstart`: there it is null.)
 fn locks_of(scope: &IntrospectionScope, only: &str) -> String {
     format!(
-        "SELECT COALESCE(w.leader_pid, l.pid), l.locktype, l.mode, l.granted, n.nspname, c.relname, \
+        "SELECT COALESCE(w.leader_pid, l.pid), l.locktype, l.mode, l.granted, n.nspname, \
+         COALESCE(c.relname, 'relation ' || l.relation), \
          '(' || l.page || ',' || l.tuple || ')', l.transactionid, \
          CASE WHEN l.objsubid = 1 THEN (l.classid::bigint << 32 | l.objid::bigint)::text \
            ELSE l.classid || ', ' || l.objid END, \
-         l.virtualxid, c.relkind, tn.nspname, tc.relname, \
+         l.virtualxid, c.relkind, tn.nspname, COALESCE(tc.relname, 'relation ' || t.relation), \
          '(' || t.page || ',' || t.tuple || ')', t.mode, \
          CASE WHEN NOT l.granted THEN array_to_string(pg_blocking_pids(l.pid), ' ') END, \
-         (EXTRACT(EPOCH FROM clock_timestamp() - l.waitstart) * 1000)::bigint \
-         FROM pg_locks l \
+         (EXTRACT(EPOCH FROM clock_timestamp() - (to_jsonb(l) ->> 'waitstart')::timestamptz) * 1000)::bigint \
+         FROM (SELECT oid FROM pg_database WHERE datname = current_database()) own \
+         CROSS JOIN pg_locks l \
          LEFT JOIN pg_stat_activity w ON w.pid = l.pid AND w.leader_pid IS NOT NULL \
-         LEFT JOIN pg_class c ON c.oid = l.relation AND l.database = (SELECT oid FROM pg_database \
-           WHERE datname = current_database()) \
+         LEFT JOIN pg_class c ON c.oid = l.relation AND l.database IN (own.oid, 0) \
          LEFT JOIN pg_namespace n ON n.oid = c.relnamespace \
          LEFT JOIN pg_locks t ON NOT l.granted AND l.locktype = 'transactionid' \
            AND t.pid = l.pid AND t.locktype = 'tuple' \
-         LEFT JOIN pg_class tc ON tc.oid = t.relation \
+         LEFT JOIN pg_class tc ON tc.oid = t.relation AND t.database IN (own.oid, 0) \
          LEFT JOIN pg_namespace tn ON tn.oid = tc.relnamespace \
          WHERE l.pid <> pg_backend_pid() AND {} AND {only}",
         scope.condition("COALESCE(w.leader_pid, l.pid)")
@@ -252,7 +254,7 @@ impl PostgresMemory {
 }
 
 /// The blockers of a session, a prepared transaction being the session that prepared it; empty if there is
-/// none among them that one of the case has prepared.
+/// none among them of which that is known.
 async fn prepared_blockers(
     session: &mut SessionRef<'_>,
     scope: &IntrospectionScope,
@@ -281,7 +283,7 @@ async fn prepared_blockers(
     let rows = session.cells(&sql).await?;
     let preparer = |row: &CellRow| scope.prepared.iter().find(|(name, _)| name == cell(row, 0));
     let preparers: Vec<&(String, i64)> = rows.iter().filter_map(preparer).collect();
-    // One that nobody of the case has prepared stays a stranger.
+    // One of which that is not known stays without a session.
     if preparers.is_empty() || preparers.len() < rows.len() {
         return Ok(String::new());
     }
