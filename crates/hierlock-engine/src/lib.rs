@@ -9,10 +9,13 @@
 //!
 //!   ConnectionRef ──► Row, Value          errors/: ErrorClass       lexer: strings, identifiers, comments
 //!     whoever owns the connection         one table per engine      one for all engines
+//!
+//!   Connection, ListeningConnection       introspection: sessions, lock waits, locks and deadlocks, by pid
+//!     bare, for whoever sets them up        asked on any SessionRef
 //! ```
 //!
-//! What differs between engines is in files of the same names: `errors/`, `sessions/` and `suitability/` have one file
-//! per engine.
+//! What differs between engines is in files of the same names: `errors/`, `sessions/`, `suitability/` and `introspection/`
+//! have one file per engine.
 //!
 //! Without the features `mysql`, `postgres` and `sqlite` only what needs no driver is compiled.
 

@@ -1,13 +1,13 @@
 //! Which lock is in the way of which request: the engine's rules, for what the lab has seen. Pure.
 
-use crate::observation::{LockKind, Thing};
+use crate::observation::{LockKind, LockedObject};
 use hierlock_engine::introspection::conflict;
 
 pub(crate) use conflict::row_strength;
 
 /// Is `held` in the way of `wanted`? Both are on the same thing, of two sessions. `None` if the words of the
 /// modes are not enough to say.
-pub(crate) fn conflicts(wanted: &Thing, held: &Thing) -> Option<bool> {
+pub(crate) fn conflicts(wanted: &LockedObject, held: &LockedObject) -> Option<bool> {
     match wanted.kind {
         LockKind::Row | LockKind::Gap if wanted.index.is_some() => {
             let is_supremum = wanted.record.as_deref() == Some("supremum");
@@ -23,8 +23,8 @@ pub(crate) fn conflicts(wanted: &Thing, held: &Thing) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn thing(kind: LockKind, index: Option<&str>, mode: &str) -> Thing {
-        Thing {
+    fn thing(kind: LockKind, index: Option<&str>, mode: &str) -> LockedObject {
+        LockedObject {
             kind,
             object: "t".to_owned(),
             index: index.map(str::to_owned),

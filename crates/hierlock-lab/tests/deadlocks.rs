@@ -7,7 +7,7 @@ mod cases;
 mod witness;
 
 use hierlock_lab::lab::How;
-use hierlock_lab::observation::{LockKind, Thing};
+use hierlock_lab::observation::{LockKind, LockedObject};
 use hierlock_lab::place::Engine;
 use hierlock_lab::record::{BlockingLock, Deadlock, Link, Record};
 use hierlock_lab::scenario::{Case, CaseDeed, Expected, Scenario};
@@ -128,7 +128,7 @@ async fn a_node_is_held_since_the_step_that_names_it() {
 }
 
 /// The first field of a key, as the text of InnoDB has it: integers with a turned sign, or characters.
-fn is_key(thing: &Thing, key: &str) -> bool {
+fn is_key(thing: &LockedObject, key: &str) -> bool {
     let record = thing.record.as_deref().unwrap();
     let first = record.split(", ").next().unwrap();
     let hex = match (first.strip_prefix('\''), first.parse::<i64>()) {
@@ -141,7 +141,7 @@ fn is_key(thing: &Thing, key: &str) -> bool {
     hex == key
 }
 
-fn is_lock(thing: &Thing, lock: &TextLock) -> bool {
+fn is_lock(thing: &LockedObject, lock: &TextLock) -> bool {
     let in_gap =
         lock.keys[0] == "supremum" || lock.mode.contains("GAP,") || lock.mode.ends_with(",GAP");
     thing.object == lock.table

@@ -31,8 +31,8 @@ pub use bless::bless;
 pub use case::{Case, CaseDeed, Statement, Step};
 pub use expand::{DEFAULT_BUCKETS, DEFAULT_LIMIT};
 pub use file::{
-    Axis, Deed, Expectation, Expected, ExpectedCell, ExpectedRows, Guarded, Label, Line, LockDeed,
-    Scenario, Setting, SettingValue, Table, TableRow, Wanted, Who,
+    Actor, Axis, Deed, Expectation, Expected, ExpectedCell, ExpectedRows, Guarded, Label, Line,
+    LockDeed, Scenario, Setting, SettingValue, Table, TableRow, Wanted,
 };
 pub use format::format;
 pub use mistake::Mistake;

@@ -34,7 +34,7 @@ fn scan_sql(line: &str, open: &mut Open, mut each: impl FnMut(usize, char, bool)
     let mut goes_on = *open != Open::Nothing;
     let mut tokens = resume(Rules::ANY_SERVER, std::mem::take(open), line);
     let (mut at, mut last) = (0, ' ');
-    while let Some(token) = tokens.next() {
+    for token in tokens.by_ref() {
         let is_line_comment = !goes_on && token.text.starts_with("--");
         // Behind an SQL comment that ends with its line, a `#` is ours all the same.
         let may_be_ours = token.kind == TokenKind::Code || is_line_comment;

@@ -128,7 +128,7 @@ impl Home {
 
 /// What was made for a case. Dropped before it was removed, a thread removes it, with the connections
 /// that are left.
-pub(super) struct Made {
+pub(super) struct HomeGuard {
     server: Server,
     pub(super) home: Home,
     /// The server's numbers of the connections.
@@ -137,7 +137,7 @@ pub(super) struct Made {
     is_removed: bool,
 }
 
-impl Made {
+impl HomeGuard {
     pub(super) fn new(server: Server, home: Home) -> Self {
         let prepared = PreparedTransactions::default();
         Self { server, home, connections: Vec::new(), prepared, is_removed: false }
@@ -158,7 +158,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for HomeGuard {
     fn drop(&mut self) {
         if self.is_removed {
             return;

@@ -1,6 +1,6 @@
 //! The waits that were seen last, and the circle that follows from them.
 
-use crate::observation::{Name, Thing, Wait};
+use crate::observation::{LockedObject, Name, Wait};
 use crate::record::Link;
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl LastWaits {
     }
 
     /// What the statement of a session was last seen to wait for, if `holder` was in its way.
-    pub(super) fn wants(&self, waiter: &Name, holder: &Name) -> Option<&Thing> {
+    pub(super) fn wants(&self, waiter: &Name, holder: &Name) -> Option<&LockedObject> {
         let wait = self.waits.get(waiter).filter(|wait| wait.blockers.contains(holder))?;
         wait.thing.as_ref()
     }

@@ -12,7 +12,6 @@
 mod case;
 mod connection;
 mod failure;
-mod grove;
 mod home;
 mod last_waits;
 mod needs;
@@ -28,11 +27,12 @@ mod sql;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod tree_database;
 
 pub(crate) use case::CaseStage;
-pub(crate) use grove::{Grove, Groves, Plot};
 pub use server::Server;
 pub(crate) use sql::SqlStage;
+pub(crate) use tree_database::{TreeDatabase, TreeDatabases, TreeSpec};
 
 use crate::ledger::Incomplete;
 use crate::observation::{Answer, Failure, Lock, Name, Wait};

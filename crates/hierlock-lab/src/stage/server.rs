@@ -3,8 +3,8 @@
 
 use super::StageError;
 use super::connection::StageConnection;
-use super::home::{Home, Made, is_locked};
-use super::sql::{Beside, SqlStage};
+use super::home::{Home, HomeGuard, is_locked};
+use super::sql::{SharedServer, SqlStage};
 use crate::place::Engine;
 use crate::scenario::Case;
 use hierlock::ServerUrl;
@@ -60,7 +60,7 @@ pub(super) struct Inner {
     /// PostgreSQL: where the extension is that tells row locks, once it has been asked for.
     row_locks: Mutex<Option<Option<String>>>,
     /// Cases that touch the whole server play alone, others beside each other.
-    pub(super) crowd: Arc<RwLock<()>>,
+    pub(super) occupancy: Arc<RwLock<()>>,
     /// Names of GET_LOCK and of prepared transactions belong to no database, so cases with them take turns.
     pub(super) names: Arc<Mutex<()>>,
     /// What was found on the server and cannot be removed, in sentences.
@@ -116,7 +116,7 @@ impl Server {
                 can_list_locks,
                 has_switched,
                 row_locks: Mutex::new(None),
-                crowd: Arc::default(),
+                occupancy: Arc::default(),
                 names: Arc::default(),
                 leftovers: std::sync::Mutex::default(),
                 cleaners: std::sync::Mutex::default(),
@@ -160,8 +160,8 @@ impl Server {
     }
 
     /// Nobody has the server to itself while this is held.
-    pub(super) async fn beside(&self) -> Beside {
-        self.inner.crowd.clone().read_owned().await
+    pub(super) async fn share(&self) -> SharedServer {
+        self.inner.occupancy.clone().read_owned().await
     }
 
     /// Removes databases and schemas of processes that are no more; their names. One in which somebody has
@@ -198,7 +198,7 @@ impl Server {
         &self,
         is_database: bool,
         connection: &mut StageConnection,
-    ) -> Result<Made, StageError> {
+    ) -> Result<HomeGuard, StageError> {
         let number = self.inner.made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.inner.mark);
         let home = match self.dialect() {
@@ -206,7 +206,7 @@ impl Server {
             Dialect::Postgres => Home::Database(name),
             _ => Home::Innodb(name),
         };
-        let made = Made::new(self.clone(), home);
+        let made = HomeGuard::new(self.clone(), home);
         let mut keeper;
         let connection = match &made.home {
             // It is made from outside.

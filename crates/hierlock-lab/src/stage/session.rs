@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// A statement, and who wants to know.
-struct Order {
+struct StatementRequest {
     sql: String,
     reply: oneshot::Sender<Result<Answer, Failure>>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Session {
     pub(super) pid: i64,
     /// PostgreSQL: how long after the beginning of a wait it looks for a deadlock; else zero.
     pub(super) deadlock_timeout: Duration,
-    orders: mpsc::UnboundedSender<Order>,
+    requests: mpsc::UnboundedSender<StatementRequest>,
     is_busy: Arc<watch::Sender<bool>>,
     /// Ended by the lab: then that is what its failure means.
     is_cancelled: Arc<AtomicBool>,
@@ -66,10 +66,10 @@ impl Session {
             Dialect::Postgres => postgres::deadlock_timeout(&mut connection).await?,
             _ => Duration::ZERO,
         };
-        let (orders, waiting) = mpsc::unbounded_channel();
+        let (requests, waiting) = mpsc::unbounded_channel();
         let is_busy = Arc::new(watch::Sender::new(false));
         let is_cancelled = Arc::new(AtomicBool::new(false));
-        let player = Player {
+        let session = SessionTask {
             pid,
             connection,
             dialect,
@@ -80,8 +80,8 @@ impl Session {
             is_busy: is_busy.clone(),
             is_cancelled: is_cancelled.clone(),
         };
-        let task = tokio::spawn(player.play(waiting));
-        Ok(Self { pid, deadlock_timeout, orders, is_busy, is_cancelled, task })
+        let task = tokio::spawn(session.serve(waiting));
+        Ok(Self { pid, deadlock_timeout, requests, is_busy, is_cancelled, task })
     }
 
     /// Gives it something to do.
@@ -90,8 +90,8 @@ impl Session {
         self.is_cancelled.store(false, Ordering::SeqCst);
         // Said here, so that a cancel at once does not find it idle.
         self.is_busy.send_replace(true);
-        // A task that is gone drops the order, and so the reply: that is an answer too.
-        if self.orders.send(Order { sql: sql.to_owned(), reply }).is_err() {
+        // A task that is gone drops the request, and so the reply: that is an answer too.
+        if self.requests.send(StatementRequest { sql: sql.to_owned(), reply }).is_err() {
             self.is_busy.send_replace(false);
         }
         answer
@@ -115,8 +115,8 @@ impl Session {
 
     /// Says goodbye, once it is idle; what it was doing must have been ended on the server.
     pub(super) async fn close(self) {
-        let Self { orders, mut task, .. } = self;
-        drop(orders);
+        let Self { requests, mut task, .. } = self;
+        drop(requests);
         if tokio::time::timeout(ANSWER_LIMIT, &mut task).await.is_err() {
             task.abort();
         }
@@ -124,7 +124,7 @@ impl Session {
 }
 
 /// The connection's side of it.
-struct Player {
+struct SessionTask {
     pid: i64,
     connection: StageConnection,
     dialect: Dialect,
@@ -138,9 +138,9 @@ struct Player {
     is_cancelled: Arc<AtomicBool>,
 }
 
-impl Player {
-    async fn play(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        while let Some(Order { sql, reply }) = orders.recv().await {
+impl SessionTask {
+    async fn serve(mut self, mut requests: mpsc::UnboundedReceiver<StatementRequest>) {
+        while let Some(StatementRequest { sql, reply }) = requests.recv().await {
             let answer = self.run(&sql).await;
             if answer.is_ok() {
                 self.prepared.note(self.dialect.driver(), &sql, Some(self.pid));

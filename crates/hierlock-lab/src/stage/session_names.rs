@@ -1,7 +1,7 @@
 //! From the server's numbers of sessions to the names of a case.
 
 use super::LockList;
-use crate::observation::{Lock, LockKind, Name, Thing, Wait};
+use crate::observation::{Lock, LockKind, LockedObject, Name, Wait};
 use crate::record::{BlockingLock, Link};
 use hierlock_engine::introspection::{
     self, DeadlockReport, IntrospectionScope, LockTarget, LockWait,
@@ -98,13 +98,13 @@ impl SessionNames {
     }
 
     /// What is locked; a table of the case's own database without the name of that.
-    fn thing(&self, target: LockTarget) -> Thing {
+    fn thing(&self, target: LockTarget) -> LockedObject {
         let LockTarget { kind, schema, object, index, record, mode } = target;
         let object = match schema {
             Some(schema) if schema != self.home => format!("{schema}.{object}"),
             _ => object,
         };
-        Thing { kind: kind.into(), object, index, record, mode }
+        LockedObject { kind: kind.into(), object, index, record, mode }
     }
 }
 

@@ -11,7 +11,7 @@
 
 use super::connection::{ANSWER_LIMIT, StageConnection};
 use super::failure::copy_refusal;
-use super::home::{Home, Made};
+use super::home::{Home, HomeGuard};
 use super::last_waits::LastWaits;
 use super::needs::Needs;
 use super::prepared::PreparedTransactions;
@@ -21,7 +21,7 @@ use super::session_names::SessionNames;
 use super::side::Side;
 use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, postgres};
 use crate::ledger::same_place;
-use crate::observation::{Failure, FailureKind, LockKind, Name, Thing, Wait};
+use crate::observation::{Failure, FailureKind, LockKind, LockedObject, Name, Wait};
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
 use hierlock::database::error_message;
@@ -40,13 +40,13 @@ const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 
 /// Who else may play on the server meanwhile.
 #[expect(dead_code, reason = "held, not read")]
-enum Crowd {
-    Beside(Beside),
-    Alone(OwnedRwLockWriteGuard<()>),
+enum ServerShare {
+    Shared(SharedServer),
+    Exclusive(OwnedRwLockWriteGuard<()>),
 }
 
 /// Held by who plays beside others.
-pub(super) type Beside = OwnedRwLockReadGuard<()>;
+pub(super) type SharedServer = OwnedRwLockReadGuard<()>;
 
 /// A stage on a server.
 pub(crate) struct SqlStage {
@@ -58,8 +58,8 @@ pub(crate) struct SqlStage {
     checked_at: StdMutex<Option<Instant>>,
     side: Arc<Mutex<Side>>,
     teardown: Vec<Statement>,
-    made: Made,
-    crowd: Option<Crowd>,
+    home_guard: HomeGuard,
+    share: Option<ServerShare>,
     _names_turn: Option<OwnedMutexGuard<()>>,
 }
 
@@ -75,13 +75,13 @@ impl SqlStage {
                 &mut side.connection,
                 &case.setup,
                 "setup",
-                &stage.made.prepared,
+                &stage.home_guard.prepared,
             )
             .await?;
-            if !stage.made.prepared.is_empty() {
+            if !stage.home_guard.prepared.is_empty() {
                 // A connection that has prepared something is good for nothing else on MariaDB.
-                let mut connection = StageConnection::open(&stage.made.address()).await?;
-                stage.made.connections.push(connection.pid().await?);
+                let mut connection = StageConnection::open(&stage.home_guard.address()).await?;
+                stage.home_guard.connections.push(connection.pid().await?);
                 std::mem::replace(&mut side.connection, connection).close().await;
             }
             if server.dialect() == Dialect::Postgres {
@@ -94,24 +94,24 @@ impl SqlStage {
 
     /// A place of its own, with nothing in it.
     pub(super) async fn make(server: &Server, needs: Needs) -> Result<Self, StageError> {
-        let crowd = match needs.server {
-            true => Crowd::Alone(server.inner.crowd.clone().write_owned().await),
-            false => Crowd::Beside(server.beside().await),
+        let share = match needs.server {
+            true => ServerShare::Exclusive(server.inner.occupancy.clone().write_owned().await),
+            false => ServerShare::Shared(server.share().await),
         };
         let names_turn = match needs.names {
             true => Some(server.inner.names.clone().lock_owned().await),
             false => None,
         };
         let mut connection = StageConnection::open(&server.inner.address).await?;
-        let mut made = server.make(needs.database, &mut connection).await?;
-        if let Home::Database(_) = made.home {
+        let mut home_guard = server.make(needs.database, &mut connection).await?;
+        if let Home::Database(_) = home_guard.home {
             // It was made from outside.
             connection.close().await;
-            connection = StageConnection::open(&made.address()).await?;
+            connection = StageConnection::open(&home_guard.address()).await?;
         }
         // What it does is ended too, should it never end.
-        made.connections.push(connection.pid().await?);
-        let names = SessionNames::new(made.home.of_tables());
+        home_guard.connections.push(connection.pid().await?);
+        let names = SessionNames::new(home_guard.home.of_tables());
         Ok(Self {
             server: server.clone(),
             sessions: BTreeMap::new(),
@@ -120,8 +120,8 @@ impl SqlStage {
             checked_at: StdMutex::default(),
             side: Arc::new(Mutex::new(Side::new(connection, server))),
             teardown: Vec::new(),
-            made,
-            crowd: Some(crowd),
+            home_guard,
+            share: Some(share),
             _names_turn: names_turn,
         })
     }
@@ -130,11 +130,11 @@ impl SqlStage {
         &mut self,
         wanted: &BTreeMap<Name, Vec<SettingValue>>,
     ) -> Result<(), StageError> {
-        let address = self.made.address();
+        let address = self.home_guard.address();
         let mut opening = JoinSet::new();
         for (name, settings) in wanted {
             let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
-            let prepared = self.made.prepared.clone();
+            let prepared = self.home_guard.prepared.clone();
             opening
                 .spawn(async move { (name, Session::open(&address, &settings, prepared).await) });
         }
@@ -143,7 +143,7 @@ impl SqlStage {
             match opened {
                 Ok((name, Ok(session))) => {
                     self.names().add(session.pid, name.clone());
-                    self.made.connections.push(session.pid);
+                    self.home_guard.connections.push(session.pid);
                     self.sessions.insert(name, session);
                 }
                 Ok((name, Err(StageError(why)))) => {
@@ -156,14 +156,14 @@ impl SqlStage {
     }
 
     /// Others may have the server to themselves from now on.
-    pub(super) fn leave_crowd(&mut self) {
-        self.crowd = None;
+    pub(super) fn leave_server(&mut self) {
+        self.share = None;
     }
 
     /// The place of the case, as a URL for others who work there.
     pub(crate) fn url(&self) -> String {
         let Ok(mut url) = Url::parse(&self.server.inner.url) else { return String::new() };
-        match &self.made.home {
+        match &self.home_guard.home {
             Home::Schema(name) => {
                 url.query_pairs_mut().append_pair("options[search_path]", name);
             }
@@ -181,7 +181,7 @@ impl SqlStage {
     /// The database or schema of the case.
     #[cfg(test)]
     pub(super) fn home(&self) -> &str {
-        self.made.home.name()
+        self.home_guard.home.name()
     }
 
     /// The number of the connection of a session.
@@ -218,7 +218,7 @@ impl SqlStage {
     /// answer that nobody waits for would be taken for that of the next question.
     fn aside(&self) -> (Arc<Mutex<Side>>, SessionNames) {
         let mut names = self.names().clone();
-        names.prepared = self.made.prepared.of_sessions();
+        names.prepared = self.home_guard.prepared.of_sessions();
         (self.side.clone(), names)
     }
 
@@ -278,7 +278,7 @@ impl Stage for SqlStage {
 
     async fn locks(&self) -> Result<LockList, StageError> {
         let (side, names) = self.aside();
-        let (server, home) = (self.server.clone(), self.made.home.clone());
+        let (server, home) = (self.server.clone(), self.home_guard.home.clone());
         answered(tokio::spawn(async move {
             let row_locks = match &home {
                 Home::Innodb(_) => None,
@@ -312,7 +312,7 @@ impl Stage for SqlStage {
         let mut told = told.or_else(|| self.last_waits().circle(victim))?;
         for link in &mut told {
             // PostgreSQL tells for whose transaction it waits; a look has seen for which row, and how.
-            let is_less = |told: &Thing, seen: &Thing| {
+            let is_less = |told: &LockedObject, seen: &LockedObject| {
                 seen.kind == LockKind::Row
                     && (told.kind == LockKind::Transaction || same_place(told, seen))
             };
@@ -366,17 +366,18 @@ impl Stage for SqlStage {
     async fn close(mut self) -> Result<Vec<String>, StageError> {
         let ended = self.end_sessions().await;
         let dialect = self.server.dialect();
-        let Self { server, side, teardown, made, .. } = self;
+        let Self { server, side, teardown, home_guard, .. } = self;
         let mut guard = side.lock().await;
         let connection = &mut guard.connection;
         if server.dialect() == Dialect::Postgres {
             // A server that is gone says so below.
             _ = connection.try_ask(postgres::PATIENT).await;
         }
-        let rolled_back = made.prepared.roll_back(dialect, connection, &teardown).await;
-        let torn_down = run_all(dialect, connection, &teardown, "teardown", &made.prepared).await;
-        let rest = made.prepared.roll_back(dialect, connection, &[]).await;
-        let removed = match &made.home {
+        let rolled_back = home_guard.prepared.roll_back(dialect, connection, &teardown).await;
+        let torn_down =
+            run_all(dialect, connection, &teardown, "teardown", &home_guard.prepared).await;
+        let rest = home_guard.prepared.roll_back(dialect, connection, &[]).await;
+        let removed = match &home_guard.home {
             home @ Home::Database(_) => server.remove(home).await,
             home => home.remove(connection).await,
         };
@@ -386,7 +387,7 @@ impl Stage for SqlStage {
         }
         // What could not be removed now is tried once more, when it is dropped.
         if removed.is_ok() {
-            made.forget();
+            home_guard.forget();
         }
         ended.and(torn_down).and(removed)?;
         Ok([rolled_back?, rest?].concat())

@@ -4,7 +4,7 @@
 use hierlock_lab::observation::{Name, Observation};
 use hierlock_lab::place::Engine;
 use hierlock_lab::record::{Record, StepRecord};
-use hierlock_lab::scenario::{Case, CaseDeed, Step, Who};
+use hierlock_lab::scenario::{Actor, Case, CaseDeed, Step};
 use std::collections::BTreeMap;
 
 /// The session that asks.
@@ -19,7 +19,7 @@ pub(crate) fn watched(mut case: Case) -> Case {
     let engine = case.place.engine;
     let ask = |line, who: &str, sql: &str| Step {
         line,
-        who: Who::Session(name(who)),
+        who: Actor::Session(name(who)),
         deed: CaseDeed::Sql(sql.to_owned()),
         expected: None,
         signs: Vec::new(),

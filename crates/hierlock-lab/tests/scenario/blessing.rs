@@ -3,11 +3,11 @@
 use crate::formatting::meaning;
 use crate::reading::parse;
 use hierlock_lab::observation::{
-    Answer, Failure, FailureKind, LockKind, Name, Observation, Thing, Wait,
+    Answer, Failure, FailureKind, LockKind, LockedObject, Name, Observation, Wait,
 };
 use hierlock_lab::place::Engine;
 use hierlock_lab::record::{Deadlock, Link, Record, StepRecord, Verdict};
-use hierlock_lab::scenario::{Case, Who, bless};
+use hierlock_lab::scenario::{Actor, Case, bless};
 use std::time::Duration;
 
 fn name(text: &str) -> Name {
@@ -24,7 +24,7 @@ fn rows(rows: &[&[Option<&str>]]) -> Observation {
 }
 
 fn blocked(by: &[&str]) -> Observation {
-    let thing = Thing {
+    let thing = LockedObject {
         kind: LockKind::Gap,
         object: "demo".to_owned(),
         index: None,
@@ -50,7 +50,7 @@ fn run(case: &Case, otherwise: impl Fn(usize) -> Option<Observation>) -> Record 
             StepRecord {
                 line: step.line,
                 session: match &step.who {
-                    Who::Session(name) => name.clone(),
+                    Actor::Session(name) => name.clone(),
                     _ => name("A"),
                 },
                 text: String::new(),

@@ -12,7 +12,7 @@ use super::connection::StageConnection;
 use super::{Reply, Server, SqlStage, Stage};
 use crate::observation::{Answer, Failure, FailureKind, LockKind, Name, Wait};
 use crate::place::{Engine, Place};
-use crate::scenario::{Case, CaseDeed, Scenario, SettingValue, Statement, Step, Who};
+use crate::scenario::{Actor, Case, CaseDeed, Scenario, SettingValue, Statement, Step};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ fn set_all(case: &mut Case, setting: &SettingValue) {
 fn will_run(case: &mut Case, sql: &str) {
     case.steps.push(Step {
         line: 1,
-        who: Who::Session(name("A")),
+        who: Actor::Session(name("A")),
         deed: CaseDeed::Sql(sql.to_owned()),
         expected: None,
         signs: Vec::new(),
