@@ -183,6 +183,7 @@ fn is_unheard(error: &ServerError) -> bool {
 }
 
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::{PoolSettings, ServerAddress};

@@ -1,9 +1,13 @@
 //! Where a server is, and who we are to it.
 
-use crate::connection::ConnectionRef;
+use crate::connection::Connection;
+#[cfg(feature = "postgres")]
+use crate::connection::ListeningConnection;
 use crate::{Dialect, error_message};
 use sqlx::ConnectOptions as _;
 use std::fmt;
+#[cfg(feature = "postgres")]
+use std::time::Duration;
 use url::Url;
 
 /// Where a server is, and who we are to it. `Display` and `Debug` show it without the password, as `mysql at HOST:PORT`.
@@ -22,23 +26,18 @@ pub enum ServerAddress {
 #[error("the server's URL cannot be read: {0}")]
 pub struct AddressError(pub String);
 
-/// An open connection of ours.
-pub(crate) enum Connection {
-    #[cfg(feature = "mysql")]
-    Mysql(Box<sqlx::MySqlConnection>),
-    #[cfg(feature = "postgres")]
-    Postgres(Box<sqlx::PgConnection>),
-}
-
-impl Connection {
-    pub(crate) fn as_ref(&mut self) -> ConnectionRef<'_> {
-        match self {
+/// The same address with other options of its driver.
+macro_rules! with_options {
+    ($address:expr, $options:ident, mysql: $mysql:expr, postgres: $postgres:expr) => {
+        match $address {
             #[cfg(feature = "mysql")]
-            Connection::Mysql(connection) => ConnectionRef::Mysql(connection),
+            ServerAddress::Mysql(dialect, $options) => {
+                ServerAddress::Mysql(dialect, Box::new($mysql))
+            }
             #[cfg(feature = "postgres")]
-            Connection::Postgres(connection) => ConnectionRef::Postgres(connection),
+            ServerAddress::Postgres($options) => ServerAddress::Postgres(Box::new($postgres)),
         }
-    }
+    };
 }
 
 impl ServerAddress {
@@ -49,6 +48,14 @@ impl ServerAddress {
     pub fn from_url(url: &Url) -> Result<Self, AddressError> {
         let dialect = Dialect::from_scheme(url.scheme())
             .ok_or_else(|| AddressError(format!("`{}:` is no database server", url.scheme())))?;
+        Self::from_url_as(dialect, url)
+    }
+
+    /// Reads a URL of a server that is known to be of this kind, whatever the scheme says.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url).
+    pub fn from_url_as(dialect: Dialect, url: &Url) -> Result<Self, AddressError> {
         #[cfg_attr(
             all(feature = "mysql", feature = "postgres"),
             expect(unused_variables, reason = "every driver is there")
@@ -97,8 +104,55 @@ impl ServerAddress {
         }
     }
 
+    /// Returns the same server, in a database of that name.
+    #[must_use]
+    pub fn in_database(self, name: &str) -> Self {
+        with_options!(self, options,
+            mysql: options.database(name),
+            postgres: options.database(name))
+    }
+
+    /// Returns the same database, where names without a schema are of this one. Only PostgreSQL has schemas; of others it
+    /// is the same address.
+    #[must_use]
+    pub fn in_schema(self, name: &str) -> Self {
+        let _ = name;
+        with_options!(self, options,
+            mysql: *options,
+            postgres: options.options([("search_path", name)]))
+    }
+
+    /// Returns the same server, without encryption.
+    #[must_use]
+    pub fn without_encryption(self) -> Self {
+        with_options!(self, options,
+            mysql: options.ssl_mode(sqlx::mysql::MySqlSslMode::Disabled),
+            postgres: options.ssl_mode(sqlx::postgres::PgSslMode::Disable))
+    }
+
+    /// Returns the same server; a new session then has the server's own settings, as in a terminal, not those that the
+    /// driver prefers.
+    #[must_use]
+    pub fn with_server_settings(self) -> Self {
+        with_options!(self, options,
+            mysql: options.pipes_as_concat(false).no_engine_substitution(false).timezone(None),
+            postgres: options.extra_float_digits(None))
+    }
+
+    /// Returns the same server; PostgreSQL then lists our sessions under this name.
+    #[must_use]
+    pub fn with_application_name(self, name: &str) -> Self {
+        let _ = name;
+        with_options!(self, options,
+            mysql: *options,
+            postgres: options.application_name(name))
+    }
+
     /// Opens a connection.
-    pub(crate) async fn connect(&self) -> Result<Connection, sqlx::Error> {
+    ///
+    /// # Errors
+    /// If there is none to be had. There is no limit of time.
+    pub async fn connect(&self) -> Result<Connection, sqlx::Error> {
         match self {
             #[cfg(feature = "mysql")]
             ServerAddress::Mysql(_, options) => {
@@ -107,6 +161,26 @@ impl ServerAddress {
             #[cfg(feature = "postgres")]
             ServerAddress::Postgres(options) => {
                 Ok(Connection::Postgres(Box::new(options.connect().await?)))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl ServerAddress {
+    /// Opens a connection to PostgreSQL that survives notifications. It is tried again for as long as `limit`.
+    ///
+    /// # Errors
+    /// If there is none to be had, or the server is not PostgreSQL.
+    pub async fn connect_listening(
+        &self,
+        limit: Duration,
+    ) -> Result<ListeningConnection, sqlx::Error> {
+        match self {
+            ServerAddress::Postgres(options) => ListeningConnection::connect(options, limit).await,
+            #[cfg(feature = "mysql")]
+            ServerAddress::Mysql(..) => {
+                Err(sqlx::Error::Protocol("only PostgreSQL has LISTEN".to_owned()))
             }
         }
     }

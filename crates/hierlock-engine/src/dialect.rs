@@ -37,9 +37,12 @@ impl Dialect {
         }
     }
 
-    /// Returns the driver for it.
+    /// Returns the driver that talks to it.
     pub fn driver(self) -> Driver {
-        if self.is_innodb() { Driver::Mysql } else { Driver::Postgres }
+        match self {
+            Dialect::Mysql | Dialect::Mariadb => Driver::Mysql,
+            Dialect::Postgres => Driver::Postgres,
+        }
     }
 
     /// Returns whether its tables are InnoDB's: MySQL and MariaDB.

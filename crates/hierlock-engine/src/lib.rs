@@ -9,10 +9,13 @@
 //!
 //!   ConnectionRef ──► Row, Value          errors/: ErrorClass       lexer: strings, identifiers, comments
 //!     whoever owns the connection         one table per engine      one for all engines
+//!
+//!   Connection, ListeningConnection       introspection: sessions, lock waits, locks and deadlocks, by pid
+//!     bare, for whoever sets them up        asked on any SessionRef
 //! ```
 //!
-//! What differs between engines is in files of the same names: `errors/`, `sessions/` and `suitability/` have one file
-//! per engine.
+//! What differs between engines is in files of the same names: `errors/`, `sessions/`, `suitability/` and `introspection/`
+//! have one file per engine.
 //!
 //! Without the features `mysql`, `postgres` and `sqlite` only what needs no driver is compiled.
 
@@ -22,6 +25,7 @@ pub mod errors;
 pub mod lexer;
 mod server_url;
 mod spelling;
+mod statement;
 mod text;
 
 #[cfg(feature = "_server")]
@@ -30,6 +34,8 @@ mod abandoned;
 mod address;
 #[cfg(feature = "_driver")]
 mod connection;
+#[cfg(feature = "_server")]
+pub mod introspection;
 #[cfg(feature = "_driver")]
 mod message;
 #[cfg(feature = "_server")]
@@ -54,20 +60,25 @@ pub use driver::{Busy, Driver, InvalidName, RowLock, check_name, check_table_nam
 pub use errors::ErrorClass;
 pub use server_url::{LOCK_PARAMETERS, ServerUrl, UrlParameterError, UrlUse, check_parameters};
 pub use spelling::nearest;
+pub use statement::{CopyDirection, StatementWords, TransactionEffect};
 pub use text::printable;
 
 #[cfg(feature = "_server")]
 pub use abandoned::AbandonedSessions;
 #[cfg(feature = "_server")]
 pub use address::{AddressError, ServerAddress};
+#[cfg(feature = "_server")]
+pub use connection::Connection;
+#[cfg(feature = "postgres")]
+pub use connection::ListeningConnection;
 #[cfg(feature = "_driver")]
-pub use connection::{ConnectionRef, ExecuteResult, PacketResult};
+pub use connection::{ConnectionRef, ExecuteResult, PacketResult, StatementResult};
 #[cfg(feature = "_driver")]
 pub use message::{error_message, timed_out};
 #[cfg(feature = "_server")]
 pub use pool::{Permit, Pool, PoolSettings};
 #[cfg(feature = "_driver")]
-pub use row::{ColumnError, Row, TextRow};
+pub use row::{CellRow, ColumnError, Row, TextRow, cell, number_cell};
 #[cfg(feature = "_driver")]
 pub use server_error::ServerError;
 #[cfg(feature = "_server")]

@@ -18,6 +18,20 @@ pub(crate) enum DriverRow {
 /// A row of a query without bound values, each column as the server writes it; what is NULL is empty.
 pub type TextRow = Vec<String>;
 
+/// The same, with NULL told from an empty text. Bits and bytes that are no text are written as MySQL's own client writes
+/// them: `0x00FF`.
+pub type CellRow = Vec<Option<String>>;
+
+/// Returns a cell of a row, by its column from 0; what is NULL, or not there, is empty.
+pub fn cell(row: &[Option<String>], column: usize) -> &str {
+    row.get(column).and_then(Option::as_deref).unwrap_or_default()
+}
+
+/// Returns the number in a cell of a row; None if it is none.
+pub fn number_cell(row: &[Option<String>], column: usize) -> Option<i64> {
+    row.get(column)?.as_ref()?.parse().ok()
+}
+
 /// A column that is not of the type that was asked for.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read a column: {0}")]
@@ -116,10 +130,68 @@ impl Row {
                 .collect()
         })
     }
+
+    /// The same, with NULL told from an empty text, and bytes that are no text in hexadecimal.
+    pub(crate) fn into_cells(self) -> Result<CellRow, sqlx::Error> {
+        match self.0 {
+            #[cfg(feature = "mysql")]
+            DriverRow::Mysql(row) => (0..row.len())
+                .map(|column| Ok(row.try_get_unchecked::<Option<Vec<u8>>, _>(column)?.map(as_text)))
+                .collect(),
+            #[cfg(feature = "postgres")]
+            DriverRow::Postgres(row) => (0..row.len())
+                .map(|column| {
+                    let value = row.try_get_raw(column)?;
+                    if value.is_null() {
+                        return Ok(None);
+                    }
+                    value.as_str().map(|text| Some(text.to_owned())).map_err(sqlx::Error::Decode)
+                })
+                .collect(),
+            #[cfg(feature = "sqlite")]
+            DriverRow::Sqlite(row) => {
+                (0..row.len()).map(|column| row.try_get_unchecked(column)).collect()
+            }
+        }
+    }
+}
+
+/// Bits and bytes that are no text are written as MySQL's own client does.
+#[cfg(feature = "mysql")]
+fn as_text(bytes: Vec<u8>) -> String {
+    let is_text = |c: char| !c.is_control() || c.is_whitespace();
+    let hex =
+        |bytes: &[u8]| bytes.iter().fold("0x".to_owned(), |hex, byte| format!("{hex}{byte:02X}"));
+    match String::from_utf8(bytes) {
+        Ok(text) if text.chars().all(is_text) => text,
+        Ok(text) => hex(text.as_bytes()),
+        Err(error) => hex(error.as_bytes()),
+    }
 }
 
 impl std::fmt::Debug for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Row").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "mysql"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_is_written_in_hexadecimal() {
+        for (bytes, written) in [
+            (&b"it's\n"[..], "it's\n"),
+            ("席".as_bytes(), "席"),
+            (&[1], "0x01"),
+            (&[0xff, 0], "0xFF00"),
+            (b"", ""),
+        ] {
+            assert_eq!(as_text(bytes.to_vec()), written);
+        }
+        let row = [Some("7".to_owned()), None];
+        assert_eq!((cell(&row, 0), cell(&row, 1), cell(&row, 2)), ("7", "", ""));
+        assert_eq!((number_cell(&row, 0), number_cell(&row, 1)), (Some(7), None));
     }
 }

@@ -4,7 +4,7 @@ use crate::place::{Engine, Place};
 use crate::record::{Record, Verdict};
 use crate::run::{Options, play};
 use crate::scenario::Case;
-use crate::stage::{CaseStage, Groves, Server, Stage, StageError};
+use crate::stage::{CaseStage, Server, Stage, StageError, TreeDatabases};
 use futures_util::{StreamExt, stream};
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 /// What runs cases: the servers that are there, and a directory for the locks of `file:`.
 pub struct Lab {
-    groves: Groves,
+    tree_databases: TreeDatabases,
     servers: BTreeMap<Engine, Server>,
     directory: TempDir,
 }
@@ -47,7 +47,7 @@ impl Lab {
     /// A temporary directory cannot be made.
     pub fn new() -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("hierlock-lab-").tempdir()?;
-        Ok(Self { groves: Groves::default(), servers: BTreeMap::new(), directory })
+        Ok(Self { tree_databases: TreeDatabases::default(), servers: BTreeMap::new(), directory })
     }
 
     /// Adds a server.
@@ -124,7 +124,7 @@ impl Lab {
                 records.push((index, record));
             }
             // Whatever cannot be removed now is removed by the next who come there.
-            let _ = self.groves.clear().await;
+            let _ = self.tree_databases.clear().await;
         };
         tokio::select! {
             () = finished => {}
@@ -152,7 +152,9 @@ impl Lab {
             anomaly: None,
         };
         let server = self.server(case.place.engine);
-        let stage = match CaseStage::open(case, server, &self.groves, self.directory.path()).await {
+        let stage = match CaseStage::open(case, server, &self.tree_databases, self.directory.path())
+            .await
+        {
             Ok(stage) => stage,
             Err(StageError(why)) => {
                 record.verdict = Verdict::Failed { why };

@@ -11,7 +11,7 @@
 //! 4. What is not certain is not told, and why is said.
 
 use crate::conflict::{conflicts, row_strength};
-use crate::observation::{Lock, LockKind, Name, Observation, Thing};
+use crate::observation::{Lock, LockKind, LockedObject, Name, Observation};
 use crate::record::{BlockingLock, Link, StepRecord};
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl<'a> Ledger<'a> {
         for link in circle.iter_mut() {
             self.name_row(link, closing, after);
         }
-        let wants: BTreeMap<Name, Thing> = circle
+        let wants: BTreeMap<Name, LockedObject> = circle
             .iter()
             .filter_map(|link| Some((link.waiter.clone(), link.wants.clone()?)))
             .collect();
@@ -58,7 +58,12 @@ impl<'a> Ledger<'a> {
     }
 
     /// The statement of a session that took a lock which was first seen after step `at`, if that is known.
-    pub(crate) fn statement_of(&self, session: &Name, thing: &Thing, at: usize) -> Option<usize> {
+    pub(crate) fn statement_of(
+        &self,
+        session: &Name,
+        thing: &LockedObject,
+        at: usize,
+    ) -> Option<usize> {
         let mut lock = BlockingLock::new(thing.clone(), true);
         self.credit(&mut lock, session, at, at + 1, None);
         lock.statement
@@ -77,14 +82,14 @@ impl<'a> Ledger<'a> {
             return;
         }
         let before = self.before(closing);
-        let rows = |locks: &'a [Lock], of: &Name| -> Vec<&'a Thing> {
+        let rows = |locks: &'a [Lock], of: &Name| -> Vec<&'a LockedObject> {
             let is_row = |lock: &&Lock| {
                 lock.granted && lock.session == *of && lock.thing.kind == LockKind::Row
             };
             locks.iter().filter(is_row).map(|lock| &lock.thing).collect()
         };
         let (of_holder, of_waiter) = (rows(before, &link.holder), rows(before, &link.waiter));
-        let is_of_holder = |row: &Thing| of_holder.iter().any(|held| same_place(held, row));
+        let is_of_holder = |row: &LockedObject| of_holder.iter().any(|held| same_place(held, row));
         // What it got when it went on, and wanted of the holder.
         let gained = after.iter().filter(|lock| {
             lock.granted
@@ -93,15 +98,16 @@ impl<'a> Ledger<'a> {
                 && !of_waiter.contains(&&lock.thing)
                 && is_of_holder(&lock.thing)
         });
-        let gained: Vec<&Thing> = gained.map(|lock| &lock.thing).collect();
+        let gained: Vec<&LockedObject> = gained.map(|lock| &lock.thing).collect();
         if let Some(row) = only_place(&gained) {
             link.wants = Some(row.clone());
             return;
         }
         // Who has a row already, and wants it stronger, has no place in its queue.
-        let both: Vec<&Thing> = of_waiter.into_iter().filter(|row| is_of_holder(row)).collect();
+        let both: Vec<&LockedObject> =
+            of_waiter.into_iter().filter(|row| is_of_holder(row)).collect();
         if let Some(row) = only_place(&both).filter(|_| gained.is_empty()) {
-            link.wants = Some(Thing { mode: String::new(), ..row.clone() });
+            link.wants = Some(LockedObject { mode: String::new(), ..row.clone() });
             return;
         }
         link.unknown.push(format!(
@@ -134,7 +140,7 @@ impl<'a> Ledger<'a> {
             }
             // It came with the step that closed the circle, or was never told.
             ([], []) if is_postgres_row && wants.record.is_some() => {
-                vec![BlockingLock::new(Thing { mode: String::new(), ..wants.clone() }, true)]
+                vec![BlockingLock::new(LockedObject { mode: String::new(), ..wants.clone() }, true)]
             }
             _ => Vec::new(),
         };
@@ -165,12 +171,12 @@ impl<'a> Ledger<'a> {
         &self,
         lock: &mut BlockingLock,
         session: &Name,
-        wanted: Option<&Thing>,
+        wanted: Option<&LockedObject>,
         closing: usize,
-        waiting: Option<&Thing>,
+        waiting: Option<&LockedObject>,
     ) {
         let (thing, granted) = (lock.thing.clone(), lock.granted);
-        let is_it = |other: &Thing| {
+        let is_it = |other: &LockedObject| {
             same_place(other, &thing)
                 && match wanted.filter(|_| thing.kind == LockKind::Row && thing.index.is_none()) {
                     // A row lock of PostgreSQL becomes stronger; it counts since it was in the way.
@@ -182,7 +188,7 @@ impl<'a> Ledger<'a> {
         let known = self.before(closing).iter().filter(|known| {
             known.session == *session && known.granted == granted && is_it(&known.thing)
         });
-        let mut known: Vec<&Thing> = known.map(|lock| &lock.thing).collect();
+        let mut known: Vec<&LockedObject> = known.map(|lock| &lock.thing).collect();
         known.dedup_by_key(|thing| &thing.record);
         match known[..] {
             // What the record of locks has is whole.
@@ -208,7 +214,7 @@ impl<'a> Ledger<'a> {
         session: &Name,
         granted: bool,
         closing: usize,
-        is_it: impl Fn(&Thing) -> bool,
+        is_it: impl Fn(&LockedObject) -> bool,
     ) -> Result<usize, String> {
         let mut first = closing;
         while let Some(step) = first.checked_sub(1) {
@@ -234,7 +240,7 @@ impl<'a> Ledger<'a> {
         session: &Name,
         at: usize,
         closing: usize,
-        waiting: Option<&Thing>,
+        waiting: Option<&LockedObject>,
     ) {
         if let Some(statement) = self.progressing(session, at, closing, waiting) {
             lock.statement = Some(statement);
@@ -261,7 +267,7 @@ impl<'a> Ledger<'a> {
         session: &Name,
         at: usize,
         closing: usize,
-        waiting: Option<&Thing>,
+        waiting: Option<&LockedObject>,
     ) -> Option<usize> {
         let upto = self.steps.get(..=at)?;
         let is_own = |step: &StepRecord| step.session == *session && !step.text.is_empty();
@@ -294,7 +300,7 @@ impl<'a> Ledger<'a> {
 
     /// A row that a session has written is locked without a lock record, until somebody else waits for it.
     fn credit_writer(&self, lock: &mut BlockingLock, session: &Name, at: usize) {
-        let is_table = |thing: &Thing| {
+        let is_table = |thing: &LockedObject| {
             thing.kind == LockKind::Table && thing.object == lock.thing.object && thing.mode == "IX"
         };
         let since = match self.first_held(session, true, at, is_table) {
@@ -334,8 +340,8 @@ impl<'a> Ledger<'a> {
 }
 
 /// The same table, index and record, whatever the mode.
-pub(crate) fn same_place(a: &Thing, b: &Thing) -> bool {
-    let is_record = |thing: &Thing| matches!(thing.kind, LockKind::Row | LockKind::Gap);
+pub(crate) fn same_place(a: &LockedObject, b: &LockedObject) -> bool {
+    let is_record = |thing: &LockedObject| matches!(thing.kind, LockKind::Row | LockKind::Gap);
     (a.kind == b.kind || is_record(a) && is_record(b))
         && a.object == b.object
         && a.index == b.index
@@ -343,7 +349,7 @@ pub(crate) fn same_place(a: &Thing, b: &Thing) -> bool {
 }
 
 /// Is only the beginning of its key told?
-fn is_cut(thing: &Thing) -> bool {
+fn is_cut(thing: &LockedObject) -> bool {
     thing.index.is_some() && thing.record.as_deref().is_some_and(|record| record.contains('…'))
 }
 
@@ -360,7 +366,7 @@ fn same_record(a: Option<&str>, b: Option<&str>) -> bool {
 }
 
 /// The strongest of them, if all are on the same row.
-fn only_place<'a>(rows: &[&'a Thing]) -> Option<&'a Thing> {
+fn only_place<'a>(rows: &[&'a LockedObject]) -> Option<&'a LockedObject> {
     let first = rows.first()?;
     let strongest = rows.iter().max_by_key(|row| row_strength(&row.mode))?;
     rows.iter().all(|row| same_place(row, first)).then_some(strongest)
@@ -377,13 +383,13 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    fn table() -> Thing {
+    fn table() -> LockedObject {
         let mode = "IX".to_owned();
-        Thing { kind: LockKind::Table, index: None, record: None, mode, ..row_of("t", "1") }
+        LockedObject { kind: LockKind::Table, index: None, record: None, mode, ..row_of("t", "1") }
     }
 
     /// Why B waits for A in the last step of a run.
-    fn explained(record: &Record, incomplete: &[Incomplete], wants: &Thing) -> BlockingLock {
+    fn explained(record: &Record, incomplete: &[Incomplete], wants: &LockedObject) -> BlockingLock {
         let closing = record.steps.len() - 1;
         let mut link = Link::new(name("B"), name("A"), Some(wants.clone()));
         link.blocking.push(BlockingLock::new(wants.clone(), true));

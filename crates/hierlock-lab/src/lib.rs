@@ -36,13 +36,13 @@ pub use stage::StageError;
 
 // A file, and the cases that come of it: steps, and what must be seen of each.
 pub use scenario::{
-    Case, CaseDeed, Expectation, Expected, ExpectedCell, ExpectedRows, LockDeed, Mistake, Scenario,
-    SettingValue, Statement, Step, Who,
+    Actor, Case, CaseDeed, Expectation, Expected, ExpectedCell, ExpectedRows, LockDeed, Mistake,
+    Scenario, SettingValue, Statement, Step,
 };
 
 // What was seen.
 pub use observation::{
-    Answer, Failure, FailureKind, Lock, LockKind, Name, Observation, Thing, Wait,
+    Answer, Failure, FailureKind, Lock, LockKind, LockedObject, Name, Observation, Wait,
 };
 pub use record::{
     BlockingLock, Circle, Deadlock, Ended, Interruption, Link, Missing, Record, Report, StepRecord,

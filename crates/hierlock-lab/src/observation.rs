@@ -130,7 +130,7 @@ impl LockKind {
 
 /// What is locked: as much as the engine tells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Thing {
+pub struct LockedObject {
     /// Its kind.
     pub kind: LockKind,
     /// The table, the key, or the path of the node.
@@ -143,7 +143,7 @@ pub struct Thing {
     pub mode: String,
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for LockedObject {
     /// `row 1 of numbers (PRIMARY), X`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
@@ -175,7 +175,7 @@ pub struct Wait {
     /// Something outside of the scenario is in the way.
     pub strangers: bool,
     /// For what, if the engine tells.
-    pub thing: Option<Thing>,
+    pub thing: Option<LockedObject>,
 }
 
 /// A lock that a session has, or waits for.
@@ -184,7 +184,7 @@ pub struct Lock {
     /// Whose.
     pub session: Name,
     /// On what.
-    pub thing: Thing,
+    pub thing: LockedObject,
     /// Held, not only wanted.
     pub granted: bool,
 }

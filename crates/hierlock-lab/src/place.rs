@@ -1,6 +1,7 @@
 //! Where a scenario is run.
 
 use hierlock::sql::Strategy;
+use hierlock_engine::Dialect;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -46,6 +47,16 @@ impl Engine {
             Engine::Mysql => Some(hierlock_sandbox::Engine::Mysql),
             Engine::Mariadb => Some(hierlock_sandbox::Engine::Mariadb),
             Engine::Postgres => Some(hierlock_sandbox::Engine::Postgres),
+            Engine::Memory | Engine::File => None,
+        }
+    }
+
+    /// What kind of server it is, if it is one.
+    pub(crate) fn dialect(self) -> Option<Dialect> {
+        match self {
+            Engine::Mysql => Some(Dialect::Mysql),
+            Engine::Mariadb => Some(Dialect::Mariadb),
+            Engine::Postgres => Some(Dialect::Postgres),
             Engine::Memory | Engine::File => None,
         }
     }

@@ -1,6 +1,6 @@
 //! What a run leaves behind: everything that reports need, and nothing that only runs do.
 
-use crate::observation::{Lock, Name, Observation, Thing, Wait};
+use crate::observation::{Lock, LockedObject, Name, Observation, Wait};
 use crate::place::Place;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
@@ -110,7 +110,7 @@ pub struct Link {
     /// For whom.
     pub holder: Name,
     /// For what, if the engine tells.
-    pub wants: Option<Thing>,
+    pub wants: Option<LockedObject>,
     /// The locks and queued requests of the holder that are in the waiter's way, as far as they are known.
     pub blocking: Vec<BlockingLock>,
     /// What is not known about this link, a sentence each.
@@ -121,7 +121,7 @@ pub struct Link {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockingLock {
     /// On what, and in which mode.
-    pub thing: Thing,
+    pub thing: LockedObject,
     /// Held. Otherwise it is a request that is queued in front of the waiter's.
     pub granted: bool,
     /// The index of the step whose statement asked for it, if that is known.
@@ -135,14 +135,14 @@ pub struct BlockingLock {
 
 impl Link {
     /// A link of which nothing is known but who waits for whom, and for what.
-    pub fn new(waiter: Name, holder: Name, wants: Option<Thing>) -> Self {
+    pub fn new(waiter: Name, holder: Name, wants: Option<LockedObject>) -> Self {
         Self { waiter, holder, wants, blocking: Vec::new(), unknown: Vec::new() }
     }
 }
 
 impl BlockingLock {
     /// A lock of which it is not known when it was taken.
-    pub fn new(thing: Thing, granted: bool) -> Self {
+    pub fn new(thing: LockedObject, granted: bool) -> Self {
         Self { thing, granted, statement: None, granted_in: None, unknown: None }
     }
 }

@@ -1,7 +1,7 @@
 //! Does what was seen agree with what the file expects? Pure: observations in, a sentence out.
 
 use crate::observation::{Answer, Failure, FailureKind, Name, Observation, Wait};
-use crate::scenario::{Expectation, Expected, ExpectedCell, ExpectedRows, Who};
+use crate::scenario::{Actor, Expectation, Expected, ExpectedCell, ExpectedRows};
 
 /// What a step is judged by.
 pub(crate) struct Seen<'a> {
@@ -25,11 +25,11 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Who is meant.
-    pub(crate) fn resolve<'a>(pair: Option<&'a Pair>, who: &'a Who) -> Option<&'a Name> {
+    pub(crate) fn resolve<'a>(pair: Option<&'a Pair>, who: &'a Actor) -> Option<&'a Name> {
         match who {
-            Who::Session(name) => Some(name),
-            Who::Victim => pair.map(|pair| &pair.victim),
-            Who::Survivor => pair.and_then(|pair| pair.survivor.as_ref()),
+            Actor::Session(name) => Some(name),
+            Actor::Victim => pair.map(|pair| &pair.victim),
+            Actor::Survivor => pair.and_then(|pair| pair.survivor.as_ref()),
         }
     }
 }
@@ -119,7 +119,7 @@ fn changed_differs(changed: u64, answer: &Answer) -> Option<String> {
     })
 }
 
-fn blockers_differ(by: &[Who], wait: &Wait, pair: Option<&Pair>) -> Option<String> {
+fn blockers_differ(by: &[Actor], wait: &Wait, pair: Option<&Pair>) -> Option<String> {
     if by.is_empty() {
         return None;
     }
@@ -297,7 +297,7 @@ fn failed(failure: &Failure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{LockKind, Thing};
+    use crate::observation::{LockKind, LockedObject};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn blockers() {
-        let thing = Thing {
+        let thing = LockedObject {
             kind: LockKind::Gap,
             object: "demo".to_owned(),
             index: None,
@@ -384,7 +384,7 @@ mod tests {
             })
         };
         let blocked = |by: &[&str], kind, object: Option<&str>| Expected::Blocked {
-            by: by.iter().map(|by| Who::Session(name(by))).collect(),
+            by: by.iter().map(|by| Actor::Session(name(by))).collect(),
             kind,
             object: object.map(str::to_owned),
         };

@@ -7,8 +7,8 @@ mod cases;
 mod witness;
 
 use hierlock_lab::{
-    BlockingLock, Case, CaseDeed, Deadlock, Engine, Expected, Lab, Link, LockKind, Record,
-    RunOptions, Scenario, Thing,
+    BlockingLock, Case, CaseDeed, Deadlock, Engine, Expected, Lab, Link, LockKind, LockedObject,
+    Record, RunOptions, Scenario,
 };
 use hierlock_sandbox::Server;
 use std::sync::{Arc, OnceLock};
@@ -126,7 +126,7 @@ async fn a_node_is_held_since_the_step_that_names_it() {
 }
 
 /// The first field of a key, as the text of InnoDB has it: integers with a turned sign, or characters.
-fn is_key(thing: &Thing, key: &str) -> bool {
+fn is_key(thing: &LockedObject, key: &str) -> bool {
     let record = thing.record.as_deref().unwrap();
     let first = record.split(", ").next().unwrap();
     let hex = match (first.strip_prefix('\''), first.parse::<i64>()) {
@@ -139,7 +139,7 @@ fn is_key(thing: &Thing, key: &str) -> bool {
     hex == key
 }
 
-fn is_lock(thing: &Thing, lock: &TextLock) -> bool {
+fn is_lock(thing: &LockedObject, lock: &TextLock) -> bool {
     let in_gap =
         lock.keys[0] == "supremum" || lock.mode.contains("GAP,") || lock.mode.ends_with(",GAP");
     thing.object == lock.table

@@ -3,7 +3,7 @@
 use super::ErrorClass::{self, *};
 
 /// Each number with its class.
-const CLASSES: [(u16, ErrorClass); 24] = [
+const CLASSES: [(u16, ErrorClass); 26] = [
     (1213, Deadlock),             // of rows or tables
     (3058, Deadlock),             // of locks by name (GET_LOCK), MySQL
     (1020, SerializationFailure), // MariaDB with innodb_snapshot_isolation
@@ -16,18 +16,20 @@ const CLASSES: [(u16, ErrorClass); 24] = [
     (1305, UndefinedTable), // a function or procedure
     (1054, UndefinedColumn),
     (1091, UndefinedColumn), // nothing of that name to drop
-    (1050, Duplicate),       // a table
-    (1060, Duplicate),       // a column
-    (1061, Duplicate),       // an index
-    (1062, Duplicate),       // a key
-    (1044, AccessDenied),    // to the database
-    (1142, AccessDenied),    // to the table
-    (1143, AccessDenied),    // to the column
-    (1227, AccessDenied),    // a privilege is needed
-    (1927, SessionEnded),    // killed, MariaDB
-    (3169, SessionEnded),    // killed, MySQL
-    (4031, SessionEnded),    // idle for too long, MySQL
-    (1053, SessionEnded),    // the server shuts down
+    (1397, UndefinedObject), // a prepared transaction; on MariaDB also one whose session is still there
+    (1402, PreparedTransactionRolledBack),
+    (1050, Duplicate),    // a table
+    (1060, Duplicate),    // a column
+    (1061, Duplicate),    // an index
+    (1062, Duplicate),    // a key
+    (1044, AccessDenied), // to the database
+    (1142, AccessDenied), // to the table
+    (1143, AccessDenied), // to the column
+    (1227, AccessDenied), // a privilege is needed
+    (1927, SessionEnded), // killed, MariaDB
+    (3169, SessionEnded), // killed, MySQL
+    (4031, SessionEnded), // idle for too long, MySQL
+    (1053, SessionEnded), // the server shuts down
 ];
 
 /// Returns the class of an error number.

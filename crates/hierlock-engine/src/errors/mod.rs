@@ -32,10 +32,16 @@ pub enum ErrorClass {
     UndefinedTable,
     /// There is no such column.
     UndefinedColumn,
+    /// There is no such object of another kind: a prepared transaction, a role.
+    UndefinedObject,
     /// Something of that name or key is there already.
     Duplicate,
     /// The account may not do that.
     AccessDenied,
+    /// Somebody uses what was to be removed: a database with sessions or prepared transactions (PostgreSQL).
+    ObjectInUse,
+    /// The prepared transaction was rolled back instead: it had changed nothing (MariaDB).
+    PreparedTransactionRolledBack,
     /// An earlier statement of the transaction failed, so nothing runs any more (PostgreSQL).
     InFailedTransaction,
     /// The session was ended by the server: killed, idle for too long, or the server shuts down or starts.

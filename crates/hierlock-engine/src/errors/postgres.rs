@@ -3,7 +3,7 @@
 use super::ErrorClass::{self, *};
 
 /// Each SQLSTATE with its class.
-const CLASSES: [(&str, ErrorClass); 20] = [
+const CLASSES: [(&str, ErrorClass); 22] = [
     ("40P01", Deadlock),
     ("40001", SerializationFailure),
     ("55P03", LockNotAvailable), // NOWAIT, or lock_timeout
@@ -12,6 +12,8 @@ const CLASSES: [(&str, ErrorClass); 20] = [
     ("42P01", UndefinedTable),
     ("42883", UndefinedTable), // a function
     ("42703", UndefinedColumn),
+    ("42704", UndefinedObject), // a prepared transaction, a type, a role
+    ("55006", ObjectInUse),
     ("42P07", Duplicate), // a table
     ("42701", Duplicate), // a column
     ("42710", Duplicate), // an object

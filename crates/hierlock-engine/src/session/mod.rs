@@ -8,7 +8,7 @@ pub use id::SessionId;
 pub use session_ref::SessionRef;
 
 use crate::abandoned::Owner;
-use crate::address::Connection;
+use crate::connection::Connection;
 use crate::row::TextRow;
 use crate::{Dialect, ServerAddress, ServerError, sessions, timed_out};
 use settings::{Purpose, SessionSettings, SetUp};

@@ -1,8 +1,8 @@
 //! A session on which statements run, whoever owns it: one of ours, or that of a caller's transaction.
 
 use super::SessionId;
-use crate::connection::{ConnectionRef, PacketResult};
-use crate::row::{Row, TextRow};
+use crate::connection::{ConnectionRef, PacketResult, StatementResult};
+use crate::row::{CellRow, Row, TextRow};
 use crate::{Dialect, Value, sessions, timed_out};
 use std::time::Duration;
 
@@ -121,6 +121,23 @@ impl<'a> SessionRef<'a> {
     pub async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
         let packet = within(self.answer_limit, self.connection.packet(sql)).await?;
         packet.rows.into_iter().map(Row::into_text).collect()
+    }
+
+    /// The same, with NULL told from an empty text.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn cells(&mut self, sql: &str) -> Result<Vec<CellRow>, sqlx::Error> {
+        let results = self.results(sql).await?;
+        Ok(results.into_iter().flat_map(|result| result.rows).collect())
+    }
+
+    /// The same for several statements in one round trip, with the rows of each by themselves.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn results(&mut self, sql: &str) -> Result<Vec<StatementResult>, sqlx::Error> {
+        within(self.answer_limit, self.connection.results(sql)).await
     }
 
     /// Asks the server who the session is.

@@ -3,7 +3,7 @@
 
 use crate::lab::Lab;
 use crate::place::{Engine, Place};
-use crate::stage::{Grove, Plot, StageError};
+use crate::stage::{StageError, TreeDatabase, TreeSpec};
 use hierlock::{Buckets, Hierlock, Target};
 use std::collections::HashSet;
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ pub(super) struct Ground {
 enum Made {
     Nothing,
     Directory(#[expect(dead_code, reason = "removed when dropped")] TempDir),
-    Grove(Box<Grove>),
+    TreeDatabase(Box<TreeDatabase>),
 }
 
 impl Ground {
@@ -66,9 +66,12 @@ impl Ground {
                     Some(count) => count,
                     None => apart(targets).ok_or(GroundError::Crowded(targets.len()))?,
                 };
-                let plot = Plot { place, buckets, targets: targets.to_vec() };
-                let grove = Grove::plant(server, &plot).await?;
-                Ok(Self { locks: grove.locks.clone(), made: Made::Grove(Box::new(grove)) })
+                let spec = TreeSpec { place, buckets, targets: targets.to_vec() };
+                let tree_database = TreeDatabase::create(server, &spec).await?;
+                Ok(Self {
+                    locks: tree_database.locks.clone(),
+                    made: Made::TreeDatabase(Box::new(tree_database)),
+                })
             }
         }
     }
@@ -78,7 +81,7 @@ impl Ground {
         let Self { locks, made } = self;
         drop(locks);
         match made {
-            Made::Grove(grove) => Ok(grove.remove().await?),
+            Made::TreeDatabase(tree_database) => Ok(tree_database.remove().await?),
             Made::Nothing | Made::Directory(_) => Ok(()),
         }
     }

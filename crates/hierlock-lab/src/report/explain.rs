@@ -2,7 +2,7 @@
 //! much as is known, and what is not known is said.
 
 use super::words;
-use crate::observation::{Name, Thing};
+use crate::observation::{LockedObject, Name};
 use crate::record::{BlockingLock, Circle, Deadlock, Link, Record, StepRecord};
 
 /// A statement with its place: `line 17 (B> select …)`.
@@ -114,6 +114,6 @@ pub(crate) fn circle(record: &Record, circle: &Circle) -> Vec<String> {
     told
 }
 
-fn told_thing(thing: &Thing) -> String {
+fn told_thing(thing: &LockedObject) -> String {
     words::one_line(&thing.to_string())
 }

@@ -3,7 +3,7 @@
 
 use super::fixtures::{self, Play, blocked, place, rows};
 use super::{Anomalies, Look, Stability, Story};
-use crate::observation::{FailureKind, LockKind, Thing};
+use crate::observation::{FailureKind, LockKind, LockedObject};
 use crate::place::Engine;
 use crate::record::{Record, Report};
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn nasty() -> impl Strategy<Value = String> {
 fn record() -> impl Strategy<Value = Record> {
     (prop::collection::vec(nasty(), 12), any::<u8>()).prop_map(|(texts, index)| {
         let t = |i: usize| texts[i].as_str();
-        let thing = Thing {
+        let thing = LockedObject {
             kind: LockKind::Gap,
             object: texts[0].clone(),
             index: Some(texts[1].clone()),

@@ -2,7 +2,7 @@
 //! after each step, by comparing one with the next.
 
 use crate::ledger;
-use crate::observation::{Lock, Name, Thing};
+use crate::observation::{Lock, LockedObject, Name};
 use crate::record::Record;
 
 /// The locks of a run over its steps.
@@ -16,7 +16,7 @@ pub(crate) struct Ledger {
 /// One lock of one session.
 pub(crate) struct Line {
     pub(crate) session: Name,
-    pub(crate) thing: Thing,
+    pub(crate) thing: LockedObject,
     /// The index of the step whose statement took it first; `None` if it was never held, or that is not known.
     pub(crate) taken_in: Option<usize>,
     /// After each of [`Ledger::steps`].

@@ -1,6 +1,6 @@
 //! A scenario made definite: one variant, at one place. This is what is run.
 
-use super::file::{Expectation, LockDeed, Scenario, SettingValue, Who};
+use super::file::{Actor, Expectation, LockDeed, Scenario, SettingValue};
 use crate::observation::Name;
 use crate::place::Place;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub struct Step {
     /// Its line in the file.
     pub line: usize,
     /// Whose.
-    pub who: Who,
+    pub who: Actor,
     /// What is done.
     pub deed: CaseDeed,
     /// What must be seen; done, if the file says nothing.

@@ -4,7 +4,7 @@
 
 use super::case::{Case, CaseDeed, Statement, Step};
 use super::file::{
-    Axis, Deed, Expectation, Expected, Guarded, Line, Scenario, SettingValue, Wanted, Who,
+    Actor, Axis, Deed, Expectation, Expected, Guarded, Line, Scenario, SettingValue, Wanted,
 };
 use super::lock_step;
 use super::mistake::{Mistake, Mistakes, Slip, Spot};
@@ -155,8 +155,8 @@ impl Expander<'_, '_> {
         let names: BTreeSet<&Name> = lines
             .iter()
             .filter_map(|line| match &line.who {
-                Who::Session(name) => Some(name),
-                Who::Victim | Who::Survivor => None,
+                Actor::Session(name) => Some(name),
+                Actor::Victim | Actor::Survivor => None,
             })
             .collect();
         let steps: Vec<Step> = lines.iter().filter_map(|line| self.step(line, &names)).collect();
@@ -281,7 +281,7 @@ impl Expander<'_, '_> {
     fn expectation(
         &mut self,
         wanted: &Wanted,
-        of: &Who,
+        of: &Actor,
         names: &BTreeSet<&Name>,
     ) -> Option<Expectation> {
         let expectation = wanted.read(self.variant, self.mistakes)?;
@@ -299,7 +299,7 @@ impl Expander<'_, '_> {
         for step in steps {
             let spot = Spot { line: step.line, column: 1 };
             match &step.who {
-                Who::Session(name) => {
+                Actor::Session(name) => {
                     if step.deed == CaseDeed::Look && !acted.contains(name) {
                         let message = format!(
                             "{name} has done nothing before this{}, so there is nothing to look at",
@@ -311,7 +311,7 @@ impl Expander<'_, '_> {
                 }
                 who => {
                     let enough = match who {
-                        Who::Survivor => candidates.len() == 2,
+                        Actor::Survivor => candidates.len() == 2,
                         _ => !candidates.is_empty(),
                     };
                     if !enough {
@@ -350,7 +350,7 @@ impl Expander<'_, '_> {
 /// Whoever is named and does not exist, or waits for itself.
 fn strangers(
     expectation: &Expectation,
-    of: &Who,
+    of: &Actor,
     names: &BTreeSet<&Name>,
 ) -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -366,7 +366,7 @@ fn strangers(
         match expected {
             Expected::Blocked { by, .. } => {
                 for who in by {
-                    if let Who::Session(name) = who {
+                    if let Actor::Session(name) = who {
                         check(name);
                     }
                 }

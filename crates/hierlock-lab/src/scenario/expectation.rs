@@ -1,7 +1,7 @@
 //! What must be seen, read from what stands behind `=`, `!` and `|`. Knows the words of observations,
 //! not who has them: whether a session exists is checked elsewhere.
 
-use super::file::{Expectation, Expected, ExpectedCell, ExpectedRows, Who};
+use super::file::{Actor, Expectation, Expected, ExpectedCell, ExpectedRows};
 use super::mistake::{Slip, counted, hint};
 use super::reader::Reader;
 use super::scan::split;
@@ -327,10 +327,10 @@ fn blocked(reader: &mut Reader<'_>) -> Result<Expected, Slip> {
     Ok(Expected::Blocked { by, kind, object })
 }
 
-fn who(reader: &mut Reader<'_>) -> Result<Who, Slip> {
+fn who(reader: &mut Reader<'_>) -> Result<Actor, Slip> {
     let here = *reader;
     let word = reader.word();
-    Who::named(word).ok_or_else(|| {
+    Actor::named(word).ok_or_else(|| {
         let message = format!(
             "{} is not a session; it is a name that begins with a capital, `victim` or `survivor`",
             here.found()
@@ -386,13 +386,13 @@ fn error(reader: &mut Reader<'_>) -> Result<Expected, Slip> {
     Ok(Expected::Error { code, says: reader.quoted()? })
 }
 
-impl Who {
+impl Actor {
     /// Who is called that.
     pub(crate) fn named(text: &str) -> Option<Self> {
         match text {
-            "victim" => Some(Who::Victim),
-            "survivor" => Some(Who::Survivor),
-            name => Name::new(name).map(Who::Session),
+            "victim" => Some(Actor::Victim),
+            "survivor" => Some(Actor::Survivor),
+            name => Name::new(name).map(Actor::Session),
         }
     }
 }

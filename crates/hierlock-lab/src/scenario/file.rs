@@ -110,7 +110,7 @@ pub(crate) struct Line {
     /// In which cases.
     pub only: Only,
     /// Whose.
-    pub who: Who,
+    pub who: Actor,
     /// What is done.
     pub deed: Deed,
     /// What must be seen: the first that fits the case.
@@ -132,7 +132,7 @@ pub(crate) struct Wanted {
 
 /// Who does a step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Who {
+pub enum Actor {
     /// A session.
     Session(Name),
     /// Whoever was chosen to end the last deadlock.
@@ -206,7 +206,7 @@ pub enum Expected {
     /// `blocked by A and B on gap`
     Blocked {
         /// By exactly these, if any are named.
-        by: Vec<Who>,
+        by: Vec<Actor>,
         /// For what kind of lock, if that matters.
         kind: Option<LockKind>,
         /// On which table or node, if that matters.

@@ -1,7 +1,8 @@
 //! Columns below each other, and comments behind lines. Pure text.
 
-use super::scan::{Open, Style, scan};
+use super::scan::{Style, scan};
 use crate::columns::columns;
+use hierlock_engine::lexer::Open;
 
 /// Rows of cells as lines: ` | ` between the cells, which stand below each other.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {

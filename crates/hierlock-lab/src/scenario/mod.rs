@@ -29,7 +29,7 @@ mod wording;
 
 pub use case::{Case, CaseDeed, Statement, Step};
 pub use file::{
-    Expectation, Expected, ExpectedCell, ExpectedRows, LockDeed, Scenario, SettingValue, Who,
+    Actor, Expectation, Expected, ExpectedCell, ExpectedRows, LockDeed, Scenario, SettingValue,
 };
 pub use mistake::Mistake;
 

@@ -3,7 +3,8 @@
 //! language, not what any word of it means.
 
 use super::mistake::Spot;
-use super::scan::{Open, Style, scan};
+use super::scan::{Style, scan};
+use hierlock_engine::lexer::Open;
 
 /// Part of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! Quotes and comments of a line: what in it counts, and where its comment begins. Knows nothing of
 //! what the line says.
 
+use hierlock_engine::lexer::{Open, Rules, TokenKind, resume};
+
 /// How quotes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -11,101 +13,65 @@ pub(crate) enum Style {
     Words,
 }
 
-/// What is open at the end of a line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Open {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// A quote, by the character that closes it.
-    Quote(char),
-    /// `$tag$`, with the dollars.
-    Dollar(String),
-    /// `/*`
-    Comment,
-}
-
-impl Open {
-    /// How it is opened, for messages.
-    pub(crate) fn opening(&self) -> Option<String> {
-        match self {
-            Open::Nothing => None,
-            Open::Quote(quote) => Some(quote.to_string()),
-            Open::Dollar(tag) => Some(tag.clone()),
-            Open::Comment => Some("/*".to_owned()),
-        }
-    }
-}
-
 /// Reads a line on from what is open, gives every character that is no comment to `each` with whether
 /// it belongs to a quote, and returns where the line's own comment begins; its end if it has none.
+///
+/// One of our own lines opens nothing: what is open before it is left as it is.
 pub(crate) fn scan(
     line: &str,
     style: Style,
     open: &mut Open,
-    mut each: impl FnMut(usize, char, bool),
+    each: impl FnMut(usize, char, bool),
 ) -> usize {
-    let mut at = 0;
+    match style {
+        Style::Sql => scan_sql(line, open, each),
+        Style::Words => scan_words(line, each),
+    }
+}
+
+/// A file may run on several engines, so the rules are those that fit all of them.
+fn scan_sql(line: &str, open: &mut Open, mut each: impl FnMut(usize, char, bool)) -> usize {
+    let mut goes_on = *open != Open::Nothing;
+    let mut tokens = resume(Rules::ANY_SERVER, std::mem::take(open), line);
+    let (mut at, mut last) = (0, ' ');
+    for token in tokens.by_ref() {
+        let is_line_comment = !goes_on && token.text.starts_with("--");
+        // Behind an SQL comment that ends with its line, a `#` is ours all the same.
+        let may_be_ours = token.kind == TokenKind::Code || is_line_comment;
+        for (offset, c) in token.text.char_indices() {
+            if may_be_ours && c == '#' && is_comment(&line[at + offset..], last, Style::Sql) {
+                return at + offset;
+            }
+            if token.kind != TokenKind::Comment {
+                each(at + offset, c, token.kind == TokenKind::Quoted);
+            }
+            last = c;
+        }
+        at += token.text.len();
+        goes_on = false;
+    }
+    *open = tokens.open().clone();
+    line.len()
+}
+
+fn scan_words(line: &str, mut each: impl FnMut(usize, char, bool)) -> usize {
+    let mut quote = None;
     let mut last = ' ';
-    while let Some(c) = line[at..].chars().next() {
+    for (at, c) in line.char_indices() {
         let rest = &line[at..];
-        let mut length = c.len_utf8();
-        match open {
-            Open::Quote(quote) => {
+        match (quote, c) {
+            (Some(open), _) => {
                 each(at, c, true);
-                if c == *quote {
-                    *open = Open::Nothing;
-                }
+                quote = quote.filter(|_| c != open);
             }
-            Open::Dollar(tag) => {
+            (None, '#') if is_comment(rest, last, Style::Words) => return at,
+            (None, '\'' | '"' | '`') if !last.is_alphanumeric() && rest[1..].contains(c) => {
                 each(at, c, true);
-                if rest.starts_with(tag.as_str()) {
-                    length = tag.len();
-                    *open = Open::Nothing;
-                }
+                quote = Some(c);
             }
-            Open::Comment => {
-                if rest.starts_with("*/") {
-                    length = 2;
-                    *open = Open::Nothing;
-                }
-            }
-            Open::Nothing => match c {
-                '#' if is_comment(rest, last, style) => return at,
-                '\'' | '"' | '`' if opens(style, last, rest, c) => {
-                    each(at, c, true);
-                    *open = Open::Quote(c);
-                }
-                '$' if style == Style::Sql && !last.is_alphanumeric() && last != '_' => {
-                    match dollar_tag(rest) {
-                        Some(tag) => {
-                            each(at, c, true);
-                            length = tag.len();
-                            *open = Open::Dollar(tag.to_owned());
-                        }
-                        None => each(at, c, false),
-                    }
-                }
-                '/' if style == Style::Sql && rest.starts_with("/*") => {
-                    length = 2;
-                    *open = Open::Comment;
-                }
-                '-' if style == Style::Sql && is_sql_comment(rest) => {
-                    // An apostrophe in it opens nothing; a `#` behind it is ours all the same.
-                    let ours = rest.char_indices().zip(rest.chars().skip(1)).find_map(
-                        |((i, before), c)| {
-                            let here = i + before.len_utf8();
-                            (c == '#' && is_comment(&rest[here..], before, style))
-                                .then_some(at + here)
-                        },
-                    );
-                    return ours.unwrap_or(line.len());
-                }
-                _ => each(at, c, false),
-            },
+            _ => each(at, c, false),
         }
         last = c;
-        at += length;
     }
     line.len()
 }
@@ -116,25 +82,6 @@ fn is_comment(rest: &str, last: char, style: Style) -> bool {
     let marks = ['=', '|', '!', ':', '<', '[', ']', ','];
     (last.is_whitespace() || (style == Style::Words && marks.contains(&last)))
         && rest[1..].chars().next().is_none_or(char::is_whitespace)
-}
-
-fn is_sql_comment(rest: &str) -> bool {
-    rest.strip_prefix("--").is_some_and(|text| text.chars().next().is_none_or(char::is_whitespace))
-}
-
-fn opens(style: Style, last: char, rest: &str, quote: char) -> bool {
-    match style {
-        Style::Sql => true,
-        Style::Words => !last.is_alphanumeric() && rest[1..].contains(quote),
-    }
-}
-
-/// `$$` or `$tag$` at the beginning of the text.
-fn dollar_tag(rest: &str) -> Option<&str> {
-    let end = rest[1..].find('$')? + 1;
-    let tag = &rest[1..end];
-    let plain = tag.chars().all(|c| c.is_alphanumeric() || c == '_');
-    (plain && !tag.starts_with(|c: char| c.is_ascii_digit())).then(|| &rest[..=end])
 }
 
 /// The parts of one of our own lines between separators, each with the byte at which it begins.
@@ -185,7 +132,22 @@ mod tests {
             let mut state = Open::Nothing;
             let end = scan(line, style, &mut state, |_, _, _| {});
             assert_eq!(&line[..end], content, "{line}");
-            assert_eq!(state.opening().as_deref(), open, "{line}");
+            assert_eq!(state.mark().as_deref(), open, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_comment_of_several_lines_hides_what_looks_like_another() {
+        let mut open = Open::Nothing;
+        for (line, content, mark) in [
+            ("select /* one # x", "select /* one # x", Some("/*")),
+            ("-- two # x */ 1 # y", "-- two # x */ 1 ", None),
+            ("as $$ # x", "as $$ # x", Some("$$")),
+            ("# it's $$; # y", "# it's $$; ", None),
+        ] {
+            let end = scan(line, Style::Sql, &mut open, |_, _, _| {});
+            assert_eq!(&line[..end], content, "{line}");
+            assert_eq!(open.mark().as_deref(), mark, "{line}");
         }
     }
 

@@ -1,16 +1,16 @@
 //! Expectations written back in the language of scenarios, so that reports and `--bless` say them as
 //! a file would. Whatever is written here reads back as the same; a test holds it to that.
 
-use super::file::{Expectation, Expected, ExpectedCell, ExpectedRows, Who};
+use super::file::{Actor, Expectation, Expected, ExpectedCell, ExpectedRows};
 use crate::observation::LockKind;
 use std::fmt::{self, Display, Formatter};
 
-impl Display for Who {
+impl Display for Actor {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Session(name) => name.fmt(f),
-            Who::Victim => f.pad("victim"),
-            Who::Survivor => f.pad("survivor"),
+            Actor::Session(name) => name.fmt(f),
+            Actor::Victim => f.pad("victim"),
+            Actor::Survivor => f.pad("survivor"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The stage of one case: SQL sessions, sessions that lock nodes, or both in one place.
 
-use super::grove::{Grove, Groves, Plot};
-use super::sql::Beside;
+use super::sql::SharedServer;
 use super::tree::TreeSessions;
+use super::tree_database::{TreeDatabase, TreeDatabases, TreeSpec};
 use super::{LockList, Reply, Server, SqlStage, Stage, StageError};
 use crate::ledger::Incomplete;
 use crate::observation::{Failure, Name, Wait};
@@ -20,9 +20,9 @@ pub(crate) struct CaseStage<'a> {
     sql: Option<SqlStage>,
     tree: Option<TreeSessions>,
     /// Where the tree is, if it is to be handed on.
-    grove: Option<(&'a Groves, Grove)>,
+    tree_database: Option<(&'a TreeDatabases, TreeDatabase)>,
     /// While it is used, nobody has the server to itself.
-    _beside: Option<Beside>,
+    _shared: Option<SharedServer>,
 }
 
 impl<'a> CaseStage<'a> {
@@ -30,7 +30,7 @@ impl<'a> CaseStage<'a> {
     pub(crate) async fn open(
         case: &Case,
         server: Option<&Server>,
-        groves: &'a Groves,
+        tree_databases: &'a TreeDatabases,
         directory: &Path,
     ) -> Result<Self, StageError> {
         let names = || case.sessions.keys();
@@ -38,22 +38,27 @@ impl<'a> CaseStage<'a> {
             let locks = Hierlock::connect(&url(case.place.engine, directory)).await;
             let locks = locks.map_err(|error| StageError(error.to_string()))?;
             let tree = Some(TreeSessions::new(locks, names()));
-            return Ok(Self { sql: None, tree, grove: None, _beside: None });
+            return Ok(Self { sql: None, tree, tree_database: None, _shared: None });
         };
         let server = server.ok_or_else(|| StageError(format!("there is no {engine} server")))?;
-        if let Some(grove) = groves.take(case, server).await? {
-            let tree = Some(TreeSessions::new(grove.locks.clone(), names()));
-            let _beside = Some(server.beside().await);
-            return Ok(Self { sql: None, tree, grove: Some((groves, grove)), _beside });
+        if let Some(tree_database) = tree_databases.take(case, server).await? {
+            let tree = Some(TreeSessions::new(tree_database.locks.clone(), names()));
+            let _shared = Some(server.share().await);
+            return Ok(Self {
+                sql: None,
+                tree,
+                tree_database: Some((tree_databases, tree_database)),
+                _shared,
+            });
         }
         let sql = server.open(case).await?;
         if !case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..))) {
-            return Ok(Self { sql: Some(sql), tree: None, grove: None, _beside: None });
+            return Ok(Self { sql: Some(sql), tree: None, tree_database: None, _shared: None });
         }
-        match Plot::of(case).client(&sql).await {
+        match TreeSpec::of(case).client(&sql).await {
             Ok((_, locks)) => {
                 let tree = Some(TreeSessions::new(locks, names()));
-                Ok(Self { sql: Some(sql), tree, grove: None, _beside: None })
+                Ok(Self { sql: Some(sql), tree, tree_database: None, _shared: None })
             }
             Err(error) => {
                 // What went wrong first is what is told.
@@ -139,9 +144,11 @@ impl Stage for CaseStage<'_> {
         if let Some(tree) = self.tree {
             tree.close().await;
         }
-        match (self.sql, self.grove) {
+        match (self.sql, self.tree_database) {
             (Some(sql), _) => sql.close().await,
-            (None, Some((groves, grove))) => groves.put_back(grove).await.map(|()| Vec::new()),
+            (None, Some((tree_databases, tree_database))) => {
+                tree_databases.put_back(tree_database).await.map(|()| Vec::new())
+            }
             (None, None) => Ok(Vec::new()),
         }
     }

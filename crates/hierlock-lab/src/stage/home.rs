@@ -1,12 +1,11 @@
 //! The database or schema that a case has to itself, and that nothing is left of it.
 
+use super::connection::StageConnection;
 use super::prepared::PreparedTransactions;
 use super::server::{PREFIX, Server, in_a_thread};
-use super::wire::{Address, Wire, cell};
-use super::{LIMIT, StageError, innodb, postgres};
-use crate::place::Engine;
+use super::{LIMIT, StageError};
 use hierlock::database::error_message;
-use sqlx::mysql::MySqlDatabaseError;
+use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, sessions};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -71,15 +70,15 @@ impl Home {
 
     /// Removes it. Whoever has a lock in it is waited for, but not for ever: then the server ends the
     /// statement, and what is left is told with how to remove it.
-    pub(super) async fn remove(&self, wire: &mut Wire) -> Result<(), StageError> {
-        let removed = self.remove_within(wire, LOCK_WAIT).await;
+    pub(super) async fn remove(&self, connection: &mut StageConnection) -> Result<(), StageError> {
+        let removed = self.remove_within(connection, LOCK_WAIT).await;
         removed?.map_err(|error| StageError(self.left_over(&error)))
     }
 
     /// The same, with a limit for whoever has a lock in it.
     pub(super) async fn remove_within(
         &self,
-        wire: &mut Wire,
+        connection: &mut StageConnection,
         limit: Duration,
     ) -> Result<Result<(), sqlx::Error>, StageError> {
         let seconds = limit.as_secs();
@@ -87,8 +86,8 @@ impl Home {
             Home::Innodb(_) => format!("SET SESSION lock_wait_timeout = {seconds}"),
             _ => format!("SET lock_timeout = '{seconds}s'"),
         };
-        wire.ask(&wait).await?;
-        Ok(wire.within(LIMIT, &self.drop_sql()).await?.map(|_| ()))
+        connection.ask(&wait).await?;
+        Ok(connection.within(LIMIT, &self.drop_sql()).await?.map(|_| ()))
     }
 
     /// What to do about it when it cannot be removed.
@@ -107,26 +106,29 @@ impl Home {
     }
 
     /// All that the lab has made on a server, whoever it was.
-    pub(super) async fn all(engine: Engine, wire: &mut Wire) -> Result<Vec<Self>, StageError> {
+    pub(super) async fn all(
+        dialect: Dialect,
+        connection: &mut StageConnection,
+    ) -> Result<Vec<Self>, StageError> {
         let like = format!("LIKE '{}%'", PREFIX.replace('_', "\\_"));
         let mut all = Vec::new();
         let name = |row: &[Option<String>]| cell(row, 0).to_owned();
-        if engine != Engine::Postgres {
-            let rows = wire.ask(&format!("SHOW DATABASES {like}")).await?;
+        if dialect != Dialect::Postgres {
+            let rows = connection.ask(&format!("SHOW DATABASES {like}")).await?;
             all.extend(rows.iter().map(|row| Home::Innodb(name(row))));
             return Ok(all);
         }
         let databases = format!("SELECT datname FROM pg_database WHERE datname {like}");
         let schemas = format!("SELECT nspname FROM pg_namespace WHERE nspname {like}");
-        all.extend(wire.ask(&databases).await?.iter().map(|row| Home::Database(name(row))));
-        all.extend(wire.ask(&schemas).await?.iter().map(|row| Home::Schema(name(row))));
+        all.extend(connection.ask(&databases).await?.iter().map(|row| Home::Database(name(row))));
+        all.extend(connection.ask(&schemas).await?.iter().map(|row| Home::Schema(name(row))));
         Ok(all)
     }
 }
 
 /// What was made for a case. Dropped before it was removed, a thread removes it, with the connections
 /// that are left.
-pub(super) struct Made {
+pub(super) struct HomeGuard {
     server: Server,
     pub(super) home: Home,
     /// The server's numbers of the connections.
@@ -135,18 +137,18 @@ pub(super) struct Made {
     is_removed: bool,
 }
 
-impl Made {
+impl HomeGuard {
     pub(super) fn new(server: Server, home: Home) -> Self {
         let prepared = PreparedTransactions::default();
         Self { server, home, connections: Vec::new(), prepared, is_removed: false }
     }
 
     /// Where those connect who work there.
-    pub(super) fn address(&self) -> Address {
-        let address = &self.server.inner.address;
+    pub(super) fn address(&self) -> ServerAddress {
+        let address = self.server.inner.address.clone();
         match &self.home {
-            Home::Schema(name) => address.schema(name),
-            home => address.database(home.name()),
+            Home::Schema(name) => address.in_schema(name),
+            home => address.in_database(home.name()),
         }
     }
 
@@ -156,7 +158,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for HomeGuard {
     fn drop(&mut self) {
         if self.is_removed {
             return;
@@ -166,18 +168,18 @@ impl Drop for Made {
         let connections = std::mem::take(&mut self.connections);
         let cleaner = in_a_thread(async move {
             // Whatever fails here is found by the next sweep.
-            let Ok(mut wire) = address.connect().await else { return };
+            let Ok(mut connection) = StageConnection::open(&address).await else { return };
             for id in connections {
-                _ = wire.try_ask(&terminate(address.engine, id)).await;
+                _ = connection.try_ask(&sessions::terminate(address.dialect(), id)).await;
             }
             if !prepared.is_empty()
-                && let Ok(mut wire) = inside.connect().await
+                && let Ok(mut connection) = StageConnection::open(&inside).await
             {
-                _ = prepared.roll_back(address.engine, &mut wire, &[]).await;
-                wire.close().await;
+                _ = prepared.roll_back(address.dialect(), &mut connection, &[]).await;
+                connection.close().await;
             }
-            _ = home.remove(&mut wire).await;
-            wire.close().await;
+            _ = home.remove(&mut connection).await;
+            connection.close().await;
         });
         let cleaners = &self.server.inner.cleaners;
         let mut cleaners = cleaners.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,18 +188,9 @@ impl Drop for Made {
     }
 }
 
-/// Ends a connection and all it is doing.
-pub(super) fn terminate(engine: Engine, id: i64) -> String {
-    match engine {
-        Engine::Postgres => postgres::terminate(id),
-        _ => innodb::terminate(id),
-    }
-}
-
 /// Did a statement fail because of somebody's lock, and not because it is not allowed?
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(error) = error else { return false };
-    let number = error.try_downcast_ref::<MySqlDatabaseError>().map(|error| error.number());
-    // Lock timeouts, and a database with prepared transactions.
-    number == Some(1205) || error.code().is_some_and(|code| code == "55P03" || code == "55006")
+    let class = ErrorClass::of(error);
+    // A database with prepared transactions is in use.
+    class.is_not_granted() || class == ErrorClass::ObjectInUse
 }

@@ -3,47 +3,36 @@
 //!
 //! ```text
 //!   server ─► home (a database of its own) ─► sql: the stage on a server
-//!     session: a task and a wire each           │
-//!     side: one more wire, which asks ──────────┘
-//!        mysql     tables of locks and waits ─┐
-//!        mariadb   status (text), dictionary ─┼─► who: numbers of connections become names
-//!        postgres  pg_locks, told (a story) ──┘
-//!        innodb, metadata, deadlock: what MySQL and MariaDB share
+//!     session: a task and a connection each         │
+//!     side: one more connection, which asks ────────┘
+//!        └─► hierlock_engine::introspection: who waits, who has which locks, the last deadlock
+//!              └─► session_names: the server's numbers of sessions become names
 //! ```
 
 mod case;
-mod deadlock;
-mod dictionary;
-mod flush;
-mod grove;
+mod connection;
+mod failure;
 mod home;
-mod innodb;
-mod key;
-mod mariadb;
-mod metadata;
-mod mysql;
+mod last_waits;
 mod needs;
 mod postgres;
 mod prepared;
 mod prepared_statements;
 mod server;
 mod session;
+mod session_names;
 mod settings;
 mod side;
 mod sql;
-mod statement;
-mod status;
 #[cfg(test)]
 mod tests;
-mod told;
 mod tree;
-mod who;
-mod wire;
+mod tree_database;
 
 pub(crate) use case::CaseStage;
-pub(crate) use grove::{Grove, Groves, Plot};
 pub(crate) use server::Server;
 pub(crate) use sql::SqlStage;
+pub(crate) use tree_database::{TreeDatabase, TreeDatabases, TreeSpec};
 
 use crate::ledger::Incomplete;
 use crate::observation::{Answer, Failure, Lock, Name, Wait};
@@ -116,12 +105,4 @@ pub(crate) trait Stage: Send + Sync {
     /// Ends all sessions, runs the teardown, and leaves nothing behind. What there is to say about it is
     /// returned, in sentences without a subject: the case is meant.
     fn close(self) -> impl Future<Output = Result<Vec<String>, StageError>> + Send;
-}
-
-/// A setting in the engine's own words, with or without the word itself.
-fn as_set(sql: &str) -> String {
-    match sql.get(..4) {
-        Some(word) if word.eq_ignore_ascii_case("set ") => sql.to_owned(),
-        _ => format!("SET {sql}"),
-    }
 }

@@ -1,10 +1,10 @@
 //! What a case needs of its server, read from its statements: who must not play beside others.
 
 use super::prepared;
-use super::statement::Words;
-use crate::place::{Engine, Place};
+use crate::place::Place;
 use crate::scenario::{Case, CaseDeed};
 use hierlock::sql::Strategy;
+use hierlock_engine::{Dialect, StatementWords};
 
 /// What a case needs beyond tables of its own.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,31 +25,33 @@ impl Needs {
         Self { database, names: false, server: false }
     }
 
-    pub(super) fn of(engine: Engine, case: &Case) -> Self {
+    pub(super) fn of(dialect: Dialect, case: &Case) -> Self {
         let steps = case.steps.iter().filter_map(|step| match &step.deed {
             CaseDeed::Sql(sql) => Some(sql),
             _ => None,
         });
         let around = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
         let texts = around.chain(steps);
-        let prepares = texts.clone().any(|sql| prepared::is_preparing(sql));
-        let texts: Vec<Words> = texts.map(|sql| Words::of(sql)).collect();
-        let any = |is: &dyn Fn(&Words) -> bool| texts.iter().any(is);
-        let is_advisory = |words: &Words| words.has_part("advisory");
-        let is_database_wide =
-            |words: &Words| ["concurrently", "vacuum", "extension"].iter().any(|w| words.has(w));
-        let is_server_wide = |words: &Words| {
+        let prepares = texts.clone().any(|sql| prepared::is_preparing(dialect.driver(), sql));
+        let texts: Vec<StatementWords> =
+            texts.map(|sql| StatementWords::of(dialect.driver(), sql)).collect();
+        let any = |is: &dyn Fn(&StatementWords) -> bool| texts.iter().any(is);
+        let is_advisory = |words: &StatementWords| words.has_part("advisory");
+        let is_database_wide = |words: &StatementWords| {
+            ["concurrently", "vacuum", "extension"].iter().any(|w| words.has(w))
+        };
+        let is_server_wide = |words: &StatementWords| {
             words.first() == "flush"
                 || words.first() == "backup"
                 || words.has_all(&["set", "global"])
                 || words.has_all(&["lock", "instance"])
         };
         // Users and roles belong to no database.
-        let is_about_roles = |words: &Words| {
+        let is_about_roles = |words: &StatementWords| {
             ["create", "alter", "drop"].contains(&words.first())
                 && ["role", "user", "group"].contains(&words.nth(1))
         };
-        let is_postgres = engine == Engine::Postgres;
+        let is_postgres = dialect == Dialect::Postgres;
         Self {
             database: is_postgres
                 && (Self::of_tree(case.place).database

@@ -6,11 +6,11 @@
 //! them has prepared, and none has ended, is rolled back.
 
 use super::StageError;
-use super::wire::{PATIENCE, Wire, cell};
-use crate::place::Engine;
+use super::connection::{ANSWER_LIMIT, StageConnection};
 use crate::scenario::Statement;
 use hierlock::database::error_message;
-use sqlx::mysql::MySqlDatabaseError;
+use hierlock_engine::lexer::{TokenKind, tokens};
+use hierlock_engine::{Dialect, Driver, ErrorClass, cell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -39,8 +39,8 @@ enum Change {
 
 impl PreparedTransactions {
     /// A statement of the case has succeeded, on this connection.
-    pub(super) fn note(&self, sql: &str, by: Option<i64>) {
-        match change(sql) {
+    pub(super) fn note(&self, driver: Driver, sql: &str, by: Option<i64>) {
+        match change(driver, sql) {
             Some(Change::Prepares(name)) => self.all().push(PreparedTransaction { name, by }),
             Some(Change::Ends(name)) => self.all().retain(|known| known.name != name),
             None => {}
@@ -67,21 +67,23 @@ impl PreparedTransactions {
     /// The server is gone.
     pub(super) async fn roll_back(
         &self,
-        engine: Engine,
-        wire: &mut Wire,
+        dialect: Dialect,
+        connection: &mut StageConnection,
         except: &[Statement],
     ) -> Result<Vec<String>, StageError> {
-        let later: Vec<Change> =
-            except.iter().filter_map(|statement| change(&statement.sql)).collect();
+        let later: Vec<Change> = except
+            .iter()
+            .filter_map(|statement| change(dialect.driver(), &statement.sql))
+            .collect();
         let is_now = |name: &String| !later.contains(&Change::Ends(name.clone()));
         let names = self.all().iter().map(|known| known.name.clone()).collect::<Vec<_>>();
         let mut notes = Vec::new();
         for name in names.into_iter().filter(is_now) {
-            let sql = match engine {
-                Engine::Postgres => format!("ROLLBACK PREPARED {name}"),
+            let sql = match dialect {
+                Dialect::Postgres => format!("ROLLBACK PREPARED {name}"),
                 _ => format!("XA ROLLBACK {name}"),
             };
-            match roll_back(engine, wire, &name, &sql).await? {
+            match roll_back(dialect, connection, &name, &sql).await? {
                 RollBack::Done => {
                     notes.push(format!("it left transaction {name} prepared: rolled back"));
                 }
@@ -105,37 +107,34 @@ enum RollBack {
 }
 
 async fn roll_back(
-    engine: Engine,
-    wire: &mut Wire,
+    dialect: Dialect,
+    connection: &mut StageConnection,
     name: &str,
     sql: &str,
 ) -> Result<RollBack, StageError> {
     let begun = Instant::now();
     loop {
-        let Err(refusal) = wire.try_ask(sql).await? else { return Ok(RollBack::Done) };
-        let sqlx::Error::Database(error) = &refusal else {
-            return Ok(RollBack::Refused(error_message(&refusal)));
-        };
-        let number =
-            error.try_downcast_ref::<MySqlDatabaseError>().map_or(0, |error| error.number());
-        match (engine, number) {
-            // Undefined object.
-            (Engine::Postgres, _) if error.code().is_some_and(|code| code == "42704") => {
+        let Err(refusal) = connection.try_ask(sql).await? else { return Ok(RollBack::Done) };
+        match ErrorClass::of(&refusal) {
+            ErrorClass::PreparedTransactionRolledBack => return Ok(RollBack::Done),
+            ErrorClass::UndefinedObject if dialect == Dialect::Postgres => {
                 return Ok(RollBack::Gone);
             }
-            // It was rolled back, says MariaDB of one that changed nothing.
-            (_, 1402) => return Ok(RollBack::Done),
             // Unknown, or its session has not left yet.
-            (_, 1397) if !is_listed(wire, name).await? => return Ok(RollBack::Gone),
-            (_, 1397) if begun.elapsed() < PATIENCE => sleep(RETRY_AFTER).await,
+            ErrorClass::UndefinedObject if !is_listed(connection, name).await? => {
+                return Ok(RollBack::Gone);
+            }
+            ErrorClass::UndefinedObject if begun.elapsed() < ANSWER_LIMIT => {
+                sleep(RETRY_AFTER).await
+            }
             _ => return Ok(RollBack::Refused(error_message(&refusal))),
         }
     }
 }
 
 /// Is there one of such a name? Who may not know must suppose so.
-async fn is_listed(wire: &mut Wire, name: &str) -> Result<bool, StageError> {
-    let Ok(rows) = wire.try_ask("XA RECOVER").await? else { return Ok(true) };
+async fn is_listed(connection: &mut StageConnection, name: &str) -> Result<bool, StageError> {
+    let Ok(rows) = connection.try_ask("XA RECOVER").await? else { return Ok(true) };
     let written = name.to_lowercase();
     let is_it = |row: &Vec<Option<String>>| {
         // The format, the lengths of both parts, and both parts together.
@@ -147,11 +146,16 @@ async fn is_listed(wire: &mut Wire, name: &str) -> Result<bool, StageError> {
     Ok(rows.iter().any(is_it))
 }
 
-fn change(sql: &str) -> Option<Change> {
-    let (first, rest) = next_word(sql)?;
+fn change(driver: Driver, sql: &str) -> Option<Change> {
+    let characters = without_comments(driver, sql);
+    let (first, rest) = next_word(&characters)?;
     let (second, rest) = next_word(rest)?;
     let is = |a: &str, b: &str| first.eq_ignore_ascii_case(a) && second.eq_ignore_ascii_case(b);
-    let name = || without_blanks(rest.trim().trim_end_matches(';'));
+    let name = || {
+        let is_of_name = |(c, is_quoted): &&(char, bool)| *is_quoted || !c.is_whitespace();
+        let name: String = rest.iter().filter(is_of_name).map(|(c, _)| c).collect();
+        name.trim_end_matches(';').to_owned()
+    };
     let ends =
         [("xa", "commit"), ("xa", "rollback"), ("commit", "prepared"), ("rollback", "prepared")];
     if is("xa", "prepare") || is("prepare", "transaction") {
@@ -163,36 +167,31 @@ fn change(sql: &str) -> Option<Change> {
     }
 }
 
-/// The same without blanks, except in quotes.
-fn without_blanks(text: &str) -> String {
-    let mut quote = None;
-    let is_kept = |c: &char| {
-        match (quote, *c) {
-            (None, '\'' | '"') => quote = Some(*c),
-            (Some(open), c) if open == c => quote = None,
-            _ => {}
-        }
-        quote.is_some() || !c.is_whitespace()
-    };
-    text.chars().filter(is_kept).collect()
+/// The characters of a statement, each with whether it is quoted; a comment is a blank.
+fn without_comments(driver: Driver, sql: &str) -> Vec<(char, bool)> {
+    let characters = tokens(driver, sql).flat_map(|token| {
+        let (text, is_quoted) = match token.kind {
+            TokenKind::Comment => (" ", false),
+            kind => (token.text, kind == TokenKind::Quoted),
+        };
+        text.chars().map(move |c| (c, is_quoted))
+    });
+    characters.collect()
 }
 
 /// Will a statement prepare a transaction? Their names belong to the whole server.
-pub(super) fn is_preparing(sql: &str) -> bool {
-    matches!(change(sql), Some(Change::Prepares(_)))
+pub(super) fn is_preparing(driver: Driver, sql: &str) -> bool {
+    matches!(change(driver, sql), Some(Change::Prepares(_)))
 }
 
-/// The first word of a statement, behind comments, and what follows it.
-fn next_word(sql: &str) -> Option<(&str, &str)> {
-    let sql = sql.trim_start();
-    if let Some(comment) = sql.strip_prefix("--").or_else(|| sql.strip_prefix('#')) {
-        return next_word(comment.split_once('\n')?.1);
-    }
-    if let Some(comment) = sql.strip_prefix("/*") {
-        return next_word(comment.split_once("*/")?.1);
-    }
-    let end = sql.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(sql.len());
-    (end > 0).then(|| sql.split_at(end))
+/// The first word, and what follows it.
+fn next_word(text: &[(char, bool)]) -> Option<(String, &[(char, bool)])> {
+    let begin = text.iter().position(|(c, _)| !c.is_whitespace())?;
+    let text = &text[begin..];
+    let is_letter = |(c, is_quoted): &&(char, bool)| c.is_ascii_alphabetic() && !is_quoted;
+    let length = text.iter().take_while(is_letter).count();
+    let word = text[..length].iter().map(|(c, _)| c).collect();
+    (length > 0).then(|| (word, &text[length..]))
 }
 
 #[cfg(test)]
@@ -202,27 +201,32 @@ mod tests {
     #[test]
     fn what_was_prepared_and_not_ended_is_known() {
         let prepared = PreparedTransactions::default();
+        let (mysql, postgres) = (Driver::Mysql, Driver::Postgres);
         for sql in [
             "XA START 'a'",
             "-- why\n/* or */ xa prepare 'a', 'b' , 2;",
             "XA PREPARE X'61'",
-            "prepare transaction 'c  d'",
             "prepare p from 'select 1'",
             "prepare",
             "COMMIT",
             "--",
             "/*",
         ] {
-            prepared.note(sql, Some(7));
+            prepared.note(mysql, sql, Some(7));
         }
+        prepared.note(postgres, "prepare transaction 'c  d'", Some(7));
         let names = |known: &PreparedTransactions| {
             known.of_sessions().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(&prepared), ["'a','b',2", "X'61'", "'c  d'"]);
-        for sql in ["xa commit 'a','b',2", "Commit Prepared  'c  d'", "xa rollback 'a'"] {
-            prepared.note(sql, None);
+        for (driver, sql) in [
+            (mysql, "xa commit 'a','b',2"),
+            (postgres, "Commit Prepared  'c  d'"),
+            (mysql, "xa rollback 'a'"),
+        ] {
+            prepared.note(driver, sql, None);
         }
         assert_eq!(names(&prepared), ["X'61'"]);
-        assert!(is_preparing("xa prepare 'a'") && !is_preparing("xa start 'a'"));
+        assert!(is_preparing(mysql, "xa prepare 'a'") && !is_preparing(mysql, "xa start 'a'"));
     }
 }

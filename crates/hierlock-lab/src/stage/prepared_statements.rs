@@ -1,8 +1,8 @@
 //! What a session has prepared, by name: `EXECUTE s` says nothing of what it does, the text behind it does.
 
-use super::statement::Words;
-use super::wire::Wire;
-use crate::place::Engine;
+use super::connection::StageConnection;
+use hierlock_engine::lexer::{Open, TokenKind, tokens};
+use hierlock_engine::{Dialect, Driver, StatementWords};
 use std::collections::HashMap;
 
 /// The prepared statements of a session.
@@ -14,33 +14,43 @@ pub(super) struct PreparedStatements {
 impl PreparedStatements {
     /// Remembers what a `PREPARE` prepares; does nothing for any other statement. Asks the session for the
     /// value of an expression, if the text is given by one. Call it before the statement is run.
-    pub(super) async fn learn(&mut self, engine: Engine, sql: &str, wire: &mut Wire) {
-        let words = Words::of(sql);
+    pub(super) async fn learn(
+        &mut self,
+        dialect: Dialect,
+        sql: &str,
+        connection: &mut StageConnection,
+    ) {
+        let words = StatementWords::of(dialect.driver(), sql);
         if words.first() != "prepare" || words.nth(1) == "transaction" {
             return;
         }
-        let keyword = if engine == Engine::Postgres { "as" } else { "from" };
-        let Some(rest) = after_word(sql, keyword) else { return };
-        let text = match engine {
-            Engine::Postgres => Some(rest.to_owned()),
-            _ => value(rest, wire).await,
+        let keyword = if dialect == Dialect::Postgres { "as" } else { "from" };
+        let Some(rest) = after_word(dialect.driver(), sql, keyword) else { return };
+        let text = match dialect {
+            Dialect::Postgres => Some(rest.to_owned()),
+            _ => value(rest, connection).await,
         };
         if let Some(text) = text {
-            self.texts.insert(name(sql, "prepare"), text);
+            self.texts.insert(name(dialect.driver(), sql, "prepare"), text);
         }
     }
 
     /// The text that a statement runs: of `EXECUTE` the prepared one, of any other the statement itself.
-    pub(super) async fn text_of(&self, engine: Engine, sql: &str, wire: &mut Wire) -> String {
-        let words = Words::of(sql);
+    pub(super) async fn text_of(
+        &self,
+        dialect: Dialect,
+        sql: &str,
+        connection: &mut StageConnection,
+    ) -> String {
+        let words = StatementWords::of(dialect.driver(), sql);
         let text = match (words.first(), words.nth(1)) {
-            ("execute", "immediate") if engine != Engine::Postgres => {
-                match after_word(sql, "immediate") {
-                    Some(rest) => value(rest, wire).await,
+            ("execute", "immediate") if dialect != Dialect::Postgres => {
+                match after_word(Driver::Mysql, sql, "immediate") {
+                    Some(rest) => value(rest, connection).await,
                     None => None,
                 }
             }
-            ("execute", _) => self.texts.get(&name(sql, "execute")).cloned(),
+            ("execute", _) => self.texts.get(&name(dialect.driver(), sql, "execute")).cloned(),
             _ => None,
         };
         text.unwrap_or_else(|| sql.to_owned())
@@ -48,19 +58,26 @@ impl PreparedStatements {
 }
 
 /// The name behind a word, without quotes.
-fn name(sql: &str, word: &str) -> String {
-    let rest = after_word(sql, word).unwrap_or_default().trim_start();
-    match rest.strip_prefix(['`', '"']) {
-        Some(rest) => rest.split(['`', '"']).next().unwrap_or_default().to_owned(),
-        None => {
-            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            rest[..end].to_lowercase()
+fn name(driver: Driver, sql: &str, word: &str) -> String {
+    let rest = after_word(driver, sql, word).unwrap_or_default();
+    for token in tokens(driver, rest) {
+        let text = token.text.trim_start();
+        match token.kind {
+            TokenKind::Comment => {}
+            TokenKind::Quoted => return token.unquoted(),
+            TokenKind::Code if text.is_empty() => {}
+            TokenKind::Code => {
+                let end =
+                    text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+                return text[..end].to_lowercase();
+            }
         }
     }
+    String::new()
 }
 
 /// The value of a literal, or of an expression such as `@text`.
-async fn value(expression: &str, wire: &mut Wire) -> Option<String> {
+async fn value(expression: &str, connection: &mut StageConnection) -> Option<String> {
     let expression = expression.trim().trim_end_matches(';').trim_end();
     if let Some(text) = literal(expression) {
         return Some(text);
@@ -71,42 +88,50 @@ async fn value(expression: &str, wire: &mut Wire) -> Option<String> {
         false => expression,
     };
     // What the server cannot evaluate here it refuses in the statement itself.
-    let rows = wire.try_ask(&format!("SELECT {expression}")).await.ok()?.ok()?;
+    let rows = connection.try_ask(&format!("SELECT {expression}")).await.ok()?.ok()?;
     rows.into_iter().next()?.into_iter().next()?
 }
 
-/// The text of a literal at the beginning, without its quotes.
+/// The text of a literal of MySQL or MariaDB at the beginning, without its quotes.
 fn literal(text: &str) -> Option<String> {
-    let quote = text.chars().next().filter(|quote| ['\'', '"'].contains(quote))?;
-    let mut value = String::new();
-    let mut chars = text[1..].chars().peekable();
-    while let Some(c) = chars.next() {
+    let mut tokens = tokens(Driver::Mysql, text);
+    let literal = tokens.next().filter(|token| token.text.starts_with(['\'', '"']))?;
+    if *tokens.open() != Open::Nothing {
+        return None;
+    }
+    let (mut value, inside) = (String::new(), literal.unquoted());
+    let mut characters = inside.chars();
+    while let Some(c) = characters.next() {
         match c {
-            '\\' => match chars.next()? {
+            '\\' => match characters.next()? {
                 'n' | 't' | 'r' => value.push(' '),
                 escaped => value.push(escaped),
             },
-            c if c == quote && chars.peek() == Some(&quote) => {
-                chars.next();
-                value.push(quote);
-            }
-            c if c == quote => return Some(value),
             c => value.push(c),
         }
     }
-    None
+    Some(value)
 }
 
-/// What follows the first such word.
-fn after_word<'t>(sql: &'t str, word: &str) -> Option<&'t str> {
+/// What follows the first such word outside of quotes and comments.
+fn after_word<'t>(driver: Driver, sql: &'t str, word: &str) -> Option<&'t str> {
     let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
-    let small = sql.to_ascii_lowercase();
-    let at = small.match_indices(word).map(|(at, _)| at).find(|at| {
-        let before = small[..*at].chars().next_back();
-        let after = small[at + word.len()..].chars().next();
-        !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
-    })?;
-    Some(&sql[at + word.len()..])
+    let mut begin = 0;
+    for token in tokens(driver, sql) {
+        if token.kind == TokenKind::Code {
+            let small = token.text.to_ascii_lowercase();
+            let found = small.match_indices(word).map(|(at, _)| at).find(|at| {
+                let before = small[..*at].chars().next_back();
+                let after = small[at + word.len()..].chars().next();
+                !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
+            });
+            if let Some(at) = found {
+                return Some(&sql[begin + at + word.len()..]);
+            }
+        }
+        begin += token.text.len();
+    }
+    None
 }
 
 #[cfg(test)]
@@ -124,14 +149,22 @@ mod tests {
 
     #[test]
     fn names_are_known_in_any_spelling() {
-        for sql in ["execute s", "EXECUTE `s` using @a", "Execute S(1)", "execute \"s\""] {
-            assert_eq!(name(sql, "execute"), "s", "{sql}");
+        for (driver, sql) in [
+            (Driver::Mysql, "execute s"),
+            (Driver::Mysql, "EXECUTE `s` using @a"),
+            (Driver::Postgres, "Execute S(1)"),
+            (Driver::Postgres, "execute \"s\""),
+            (Driver::Postgres, "execute /* which? */ s (1)"),
+        ] {
+            assert_eq!(name(driver, sql, "execute"), "s", "{sql}");
         }
     }
 
     #[test]
     fn the_text_is_behind_its_word() {
-        assert_eq!(after_word("prepare from_s FROM 'x'", "from"), Some(" 'x'"));
-        assert_eq!(after_word("prepare s", "from"), None);
+        let after = |sql| after_word(Driver::Mysql, sql, "from");
+        assert_eq!(after("prepare from_s FROM 'x'"), Some(" 'x'"));
+        assert_eq!(after("prepare s /* from */ FROM 'from'"), Some(" 'from'"));
+        assert_eq!(after("prepare s"), None);
     }
 }

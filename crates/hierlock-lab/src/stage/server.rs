@@ -1,19 +1,23 @@
 //! A server that is there: what it is, and the databases that are made on it for cases, each with a name
 //! that says whose it is, so that what a process leaves behind can be found and removed.
 
-use super::home::{Home, Made, is_locked};
-use super::sql::{Beside, SqlStage};
-use super::wire::{Address, Wire, cell, number};
-use super::{StageError, innodb, mariadb, mysql};
+use super::StageError;
+use super::connection::StageConnection;
+use super::home::{Home, HomeGuard, is_locked};
+use super::sql::{SharedServer, SqlStage};
 use crate::place::Engine;
 use crate::scenario::Case;
+use hierlock::ServerUrl;
 use hierlock::database::error_message;
+use hierlock_engine::introspection::{self, Introspection};
+use hierlock_engine::{AddressError, Dialect, ServerAddress, cell, number_cell};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Mutex, RwLock};
+use url::Url;
 
 /// What the names of all that the lab makes begin with.
 pub(super) const PREFIX: &str = "hierlock_lab_";
@@ -29,14 +33,14 @@ pub(crate) struct Server {
 }
 
 pub(super) struct Inner {
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     pub(super) url: String,
     version: String,
     is_superuser: bool,
     /// What the names of our databases begin with. It is ours for as long as the keeper is connected.
     mark: String,
     /// A connection that is always there: who is not connected any more has left its databases behind.
-    keeper: Mutex<Wire>,
+    keeper: Mutex<StageConnection>,
     made: AtomicU64,
     /// MariaDB: may the listing of locks be switched on, and was it?
     can_list_locks: bool,
@@ -44,7 +48,7 @@ pub(super) struct Inner {
     /// PostgreSQL: where the extension is that tells row locks, once it has been asked for.
     row_locks: Mutex<Option<Option<String>>>,
     /// Cases that touch the whole server play alone, others beside each other.
-    pub(super) crowd: Arc<RwLock<()>>,
+    pub(super) occupancy: Arc<RwLock<()>>,
     /// Names of GET_LOCK and of prepared transactions belong to no database, so cases with them take turns.
     pub(super) names: Arc<Mutex<()>>,
     /// What was found on the server and cannot be removed, in sentences.
@@ -68,7 +72,7 @@ impl Server {
     /// # Errors
     /// It cannot be reached, is not that engine, or does not let itself be asked for its locks.
     pub(crate) async fn connect(engine: Engine, url: &str) -> Result<Self, StageError> {
-        let (address, mut keeper) = reach(Address::from_url(engine, url)?, url).await?;
+        let (address, mut keeper) = reach(address(engine, url)?, url).await?;
         let (version, id, is_superuser) = introduce(engine, &mut keeper).await?;
         let mark = format!("{PREFIX}{}_{id}", std::process::id());
         // Held until the connection ends, however it does.
@@ -78,17 +82,16 @@ impl Server {
         };
         keeper.ask(&hold).await?;
         let (mut can_list_locks, mut has_switched) = (false, false);
-        match engine {
-            Engine::Mysql => _ = keeper.ask(mysql::TRIAL).await?,
-            Engine::Mariadb => {
-                // Whoever may see nothing of InnoDB can prove nothing.
-                innodb::status(&mut keeper).await?;
-                let lists = keeper.ask(mariadb::LISTS_LOCKS).await?;
-                let lists = lists.first().is_some_and(|row| cell(row, 0) == "1");
-                has_switched = !lists && keeper.try_ask(mariadb::LIST_LOCKS).await?.is_ok();
-                can_list_locks = lists || has_switched;
-            }
-            _ => {}
+        // Whoever may see no locks can prove nothing.
+        let mut session = keeper.lend().await?;
+        let allowed = Introspection::new(address.dialect()).check_permission(&mut session).await;
+        keeper.answered(allowed)?;
+        if engine == Engine::Mariadb {
+            let lists = keeper.ask(introspection::IS_LOCK_OUTPUT_ENABLED).await?;
+            let lists = lists.first().is_some_and(|row| cell(row, 0) == "1");
+            let enable = introspection::ENABLE_LOCK_OUTPUT;
+            has_switched = !lists && keeper.try_ask(enable).await?.is_ok();
+            can_list_locks = lists || has_switched;
         }
         let server = Self {
             inner: Arc::new(Inner {
@@ -102,7 +105,7 @@ impl Server {
                 can_list_locks,
                 has_switched,
                 row_locks: Mutex::new(None),
-                crowd: Arc::default(),
+                occupancy: Arc::default(),
                 names: Arc::default(),
                 leftovers: std::sync::Mutex::default(),
                 cleaners: std::sync::Mutex::default(),
@@ -112,9 +115,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Which kind.
-    pub(crate) fn engine(&self) -> Engine {
-        self.inner.address.engine
+    pub(super) fn dialect(&self) -> Dialect {
+        self.inner.address.dialect()
     }
 
     /// What it calls itself, such as `MySQL 9.7.4`.
@@ -143,8 +145,8 @@ impl Server {
     }
 
     /// Nobody has the server to itself while this is held.
-    pub(super) async fn beside(&self) -> Beside {
-        self.inner.crowd.clone().read_owned().await
+    pub(super) async fn share(&self) -> SharedServer {
+        self.inner.occupancy.clone().read_owned().await
     }
 
     /// Removes databases and schemas of processes that are no more; their names. One in which somebody has
@@ -155,10 +157,10 @@ impl Server {
     pub(crate) async fn sweep(&self) -> Result<Vec<String>, StageError> {
         let mut keeper = self.inner.keeper.lock().await;
         let (mut swept, mut left) = (Vec::new(), Vec::new());
-        for home in Home::all(self.engine(), &mut keeper).await? {
+        for home in Home::all(self.dialect(), &mut keeper).await? {
             let Some(mark) = home.mark() else { continue };
-            let lives = match self.engine() {
-                Engine::Postgres => {
+            let lives = match self.dialect() {
+                Dialect::Postgres => {
                     format!("SELECT 1 FROM pg_stat_activity WHERE application_name = '{mark}'")
                 }
                 _ => format!("SELECT 1 FROM DUAL WHERE IS_FREE_LOCK('{mark}') = 0"),
@@ -180,27 +182,27 @@ impl Server {
     pub(super) async fn make(
         &self,
         is_database: bool,
-        wire: &mut Wire,
-    ) -> Result<Made, StageError> {
+        connection: &mut StageConnection,
+    ) -> Result<HomeGuard, StageError> {
         let number = self.inner.made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.inner.mark);
-        let home = match self.engine() {
-            Engine::Postgres if !is_database => Home::Schema(name),
-            Engine::Postgres => Home::Database(name),
+        let home = match self.dialect() {
+            Dialect::Postgres if !is_database => Home::Schema(name),
+            Dialect::Postgres => Home::Database(name),
             _ => Home::Innodb(name),
         };
-        let made = Made::new(self.clone(), home);
+        let made = HomeGuard::new(self.clone(), home);
         let mut keeper;
-        let wire = match &made.home {
+        let connection = match &made.home {
             // It is made from outside.
             Home::Database(_) => {
                 keeper = self.inner.keeper.lock().await;
                 &mut *keeper
             }
-            _ => wire,
+            _ => connection,
         };
         for sql in made.home.make_sql() {
-            wire.within(super::LIMIT, &sql).await?.map_err(|error| {
+            connection.within(super::LIMIT, &sql).await?.map_err(|error| {
                 let error = error_message(&error);
                 StageError(format!("a place for the case cannot be made with `{sql}`: {error}"))
             })?;
@@ -214,8 +216,9 @@ impl Server {
         home.remove(&mut keeper).await
     }
 
-    pub(super) fn mariadb(&self) -> mariadb::Memory {
-        mariadb::Memory::new(self.inner.can_list_locks)
+    /// Asks about the sessions of a case.
+    pub(super) fn introspection(&self) -> Introspection {
+        Introspection::new(self.dialect()).may_enable_lock_output(self.inner.can_list_locks)
     }
 
     /// PostgreSQL: the schema of the extension that tells row locks, if there is one or can be.
@@ -258,9 +261,11 @@ impl Inner {
 
     /// What puts everything back.
     fn farewell(&mut self) -> Option<String> {
-        match self.address.engine {
-            Engine::Mariadb => self.has_switched.then(|| mariadb::LIST_NO_LOCKS.to_owned()),
-            Engine::Postgres => {
+        match self.address.dialect() {
+            Dialect::Mariadb => {
+                self.has_switched.then(|| introspection::DISABLE_LOCK_OUTPUT.to_owned())
+            }
+            Dialect::Postgres => {
                 let asked = self.row_locks.get_mut().is_some();
                 let schema = self.row_locks_schema();
                 asked.then(|| format!("DROP SCHEMA IF EXISTS {schema} CASCADE"))
@@ -280,9 +285,9 @@ impl Drop for Inner {
         if let Some(sql) = self.farewell() {
             let address = self.address.clone();
             let farewell = in_a_thread(async move {
-                if let Ok(mut wire) = address.connect().await {
-                    _ = wire.try_ask(&sql).await;
-                    wire.close().await;
+                if let Ok(mut connection) = StageConnection::open(&address).await {
+                    _ = connection.try_ask(&sql).await;
+                    connection.close().await;
                 }
             });
             _ = farewell.join();
@@ -290,16 +295,45 @@ impl Drop for Inner {
     }
 }
 
+/// Where a server is, with the settings of a terminal.
+fn address(engine: Engine, url: &str) -> Result<ServerAddress, StageError> {
+    let unreadable = |error: &dyn fmt::Display| {
+        StageError(format!("the URL of the {engine} server cannot be read: {error}"))
+    };
+    let dialect =
+        engine.dialect().ok_or_else(|| StageError(format!("{engine} is not a server")))?;
+    ServerUrl::new(url).check_parameters().map_err(|error| unreadable(&error))?;
+    let url = Url::parse(url).map_err(|error| unreadable(&error))?;
+    let address = ServerAddress::from_url_as(dialect, &url);
+    let address = address.map_err(|AddressError(why)| unreadable(&why))?;
+    Ok(address.with_server_settings().with_application_name("hierlock lab"))
+}
+
+/// Encryption takes many times as long as all the rest: it is left out on this very machine, if nothing else was asked
+/// for.
+fn may_be_unencrypted(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    let is_here = match url.host_str() {
+        Some(host) => ["localhost", "127.0.0.1", "[::1]"].contains(&host),
+        None => true,
+    };
+    is_here && !url.query_pairs().any(|(name, _)| name.starts_with("ssl"))
+}
+
 /// The first connection, and how it came about.
-async fn reach(address: Address, url: &str) -> Result<(Address, Wire), StageError> {
-    if let Some(plain) = address.unencrypted(url) {
+async fn reach(
+    address: ServerAddress,
+    url: &str,
+) -> Result<(ServerAddress, StageConnection), StageError> {
+    if may_be_unencrypted(url) {
+        let plain = address.clone().without_encryption();
         // A server may insist, or only then take a password.
-        if let Ok(wire) = plain.connect().await {
-            return Ok((plain, wire));
+        if let Ok(connection) = StageConnection::open(&plain).await {
+            return Ok((plain, connection));
         }
     }
-    let wire = address.connect().await?;
-    Ok((address, wire))
+    let connection = StageConnection::open(&address).await?;
+    Ok((address, connection))
 }
 
 /// Runs something to its end, whatever becomes of the runtime of the caller.
@@ -313,7 +347,10 @@ pub(super) fn in_a_thread(work: impl Future<Output = ()> + Send + 'static) -> Jo
 }
 
 /// Its version in words, the number of the connection, and whether we may do everything.
-async fn introduce(engine: Engine, wire: &mut Wire) -> Result<(String, i64, bool), StageError> {
+async fn introduce(
+    engine: Engine,
+    connection: &mut StageConnection,
+) -> Result<(String, i64, bool), StageError> {
     let hello = match engine {
         Engine::Postgres => {
             "SELECT current_setting('server_version'), pg_backend_pid(), \
@@ -325,7 +362,7 @@ async fn introduce(engine: Engine, wire: &mut Wire) -> Result<(String, i64, bool
              AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), ''''))"
         }
     };
-    let rows = wire.ask(hello).await?;
+    let rows = connection.ask(hello).await?;
     let row = rows.first().map_or(&[][..], |row| row);
     let version = cell(row, 0);
     let is_mariadb = version.contains("MariaDB");
@@ -346,9 +383,9 @@ async fn introduce(engine: Engine, wire: &mut Wire) -> Result<(String, i64, bool
         Engine::Mariadb => "MariaDB",
         _ => "PostgreSQL",
     };
-    let id = number(row, 1).ok_or_else(|| {
+    let id = number_cell(row, 1).ok_or_else(|| {
         StageError(format!("the {engine} server does not number its connections"))
     })?;
     let version = format!("{name} {}", &number_only[..end]);
-    Ok((version, id, number(row, 2).unwrap_or(0) > 0))
+    Ok((version, id, number_cell(row, 2).unwrap_or(0) > 0))
 }

@@ -1,15 +1,15 @@
 //! A session of a case: a connection with a task of its own, which does one thing at a time and says
 //! how it went. Knows nothing of who waits for whom.
 
+use super::connection::{ANSWER_LIMIT, StageConnection};
+use super::failure::{copy_refusal, failed, failure};
 use super::prepared::PreparedTransactions;
 use super::prepared_statements::PreparedStatements;
-use super::statement::{Turn, Words};
-use super::wire::{Address, PATIENCE, Wire};
-use super::{Reply, StageError, innodb, postgres};
+use super::{Reply, StageError, postgres, settings};
 use crate::observation::{Answer, Failure, FailureKind};
-use crate::place::Engine;
 use crate::scenario::SettingValue;
 use hierlock::database::error_message;
+use hierlock_engine::{Dialect, ServerAddress, StatementWords, TransactionEffect};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// A statement, and who wants to know.
-struct Order {
+struct StatementRequest {
     sql: String,
     reply: oneshot::Sender<Result<Answer, Failure>>,
 }
@@ -25,10 +25,10 @@ struct Order {
 /// A session.
 pub(super) struct Session {
     /// The server's number for its connection.
-    pub(super) id: i64,
+    pub(super) pid: i64,
     /// PostgreSQL: how long after the beginning of a wait it looks for a deadlock; else zero.
     pub(super) deadlock_timeout: Duration,
-    orders: mpsc::UnboundedSender<Order>,
+    requests: mpsc::UnboundedSender<StatementRequest>,
     is_busy: Arc<watch::Sender<bool>>,
     /// Ended by the lab: then that is what its failure means.
     is_cancelled: Arc<AtomicBool>,
@@ -38,45 +38,41 @@ pub(super) struct Session {
 impl Session {
     /// Connects, and sets the session up.
     pub(super) async fn open(
-        address: &Address,
+        address: &ServerAddress,
         settings: &[SettingValue],
         prepared: PreparedTransactions,
     ) -> Result<Self, StageError> {
-        let mut wire = address.connect_session().await?;
-        let engine = address.engine;
-        let id = wire.id(engine).await?;
-        if engine == Engine::Postgres {
+        let mut connection = StageConnection::open_session(address).await?;
+        let dialect = address.dialect();
+        let pid = connection.pid().await?;
+        if dialect == Dialect::Postgres {
             for wish in postgres::WISHES {
                 // Not everyone may set these.
-                _ = wire.try_ask(wish).await?;
+                _ = connection.try_ask(wish).await?;
             }
         }
         let mut begins_by_itself = false;
         for setting in settings {
             if let SettingValue::Autocommit(on) = setting {
-                begins_by_itself = engine == Engine::Postgres && !on;
+                begins_by_itself = dialect == Dialect::Postgres && !on;
             }
-            let sql = match engine {
-                Engine::Postgres => postgres::setting(setting),
-                _ => Some(innodb::setting(setting)),
-            };
-            let Some(sql) = sql else { continue };
-            wire.try_ask(&sql).await?.map_err(|error| {
+            let Some(sql) = settings::statement(dialect, setting) else { continue };
+            connection.try_ask(&sql).await?.map_err(|error| {
                 let error = error_message(&error);
                 StageError(format!("a session cannot be set up with `{sql}`: {error}"))
             })?;
         }
-        let deadlock_timeout = match engine {
-            Engine::Postgres => postgres::deadlock_timeout(&mut wire).await?,
+        let deadlock_timeout = match dialect {
+            Dialect::Postgres => postgres::deadlock_timeout(&mut connection).await?,
             _ => Duration::ZERO,
         };
-        let (orders, waiting) = mpsc::unbounded_channel();
+        let (requests, waiting) = mpsc::unbounded_channel();
         let is_busy = Arc::new(watch::Sender::new(false));
         let is_cancelled = Arc::new(AtomicBool::new(false));
-        let player = Player {
-            id,
-            wire,
-            engine,
+        let session = SessionTask {
+            pid,
+            connection,
+            dialect,
             begins_by_itself,
             in_transaction: false,
             prepared,
@@ -84,8 +80,8 @@ impl Session {
             is_busy: is_busy.clone(),
             is_cancelled: is_cancelled.clone(),
         };
-        let task = tokio::spawn(player.play(waiting));
-        Ok(Self { id, deadlock_timeout, orders, is_busy, is_cancelled, task })
+        let task = tokio::spawn(session.serve(waiting));
+        Ok(Self { pid, deadlock_timeout, requests, is_busy, is_cancelled, task })
     }
 
     /// Gives it something to do.
@@ -94,8 +90,8 @@ impl Session {
         self.is_cancelled.store(false, Ordering::SeqCst);
         // Said here, so that a cancel at once does not find it idle.
         self.is_busy.send_replace(true);
-        // A task that is gone drops the order, and so the reply: that is an answer too.
-        if self.orders.send(Order { sql: sql.to_owned(), reply }).is_err() {
+        // A task that is gone drops the request, and so the reply: that is an answer too.
+        if self.requests.send(StatementRequest { sql: sql.to_owned(), reply }).is_err() {
             self.is_busy.send_replace(false);
         }
         answer
@@ -119,19 +115,19 @@ impl Session {
 
     /// Says goodbye, once it is idle; what it was doing must have been ended on the server.
     pub(super) async fn close(self) {
-        let Self { orders, mut task, .. } = self;
-        drop(orders);
-        if tokio::time::timeout(PATIENCE, &mut task).await.is_err() {
+        let Self { requests, mut task, .. } = self;
+        drop(requests);
+        if tokio::time::timeout(ANSWER_LIMIT, &mut task).await.is_err() {
             task.abort();
         }
     }
 }
 
 /// The connection's side of it.
-struct Player {
-    id: i64,
-    wire: Wire,
-    engine: Engine,
+struct SessionTask {
+    pid: i64,
+    connection: StageConnection,
+    dialect: Dialect,
     /// PostgreSQL has no autocommit to switch off: a transaction is begun before a statement outside of
     /// one, as psql does.
     begins_by_itself: bool,
@@ -142,31 +138,34 @@ struct Player {
     is_cancelled: Arc<AtomicBool>,
 }
 
-impl Player {
-    async fn play(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        while let Some(Order { sql, reply }) = orders.recv().await {
+impl SessionTask {
+    async fn serve(mut self, mut requests: mpsc::UnboundedReceiver<StatementRequest>) {
+        while let Some(StatementRequest { sql, reply }) = requests.recv().await {
             let answer = self.run(&sql).await;
             if answer.is_ok() {
-                self.prepared.note(&sql, Some(self.id));
+                self.prepared.note(self.dialect.driver(), &sql, Some(self.pid));
             }
             self.is_busy.send_replace(false);
             // Nobody may want to know any more.
             _ = reply.send(answer);
         }
-        self.wire.close().await;
+        self.connection.close().await;
     }
 
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
-        if let Some(copies) =
-            Words::of(sql).copy_direction().filter(|_| self.engine == Engine::Postgres)
+        if let Some(copies) = StatementWords::of(self.dialect.driver(), sql)
+            .copy_direction()
+            .filter(|_| self.dialect == Dialect::Postgres)
         {
             // Sent, it would leave the connection waiting for rows that nobody sends.
-            return Err(failed(copies.refusal().to_owned()));
+            return Err(failed(copy_refusal(copies).to_owned()));
         }
-        self.statements.learn(self.engine, sql, &mut self.wire).await;
-        let text = self.statements.text_of(self.engine, sql, &mut self.wire).await;
+        self.statements.learn(self.dialect, sql, &mut self.connection).await;
+        let text = self.statements.text_of(self.dialect, sql, &mut self.connection).await;
         let answer = match self.begin_by_itself(sql).await {
-            Ok(()) => self.wire.run(sql, &Words::of(&text)).await,
+            Ok(()) => {
+                self.connection.run(sql, &StatementWords::of(self.dialect.driver(), &text)).await
+            }
             Err(error) => Err(error),
         };
         answer.map_err(|error| self.failure(&text, &error))
@@ -177,32 +176,23 @@ impl Player {
         if !self.begins_by_itself {
             return Ok(());
         }
-        let turn = Words::of(sql).turn();
-        if turn == Turn::None && !self.in_transaction {
-            self.wire.run("BEGIN", &Words::of("BEGIN")).await?;
+        let effect = StatementWords::of(self.dialect.driver(), sql).transaction_effect();
+        if effect == TransactionEffect::None && !self.in_transaction {
+            self.connection
+                .run("BEGIN", &StatementWords::of(self.dialect.driver(), "BEGIN"))
+                .await?;
         }
         // Also one that fails is in a transaction, until that is rolled back.
-        self.in_transaction = turn != Turn::Ends;
+        self.in_transaction = effect != TransactionEffect::Ends;
         Ok(())
     }
 
     /// What a failure means, of a statement that ran this text.
     fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
-        let mut failure = match error {
-            sqlx::Error::Database(error) => match self.engine {
-                Engine::Postgres => postgres::failure(sql, &**error),
-                engine => innodb::failure(engine, sql, &**error),
-            },
-            error => failed(format!("the connection is lost: {}", error_message(error))),
-        };
+        let mut failure = failure(self.dialect, sql, error);
         if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
             failure.kind = FailureKind::Cancelled;
         }
         failure
     }
-}
-
-/// A failure without a code of the server.
-fn failed(message: String) -> Failure {
-    Failure { kind: FailureKind::Other, code: String::new(), message, detail: None }
 }

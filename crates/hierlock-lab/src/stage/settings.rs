@@ -14,7 +14,8 @@
 //! | limits of a statement, of being idle | none, 8 h | none |
 //! | text | `NAMES utf8mb4` | `client_encoding`, `standard_conforming_strings`, `bytea_output` |
 
-use crate::place::Engine;
+use crate::scenario::SettingValue;
+use hierlock_engine::Dialect;
 
 /// What only one of MySQL and MariaDB has is a comment to the other.
 const INNODB: &str = "SET NAMES utf8mb4; \
@@ -37,9 +38,56 @@ const POSTGRES: &str = "SET statement_timeout = 0; \
      WHERE current_setting(name, true) IS NOT NULL";
 
 /// What a new session is told.
-pub(super) fn of(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Postgres => POSTGRES,
+pub(super) fn of(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Postgres => POSTGRES,
         _ => INNODB,
+    }
+}
+
+/// What sets a session up as a scenario wants it; nothing for autocommit on PostgreSQL, which the session sees to itself.
+pub(super) fn statement(dialect: Dialect, setting: &SettingValue) -> Option<String> {
+    match dialect {
+        Dialect::Mysql | Dialect::Mariadb => Some(innodb(setting)),
+        Dialect::Postgres => postgres(setting),
+    }
+}
+
+fn innodb(setting: &SettingValue) -> String {
+    match setting {
+        SettingValue::Isolation(level) => {
+            format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        }
+        SettingValue::Autocommit(on) => format!("SET SESSION autocommit = {}", u8::from(*on)),
+        SettingValue::LockWaitTimeout(limit) => {
+            // Whole seconds; none at all would be NOWAIT on MariaDB, and a second on MySQL.
+            let seconds = limit.as_millis().div_ceil(1000).max(1);
+            format!(
+                "SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"
+            )
+        }
+        SettingValue::Sql(sql) => as_set(sql),
+    }
+}
+
+fn postgres(setting: &SettingValue) -> Option<String> {
+    Some(match setting {
+        SettingValue::Isolation(level) => {
+            format!("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
+        }
+        SettingValue::Autocommit(_) => return None,
+        SettingValue::LockWaitTimeout(limit) => {
+            // None at all would be no limit.
+            format!("SET lock_timeout = '{}ms'", limit.as_millis().max(1))
+        }
+        SettingValue::Sql(sql) => as_set(sql),
+    })
+}
+
+/// A setting in the engine's own words, with or without the word itself.
+fn as_set(sql: &str) -> String {
+    match sql.get(..4) {
+        Some(word) if word.eq_ignore_ascii_case("set ") => sql.to_owned(),
+        _ => format!("SET {sql}"),
     }
 }

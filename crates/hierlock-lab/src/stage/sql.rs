@@ -9,22 +9,23 @@
 //! Lock steps are not played here: a client for the tree stands beside this, in the same place
 //! ([`SqlStage::url`]).
 
-use super::home::{Home, Made, terminate};
+use super::connection::{ANSWER_LIMIT, StageConnection};
+use super::failure::copy_refusal;
+use super::home::{Home, HomeGuard};
+use super::last_waits::LastWaits;
 use super::needs::Needs;
 use super::prepared::PreparedTransactions;
 use super::server::Server;
 use super::session::Session;
+use super::session_names::SessionNames;
 use super::side::Side;
-use super::statement::Words;
-use super::who::{Seen, Who};
-use super::wire::{PATIENCE, Wire};
-use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, innodb, postgres};
+use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, postgres};
 use crate::ledger::same_place;
-use crate::observation::{Failure, FailureKind, LockKind, Name, Thing, Wait};
-use crate::place::Engine;
+use crate::observation::{Failure, FailureKind, LockKind, LockedObject, Name, Wait};
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
 use hierlock::database::error_message;
+use hierlock_engine::{Dialect, StatementWords, sessions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,45 +40,52 @@ const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 
 /// Who else may play on the server meanwhile.
 #[expect(dead_code, reason = "held, not read")]
-enum Crowd {
-    Beside(Beside),
-    Alone(OwnedRwLockWriteGuard<()>),
+enum ServerShare {
+    Shared(SharedServer),
+    Exclusive(OwnedRwLockWriteGuard<()>),
 }
 
 /// Held by who plays beside others.
-pub(super) type Beside = OwnedRwLockReadGuard<()>;
+pub(super) type SharedServer = OwnedRwLockReadGuard<()>;
 
 /// A stage on a server.
 pub(crate) struct SqlStage {
     server: Server,
     sessions: BTreeMap<Name, Session>,
-    who: StdMutex<Who>,
-    seen: StdMutex<Seen>,
+    names: StdMutex<SessionNames>,
+    last_waits: StdMutex<LastWaits>,
     /// When the last wait that was seen will have been looked at by the server's detector.
     checked_at: StdMutex<Option<Instant>>,
     side: Arc<Mutex<Side>>,
     teardown: Vec<Statement>,
-    made: Made,
-    crowd: Option<Crowd>,
-    _names: Option<OwnedMutexGuard<()>>,
+    home_guard: HomeGuard,
+    share: Option<ServerShare>,
+    _names_turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl SqlStage {
     /// A place of its own, set up for a case, with its sessions.
     pub(super) async fn open(server: &Server, case: &Case) -> Result<Self, StageError> {
-        let mut stage = Self::make(server, Needs::of(server.engine(), case)).await?;
+        let mut stage = Self::make(server, Needs::of(server.dialect(), case)).await?;
         stage.teardown = case.teardown.clone();
         {
             let mut side = stage.side.lock().await;
-            run_all(&mut side.wire, &case.setup, "setup", &stage.made.prepared).await?;
-            if !stage.made.prepared.is_empty() {
+            run_all(
+                server.dialect(),
+                &mut side.connection,
+                &case.setup,
+                "setup",
+                &stage.home_guard.prepared,
+            )
+            .await?;
+            if !stage.home_guard.prepared.is_empty() {
                 // A connection that has prepared something is good for nothing else on MariaDB.
-                let mut wire = stage.made.address().connect().await?;
-                stage.made.connections.push(wire.id(server.engine()).await?);
-                std::mem::replace(&mut side.wire, wire).close().await;
+                let mut connection = StageConnection::open(&stage.home_guard.address()).await?;
+                stage.home_guard.connections.push(connection.pid().await?);
+                std::mem::replace(&mut side.connection, connection).close().await;
             }
-            if server.engine() == Engine::Postgres {
-                side.wire.ask(postgres::BRIEF).await?;
+            if server.dialect() == Dialect::Postgres {
+                side.connection.ask(postgres::BRIEF).await?;
             }
         }
         stage.open_sessions(&case.sessions).await?;
@@ -86,35 +94,35 @@ impl SqlStage {
 
     /// A place of its own, with nothing in it.
     pub(super) async fn make(server: &Server, needs: Needs) -> Result<Self, StageError> {
-        let crowd = match needs.server {
-            true => Crowd::Alone(server.inner.crowd.clone().write_owned().await),
-            false => Crowd::Beside(server.beside().await),
+        let share = match needs.server {
+            true => ServerShare::Exclusive(server.inner.occupancy.clone().write_owned().await),
+            false => ServerShare::Shared(server.share().await),
         };
-        let names = match needs.names {
+        let names_turn = match needs.names {
             true => Some(server.inner.names.clone().lock_owned().await),
             false => None,
         };
-        let mut wire = server.inner.address.connect().await?;
-        let mut made = server.make(needs.database, &mut wire).await?;
-        if let Home::Database(_) = made.home {
+        let mut connection = StageConnection::open(&server.inner.address).await?;
+        let mut home_guard = server.make(needs.database, &mut connection).await?;
+        if let Home::Database(_) = home_guard.home {
             // It was made from outside.
-            wire.close().await;
-            wire = made.address().connect().await?;
+            connection.close().await;
+            connection = StageConnection::open(&home_guard.address()).await?;
         }
         // What it does is ended too, should it never end.
-        made.connections.push(wire.id(server.engine()).await?);
-        let who = Who::new(made.home.of_tables());
+        home_guard.connections.push(connection.pid().await?);
+        let names = SessionNames::new(home_guard.home.of_tables());
         Ok(Self {
             server: server.clone(),
             sessions: BTreeMap::new(),
-            who: StdMutex::new(who),
-            seen: StdMutex::default(),
+            names: StdMutex::new(names),
+            last_waits: StdMutex::default(),
             checked_at: StdMutex::default(),
-            side: Arc::new(Mutex::new(Side::new(wire, server))),
+            side: Arc::new(Mutex::new(Side::new(connection, server))),
             teardown: Vec::new(),
-            made,
-            crowd: Some(crowd),
-            _names: names,
+            home_guard,
+            share: Some(share),
+            _names_turn: names_turn,
         })
     }
 
@@ -122,11 +130,11 @@ impl SqlStage {
         &mut self,
         wanted: &BTreeMap<Name, Vec<SettingValue>>,
     ) -> Result<(), StageError> {
-        let address = self.made.address();
+        let address = self.home_guard.address();
         let mut opening = JoinSet::new();
         for (name, settings) in wanted {
             let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
-            let prepared = self.made.prepared.clone();
+            let prepared = self.home_guard.prepared.clone();
             opening
                 .spawn(async move { (name, Session::open(&address, &settings, prepared).await) });
         }
@@ -134,8 +142,8 @@ impl SqlStage {
         while let Some(opened) = opening.join_next().await {
             match opened {
                 Ok((name, Ok(session))) => {
-                    self.who().add(session.id, name.clone());
-                    self.made.connections.push(session.id);
+                    self.names().add(session.pid, name.clone());
+                    self.home_guard.connections.push(session.pid);
                     self.sessions.insert(name, session);
                 }
                 Ok((name, Err(StageError(why)))) => {
@@ -148,14 +156,14 @@ impl SqlStage {
     }
 
     /// Others may have the server to themselves from now on.
-    pub(super) fn leave_crowd(&mut self) {
-        self.crowd = None;
+    pub(super) fn leave_server(&mut self) {
+        self.share = None;
     }
 
     /// The place of the case, as a URL for others who work there.
     pub(crate) fn url(&self) -> String {
         let Ok(mut url) = Url::parse(&self.server.inner.url) else { return String::new() };
-        match &self.made.home {
+        match &self.home_guard.home {
             Home::Schema(name) => {
                 url.query_pairs_mut().append_pair("options[search_path]", name);
             }
@@ -167,33 +175,33 @@ impl SqlStage {
     /// The numbers of all connections.
     #[cfg(test)]
     pub(super) fn connections(&self) -> Vec<i64> {
-        self.sessions.values().map(|session| session.id).collect()
+        self.sessions.values().map(|session| session.pid).collect()
     }
 
     /// The database or schema of the case.
     #[cfg(test)]
     pub(super) fn home(&self) -> &str {
-        self.made.home.name()
+        self.home_guard.home.name()
     }
 
     /// The number of the connection of a session.
     #[cfg(test)]
     pub(super) fn connection(&self, name: &Name) -> i64 {
-        self.sessions[name].id
+        self.sessions[name].pid
     }
 
     /// A connection that is a stranger from now on.
     #[cfg(test)]
     pub(super) fn disown(&self, connection: i64) {
-        self.who().remove(connection);
+        self.names().remove(connection);
     }
 
-    fn who(&self) -> MutexGuard<'_, Who> {
-        self.who.lock().unwrap_or_else(PoisonError::into_inner)
+    fn names(&self) -> MutexGuard<'_, SessionNames> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_waits(&self) -> MutexGuard<'_, LastWaits> {
+        self.last_waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The longest of all sessions.
@@ -208,20 +216,22 @@ impl SqlStage {
 
     /// What a question needs that is asked in a task of its own: whoever asks may lose interest, but an
     /// answer that nobody waits for would be taken for that of the next question.
-    fn aside(&self) -> (Arc<Mutex<Side>>, Who) {
-        let mut who = self.who().clone();
-        who.prepared = self.made.prepared.of_sessions();
-        (self.side.clone(), who)
+    fn aside(&self) -> (Arc<Mutex<Side>>, SessionNames) {
+        let mut names = self.names().clone();
+        names.prepared = self.home_guard.prepared.of_sessions();
+        (self.side.clone(), names)
     }
 
     async fn end_sessions(&mut self) -> Result<(), StageError> {
-        let engine = self.server.engine();
+        let dialect = self.server.dialect();
         let mut side = self.side.lock().await;
         let mut ended = Ok(());
         for session in self.sessions.values().filter(|session| session.is_busy()) {
             session.expect_cancel();
             // It may be gone by itself; a server that is gone has ended it too.
-            if let Err(error) = side.wire.try_ask(&terminate(engine, session.id)).await {
+            if let Err(error) =
+                side.connection.try_ask(&sessions::terminate(dialect, session.pid)).await
+            {
                 ended = Err(error);
             }
         }
@@ -244,7 +254,7 @@ impl Stage for SqlStage {
             _ = reply.send(Err(Failure { kind, code, message, detail }));
             answer
         };
-        self.seen().begin(session);
+        self.last_waits().begin(session);
         match (self.session(session), deed) {
             (Ok(session), CaseDeed::Sql(sql)) => session.begin(sql),
             (Err(StageError(why)), _) => refuse(why),
@@ -253,22 +263,22 @@ impl Stage for SqlStage {
     }
 
     async fn waits(&self) -> Result<Vec<Wait>, StageError> {
-        let (side, who) = self.aside();
+        let (side, names) = self.aside();
         let deadlock_timeout = self.deadlock_timeout();
         let asked = tokio::spawn(async move {
             let mut side = side.lock().await;
-            let waits = side.waits(&who).await?;
+            let waits = side.waits(&names).await?;
             Ok((waits, Instant::now() + side.next_deadlock_check(deadlock_timeout)))
         });
         let (waits, checked_at) = answered(asked).await?;
-        self.seen().remember(&waits);
+        self.last_waits().remember(&waits);
         *self.checked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(checked_at);
         Ok(waits)
     }
 
     async fn locks(&self) -> Result<LockList, StageError> {
-        let (side, who) = self.aside();
-        let (server, home) = (self.server.clone(), self.made.home.clone());
+        let (side, names) = self.aside();
+        let (server, home) = (self.server.clone(), self.home_guard.home.clone());
         answered(tokio::spawn(async move {
             let row_locks = match &home {
                 Home::Innodb(_) => None,
@@ -278,37 +288,37 @@ impl Stage for SqlStage {
                     let mut side = side.lock().await;
                     let has = match side.has_row_locks {
                         Some(has) => has,
-                        None => side.wire.try_ask(postgres::ROW_LOCKS).await?.is_ok(),
+                        None => side.connection.try_ask(postgres::ROW_LOCKS).await?.is_ok(),
                     };
                     side.has_row_locks = Some(has);
                     has.then(|| home.of_tables().to_owned())
                 }
             };
-            side.lock().await.locks(&who, row_locks).await
+            side.lock().await.locks(&names, row_locks).await
         }))
         .await
     }
 
     async fn circle(&self, victim: &Name, failure: &Failure) -> Option<Vec<Link>> {
-        let ((side, who), failure) = (self.aside(), failure.clone());
+        let ((side, names), failure) = (self.aside(), failure.clone());
         let chosen = victim.clone();
         let told =
             tokio::spawn(
-                async move { Ok(side.lock().await.circle(&who, &chosen, &failure).await) },
+                async move { Ok(side.lock().await.circle(&names, &chosen, &failure).await) },
             );
         // Without the victim it is another deadlock: the server keeps only the last.
         let is_it = |circle: &Vec<Link>| circle.iter().any(|link| link.waiter == *victim);
         let told = answered(told).await.ok().flatten().filter(is_it);
-        let mut told = told.or_else(|| self.seen().circle(victim))?;
+        let mut told = told.or_else(|| self.last_waits().circle(victim))?;
         for link in &mut told {
             // PostgreSQL tells for whose transaction it waits; a look has seen for which row, and how.
-            let is_less = |told: &Thing, seen: &Thing| {
+            let is_less = |told: &LockedObject, seen: &LockedObject| {
                 seen.kind == LockKind::Row
                     && (told.kind == LockKind::Transaction || same_place(told, seen))
             };
             if let Some(told) = &link.wants
-                && let Some(seen) = self.seen().wants(&link.waiter, &link.holder)
-                && self.server.engine() == Engine::Postgres
+                && let Some(seen) = self.last_waits().wants(&link.waiter, &link.holder)
+                && self.server.dialect() == Dialect::Postgres
                 && is_less(told, seen)
             {
                 link.wants = Some(seen.clone());
@@ -328,26 +338,25 @@ impl Stage for SqlStage {
     }
 
     async fn cancel(&self, session: &Name) -> Result<(), StageError> {
-        let (engine, session) = (self.server.engine(), self.session(session)?);
+        let (dialect, session) = (self.server.dialect(), self.session(session)?);
         session.expect_cancel();
         let begun = Instant::now();
         while session.is_busy() {
             // One that cannot be cancelled loses its connection.
-            let is_stubborn = begun.elapsed() > PATIENCE;
-            let sql = match (engine, is_stubborn) {
-                (_, true) => terminate(engine, session.id),
-                (Engine::Postgres, false) => postgres::cancel(session.id),
-                (_, false) => innodb::cancel(session.id),
+            let is_stubborn = begun.elapsed() > ANSWER_LIMIT;
+            let sql = match is_stubborn {
+                true => sessions::terminate(dialect, session.pid),
+                false => sessions::cancel(dialect, session.pid),
             };
             // Refused, if the connection is gone: then it will soon know.
             let side = self.side.clone();
-            let told = async move { side.lock().await.wire.try_ask(&sql).await.map(|_| ()) };
+            let told = async move { side.lock().await.connection.try_ask(&sql).await.map(|_| ()) };
             answered(tokio::spawn(told)).await?;
             _ = tokio::time::timeout(CANCEL_AGAIN, session.idle()).await;
-            if begun.elapsed() > 2 * PATIENCE {
+            if begun.elapsed() > 2 * ANSWER_LIMIT {
                 return Err(StageError(format!(
                     "what connection {} does cannot be ended",
-                    session.id
+                    session.pid
                 )));
             }
         }
@@ -356,28 +365,29 @@ impl Stage for SqlStage {
 
     async fn close(mut self) -> Result<Vec<String>, StageError> {
         let ended = self.end_sessions().await;
-        let engine = self.server.engine();
-        let Self { server, side, teardown, made, .. } = self;
+        let dialect = self.server.dialect();
+        let Self { server, side, teardown, home_guard, .. } = self;
         let mut guard = side.lock().await;
-        let wire = &mut guard.wire;
-        if server.engine() == Engine::Postgres {
+        let connection = &mut guard.connection;
+        if server.dialect() == Dialect::Postgres {
             // A server that is gone says so below.
-            _ = wire.try_ask(postgres::PATIENT).await;
+            _ = connection.try_ask(postgres::PATIENT).await;
         }
-        let rolled_back = made.prepared.roll_back(engine, wire, &teardown).await;
-        let torn_down = run_all(wire, &teardown, "teardown", &made.prepared).await;
-        let rest = made.prepared.roll_back(engine, wire, &[]).await;
-        let removed = match &made.home {
+        let rolled_back = home_guard.prepared.roll_back(dialect, connection, &teardown).await;
+        let torn_down =
+            run_all(dialect, connection, &teardown, "teardown", &home_guard.prepared).await;
+        let rest = home_guard.prepared.roll_back(dialect, connection, &[]).await;
+        let removed = match &home_guard.home {
             home @ Home::Database(_) => server.remove(home).await,
-            home => home.remove(wire).await,
+            home => home.remove(connection).await,
         };
         drop(guard);
         if let Some(side) = Arc::into_inner(side) {
-            side.into_inner().wire.close().await;
+            side.into_inner().connection.close().await;
         }
         // What could not be removed now is tried once more, when it is dropped.
         if removed.is_ok() {
-            made.forget();
+            home_guard.forget();
         }
         ended.and(torn_down).and(removed)?;
         Ok([rolled_back?, rest?].concat())
@@ -391,7 +401,8 @@ async fn answered<T>(task: JoinHandle<Result<T, StageError>>) -> Result<T, Stage
 
 /// Runs the statements of a part of the file; one that is refused is named.
 async fn run_all(
-    wire: &mut Wire,
+    dialect: Dialect,
+    connection: &mut StageConnection,
     statements: &[Statement],
     part: &str,
     prepared: &PreparedTransactions,
@@ -400,12 +411,12 @@ async fn run_all(
         let failed = |why: &str| {
             StageError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(copies) = Words::of(sql).copy_direction() {
-            return Err(failed(copies.refusal()));
+        if let Some(copies) = StatementWords::of(dialect.driver(), sql).copy_direction() {
+            return Err(failed(copy_refusal(copies)));
         }
-        let run = wire.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
+        let run = connection.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
         run.map_err(|error| failed(&error_message(&error)))?;
-        prepared.note(sql, None);
+        prepared.note(dialect.driver(), sql, None);
     }
     Ok(())
 }

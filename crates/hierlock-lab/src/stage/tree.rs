@@ -2,7 +2,7 @@
 //! read from [`Hierlock::holders`], which on a server is what the server says.
 
 use super::Reply;
-use crate::observation::{Answer, Failure, FailureKind, Lock, LockKind, Name, Thing, Wait};
+use crate::observation::{Answer, Failure, FailureKind, Lock, LockKind, LockedObject, Name, Wait};
 use crate::scenario::LockDeed;
 use hierlock::{Error, Guard, Hierlock, Holder};
 use std::collections::HashMap;
@@ -155,8 +155,8 @@ fn name_of(holder: &Holder) -> Option<Name> {
     holder.name.as_deref().and_then(Name::new)
 }
 
-fn node(target: &hierlock::Target, mode: hierlock::SlotMode) -> Thing {
-    Thing {
+fn node(target: &hierlock::Target, mode: hierlock::SlotMode) -> LockedObject {
+    LockedObject {
         kind: LockKind::Node,
         object: target.to_string(),
         index: None,

@@ -1,7 +1,7 @@
 //! Another pair of eyes: what the servers themselves say of a deadlock and of locks, read without any code of
 //! the lab. A session of its own is added to a case, and asks after each step.
 
-use hierlock_lab::{Case, CaseDeed, Engine, Name, Observation, Record, Step, StepRecord, Who};
+use hierlock_lab::{Actor, Case, CaseDeed, Engine, Name, Observation, Record, Step, StepRecord};
 use std::collections::BTreeMap;
 
 /// The session that asks.
@@ -16,7 +16,7 @@ pub(crate) fn watched(mut case: Case) -> Case {
     let engine = case.place.engine;
     let ask = |line, who: &str, sql: &str| Step {
         line,
-        who: Who::Session(name(who)),
+        who: Actor::Session(name(who)),
         deed: CaseDeed::Sql(sql.to_owned()),
         expected: None,
         signs: Vec::new(),

@@ -3,8 +3,8 @@
 use crate::formatting::meaning;
 use crate::reading::parse;
 use hierlock_lab::{
-    Answer, Case, Deadlock, Engine, Failure, FailureKind, Link, LockKind, Name, Observation,
-    Record, StepRecord, Thing, Verdict, Wait, Who,
+    Actor, Answer, Case, Deadlock, Engine, Failure, FailureKind, Link, LockKind, LockedObject,
+    Name, Observation, Record, StepRecord, Verdict, Wait,
 };
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn rows(rows: &[&[Option<&str>]]) -> Observation {
 }
 
 fn blocked(by: &[&str]) -> Observation {
-    let thing = Thing {
+    let thing = LockedObject {
         kind: LockKind::Gap,
         object: "demo".to_owned(),
         index: None,
@@ -48,7 +48,7 @@ fn run(case: &Case, otherwise: impl Fn(usize) -> Option<Observation>) -> Record 
             StepRecord {
                 line: step.line,
                 session: match &step.who {
-                    Who::Session(name) => name.clone(),
+                    Actor::Session(name) => name.clone(),
                     _ => name("A"),
                 },
                 text: String::new(),

@@ -41,10 +41,10 @@ impl LockPool {
     async fn on_mariadb(&self, scheme: &Scheme, step: &Step, pid: i64) -> Result<Blocker> {
         let rows = self.server.ask_on_the_side(mariadb::STATUS).await?;
         let status = rows.first().and_then(|row| row.last()).map_or("", String::as_str);
-        let (slot, table) = (scheme.slot_name(step), format!("`{}`", scheme.rows_table()));
+        let (slot, table) = (scheme.slot_name(step), scheme.rows_table());
         let mut others = mariadb::waits(status).filter(|wait| wait.pid != pid);
         // A table of that name in another database counts too: then the tables of locks are asked.
-        if !others.any(|wait| wait.table.ends_with(&table) && slot.starts_with(&wait.row)) {
+        if !others.any(|wait| wait.table == table && slot.starts_with(&wait.row)) {
             return Ok(Blocker::Holder);
         }
         self.asked(mariadb_locks(scheme, step, pid)).await

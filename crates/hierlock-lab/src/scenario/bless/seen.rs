@@ -3,7 +3,7 @@
 use super::unsaid;
 use crate::observation::{Answer, Failure, FailureKind, LockKind, Name, Observation, Wait};
 use crate::record::{Record, StepRecord};
-use crate::scenario::file::{Expectation, Expected, ExpectedCell, ExpectedRows, Line, Who};
+use crate::scenario::file::{Actor, Expectation, Expected, ExpectedCell, ExpectedRows, Line};
 
 /// What must be seen in a case after these runs of it: what the file says, if they agree or there are
 /// none; else what they saw. Where only some runs disagree, both.
@@ -111,7 +111,7 @@ fn is_as_before(
     else {
         return false;
     };
-    let waits = wait.blockers.iter().cloned().map(Who::Session).collect::<Vec<_>>();
+    let waits = wait.blockers.iter().cloned().map(Actor::Session).collect::<Vec<_>>();
     let says_so = |expected: &Expected| matches!(expected, Expected::Blocked { by, kind: None, .. } if by.is_empty() || *by == waits);
     failure.kind != FailureKind::TimedOut
         && before.is_some_and(|before| before.either.iter().any(says_so))
@@ -158,7 +158,7 @@ fn blocked(wait: &Wait, before: Option<&Expectation>) -> Expected {
     let thing = wait.thing.as_ref().filter(|_| before.is_some());
     let writable = |object: &&String| !object.contains(char::is_control) && !object.is_empty();
     Expected::Blocked {
-        by: wait.blockers.iter().cloned().map(Who::Session).collect(),
+        by: wait.blockers.iter().cloned().map(Actor::Session).collect(),
         kind: thing.map(|thing| thing.kind).filter(|kind| LockKind::ALL.contains(kind)),
         object: thing
             .filter(|_| before == Some(true))

@@ -7,7 +7,7 @@ use super::seen;
 use crate::observation::{Failure, FailureKind, Name, Observation};
 use crate::record::{Ended, Record};
 use crate::scenario::case::Case;
-use crate::scenario::file::{Deed, Expectation, Expected, Scenario, Who};
+use crate::scenario::file::{Actor, Deed, Expectation, Expected, Scenario};
 
 /// A line to be added: a look at a session.
 pub(super) struct Look {
@@ -58,7 +58,7 @@ pub(super) fn looks(scenario: &Scenario, cases: &[Case], records: &[&Record]) ->
         .into_iter()
         .filter_map(|(after, session, line)| {
             let line = scenario.lines.iter().find(|known| known.line == line)?;
-            if line.who != Who::Session(session.clone()) || line.deed == Deed::Look {
+            if line.who != Actor::Session(session.clone()) || line.deed == Deed::Look {
                 return None;
             }
             let wishes: Vec<Wish<'_>> = cases

@@ -205,7 +205,7 @@ impl Parser<'_, '_> {
         let first = part.text.split_whitespace().next().unwrap_or_default();
         let message = if part.text.starts_with(super::outline::MARKS) {
             "what must be seen is indented by a blank, below its step".to_owned()
-        } else if super::file::Who::named(first).is_some() {
+        } else if super::file::Actor::named(first).is_some() {
             format!("a step is written `{first}> statement`, a second look `{first}< = done`")
         } else if part.text.contains('[') && !part.text.contains(']') {
             "this bracket is not closed".to_owned()

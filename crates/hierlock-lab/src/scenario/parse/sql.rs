@@ -3,8 +3,9 @@
 
 use crate::scenario::mistake::Mistakes;
 use crate::scenario::outline::{Kind, Part, SourceLine};
-use crate::scenario::scan::{Open, Style, scan};
+use crate::scenario::scan::{Style, scan};
 use crate::scenario::text::Text;
+use hierlock_engine::lexer::Open;
 
 /// The statements of a block, each without its `;`.
 pub(super) fn statements(below: &[SourceLine<'_>], mistakes: &mut Mistakes<'_>) -> Vec<Text> {
@@ -68,14 +69,14 @@ fn walk(sql: &str, mut each: impl FnMut(usize, char, bool)) -> Result<(), (usize
         });
         line_at += line.len();
     }
-    match open.opening() {
+    match open.mark() {
         None => Ok(()),
-        Some(opening) => {
+        Some(mark) => {
             let message = match open {
-                Open::Quote(_) => format!(
-                    "this {opening} is not closed; a quote inside of quotes is written twice"
-                ),
-                _ => format!("{opening} is not closed"),
+                Open::Quote { .. } => {
+                    format!("this {mark} is not closed; a quote inside of quotes is written twice")
+                }
+                _ => format!("{mark} is not closed"),
             };
             Err((opened.unwrap_or_default(), message))
         }

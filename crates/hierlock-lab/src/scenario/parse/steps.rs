@@ -1,7 +1,7 @@
 //! A step and what must be seen of it.
 
 use super::{Parser, sql};
-use crate::scenario::file::{Deed, Guarded, Line, Wanted, Who};
+use crate::scenario::file::{Actor, Deed, Guarded, Line, Wanted};
 use crate::scenario::lock_step::{self, is_lock_step};
 use crate::scenario::mistake::nearest;
 use crate::scenario::outline::{Expect, Kind, MARKS, Part, SourceLine};
@@ -66,7 +66,7 @@ impl Parser<'_, '_> {
             end,
             expects_end,
             only,
-            who: who.clone().unwrap_or(Who::Victim),
+            who: who.clone().unwrap_or(Actor::Victim),
             deed: deed.clone().unwrap_or(Deed::Look),
             expects: Vec::new(),
             table: None,
@@ -81,13 +81,13 @@ impl Parser<'_, '_> {
         }
     }
 
-    fn who(&mut self, part: Part<'_>) -> Option<Who> {
-        let who = Who::named(part.text);
+    fn who(&mut self, part: Part<'_>) -> Option<Actor> {
+        let who = Actor::named(part.text);
         if who.is_none() {
             let capital = part.text.to_uppercase();
             let message = match nearest(part.text, &["victim", "survivor"]) {
                 Some(near) => format!("`{}` is not a session; did you mean `{near}`?", part.text),
-                None if part.text.chars().count() == 1 && Who::named(&capital).is_some() => {
+                None if part.text.chars().count() == 1 && Actor::named(&capital).is_some() => {
                     format!("the name of a session begins with a capital: `{capital}>`")
                 }
                 None => format!(

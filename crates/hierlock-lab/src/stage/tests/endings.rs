@@ -18,7 +18,7 @@ on_all!(
 
 /// What of the lab is on the server: databases, schemas, and connections to them.
 async fn left(server: &Server) -> usize {
-    let mut wire = server.inner.address.connect().await.unwrap();
+    let mut connection = StageConnection::open(&server.inner.address).await.unwrap();
     let mark = server.inner.mark();
     let questions = match server.engine() {
         Engine::Postgres => [
@@ -32,21 +32,21 @@ async fn left(server: &Server) -> usize {
     };
     let mut left = 0;
     for question in questions {
-        left += wire.ask(&question).await.unwrap().len();
+        left += connection.ask(&question).await.unwrap().len();
     }
-    wire.close().await;
+    connection.close().await;
     left
 }
 
 /// Which connections are still there, of some.
 async fn connected(server: &Server, ids: &[i64]) -> usize {
-    let mut wire = server.inner.address.connect().await.unwrap();
+    let mut connection = StageConnection::open(&server.inner.address).await.unwrap();
     let list = match server.engine() {
         Engine::Postgres => "select pid from pg_stat_activity",
         _ => "select id from information_schema.processlist",
     };
-    let rows = wire.ask(list).await.unwrap();
-    wire.close().await;
+    let rows = connection.ask(list).await.unwrap();
+    connection.close().await;
     let is_there = |row: &&Vec<Option<String>>| {
         row[0].as_ref().is_some_and(|id| ids.contains(&id.parse().unwrap()))
     };
@@ -131,12 +131,12 @@ async fn dropping_leaves_nothing(server: Server) {
 async fn what_a_dead_process_left_is_swept(server: Server) {
     // A name that no connection stands for.
     let mark = format!("hierlock_lab_1_{}", server.inner.mark().rsplit('_').next().unwrap());
-    let mut wire = server.inner.address.connect().await.unwrap();
+    let mut connection = StageConnection::open(&server.inner.address).await.unwrap();
     let make = match server.engine() {
         Engine::Postgres => "create schema",
         _ => "create database",
     };
-    wire.ask(&format!("{make} {mark}_0")).await.unwrap();
+    connection.ask(&format!("{make} {mark}_0")).await.unwrap();
     let play = Play::open(server.clone(), &numbers(server.engine())).await;
     // Another process does it; of those who live nothing is taken.
     let other = Server::connect(server.engine(), &server.inner.url).await.unwrap();
@@ -146,20 +146,20 @@ async fn what_a_dead_process_left_is_swept(server: Server) {
         Engine::Postgres => format!("select 1 from pg_namespace where nspname = '{mark}_0'"),
         _ => format!("show databases like '{mark}_0'"),
     };
-    assert_eq!(wire.ask(&list).await.unwrap().len(), 0);
+    assert_eq!(connection.ask(&list).await.unwrap().len(), 0);
     play.all("A", &[TAKE]).await;
     play.close().await;
 }
 
 /// What is prepared on the server, by the names that begin so.
 async fn prepared(server: &Server, begins: &str) -> usize {
-    let mut wire = server.inner.address.connect().await.unwrap();
+    let mut connection = StageConnection::open(&server.inner.address).await.unwrap();
     let (list, column) = match server.engine() {
         Engine::Postgres => ("select gid from pg_prepared_xacts", 0),
         _ => ("xa recover", 3),
     };
-    let rows = wire.ask(list).await.unwrap();
-    wire.close().await;
+    let rows = connection.ask(list).await.unwrap();
+    connection.close().await;
     rows.iter()
         .filter(|row| row[column].as_ref().is_some_and(|name| name.starts_with(begins)))
         .count()
@@ -187,7 +187,7 @@ async fn what_was_prepared_is_rolled_back(server: Server) {
     let name = format!("lab{}", server.inner.mark().rsplit('_').next().unwrap());
     let change = "update numbers set value = 0 where id = 1";
     // Somebody else's stays.
-    let mut other = server.inner.address.connect().await.unwrap();
+    let mut other = StageConnection::open(&server.inner.address).await.unwrap();
     if engine == Engine::Postgres {
         let allowed = other.ask("show max_prepared_transactions").await.unwrap();
         if allowed[0][0].as_deref() == Some("0") {
@@ -256,7 +256,7 @@ async fn what_cannot_be_removed_is_told(server: Server) {
     let engine = server.engine();
     let play = Play::open(server.clone(), &numbers(engine)).await;
     let home = play.stage.home().to_owned();
-    let mut other = server.inner.address.connect().await.unwrap();
+    let mut other = StageConnection::open(&server.inner.address).await.unwrap();
     other.ask("begin").await.unwrap();
     other.ask(&format!("select * from {home}.numbers")).await.unwrap();
     let error = play.stage.close().await.unwrap_err().to_string();

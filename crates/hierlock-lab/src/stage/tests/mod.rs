@@ -8,10 +8,11 @@ mod endings;
 mod unusual;
 mod waits;
 
+use super::connection::StageConnection;
 use super::{Reply, Server, SqlStage, Stage};
 use crate::observation::{Answer, Failure, FailureKind, LockKind, Name, Wait};
 use crate::place::{Engine, Place};
-use crate::scenario::{Case, CaseDeed, Scenario, SettingValue, Statement, Step, Who};
+use crate::scenario::{Actor, Case, CaseDeed, Scenario, SettingValue, Statement, Step};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -49,9 +50,9 @@ async fn server(engine: Engine) -> Option<Server> {
     let server = Server::connect(engine, server.url()).await.unwrap();
     if engine == Engine::Mariadb {
         // Ours has it; one that was given may have yet to load it, or does so already.
-        let mut wire = server.inner.address.connect().await.unwrap();
-        let _ = wire.try_ask("INSTALL SONAME 'metadata_lock_info'").await.unwrap();
-        wire.close().await;
+        let mut connection = StageConnection::open(&server.inner.address).await.unwrap();
+        let _ = connection.try_ask("INSTALL SONAME 'metadata_lock_info'").await.unwrap();
+        connection.close().await;
     }
     Some(server)
 }
@@ -102,7 +103,7 @@ fn set_all(case: &mut Case, setting: &SettingValue) {
 fn will_run(case: &mut Case, sql: &str) {
     case.steps.push(Step {
         line: 1,
-        who: Who::Session(name("A")),
+        who: Actor::Session(name("A")),
         deed: CaseDeed::Sql(sql.to_owned()),
         expected: None,
         signs: Vec::new(),

@@ -108,10 +108,10 @@ async fn notifications_do_not_end_a_session(server: Server) {
     play.all("A", &["select 1", "commit", "select 1"]).await;
     let ids = play.stage.connections();
     play.close().await;
-    let mut wire = server.inner.address.connect().await.unwrap();
+    let mut connection = StageConnection::open(&server.inner.address).await.unwrap();
     let list = ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
     let left = format!("select pid from pg_stat_activity where pid in ({list})");
-    let gone = async { while !wire.ask(&left).await.unwrap().is_empty() {} };
+    let gone = async { while !connection.ask(&left).await.unwrap().is_empty() {} };
     tokio::time::timeout(LONG, gone).await.expect("sessions are left on the server");
 }
 

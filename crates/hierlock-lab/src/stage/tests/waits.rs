@@ -301,7 +301,7 @@ async fn a_parent_is_waited_for(server: Server) {
 
 /// Without the rights to list locks, MariaDB's tables are asked, slowly.
 async fn who_is_no_administrator_sees_enough(server: Server) {
-    let mut wire = server.inner.address.connect().await.unwrap();
+    let mut connection = StageConnection::open(&server.inner.address).await.unwrap();
     let user = format!("lab_{}", server.inner.mark().rsplit('_').next().unwrap());
     let (make, drop) = match server.engine() {
         Engine::Postgres => (
@@ -323,11 +323,11 @@ async fn who_is_no_administrator_sees_enough(server: Server) {
         ),
     };
     for sql in make {
-        wire.ask(&sql).await.unwrap();
+        connection.ask(&sql).await.unwrap();
     }
     if server.engine() == Engine::Mariadb {
         // Others who may, and miss it, switch it on again.
-        wire.ask(crate::stage::mariadb::LIST_NO_LOCKS).await.unwrap();
+        connection.ask(hierlock_engine::introspection::DISABLE_LOCK_OUTPUT).await.unwrap();
     }
     let mut url = url::Url::parse(&server.inner.url).unwrap();
     url.set_username(&user).unwrap();
@@ -348,7 +348,7 @@ async fn who_is_no_administrator_sees_enough(server: Server) {
     play.stage.locks().await.unwrap();
     play.close().await;
     for sql in drop {
-        wire.ask(&sql).await.unwrap();
+        connection.ask(&sql).await.unwrap();
     }
 }
 

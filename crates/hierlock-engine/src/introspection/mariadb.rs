@@ -8,55 +8,54 @@
 //! there; who waits is seen in the list of processes, and for what is seen in the statement.
 
 use super::dictionary::Dictionary;
+use super::innodb_status::{self, InnodbLock, InnodbTransaction};
 use super::metadata::{MetadataLock, Scope};
-use super::statement::Words;
-use super::status::{self, StatusLock, Transaction};
-use super::who::{Waits, Who};
-use super::wire::{TextRow, Wire, cell, number};
-use super::{LockList, StageError, innodb};
-use crate::ledger::Incomplete;
-use crate::observation::{Lock, LockKind, Thing, Wait};
-use crate::place::Engine;
+use super::{
+    IncompleteLocks, IntrospectionScope, LockKind, LockList, LockTarget, LockWait, SessionLock,
+    WaitList, ask_all, if_allowed, innodb,
+};
+use crate::row::{CellRow, cell, number_cell};
+use crate::{Dialect, Driver, SessionRef, StatementWords};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Lists the locks of transactions from now on.
-pub(super) const LIST_LOCKS: &str = "SET GLOBAL innodb_status_output_locks = ON";
-/// No more.
-pub(super) const LIST_NO_LOCKS: &str = "SET GLOBAL innodb_status_output_locks = OFF";
-/// Does it?
-pub(super) const LISTS_LOCKS: &str = "SELECT @@innodb_status_output_locks";
+/// Lists the locks of transactions from now on, for everybody.
+pub const ENABLE_LOCK_OUTPUT: &str = "SET GLOBAL innodb_status_output_locks = ON";
+/// Lists them no more.
+pub const DISABLE_LOCK_OUTPUT: &str = "SET GLOBAL innodb_status_output_locks = OFF";
+/// Asks whether they are listed: `1` if so.
+pub const IS_LOCK_OUTPUT_ENABLED: &str = "SELECT @@innodb_status_output_locks";
 
 /// How long the tables of waits must be left alone to be renewed, and a little more.
-const QUIET: Duration = Duration::from_millis(110);
+const CACHE_PAUSE: Duration = Duration::from_millis(110);
 
 /// How often they are read in vain. Others who read them too, with less patience, keep them old.
-const TRIES: u32 = 8;
+const MAX_TRIES: u32 = 8;
 
 /// When the tables of waits were last read, by anyone in this process. Everyone has to wait for it.
 static LAST_READ: Mutex<Option<Instant>> = Mutex::const_new(None);
 
-/// The connections of those who wait, and of those who are in the way.
+/// The sessions of those who wait, and of those who are in the way.
 const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
      FROM information_schema.INNODB_LOCK_WAITS w \
      JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
      JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id";
 
-/// A wait, told from another of the same session: connection, statement, page and record.
+/// A wait, told from another of the same session: session, statement, page and record.
 type WaitKey = (i64, u64, (u64, u64), u64);
 
 /// What is remembered between two questions.
-#[derive(Debug)]
-pub(super) struct Memory {
+#[derive(Debug, Default)]
+pub(super) struct MariadbMemory {
     /// Who is in the way of waits for which the tables were asked.
     known: HashMap<WaitKey, Vec<i64>>,
     /// May the listing of locks be switched on?
     can_list: bool,
 }
 
-impl Memory {
+impl MariadbMemory {
     pub(super) fn new(can_list: bool) -> Self {
         Self { known: HashMap::new(), can_list }
     }
@@ -64,97 +63,100 @@ impl Memory {
     /// What InnoDB says, with the indexes it speaks of learnt.
     async fn transactions(
         &mut self,
-        wire: &mut Wire,
+        session: &mut SessionRef<'_>,
         dictionary: &mut Dictionary,
-        who: &Who,
+        scope: &IntrospectionScope,
         status: &str,
-    ) -> Result<Vec<Transaction>, StageError> {
-        let mut transactions = status::transactions(status);
-        let is_unlisted = |it: &Transaction| it.count > 0 && it.locks.is_empty();
+    ) -> Result<Vec<InnodbTransaction>, sqlx::Error> {
+        let mut transactions = innodb_status::transactions(status);
+        let is_unlisted = |it: &InnodbTransaction| it.count > 0 && it.locks.is_empty();
         if self.can_list && transactions.iter().any(is_unlisted) {
             // Somebody else has switched it off.
-            self.can_list = wire.try_ask(LIST_LOCKS).await?.is_ok();
-            transactions = status::transactions(&innodb::status(wire).await?);
+            self.can_list = if_allowed(session.cells(ENABLE_LOCK_OUTPUT).await)?.is_some();
+            transactions = innodb_status::transactions(&innodb::status(session).await?);
         }
         let mut places = Vec::new();
         for transaction in &transactions {
-            if transaction.thread.is_some_and(|id| who.name(id).is_some()) {
-                places.extend(transaction.locks.iter().filter_map(StatusLock::place));
+            if transaction.thread.is_some_and(|pid| scope.has(pid)) {
+                places.extend(transaction.locks.iter().filter_map(InnodbLock::place));
                 places.extend(transaction.waits.iter().filter_map(|(lock, _)| lock.place()));
             }
         }
         for place in places {
-            innodb::learn(dictionary, wire, Engine::Mariadb, place).await?;
+            innodb::learn(dictionary, session, Dialect::Mariadb, place).await?;
         }
         Ok(transactions)
     }
 
     pub(super) async fn waits(
         &mut self,
-        wire: &mut Wire,
+        session: &mut SessionRef<'_>,
         dictionary: &mut Dictionary,
-        who: &Who,
-    ) -> Result<Vec<Wait>, StageError> {
-        let mut waits = Waits::default();
-        let [status, processes] = wire.ask_all([innodb::STATUS, &processes(who)]).await?;
+        scope: &IntrospectionScope,
+    ) -> Result<Vec<LockWait>, sqlx::Error> {
+        let mut waits = WaitList::default();
+        let [status, processes] =
+            ask_all(session, [innodb_status::QUERY, &processes(scope)]).await?;
         let transactions =
-            self.transactions(wire, dictionary, who, innodb::status_text(&status)).await?;
+            self.transactions(session, dictionary, scope, innodb::status_text(&status)).await?;
         for transaction in &transactions {
             let (Some(waiter), Some((wanted, waited))) = (transaction.thread, &transaction.waits)
             else {
                 continue;
             };
-            if who.name(waiter).is_none() {
+            if !scope.has(waiter) {
                 continue;
             }
             let others = transactions.iter().filter(|other| other.thread != Some(waiter));
-            let is_in_way = |other: &&Transaction| {
+            let is_in_way = |other: &&InnodbTransaction| {
                 // Who waits in front is in the way too; the longer, the further in front.
-                let is_in_front = |lock: &StatusLock| {
+                let is_in_front = |lock: &InnodbLock| {
                     !lock.is_waiting || other.waits.as_ref().is_some_and(|(_, at)| at > waited)
                 };
                 other.locks.iter().any(|lock| is_in_front(lock) && wanted.waits_for(lock))
             };
-            let is_partial = |it: &Transaction| it.incomplete().is_some();
+            let is_partial = |it: &InnodbTransaction| it.incomplete().is_some();
             let blockers = match others.clone().any(is_partial) {
-                true => match self.blockers(wire, wait_key(transaction)).await? {
+                true => match self.blockers(session, wait_key(transaction)).await? {
                     Some(blockers) => blockers,
                     // It is over.
                     None => continue,
                 },
                 false => others.filter(is_in_way).filter_map(|other| other.thread).collect(),
             };
-            let thing = wanted.things(who, dictionary).into_iter().next();
-            waits.add(waiter, thing);
+            // A lock is on something.
+            if let Some(target) = wanted.targets(dictionary).into_iter().next() {
+                waits.add(waiter, target);
+            }
             for blocker in blockers {
                 waits.blocked_by(waiter, blocker);
             }
         }
-        metadata_waits(wire, who, &processes, &mut waits).await?;
-        Ok(waits.of(who))
+        metadata_waits(session, &processes, &mut waits).await?;
+        Ok(waits.in_scope(scope))
     }
 
     /// Who is in the way, by the tables; none if the wait is over by the time they tell.
     async fn blockers(
         &mut self,
-        wire: &mut Wire,
+        session: &mut SessionRef<'_>,
         key: Option<WaitKey>,
-    ) -> Result<Option<Vec<i64>>, StageError> {
+    ) -> Result<Option<Vec<i64>>, sqlx::Error> {
         let Some(key) = key else { return Ok(None) };
         if let Some(known) = self.known.get(&key) {
             return Ok(Some(known.clone()));
         }
         let mut last_read = LAST_READ.lock().await;
-        for patience in 1..=TRIES {
+        for attempt in 1..=MAX_TRIES {
             if let Some(last_read) = *last_read {
                 // Not for something to happen: the server would answer with what was.
-                tokio::time::sleep_until(last_read + QUIET * patience).await;
+                tokio::time::sleep_until(last_read + CACHE_PAUSE * attempt).await;
             }
-            let rows = wire.ask(LOCK_WAITS).await?;
+            let rows = session.cells(LOCK_WAITS).await?;
             *last_read = Some(Instant::now());
-            let ours = rows.iter().filter(|row| number(row, 0) == Some(key.0));
-            let blockers: Vec<i64> = ours.filter_map(|row| number(row, 1)).collect();
-            let now = status::transactions(&innodb::status(wire).await?);
+            let ours = rows.iter().filter(|row| number_cell(row, 0) == Some(key.0));
+            let blockers: Vec<i64> = ours.filter_map(|row| number_cell(row, 1)).collect();
+            let now = innodb_status::transactions(&innodb::status(session).await?);
             if !now.iter().any(|transaction| wait_key(transaction) == Some(key)) {
                 return Ok(None);
             }
@@ -168,30 +170,29 @@ impl Memory {
 
     pub(super) async fn locks(
         &mut self,
-        wire: &mut Wire,
+        session: &mut SessionRef<'_>,
         dictionary: &mut Dictionary,
-        who: &Who,
-    ) -> Result<LockList, StageError> {
-        let status = innodb::status(wire).await?;
-        let transactions = self.transactions(wire, dictionary, who, &status).await?;
-        let mut locks: Vec<Lock> = Vec::new();
-        let mut incomplete = Incomplete::new();
+        scope: &IntrospectionScope,
+    ) -> Result<LockList, sqlx::Error> {
+        let status = innodb::status(session).await?;
+        let transactions = self.transactions(session, dictionary, scope, &status).await?;
+        let (mut locks, mut incomplete) = (Vec::new(), Vec::new());
         for transaction in &transactions {
-            let Some(thread) = transaction.thread else { continue };
-            if let Some(reason) = transaction.incomplete()
-                && let Some(session) = who.name(thread)
-            {
-                incomplete.insert(session.clone(), reason.to_owned());
+            let Some(session) = transaction.thread.filter(|pid| scope.has(*pid)) else { continue };
+            if let Some(reason) = transaction.incomplete() {
+                let (session, reason) = (Some(session), reason.to_owned());
+                incomplete.push(IncompleteLocks { session, reason });
             }
             for lock in &transaction.locks {
-                let things = lock.things(who, dictionary).into_iter();
-                locks.extend(things.filter_map(|thing| who.lock(thread, thing, !lock.is_waiting)));
+                let (targets, granted) = (lock.targets(dictionary), !lock.is_waiting);
+                let locked = |target| SessionLock { session, target, granted };
+                locks.extend(targets.into_iter().map(locked));
             }
         }
-        for lock in metadata_locks(wire).await? {
+        for lock in metadata_locks(session).await? {
             // Every statement has these.
-            if !matches!(lock.scope, Scope::Other(_)) {
-                locks.extend(who.lock(lock.owner, lock.thing(who, &[]), true));
+            if scope.has(lock.owner) && !matches!(lock.scope, Scope::Other(_)) {
+                locks.push(lock.session_lock());
             }
         }
         locks.sort();
@@ -201,40 +202,39 @@ impl Memory {
 }
 
 /// Which wait of a transaction it is.
-fn wait_key(transaction: &Transaction) -> Option<WaitKey> {
+fn wait_key(transaction: &InnodbTransaction) -> Option<WaitKey> {
     let (wanted, _) = transaction.waits.as_ref()?;
     let heap = wanted.records.first().map_or(0, |record| record.heap);
     Some((transaction.thread?, transaction.query.unwrap_or(0), wanted.page, heap))
 }
 
 /// Who of ours waits for something that is not InnoDB's, those who wait longest first.
-fn processes(who: &Who) -> String {
+fn processes(scope: &IntrospectionScope) -> String {
     format!(
-        "SELECT ID, STATE, INFO, DB FROM information_schema.PROCESSLIST WHERE ID IN ({}) \
+        "SELECT ID, STATE, INFO, DB FROM information_schema.PROCESSLIST WHERE {} \
          AND (STATE LIKE 'Waiting for %lock' OR STATE = 'User lock') ORDER BY TIME_MS DESC",
-        who.list()
+        scope.condition("ID")
     )
 }
 
 async fn metadata_waits(
-    wire: &mut Wire,
-    who: &Who,
-    processes: &[TextRow],
-    waits: &mut Waits,
-) -> Result<(), StageError> {
+    session: &mut SessionRef<'_>,
+    processes: &[CellRow],
+    waits: &mut WaitList,
+) -> Result<(), sqlx::Error> {
     if processes.is_empty() {
         return Ok(());
     }
-    let mut locks = metadata_locks(wire).await?;
+    let mut locks = metadata_locks(session).await?;
     for row in processes {
-        let Some(waiter) = number(row, 0).filter(|id| !waits.has(*id)) else { continue };
+        let Some(waiter) = number_cell(row, 0).filter(|id| !waits.has(*id)) else { continue };
         let state = cell(row, 1);
         let Some(wanted) = wanted(waiter, state, [cell(row, 2), cell(row, 3)], &locks) else {
-            waits.add(waiter, Some(unnamed(state)));
+            waits.add(waiter, unnamed(state));
             continue;
         };
         let blockers: Vec<&MetadataLock> = wanted.blockers(&locks).collect();
-        waits.add(waiter, Some(wanted.thing(who, &blockers)));
+        waits.add(waiter, wanted.target(&blockers));
         for blocker in blockers {
             waits.blocked_by(waiter, blocker.owner);
         }
@@ -245,29 +245,25 @@ async fn metadata_waits(
 }
 
 /// The metadata locks that are held; none if the plugin is not there.
-async fn metadata_locks(wire: &mut Wire) -> Result<Vec<MetadataLock>, StageError> {
-    let rows = wire
-        .try_ask(
-            "SELECT THREAD_ID, LOCK_TYPE, TABLE_SCHEMA, TABLE_NAME, LOCK_MODE \
-             FROM information_schema.METADATA_LOCK_INFO WHERE THREAD_ID <> CONNECTION_ID()",
-        )
-        .await?
-        .unwrap_or_default();
+async fn metadata_locks(session: &mut SessionRef<'_>) -> Result<Vec<MetadataLock>, sqlx::Error> {
+    let sql = "SELECT THREAD_ID, LOCK_TYPE, TABLE_SCHEMA, TABLE_NAME, LOCK_MODE \
+               FROM information_schema.METADATA_LOCK_INFO WHERE THREAD_ID <> CONNECTION_ID()";
+    let rows = if_allowed(session.cells(sql).await)?.unwrap_or_default();
     Ok(rows.iter().filter_map(metadata_lock).collect())
 }
 
-fn metadata_lock(row: &TextRow) -> Option<MetadataLock> {
+fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     let mut lock = MetadataLock {
-        owner: number(row, 0)?,
+        owner: number_cell(row, 0)?,
         scope: Scope::Object,
-        home: cell(row, 2).to_owned(),
+        schema: cell(row, 2).to_owned(),
         name: cell(row, 3).to_owned(),
         mode: cell(row, 4).trim_start_matches("MDL_").to_owned(),
         granted: true,
     };
     match cell(row, 1) {
         // The key is where the schema would be.
-        "User lock" => (lock.scope, lock.name) = (Scope::User, std::mem::take(&mut lock.home)),
+        "User lock" => (lock.scope, lock.name) = (Scope::User, std::mem::take(&mut lock.schema)),
         "Schema metadata lock" | "Backup lock" | "Global read lock" | "Commit lock" => {
             lock.scope = Scope::Other(cell(row, 1).to_owned());
         }
@@ -276,16 +272,15 @@ fn metadata_lock(row: &TextRow) -> Option<MetadataLock> {
     Some(lock)
 }
 
-/// What a session wants, by its state, its statement and its database. Other cases on the server have
-/// tables of the same names in databases of their own: a name without a database is one of the session's
-/// own.
+/// What a session wants, by its state, its statement and its database. Other databases may have tables of the same names:
+/// a name without a database is one of the session's own.
 fn wanted(
     waiter: i64,
     state: &str,
-    [statement, home]: [&str; 2],
+    [statement, schema]: [&str; 2],
     held: &[MetadataLock],
 ) -> Option<MetadataLock> {
-    let words = Words::of(statement);
+    let words = StatementWords::of(Driver::Mysql, statement);
     let by_others = || held.iter().filter(|lock| lock.owner != waiter);
     let want = |lock: &MetadataLock, mode: &str| MetadataLock {
         owner: waiter,
@@ -305,12 +300,12 @@ fn wanted(
             let is_named = |lock: &&MetadataLock| {
                 lock.scope == Scope::Object
                     && words.has_name(&lock.name)
-                    && (lock.home == home || words.has_name(&lock.home))
+                    && (lock.schema == schema || words.has_name(&lock.schema))
             };
             let wants = by_others().filter(is_named).map(|lock| want(lock, mode));
             // Of several tables, the one that is not to be had; best one whose database is named too.
             let wants = wants.filter(|want| want.blockers(held).next().is_some());
-            wants.min_by_key(|want| !words.has_name(&want.home))
+            wants.min_by_key(|want| !words.has_name(&want.schema))
         }
         "Waiting for backup lock" => {
             let is_stop = |lock: &&MetadataLock| {
@@ -328,7 +323,7 @@ fn wanted(
 }
 
 /// How strong a lock a statement takes on the definition of its tables.
-fn wanted_mode(words: &Words) -> &'static str {
+fn wanted_mode(words: &StatementWords) -> &'static str {
     match words.first() {
         "lock" if words.has("write") => "SHARED_NO_READ_WRITE",
         "lock" => "SHARED_READ_ONLY",
@@ -340,12 +335,12 @@ fn wanted_mode(words: &Words) -> &'static str {
 }
 
 /// `Waiting for table level lock`
-fn unnamed(state: &str) -> Thing {
+fn unnamed(state: &str) -> LockTarget {
     let what = state.strip_prefix("Waiting for ").unwrap_or(state);
     let kind = match what {
         "User lock" => LockKind::Advisory,
         "table level lock" => LockKind::Table,
         _ => LockKind::Metadata,
     };
-    Thing { kind, object: what.to_owned(), index: None, record: None, mode: String::new() }
+    LockTarget::new(kind, what, "")
 }

@@ -13,15 +13,15 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-/// So many of a kind are kept: each has connections, of which a server has not too many.
-const KEPT: usize = 2;
+/// So many of a shape are kept: each has connections, of which a server has not too many.
+const MAX_IDLE_DATABASES: usize = 2;
 /// How long what a case still did may take to end.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 /// How often that is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const FREE_CHECK_PAUSE: Duration = Duration::from_millis(2);
 
-/// What is to be planted.
-pub(crate) struct Plot {
+/// The tree that a database is to have.
+pub(crate) struct TreeSpec {
     /// On which engine, and how.
     pub(crate) place: Place,
     /// Striped over how many buckets.
@@ -31,90 +31,93 @@ pub(crate) struct Plot {
 }
 
 /// A database of its own, and a client for the tree in it.
-pub(crate) struct Grove {
+pub(crate) struct TreeDatabase {
     home: SqlStage,
     url: String,
     pub(crate) locks: Hierlock,
-    kind: Kind,
+    shape: TreeShape,
 }
 
-/// Groves of one kind serve the same cases.
-type Kind = (Place, u32);
+/// Databases of one shape serve the same cases.
+type TreeShape = (Place, u32);
 
 /// Those that are free.
 #[derive(Default)]
-pub(crate) struct Groves(Mutex<HashMap<Kind, Vec<Grove>>>);
+pub(crate) struct TreeDatabases(Mutex<HashMap<TreeShape, Vec<TreeDatabase>>>);
 
-impl Groves {
+impl TreeDatabases {
     /// One for a case that only locks nodes; none for others.
     pub(crate) async fn take(
         &self,
         case: &Case,
         server: &Server,
-    ) -> Result<Option<Grove>, StageError> {
+    ) -> Result<Option<TreeDatabase>, StageError> {
         if !only_locks(case) {
             return Ok(None);
         }
-        let plot = Plot::of(case);
-        let free = self.free().get_mut(&(plot.place, plot.buckets)).and_then(Vec::pop);
-        let Some(grove) = free else { return Grove::plant(server, &plot).await.map(Some) };
-        if plot.place.strategy == Some(Strategy::PerId) {
-            provision(&grove.url, &plot).await?;
+        let spec = TreeSpec::of(case);
+        let free = self.free().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
+        let Some(tree_database) = free else {
+            return TreeDatabase::create(server, &spec).await.map(Some);
+        };
+        if spec.place.strategy == Some(Strategy::PerId) {
+            provision(&tree_database.url, &spec).await?;
         }
-        Ok(Some(grove))
+        Ok(Some(tree_database))
     }
 
     /// Takes one back, or removes it.
-    pub(crate) async fn put_back(&self, grove: Grove) -> Result<(), StageError> {
+    pub(crate) async fn put_back(&self, tree_database: TreeDatabase) -> Result<(), StageError> {
         let begun = Instant::now();
-        while !grove.locks.holders().is_empty() && begun.elapsed() < FREE_WITHIN {
-            sleep(LOOK_EVERY).await;
+        while !tree_database.locks.holders().is_empty() && begun.elapsed() < FREE_WITHIN {
+            sleep(FREE_CHECK_PAUSE).await;
         }
         // Rows by ID that were made on demand are there from then on, so the next would not meet the same.
-        let is_as_before =
-            grove.locks.holders().is_empty() && grove.kind.0.strategy != Some(Strategy::OnDemand);
+        let is_as_before = tree_database.locks.holders().is_empty()
+            && tree_database.shape.0.strategy != Some(Strategy::OnDemand);
         let left = {
             let mut free = self.free();
-            let kept = free.entry(grove.kind).or_default();
-            match is_as_before && kept.len() < KEPT {
+            let idle = free.entry(tree_database.shape).or_default();
+            match is_as_before && idle.len() < MAX_IDLE_DATABASES {
                 true => {
-                    kept.push(grove);
+                    idle.push(tree_database);
                     None
                 }
-                false => Some(grove),
+                false => Some(tree_database),
             }
         };
         match left {
-            Some(grove) => grove.remove().await,
+            Some(tree_database) => tree_database.remove().await,
             None => Ok(()),
         }
     }
 
     /// Removes all of them.
     pub(crate) async fn clear(&self) -> Result<(), StageError> {
-        let groves: Vec<Grove> = self.free().drain().flat_map(|(_, groves)| groves).collect();
+        let tree_databases: Vec<TreeDatabase> =
+            self.free().drain().flat_map(|(_, tree_databases)| tree_databases).collect();
         let mut cleared = Ok(());
-        for grove in groves {
-            cleared = cleared.and(grove.remove().await);
+        for tree_database in tree_databases {
+            cleared = cleared.and(tree_database.remove().await);
         }
         cleared
     }
 
-    fn free(&self) -> MutexGuard<'_, HashMap<Kind, Vec<Grove>>> {
+    fn free(&self) -> MutexGuard<'_, HashMap<TreeShape, Vec<TreeDatabase>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Grove {
+impl TreeDatabase {
     /// Makes it.
-    pub(crate) async fn plant(server: &Server, plot: &Plot) -> Result<Self, StageError> {
+    pub(crate) async fn create(server: &Server, spec: &TreeSpec) -> Result<Self, StageError> {
         // Sessions are guards of the client: they need no connections of their own here.
-        let mut home = SqlStage::make(server, Needs::of_tree(plot.place)).await?;
-        match plot.client(&home).await {
+        let mut home = SqlStage::make(server, Needs::of_tree(spec.place)).await?;
+        match spec.client(&home).await {
             Ok((url, locks)) => {
                 // While nobody uses it, it is in nobody's way.
-                home.leave_crowd();
-                Ok(Self { home, url, locks, kind: (plot.place, plot.buckets) })
+                home.leave_server();
+                Ok(Self { home, url, locks, shape: (spec.place, spec.buckets) })
             }
             Err(error) => {
                 // What went wrong first is what is told.
@@ -133,7 +136,7 @@ impl Grove {
     }
 }
 
-impl Plot {
+impl TreeSpec {
     /// What a case locks.
     pub(crate) fn of(case: &Case) -> Self {
         let deeds = case.steps.iter().filter_map(|step| match &step.deed {
@@ -172,9 +175,9 @@ impl Plot {
 }
 
 /// Makes the rows that the strategy needs; those that are there already stay.
-async fn provision(url: &str, plot: &Plot) -> Result<(), StageError> {
+async fn provision(url: &str, spec: &TreeSpec) -> Result<(), StageError> {
     let (Some(Strategy::Striped | Strategy::PerId), by_id) =
-        (plot.place.strategy, plot.place.strategy == Some(Strategy::PerId))
+        (spec.place.strategy, spec.place.strategy == Some(Strategy::PerId))
     else {
         // Made by whoever comes first, or not at all.
         return Ok(());
@@ -183,7 +186,7 @@ async fn provision(url: &str, plot: &Plot) -> Result<(), StageError> {
         let provision = Provision::connect(url, Hierarchy::default()).await?;
         provision.run(|_| ()).await?;
         if by_id {
-            provision.add(&plot.targets).await?;
+            provision.add(&spec.targets).await?;
         }
         Ok(())
     };

@@ -1,16 +1,15 @@
 //! Metadata locks of MySQL and MariaDB: who is in whose way. The servers list these locks but not who
 //! waits for whom, so their rules are here, as the two tables of the server's own source.
 
-use super::who::Who;
-use crate::observation::{LockKind, Thing};
+use super::{LockKind, LockTarget, SessionLock};
 
 /// A metadata lock, held or wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MetadataLock {
-    /// The number of the connection.
+    /// The number of the session.
     pub(super) owner: i64,
     pub(super) scope: Scope,
-    pub(super) home: String,
+    pub(super) schema: String,
     pub(super) name: String,
     /// Such as `SHARED_READ`.
     pub(super) mode: String,
@@ -72,7 +71,7 @@ const PENDING: [&str; 10] = [
 
 impl MetadataLock {
     fn is_on_the_same(&self, other: &Self) -> bool {
-        self.scope == other.scope && self.home == other.home && self.name == other.name
+        self.scope == other.scope && self.schema == other.schema && self.name == other.name
     }
 
     /// Must it wait for the other?
@@ -104,23 +103,27 @@ impl MetadataLock {
         all.iter().filter(|other| self.waits_for(other))
     }
 
-    /// What it is on.
-    pub(super) fn thing(&self, who: &Who, blockers: &[&Self]) -> Thing {
+    /// What it is on. Who is in its way may say more of that.
+    pub(super) fn target(&self, blockers: &[&Self]) -> LockTarget {
         // LOCK TABLES has modes of its own; all others guard the definition.
         let is_of_table =
             |lock: &Self| matches!(lock.mode.as_str(), "SHARED_NO_READ_WRITE" | "SHARED_READ_ONLY");
         let is_of_table = is_of_table(self) || blockers.iter().any(|lock| is_of_table(lock));
-        let (kind, object) = match &self.scope {
-            Scope::User => (LockKind::Advisory, self.name.clone()),
-            Scope::Object if is_of_table => (LockKind::Table, who.table(&self.home, &self.name)),
-            Scope::Object => (LockKind::Metadata, who.table(&self.home, &self.name)),
+        let kind = if is_of_table { LockKind::Table } else { LockKind::Metadata };
+        match &self.scope {
+            Scope::User => LockTarget::new(LockKind::Advisory, &self.name, &self.mode),
+            Scope::Object => LockTarget::of_table(kind, &self.schema, &self.name, &self.mode),
             Scope::Other(word) => {
-                let mut name = vec![word.to_lowercase(), self.home.clone(), self.name.clone()];
+                let mut name = vec![word.to_lowercase(), self.schema.clone(), self.name.clone()];
                 name.retain(|part| !part.is_empty());
-                (LockKind::Metadata, name.join(" "))
+                LockTarget::new(LockKind::Metadata, name.join(" "), &self.mode)
             }
-        };
-        Thing { kind, object, index: None, record: None, mode: self.mode.clone() }
+        }
+    }
+
+    /// The same as a lock of its session.
+    pub(super) fn session_lock(&self) -> SessionLock {
+        SessionLock { session: self.owner, target: self.target(&[]), granted: self.granted }
     }
 }
 
@@ -129,8 +132,8 @@ mod tests {
     use super::*;
 
     fn lock(owner: i64, mode: &str, granted: bool) -> MetadataLock {
-        let (home, name) = ("lab".to_owned(), "t".to_owned());
-        MetadataLock { owner, scope: Scope::Object, home, name, mode: mode.to_owned(), granted }
+        let (schema, name) = ("lab".to_owned(), "t".to_owned());
+        MetadataLock { owner, scope: Scope::Object, schema, name, mode: mode.to_owned(), granted }
     }
 
     #[test]
@@ -161,11 +164,10 @@ mod tests {
 
     #[test]
     fn lock_tables_locks_the_table() {
-        let who = Who::new("lab");
         let (held, wanted) = (lock(1, "SHARED_NO_READ_WRITE", true), lock(2, "SHARED_READ", false));
-        assert_eq!(wanted.thing(&who, &[&held]).kind, LockKind::Table);
-        assert_eq!(wanted.thing(&who, &[]).kind, LockKind::Metadata);
-        let user = MetadataLock { scope: Scope::User, home: String::new(), ..wanted };
-        assert_eq!(user.thing(&who, &[]).to_string(), "advisory t, SHARED_READ");
+        assert_eq!(wanted.target(&[&held]).kind, LockKind::Table);
+        assert_eq!(wanted.target(&[]).kind, LockKind::Metadata);
+        let user = MetadataLock { scope: Scope::User, schema: String::new(), ..wanted };
+        assert_eq!(user.target(&[]).to_string(), "advisory t, SHARED_READ");
     }
 }

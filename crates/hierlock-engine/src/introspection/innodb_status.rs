@@ -1,34 +1,35 @@
 //! Reads what InnoDB says of itself (`SHOW ENGINE INNODB STATUS`): transactions with the locks they hold
 //! and wait for, and the last deadlock. Pure: text in, transactions out; what cannot be read is left out.
 
+use super::conflict::{InnodbMode, innodb_compatible};
 use super::dictionary::Dictionary;
-use super::innodb;
-use super::who::Who;
-use crate::conflict::{InnodbMode, innodb_compatible};
-use crate::observation::Thing;
+use super::{LockKind, LockTarget, innodb};
+
+/// Asks InnoDB for the text; it is in the third column of the only row.
+pub const QUERY: &str = "SHOW ENGINE INNODB STATUS";
 
 /// A transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Transaction {
-    /// The number of its connection.
-    pub(super) thread: Option<i64>,
+pub struct InnodbTransaction {
+    /// The number of its session.
+    pub thread: Option<i64>,
     /// The server's number of its statement.
-    pub(super) query: Option<u64>,
+    pub query: Option<u64>,
     /// Its own number, as its locks name it; 0 before it has changed anything.
-    pub(super) number: Option<u64>,
+    pub number: Option<u64>,
     /// What it waits for, and for how long, in whatever unit the server counts.
-    pub(super) waits: Option<(StatusLock, u64)>,
+    pub waits: Option<(InnodbLock, u64)>,
     /// How many locks it has, as it says.
-    pub(super) count: usize,
+    pub count: usize,
     /// Those that are listed: with what it waits for, if all are.
-    pub(super) locks: Vec<StatusLock>,
+    pub locks: Vec<InnodbLock>,
     /// There are more than are listed.
-    pub(super) is_cut: bool,
+    pub is_cut: bool,
 }
 
-impl Transaction {
+impl InnodbTransaction {
     /// Why not all of its locks are listed, if so.
-    pub(super) fn incomplete(&self) -> Option<&'static str> {
+    pub fn incomplete(&self) -> Option<&'static str> {
         if self.is_cut {
             Some("MariaDB lists only ten locks of a transaction")
         } else if self.count > 0 && self.locks.is_empty() {
@@ -41,47 +42,54 @@ impl Transaction {
 
 /// A lock on a table, or on records of one page of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct StatusLock {
-    pub(super) home: String,
-    pub(super) table: String,
+pub struct InnodbLock {
+    /// Its database.
+    pub schema: String,
+    /// Its table.
+    pub table: String,
     /// None for a whole table.
-    pub(super) index: Option<String>,
+    pub index: Option<String>,
     /// Where the page is.
-    pub(super) page: (u64, u64),
+    pub page: (u64, u64),
     /// `X`, `S`, `IX`, `IS`, `AUTO-INC`.
-    pub(super) mode: String,
-    pub(super) is_gap: bool,
-    pub(super) is_record_only: bool,
-    pub(super) is_insert: bool,
-    pub(super) is_waiting: bool,
+    pub mode: String,
+    /// Only on the gap before the record.
+    pub is_gap: bool,
+    /// Only on the record.
+    pub is_record_only: bool,
+    /// Of an insert, which wants into the gap.
+    pub is_insert: bool,
+    /// Not granted yet.
+    pub is_waiting: bool,
     /// The number of the transaction.
-    pub(super) owner: u64,
-    pub(super) records: Vec<StatusRecord>,
+    pub owner: u64,
+    /// Those that it is on; none for a table, or if the page was not in memory.
+    pub records: Vec<InnodbRecord>,
 }
 
 /// A record of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct StatusRecord {
+pub struct InnodbRecord {
     /// Its number on the page; that of the end of the index is 1.
-    pub(super) heap: u64,
+    pub heap: u64,
     /// Its fields in hexadecimal, as far as they are written out, with an ellipsis behind one that is cut;
     /// null is none.
-    pub(super) fields: Vec<Option<String>>,
+    pub fields: Vec<Option<String>>,
 }
 
 /// The number of the record that stands for the end of an index.
 const SUPREMUM: u64 = 1;
 
 /// All transactions. The section of the last deadlock looks the same, and comes before.
-pub(super) fn transactions(status: &str) -> Vec<Transaction> {
+pub fn transactions(status: &str) -> Vec<InnodbTransaction> {
     let Some((_, section)) = status.split_once("\nTRANSACTIONS\n") else { return Vec::new() };
     let section = section.split_once("\nFILE I/O\n").map_or(section, |(section, _)| section);
     section.split("\n---TRANSACTION ").skip(1).map(transaction).collect()
 }
 
 /// One block, from behind `TRANSACTION `.
-fn transaction(text: &str) -> Transaction {
-    let mut transaction = Transaction::default();
+fn transaction(text: &str) -> InnodbTransaction {
+    let mut transaction = InnodbTransaction::default();
     let head: String = text.chars().take_while(char::is_ascii_digit).collect();
     transaction.number = head.parse().ok();
     let mut lines = text.lines();
@@ -124,8 +132,8 @@ fn transaction(text: &str) -> Transaction {
 
 /// `RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 30 lock mode S
 /// locks rec but not gap waiting`, or ``TABLE LOCK table `lab`.`t` trx id 30 lock mode IX``.
-pub(super) fn lock_line(line: &str) -> Option<StatusLock> {
-    let mut lock = StatusLock::default();
+pub(super) fn lock_line(line: &str) -> Option<InnodbLock> {
+    let mut lock = InnodbLock::default();
     let rest = if let Some(rest) = line.strip_prefix("RECORD LOCKS space id ") {
         lock.page = (first_number(rest)?, first_number(rest.split(" page no ").nth(1)?)?);
         let (index, rest) = rest.split_once(" index ")?.1.split_once(" of table ")?;
@@ -135,7 +143,7 @@ pub(super) fn lock_line(line: &str) -> Option<StatusLock> {
         line.strip_prefix("TABLE LOCK table ")?
     };
     let (table, rest) = rest.split_once(" trx id ")?;
-    (lock.home, lock.table) = names(table)?;
+    (lock.schema, lock.table) = names(table)?;
     lock.owner = first_number(rest)?;
     let mode = rest.split_once("lock mode ").or_else(|| rest.split_once("lock_mode "))?.1;
     lock.mode = mode.split(' ').next()?.to_owned();
@@ -148,9 +156,9 @@ pub(super) fn lock_line(line: &str) -> Option<StatusLock> {
 
 /// `` `lab`.`t` ``, and behind it a partition that is not asked for.
 fn names(text: &str) -> Option<(String, String)> {
-    let (home, table) = text.trim().strip_prefix('`')?.split_once("`.`")?;
+    let (schema, table) = text.trim().strip_prefix('`')?.split_once("`.`")?;
     let table = table.split_once('`').map_or(table, |(table, _)| table);
-    Some((home.to_owned(), table.to_owned()))
+    Some((schema.to_owned(), table.to_owned()))
 }
 
 pub(super) fn first_number(text: &str) -> Option<u64> {
@@ -158,12 +166,12 @@ pub(super) fn first_number(text: &str) -> Option<u64> {
     text[..end].parse().ok()
 }
 
-impl StatusLock {
+impl InnodbLock {
     /// ` 0: len 4; hex 80000001; asc     ;;`, below `Record lock, heap no 2 PHYSICAL RECORD: …`.
     pub(super) fn read_record(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("Record lock, heap no ") {
             let heap = first_number(rest).unwrap_or(0);
-            self.records.push(StatusRecord { heap, fields: Vec::new() });
+            self.records.push(InnodbRecord { heap, fields: Vec::new() });
             return;
         }
         let (Some(record), Some((number, field))) = (
@@ -183,17 +191,17 @@ impl StatusLock {
 
     /// Its table and index; none for a whole table.
     pub(super) fn place(&self) -> Option<[&str; 3]> {
-        Some([&self.home, &self.table, self.index.as_deref()?])
+        Some([&self.schema, &self.table, self.index.as_deref()?])
     }
 
     /// Does one who waits for this record wait because of the other lock? As InnoDB itself decides.
-    pub(super) fn waits_for(&self, other: &Self) -> bool {
+    pub fn waits_for(&self, other: &Self) -> bool {
         if self.index != other.index {
             return false;
         }
         let (wanted, held) = (self.parts(), other.parts());
         if self.index.is_none() {
-            let is_same = (&self.home, &self.table) == (&other.home, &other.table);
+            let is_same = (&self.schema, &self.table) == (&other.schema, &other.table);
             return is_same && !innodb_compatible(wanted.strength, held.strength);
         }
         match self.shared_record(other) {
@@ -203,9 +211,9 @@ impl StatusLock {
     }
 
     /// The record of this lock that the other is on, too.
-    fn shared_record(&self, other: &Self) -> Option<&StatusRecord> {
+    fn shared_record(&self, other: &Self) -> Option<&InnodbRecord> {
         let is_shared =
-            |record: &&StatusRecord| other.records.iter().any(|r| r.heap == record.heap);
+            |record: &&InnodbRecord| other.records.iter().any(|r| r.heap == record.heap);
         self.records.iter().find(is_shared).filter(|_| self.page == other.page)
     }
 
@@ -243,13 +251,14 @@ impl StatusLock {
     }
 
     /// What it is on: a record each, or the table.
-    pub(super) fn things(&self, who: &Who, dictionary: &Dictionary) -> Vec<Thing> {
+    pub(super) fn targets(&self, dictionary: &Dictionary) -> Vec<LockTarget> {
         let mode = self.mode_words();
         let Some(index) = &self.index else {
-            return vec![innodb::table(who, &self.home, &self.table, &mode)];
+            let (schema, table) = (&self.schema, &self.table);
+            return vec![LockTarget::of_table(LockKind::Table, schema, table, &mode)];
         };
-        let place = [self.home.as_str(), &self.table, index];
-        let named = |record: Option<&str>| innodb::record(who, place, record, &mode);
+        let place = [self.schema.as_str(), &self.table, index];
+        let named = |record: Option<&str>| innodb::record(place, record, &mode);
         match self.records.is_empty() {
             // The page was not in memory.
             true => vec![named(None)],
@@ -340,7 +349,7 @@ FILE I/O
         let (wanted, waited) = reader.waits.as_ref().unwrap();
         assert_eq!((*waited, wanted.page, wanted.records.len()), (151_975, (5, 3), 1));
         assert_eq!(wanted.records[0].fields[0].as_deref(), Some("80000001"));
-        let in_way = |wanted: &StatusLock| {
+        let in_way = |wanted: &InnodbLock| {
             holder.locks.iter().map(|lock| wanted.waits_for(lock)).collect::<Vec<_>>()
         };
         assert_eq!(in_way(wanted), [false, true, false]);
@@ -348,24 +357,24 @@ FILE I/O
     }
 
     #[test]
-    fn locks_are_told_in_the_words_of_mysql() {
+    fn locks_are_written_in_the_words_of_mysql() {
         let transactions = transactions(STATUS);
-        let things = |lock: &StatusLock| {
-            let things = lock.things(&Who::new("lab1"), &Dictionary::default());
-            things.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let targets = |lock: &InnodbLock| {
+            let targets = lock.targets(&Dictionary::default());
+            targets.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(
-            things(&transactions[1].waits.as_ref().unwrap().0),
-            ["gap before supremum of t (PRIMARY), X,INSERT_INTENTION"]
+            targets(&transactions[1].waits.as_ref().unwrap().0),
+            ["gap before supremum of lab1.t (PRIMARY), X,INSERT_INTENTION"]
         );
-        let all: Vec<String> = transactions[2].locks.iter().flat_map(things).collect();
+        let all: Vec<String> = transactions[2].locks.iter().flat_map(targets).collect();
         assert_eq!(
             all,
             [
-                "table t, IX",
-                "row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP",
-                "gap before supremum of t (PRIMARY), X",
-                "row 0x8000000A of t (PRIMARY), X",
+                "table lab1.t, IX",
+                "row 0x80000001 of lab1.t (PRIMARY), X,REC_NOT_GAP",
+                "gap before supremum of lab1.t (PRIMARY), X",
+                "row 0x8000000A of lab1.t (PRIMARY), X",
             ]
         );
     }
@@ -378,7 +387,7 @@ FILE I/O
             let status = format!("\nTRANSACTIONS\n\n---TRANSACTION {glued}");
             for transaction in transactions(&status) {
                 for lock in &transaction.locks {
-                    lock.things(&Who::default(), &Dictionary::default());
+                    lock.targets(&Dictionary::default());
                 }
             }
         }

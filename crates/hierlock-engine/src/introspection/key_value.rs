@@ -1,9 +1,11 @@
 //! The values of keys, from the bytes in which InnoDB stores them to what a person would write. Pure. What
 //! cannot be read stays in hexadecimal.
 
+use super::key_time::{date_time, time, timestamp};
+
 /// How a column is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum KeyColumn {
     Signed,
     Unsigned,
     Date,
@@ -33,7 +35,7 @@ pub(super) enum Charset {
     Utf32,
 }
 
-impl Column {
+impl KeyColumn {
     /// From the words of `information_schema.COLUMNS`: `decimal(10,2)`, and `utf8mb4`.
     pub(super) fn parse(column_type: &str, charset: &str) -> Self {
         let end = column_type.find(['(', ' ']).unwrap_or(column_type.len());
@@ -45,24 +47,24 @@ impl Column {
         let digits = first.unwrap_or(0).min(6);
         match name {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => {
-                if rest.contains("unsigned") { Column::Unsigned } else { Column::Signed }
+                if rest.contains("unsigned") { KeyColumn::Unsigned } else { KeyColumn::Signed }
             }
-            "date" => Column::Date,
-            "year" => Column::Year,
-            "datetime" => Column::DateTime(digits),
-            "timestamp" => Column::Timestamp(digits),
-            "time" => Column::Time(digits),
-            "decimal" => Column::Decimal(first.unwrap_or(10), second.unwrap_or(0)),
-            "float" => Column::Float,
-            "double" => Column::Double,
-            "enum" => Column::Enum(quoted_list(rest)),
-            "set" => Column::Set(quoted_list(rest)),
+            "date" => KeyColumn::Date,
+            "year" => KeyColumn::Year,
+            "datetime" => KeyColumn::DateTime(digits),
+            "timestamp" => KeyColumn::Timestamp(digits),
+            "time" => KeyColumn::Time(digits),
+            "decimal" => KeyColumn::Decimal(first.unwrap_or(10), second.unwrap_or(0)),
+            "float" => KeyColumn::Float,
+            "double" => KeyColumn::Double,
+            "enum" => KeyColumn::Enum(quoted_list(rest)),
+            "set" => KeyColumn::Set(quoted_list(rest)),
             _ => match charset {
-                "utf8" | "utf8mb3" | "utf8mb4" | "ascii" => Column::Text(Charset::Utf8),
-                "latin1" => Column::Text(Charset::Latin1),
-                "utf16" | "ucs2" => Column::Text(Charset::Utf16),
-                "utf32" => Column::Text(Charset::Utf32),
-                _ => Column::Bytes,
+                "utf8" | "utf8mb3" | "utf8mb4" | "ascii" => KeyColumn::Text(Charset::Utf8),
+                "latin1" => KeyColumn::Text(Charset::Latin1),
+                "utf16" | "ucs2" => KeyColumn::Text(Charset::Utf16),
+                "utf32" => KeyColumn::Text(Charset::Utf32),
+                _ => KeyColumn::Bytes,
             },
         }
     }
@@ -75,7 +77,7 @@ impl Column {
             None => (hex, false),
         };
         let value = bytes(hex).and_then(|bytes| match (self, is_cut) {
-            (Column::Text(charset), is_cut) => text(*charset, &bytes, is_cut),
+            (KeyColumn::Text(charset), is_cut) => text(*charset, &bytes, is_cut),
             (column, false) => column.value(&bytes),
             (_, true) => None,
         });
@@ -84,56 +86,60 @@ impl Column {
     }
 
     /// A value as MySQL's table of locks writes it: a number, a quoted text, or bytes.
-    pub(super) fn rewrite(&self, told: &str) -> String {
-        if let Some(hex) = told.strip_prefix("0x") {
+    pub(super) fn rewrite(&self, data: &str) -> String {
+        if let Some(hex) = data.strip_prefix("0x") {
             return self.write(hex);
         }
-        if let Some(text) = told.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
+        if let Some(text) = data.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
             return format!("'{}'", text.trim_end_matches(' '));
         }
-        let number = told.parse::<u64>().ok();
-        let is_coded =
-            matches!(self, Column::Date | Column::Year | Column::Enum(_) | Column::Set(_));
+        let number = data.parse::<u64>().ok();
+        let is_coded = matches!(
+            self,
+            KeyColumn::Date | KeyColumn::Year | KeyColumn::Enum(_) | KeyColumn::Set(_)
+        );
         let value = number.filter(|_| is_coded).and_then(|number| self.coded(number));
-        value.unwrap_or_else(|| told.to_owned())
+        value.unwrap_or_else(|| data.to_owned())
     }
 
     fn value(&self, bytes: &[u8]) -> Option<String> {
         match self {
-            Column::Unsigned => big_endian(bytes).map(|number| number.to_string()),
+            KeyColumn::Unsigned => big_endian(bytes).map(|number| number.to_string()),
             // Stored with the sign turned over, so that bytes sort as numbers do.
-            Column::Signed => {
+            KeyColumn::Signed => {
                 let number = i128::from(big_endian(bytes)?);
                 Some((number - (1i128 << (8 * bytes.len() - 1))).to_string())
             }
             // The first bit is a sign, turned over.
-            Column::Date => self.coded(big_endian(bytes)? & 0x7f_ffff),
-            Column::Year | Column::Enum(_) | Column::Set(_) => self.coded(big_endian(bytes)?),
-            Column::DateTime(digits) => date_time(bytes, *digits),
-            Column::Timestamp(digits) => timestamp(bytes, *digits),
-            Column::Time(digits) => time(bytes, *digits),
-            Column::Decimal(all, behind) => decimal(bytes, *all, *behind),
-            Column::Float => Some(f32::from_le_bytes(bytes.try_into().ok()?).to_string()),
-            Column::Double => Some(f64::from_le_bytes(bytes.try_into().ok()?).to_string()),
-            Column::Text(_) | Column::Bytes => None,
+            KeyColumn::Date => self.coded(big_endian(bytes)? & 0x7f_ffff),
+            KeyColumn::Year | KeyColumn::Enum(_) | KeyColumn::Set(_) => {
+                self.coded(big_endian(bytes)?)
+            }
+            KeyColumn::DateTime(digits) => date_time(bytes, *digits),
+            KeyColumn::Timestamp(digits) => timestamp(bytes, *digits),
+            KeyColumn::Time(digits) => time(bytes, *digits),
+            KeyColumn::Decimal(all, behind) => decimal(bytes, *all, *behind),
+            KeyColumn::Float => Some(f32::from_le_bytes(bytes.try_into().ok()?).to_string()),
+            KeyColumn::Double => Some(f64::from_le_bytes(bytes.try_into().ok()?).to_string()),
+            KeyColumn::Text(_) | KeyColumn::Bytes => None,
         }
     }
 
     /// What is stored as a number and is none.
     fn coded(&self, number: u64) -> Option<String> {
         match self {
-            Column::Date => {
+            KeyColumn::Date => {
                 let (year, month, day) = (number >> 9, number >> 5 & 15, number & 31);
                 Some(format!("'{year:04}-{month:02}-{day:02}'"))
             }
-            Column::Year if number == 0 => Some("0000".to_owned()),
-            Column::Year => Some((1900 + number).to_string()),
-            Column::Enum(values) => match number.checked_sub(1) {
+            KeyColumn::Year if number == 0 => Some("0000".to_owned()),
+            KeyColumn::Year => Some((1900 + number).to_string()),
+            KeyColumn::Enum(values) => match number.checked_sub(1) {
                 // What was not one of the values.
                 None => Some("''".to_owned()),
                 Some(index) => values.get(index as usize).map(|value| format!("'{value}'")),
             },
-            Column::Set(values) => {
+            KeyColumn::Set(values) => {
                 let is_in = |index: &usize| number >> index & 1 == 1;
                 let members: Vec<&str> = (0..values.len().min(64))
                     .filter(is_in)
@@ -147,17 +153,17 @@ impl Column {
 }
 
 /// The fields of a key as MySQL's table of locks writes them: `'it''s, here', 5, 0x0A`.
-pub(super) fn fields(told: &str) -> Vec<&str> {
+pub(super) fn fields(data: &str) -> Vec<&str> {
     let (mut fields, mut begin, mut is_quoted) = (Vec::new(), 0, false);
-    for (at, c) in told.char_indices() {
+    for (at, c) in data.char_indices() {
         if c == '\'' {
             is_quoted = !is_quoted;
         } else if c == ',' && !is_quoted {
-            fields.push(told[begin..at].trim());
+            fields.push(data[begin..at].trim());
             begin = at + 1;
         }
     }
-    fields.push(told[begin..].trim());
+    fields.push(data[begin..].trim());
     fields
 }
 
@@ -177,7 +183,7 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
     pairs.then(|| (0..hex.len() / 2).map(byte).collect())?
 }
 
-fn big_endian(bytes: &[u8]) -> Option<u64> {
+pub(super) fn big_endian(bytes: &[u8]) -> Option<u64> {
     let fits = !bytes.is_empty() && bytes.len() <= 8;
     fits.then(|| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
@@ -214,78 +220,6 @@ fn text(charset: Charset, bytes: &[u8], is_cut: bool) -> Option<String> {
         true => format!("'{read}…'"),
         false => format!("'{}'", read.trim_end_matches(' ')),
     })
-}
-
-/// `.345`, of the bytes behind the seconds.
-fn fraction(value: u64, bytes: usize, digits: usize) -> String {
-    let micros = value * 10u64.pow(6u32.saturating_sub(2 * bytes as u32));
-    match digits {
-        0 => String::new(),
-        digits => format!(".{}", &format!("{micros:06}")[..digits]),
-    }
-}
-
-/// The bytes of the seconds, and those behind.
-fn split(bytes: &[u8], seconds: usize, digits: usize) -> Option<(&[u8], u64)> {
-    let behind = digits.div_ceil(2);
-    let (whole, rest) = bytes.split_at_checked(seconds)?;
-    (rest.len() == behind).then_some(())?;
-    Some((whole, if behind == 0 { 0 } else { big_endian(rest)? }))
-}
-
-fn date_time(bytes: &[u8], digits: usize) -> Option<String> {
-    let (whole, rest) = split(bytes, 5, digits)?;
-    let packed = big_endian(whole)?.checked_sub(1 << 39)?;
-    let (date, time) = (packed >> 17, packed & 0x1_ffff);
-    let (months, day) = (date >> 5, date & 31);
-    Some(format!(
-        "'{:04}-{:02}-{day:02} {}{}'",
-        months / 13,
-        months % 13,
-        clock(time),
-        fraction(rest, digits.div_ceil(2), digits)
-    ))
-}
-
-/// Hours, minutes and seconds in one number.
-fn clock(packed: u64) -> String {
-    format!("{:02}:{:02}:{:02}", packed >> 12, packed >> 6 & 63, packed & 63)
-}
-
-/// In UTC: how a session writes it depends on its time zone.
-fn timestamp(bytes: &[u8], digits: usize) -> Option<String> {
-    let (whole, rest) = split(bytes, 4, digits)?;
-    let seconds = big_endian(whole)?;
-    let (days, time) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days as i64);
-    Some(format!(
-        "'{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}{} UTC'",
-        time / 3600,
-        time / 60 % 60,
-        time % 60,
-        fraction(rest, digits.div_ceil(2), digits)
-    ))
-}
-
-/// Year, month and day of a day since 1970, by the usual algorithm of eras of 400 years.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let z = days + 719_468;
-    let (era, of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    (year + era * 400 + i64::from(month <= 2), month, day)
-}
-
-fn time(bytes: &[u8], digits: usize) -> Option<String> {
-    let behind = digits.div_ceil(2);
-    (bytes.len() == 3 + behind).then_some(())?;
-    let signed = big_endian(bytes)? as i64 - (1 << (8 * bytes.len() - 1));
-    let (sign, packed) = (if signed < 0 { "-" } else { "" }, signed.unsigned_abs());
-    let rest = packed & ((1 << (8 * behind)) - 1);
-    Some(format!("'{sign}{}{}'", clock(packed >> (8 * behind)), fraction(rest, behind, digits)))
 }
 
 /// Nine digits in four bytes, fewer in fewer; the first bit says that it is not negative.
@@ -362,13 +296,13 @@ mod tests {
             ("int", "", "zz", "0xZZ"),
             ("varchar(5)", "utf8mb4", "é", "0xÉ"),
         ] {
-            assert_eq!(Column::parse(column, charset).write(hex), written, "{column}");
+            assert_eq!(KeyColumn::parse(column, charset).write(hex), written, "{column}");
         }
     }
 
     #[test]
     fn what_the_table_of_locks_writes_becomes_the_same() {
-        for (column, told, written) in [
+        for (column, data, written) in [
             ("date", "1037681", "'2026-11-17'"),
             ("year", "126", "2026"),
             ("enum('x','it''s')", "2", "'it''s'"),
@@ -379,7 +313,7 @@ mod tests {
             ("int", "NULL", "NULL"),
             ("char(5)", "'ab   '", "'ab'"),
         ] {
-            assert_eq!(Column::parse(column, "utf8mb4").rewrite(told), written, "{column}");
+            assert_eq!(KeyColumn::parse(column, "utf8mb4").rewrite(data), written, "{column}");
         }
         assert_eq!(fields("'it''s, here', 5, 0x0A"), ["'it''s, here'", "5", "0x0A"]);
     }
@@ -390,8 +324,8 @@ mod tests {
             for name in ["decimal", "time", "datetime", "timestamp", "enum", "set", "year", "date"] {
                 let column = column.replacen(|c: char| c.is_alphabetic(), name, 1);
                 for charset in ["", "utf8mb4", "utf16", "utf32"] {
-                    Column::parse(&column, charset).write(&hex);
-                    Column::parse(name, charset).write(&hex);
+                    KeyColumn::parse(&column, charset).write(&hex);
+                    KeyColumn::parse(name, charset).write(&hex);
                 }
             }
         }

@@ -1,67 +1,68 @@
-//! The circle of a deadlock on PostgreSQL, from what its victim is told.
+//! The deadlock of a session of PostgreSQL, from what the victim is told.
 
-use super::postgres::{Memory, named, quoted};
-use super::who::Who;
-use super::wire::{Wire, cell};
-use crate::observation::{LockKind, Name, Thing};
-use crate::record::{BlockingLock, Link};
+use super::postgres::PostgresMemory;
+use super::{
+    DeadlockReport, DeadlockWait, IntrospectionScope, LockKind, LockTarget, SessionLock, quoted,
+};
+use crate::SessionRef;
+use crate::row::cell;
 
-/// The circle of a deadlock, from what its victim was told: `Process 7 waits for ShareLock on
-/// transaction 740; blocked by process 8.`, a line for each; and where its own statement was: `while
-/// updating tuple (0,2) in relation "numbers"`.
-pub(super) async fn circle(
-    wire: &mut Wire,
-    memory: &mut Memory,
-    who: &Who,
-    victim: &Name,
+/// The deadlock, from the detail of the error: `Process 7 waits for ShareLock on transaction 740; blocked by process 8.`,
+/// a line for each; and where the victim's own statement was: `while updating tuple (0,2) in relation "numbers"`.
+pub(super) async fn report(
+    session: &mut SessionRef<'_>,
+    memory: &mut PostgresMemory,
+    scope: &IntrospectionScope,
+    victim: i64,
     detail: &str,
-) -> Option<Vec<Link>> {
-    let is_link = |line: &&str| line.starts_with("Process ");
-    let links: Option<Vec<Link>> =
-        detail.lines().filter(is_link).map(|line| link(who, line)).collect();
-    let mut links = links.filter(|links| !links.is_empty())?;
-    for link in &mut links {
-        let Some(wants) = link.wants.as_mut() else { continue };
-        match wants.kind {
+) -> Result<Option<DeadlockReport>, sqlx::Error> {
+    let lines = detail.lines().filter(|line| line.starts_with("Process "));
+    let Some(mut waits) = lines.map(read_wait).collect::<Option<Vec<DeadlockWait>>>() else {
+        return Ok(None);
+    };
+    for wait in &mut waits {
+        let Some(wanted) = wait.wanted.as_mut() else { continue };
+        match wanted.kind {
             LockKind::Row | LockKind::Table => {
-                name_table(wire, memory, who, wants).await?;
-                if wants.kind == LockKind::Row {
+                name_table(session, memory, scope, wanted).await?;
+                if wanted.kind == LockKind::Row {
                     // Only who is queued for a row has a lock on its place.
-                    let place = Thing { mode: String::new(), ..wants.clone() };
-                    link.blocking = vec![BlockingLock::new(place, false)];
+                    let target = LockTarget { mode: String::new(), ..wanted.clone() };
+                    wait.blocking =
+                        vec![SessionLock { session: wait.holder, target, granted: false }];
                 }
             }
-            LockKind::Transaction if link.waiter == *victim => {
+            LockKind::Transaction if wait.waiter == victim => {
                 if let Some(context) = detail.lines().find_map(Context::read) {
-                    *wants = context.thing(wire, memory, who).await?;
+                    *wanted = context.target(session, memory, scope).await?;
                 }
             }
             _ => {}
         }
     }
-    Some(links)
+    Ok((!waits.is_empty()).then(|| DeadlockReport { id: String::new(), waits }))
 }
 
 /// Tables are numbers there, and rows places.
 async fn name_table(
-    wire: &mut Wire,
-    memory: &mut Memory,
-    who: &Who,
-    wants: &mut Thing,
-) -> Option<()> {
+    session: &mut SessionRef<'_>,
+    memory: &mut PostgresMemory,
+    scope: &IntrospectionScope,
+    wanted: &mut LockTarget,
+) -> Result<(), sqlx::Error> {
+    let Ok(number) = wanted.object.parse::<u32>() else { return Ok(()) };
     let name = format!(
         "SELECT n.nspname, c.relname FROM pg_class c \
-         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {}",
-        wants.object.parse::<u32>().ok()?
+         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {number}"
     );
-    if let Some(row) = wire.ask(&name).await.ok()?.first() {
-        wants.object = who.table(cell(row, 0), cell(row, 1));
-        if let Some(place) = wants.record.take() {
-            wants.record =
-                Some(memory.row_at(wire, who, [cell(row, 0), cell(row, 1)], &place).await.ok()?);
+    if let Some(row) = session.cells(&name).await?.first() {
+        let (schema, table) = (cell(row, 0), cell(row, 1));
+        (wanted.schema, wanted.object) = (Some(schema.to_owned()), table.to_owned());
+        if let Some(place) = wanted.record.take() {
+            wanted.record = Some(memory.row_at(session, scope, [schema, table], &place).await?);
         }
     }
-    Some(())
+    Ok(())
 }
 
 /// Where a statement was when it failed.
@@ -88,49 +89,54 @@ impl<'a> Context<'a> {
     }
 
     /// The row, or the key in an index that is to be inserted.
-    async fn thing(&self, wire: &mut Wire, memory: &mut Memory, who: &Who) -> Option<Thing> {
+    async fn target(
+        &self,
+        session: &mut SessionRef<'_>,
+        memory: &mut PostgresMemory,
+        scope: &IntrospectionScope,
+    ) -> Result<LockTarget, sqlx::Error> {
+        // Without a schema it is not known which table of that name it is.
+        let schema = scope.schema.as_deref().unwrap_or_default();
+        let of_table = |table: &str| LockTarget::of_table(LockKind::Row, schema, table, self.verb);
         let table = format!(
             "SELECT t.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid \
              WHERE n.nspname = {} AND c.relname = {}",
-            quoted(&who.home, '\''),
+            quoted(schema, '\''),
             quoted(self.relation, '\'')
         );
-        if let Some(row) = wire.ask(&table).await.ok()?.first() {
+        if let Some(row) = session.cells(&table).await?.first() {
             let index = Some(self.relation.to_owned());
-            return Some(Thing {
-                index,
-                ..named(LockKind::Row, cell(row, 0).to_owned(), self.verb)
-            });
+            return Ok(LockTarget { index, ..of_table(cell(row, 0)) });
         }
-        let row = memory.row_at(wire, who, [&who.home, self.relation], self.place).await.ok()?;
-        let table = named(LockKind::Row, self.relation.to_owned(), self.verb);
-        Some(Thing { record: Some(row), ..table })
+        let row = memory.row_at(session, scope, [schema, self.relation], self.place).await?;
+        Ok(LockTarget { record: Some(row), ..of_table(self.relation) })
     }
 }
 
-/// A link of it; tables are still numbers.
-fn link(who: &Who, line: &str) -> Option<Link> {
+/// One wait; tables are still numbers.
+fn read_wait(line: &str) -> Option<DeadlockWait> {
     let (waiter, rest) = line.strip_prefix("Process ")?.split_once(" waits for ")?;
-    let (wants, holder) = rest.split_once("; blocked by process ")?;
-    let (mode, object) = wants.split_once(" on ")?;
-    let session = |pid: &str| who.name(pid.trim_end_matches('.').parse().ok()?).cloned();
+    let (wanted, holder) = rest.split_once("; blocked by process ")?;
+    let (mode, object) = wanted.split_once(" on ")?;
+    let pid = |pid: &str| pid.trim_end_matches('.').parse().ok();
     // Where it is: "of relation 16385 of database 5".
     let relation = |text: &str| {
         let (_, number) = text.split_once("relation ")?;
         number.split(' ').next().map(str::to_owned)
     };
-    let wants = match object.split_once(' ')? {
-        ("transaction", number) => named(LockKind::Transaction, number.to_owned(), mode),
+    let wanted = match object.split_once(' ')? {
+        ("transaction", number) => LockTarget::new(LockKind::Transaction, number, mode),
         ("tuple", rest) => {
             let place = rest.split(' ').next().map(str::to_owned);
-            Thing { record: place, ..named(LockKind::Row, relation(rest)?, mode) }
+            LockTarget { record: place, ..LockTarget::new(LockKind::Row, relation(rest)?, mode) }
         }
-        ("relation", _) => named(LockKind::Table, relation(object)?, mode),
-        ("advisory", rest) => named(LockKind::Advisory, advisory_key(rest)?, mode),
-        _ => named(LockKind::Other, object.to_owned(), mode),
+        ("relation", _) => LockTarget::new(LockKind::Table, relation(object)?, mode),
+        ("advisory", rest) => LockTarget::new(LockKind::Advisory, advisory_key(rest)?, mode),
+        _ => LockTarget::new(LockKind::Other, object, mode),
     };
-    Some(Link::new(session(waiter)?, session(holder)?, Some(wants)))
+    let (waiter, holder) = (pid(waiter)?, pid(holder)?);
+    Some(DeadlockWait { waiter, holder, wanted: Some(wanted), blocking: Vec::new() })
 }
 
 /// `lock [5,0,7,1]`: database, upper half, lower half, and whether these are one key or two.
@@ -169,14 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn the_circle_is_read_from_what_the_victim_is_told() {
-        let mut who = Who::new("lab");
-        for (id, text) in [(7, "A"), (8, "B")] {
-            who.add(id, Name::new(text).unwrap());
-        }
+    fn the_waits_are_read_from_what_the_victim_is_told() {
         let told = |line: &str| {
-            let link = link(&who, line)?;
-            Some(format!("{}→{}: {}", link.waiter, link.holder, link.wants?))
+            let wait = read_wait(line)?;
+            Some(format!("{}→{}: {}", wait.waiter, wait.holder, wait.wanted?))
         };
         for (wants, read) in [
             ("ShareLock on transaction 740", "transaction 740, ShareLock"),
@@ -196,8 +198,7 @@ mod tests {
             ("ShareLock on advisory lock [5,1,7,2]", "advisory 1, 7, ShareLock"),
         ] {
             let line = format!("Process 7 waits for {wants}; blocked by process 8.");
-            assert_eq!(told(&line).as_deref(), Some(format!("A→B: {read}").as_str()));
-            assert_eq!(told(&line.replace("process 8", "process 9")), None, "a stranger");
+            assert_eq!(told(&line).as_deref(), Some(format!("7→8: {read}").as_str()));
             for cut in 0..line.len() {
                 told(&line[..cut]);
             }

@@ -1,30 +1,29 @@
-//! The last deadlock, as InnoDB tells it: who held what, and who wanted what. Pure: text in, links out.
+//! The last deadlock, as InnoDB tells it: who held what, and who wanted what. Pure: text in, a report out.
 
 use super::dictionary::Dictionary;
-use super::status::{StatusLock, first_number, lock_line};
-use super::who::Who;
-use crate::record::{BlockingLock, Link};
+use super::innodb_status::{InnodbLock, first_number, lock_line};
+use super::{DeadlockReport, DeadlockWait, SessionLock};
 
-/// A deadlock, told.
+/// A deadlock, as the text tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Story {
+pub(super) struct InnodbDeadlock {
     /// Its time, and the numbers of the statements in it: tells it from another.
-    pub(super) mark: String,
+    id: String,
     members: Vec<Member>,
 }
 
 /// A transaction in a deadlock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Member {
-    /// The number of its connection.
+    /// The number of its session.
     thread: Option<i64>,
     /// Its own number; none before it has changed anything.
     number: Option<u64>,
-    wants: Vec<StatusLock>,
+    wants: Vec<InnodbLock>,
     /// What MySQL lists: the lock that the one before it in the circle waits for, held or queued.
-    holds: Vec<StatusLock>,
+    holds: Vec<InnodbLock>,
     /// What MariaDB lists: the granted locks on what it wants, whoever has them, itself too.
-    conflicts: Vec<StatusLock>,
+    conflicts: Vec<InnodbLock>,
 }
 
 /// What a line belongs to.
@@ -35,14 +34,15 @@ enum Part {
     Conflicts,
 }
 
-impl Story {
+impl InnodbDeadlock {
     /// Finds the last one in the whole text.
     pub(super) fn read(status: &str) -> Option<Self> {
         let (_, section) = status.split_once("\nLATEST DETECTED DEADLOCK\n")?;
-        let section = section.split_once("\nTRANSACTIONS\n").map_or(section, |(story, _)| story);
+        let section =
+            section.split_once("\nTRANSACTIONS\n").map_or(section, |(section, _)| section);
         let mut members: Vec<Member> = Vec::new();
         let mut part = Part::Head;
-        let mut mark = String::new();
+        let mut id = String::new();
         for line in section.lines() {
             if let Some(title) = line.strip_prefix("*** ") {
                 part = match title {
@@ -57,15 +57,15 @@ impl Story {
                 continue;
             }
             if let Some((_, query)) = line.split_once(" query id ") {
-                mark.extend(query.split(' ').take(1));
+                id.extend(query.split(' ').take(1));
             }
             match members.last_mut() {
                 Some(member) => member.read(&part, line),
-                None if line.starts_with(|c: char| c.is_ascii_digit()) => mark.push_str(line),
+                None if line.starts_with(|c: char| c.is_ascii_digit()) => id.push_str(line),
                 None => {}
             }
         }
-        (members.len() > 1).then_some(Self { mark, members })
+        (members.len() > 1).then_some(Self { id, members })
     }
 
     /// Tables whose keys are to be written out, each with an index.
@@ -74,36 +74,35 @@ impl Story {
             .members
             .iter()
             .flat_map(|member| member.wants.iter().chain(&member.holds).chain(&member.conflicts));
-        locks.filter_map(StatusLock::place).collect()
+        locks.filter_map(InnodbLock::place).collect()
     }
 
-    /// The circle, if all who are in it are of the case. The text tells it in order: each waits for the
-    /// next, and the last for the first.
-    pub(super) fn circle(&self, who: &Who, dictionary: &Dictionary) -> Option<Vec<Link>> {
-        let name = |member: &Member| who.name(member.thread?).cloned();
-        let link = |(at, member): (usize, &Member)| {
-            let holder = &self.members[(at + 1) % self.members.len()];
+    /// Returns it with sessions and targets; None if a session is not told. The text tells the members in order: each
+    /// waits for the next, and the last for the first.
+    pub(super) fn report(&self, dictionary: &Dictionary) -> Option<DeadlockReport> {
+        let wait = |(at, member): (usize, &Member)| {
+            let other = &self.members[(at + 1) % self.members.len()];
+            let (waiter, holder) = (member.thread?, other.thread?);
             let wants = member.wants.first();
-            let thing = wants.and_then(|lock| lock.things(who, dictionary).into_iter().next());
-            let mut link = Link::new(name(member)?, name(holder)?, thing);
-            let blocking = wants.map(|wants| holder.blocks(wants, member)).unwrap_or_default();
-            link.blocking = blocking
-                .iter()
-                .flat_map(|lock| {
-                    let things = lock.things(who, dictionary).into_iter();
-                    things.map(|thing| BlockingLock::new(thing, !lock.is_waiting))
-                })
-                .collect();
-            Some(link)
+            let wanted = wants.and_then(|lock| lock.targets(dictionary).into_iter().next());
+            let blocking = wants.map(|wants| other.blocks(wants, member)).unwrap_or_default();
+            let locks = |lock: &InnodbLock| {
+                let granted = !lock.is_waiting;
+                let targets = lock.targets(dictionary).into_iter();
+                targets.map(move |target| SessionLock { session: holder, target, granted })
+            };
+            let blocking = blocking.iter().flat_map(locks).collect();
+            Some(DeadlockWait { waiter, holder, wanted, blocking })
         };
-        self.members.iter().enumerate().map(link).collect()
+        let waits: Option<Vec<DeadlockWait>> = self.members.iter().enumerate().map(wait).collect();
+        Some(DeadlockReport { id: self.id.clone(), waits: waits? })
     }
 }
 
 impl Member {
     /// What this one has, or is queued for, that `waiter` waits for when it wants a lock. Nothing if the text
     /// does not tell.
-    fn blocks(&self, wants: &StatusLock, waiter: &Self) -> Vec<StatusLock> {
+    fn blocks(&self, wants: &InnodbLock, waiter: &Self) -> Vec<InnodbLock> {
         // MySQL lists the very lock, be it granted or not.
         if !self.holds.is_empty() {
             return self.holds.iter().map(|lock| wants.shared_part(lock)).collect();
@@ -112,14 +111,14 @@ impl Member {
         // waiter itself, or somebody else. It tells them by the number of the transaction, which one that has
         // changed nothing has not.
         let Some(number) = self.number else { return Vec::new() };
-        let is_own = |lock: &&StatusLock| lock.owner == number && wants.waits_for(lock);
-        let granted: Vec<StatusLock> =
+        let is_own = |lock: &&InnodbLock| lock.owner == number && wants.waits_for(lock);
+        let granted: Vec<InnodbLock> =
             waiter.conflicts.iter().filter(is_own).map(|lock| wants.shared_part(lock)).collect();
         if !granted.is_empty() {
             return granted;
         }
         // It has none of these, so it is its request that is in the way, in front in the queue.
-        let is_in_queue = |lock: &&StatusLock| wants.waits_for(lock);
+        let is_in_queue = |lock: &&InnodbLock| wants.waits_for(lock);
         self.wants.iter().filter(is_in_queue).cloned().collect()
     }
 
@@ -148,7 +147,6 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::Name;
     use proptest::prelude::*;
 
     /// As MySQL 9 writes it, shortened.
@@ -236,43 +234,42 @@ Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
 TRANSACTIONS
 ";
 
-    fn who() -> Who {
-        let mut who = Who::new("lab");
-        for (id, text) in [(11, "A"), (12, "B")] {
-            who.add(id, Name::new(text).unwrap());
-        }
-        who
-    }
-
     fn told(status: &str) -> Vec<String> {
-        let circle = Story::read(status).unwrap().circle(&who(), &Dictionary::default()).unwrap();
-        let tell = |link: &Link| {
-            let lock = |lock: &BlockingLock| {
-                format!("{} {}", if lock.granted { "held" } else { "queued" }, lock.thing)
+        let report = InnodbDeadlock::read(status).unwrap().report(&Dictionary::default()).unwrap();
+        let tell = |wait: &DeadlockWait| {
+            let lock = |lock: &SessionLock| {
+                assert_eq!(lock.session, wait.holder);
+                format!("{} {}", if lock.granted { "held" } else { "queued" }, lock.target)
             };
-            let blocking: Vec<String> = link.blocking.iter().map(lock).collect();
-            let wants = link.wants.as_ref().unwrap();
-            let (waiter, holder) = (&link.waiter, &link.holder);
-            format!("{waiter} wants {wants}; {holder}: [{}]", blocking.join("; "))
+            let blocking: Vec<String> = wait.blocking.iter().map(lock).collect();
+            let wanted = wait.wanted.as_ref().unwrap();
+            let (waiter, holder) = (wait.waiter, wait.holder);
+            format!("{waiter} wants {wanted}; {holder}: [{}]", blocking.join("; "))
         };
-        circle.iter().map(tell).collect()
+        report.waits.iter().map(tell).collect()
     }
 
     #[test]
-    fn the_story_is_told_by_both() {
-        insta::assert_snapshot!(told(MYSQL).join("\n"), @r"
-        A wants row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP; B: [held row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP]
-        B wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; A: [held row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP]
-        ");
+    fn the_report_of_both_is_read() {
+        assert_eq!(
+            told(MYSQL),
+            [
+                "11 wants row 0x80000002 of lab.t (PRIMARY), X,REC_NOT_GAP; 12: [held row 0x80000002 of lab.t (PRIMARY), X,REC_NOT_GAP]",
+                "12 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 11: [held row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP]",
+            ]
+        );
         // Without a number it is not told whose lock it is.
-        insta::assert_snapshot!(told(MARIADB).join("\n"), @r"
-        B wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; A: []
-        A wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; B: []
-        ");
+        assert_eq!(
+            told(MARIADB),
+            [
+                "12 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 11: []",
+                "11 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 12: []",
+            ]
+        );
     }
 
-    /// The failure that this prevents: A has the shared lock, and B only waits; but the text shows A's lock under
-    /// both, and B was said to hold it.
+    /// The failure that this prevents: one has the shared lock, and the other only waits; but the text shows that
+    /// lock under both, and the other was said to hold it.
     #[test]
     fn a_lock_under_conflicting_with_belongs_to_the_transaction_of_its_number() {
         let mut status = MARIADB.replace("lock mode S", "lock mode S\u{1}");
@@ -285,10 +282,13 @@ TRANSACTIONS
             first.replace("trx id 0", "trx id 263"),
             second.replace("trx id 0", "trx id 264")
         );
-        insta::assert_snapshot!(told(&status).join("\n"), @r"
-        B wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; A: [held row 0x80000001 of t (PRIMARY), S,REC_NOT_GAP]
-        A wants row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP; B: [queued row 0x80000001 of t (PRIMARY), X,REC_NOT_GAP]
-        ");
+        assert_eq!(
+            told(&status),
+            [
+                "12 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 11: [held row 0x80000001 of lab.t (PRIMARY), S,REC_NOT_GAP]",
+                "11 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 12: [queued row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP]",
+            ]
+        );
     }
 
     /// MySQL lists the request of a member under HOLDS, if that is what the other is behind.
@@ -296,29 +296,29 @@ TRANSACTIONS
     fn a_queued_request_is_not_held() {
         let held = "trx id 1577 lock_mode X locks rec but not gap\n";
         let status = MYSQL.replace(held, "trx id 1577 lock_mode X locks rec but not gap waiting\n");
-        insta::assert_snapshot!(told(&status)[0], @"A wants row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP; B: [queued row 0x80000002 of t (PRIMARY), X,REC_NOT_GAP]");
+        assert_eq!(
+            told(&status)[0],
+            "11 wants row 0x80000002 of lab.t (PRIMARY), X,REC_NOT_GAP; 12: [queued row 0x80000002 of lab.t (PRIMARY), X,REC_NOT_GAP]"
+        );
     }
 
     #[test]
-    fn a_story_of_others_is_not_ours() {
-        let story = Story::read(MYSQL).unwrap();
-        assert_eq!(story.mark, "2026-11-16 02:15:31 1404264105141121617");
-        let mut who = who();
-        who.remove(12);
-        assert!(story.circle(&who, &Dictionary::default()).is_none());
-        assert!(Story::read("").is_none());
+    fn a_deadlock_is_told_from_another() {
+        let report = InnodbDeadlock::read(MYSQL).unwrap().report(&Dictionary::default()).unwrap();
+        assert_eq!(report.id, "2026-11-16 02:15:31 1404264105141121617");
+        assert!(InnodbDeadlock::read("").is_none());
     }
 
     proptest! {
-        /// Cut and glued anywhere, it is a story or it is none.
+        /// Cut and glued anywhere, it is a deadlock or it is none.
         #[test]
-        fn garbage_is_no_story(cuts in proptest::collection::vec((0usize..4000, 0usize..4000), 1..6)) {
+        fn garbage_is_only_garbage(cuts in proptest::collection::vec((0usize..4000, 0usize..4000), 1..6)) {
             for text in [MYSQL, MARIADB] {
                 let glued: String =
                     cuts.iter().filter_map(|(a, b)| text.get(*a.min(b)..*a.max(b))).collect();
                 let status = format!("\nLATEST DETECTED DEADLOCK\n{glued}");
-                if let Some(story) = Story::read(&status) {
-                    story.circle(&who(), &Dictionary::default());
+                if let Some(deadlock) = InnodbDeadlock::read(&status) {
+                    deadlock.report(&Dictionary::default());
                 }
             }
         }

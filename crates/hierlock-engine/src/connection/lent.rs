@@ -1,8 +1,8 @@
-//! A connection of one of the drivers, lent for some statements, whoever owns it. The only place that knows which
-//! drivers there are. Knows nothing of what the statements are for.
+//! A connection of one of the drivers, lent for some statements, whoever owns it. The only place that runs statements on
+//! drivers. Knows nothing of what the statements are for.
 
 use crate::Driver;
-use crate::row::{DriverRow, Row};
+use crate::row::{CellRow, DriverRow, Row};
 use crate::value::{Bound, Value};
 use futures_util::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Connection as _, Either, SqlSafeStr as _};
@@ -136,6 +136,15 @@ pub struct PacketResult {
     pub statements: usize,
 }
 
+/// What one statement of a packet returned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatementResult {
+    /// Its rows.
+    pub rows: Vec<CellRow>,
+    /// How many rows it changed, as the driver counts; see [`PacketResult::changed`].
+    pub changed: u64,
+}
+
 /// Everything here runs on the caller's task and has no limit of time.
 ///
 /// # Cancel safety
@@ -204,6 +213,25 @@ impl ConnectionRef<'_> {
         let mut result = PacketResult::default();
         self.packet_into(sql, &mut result).await?;
         Ok(result)
+    }
+
+    /// The same, with the results of the statements kept apart, as text.
+    pub async fn results(&mut self, sql: &str) -> Result<Vec<StatementResult>, sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        on_connection!(self, c, wrap => {
+            let (mut results, mut result) = (Vec::new(), StatementResult::default());
+            let mut answers = sqlx::raw_sql(sql).fetch_many(c);
+            while let Some(answer) = answers.try_next().await? {
+                match answer {
+                    Either::Left(done) => {
+                        result.changed = done.rows_affected();
+                        results.push(std::mem::take(&mut result));
+                    }
+                    Either::Right(row) => result.rows.push(wrap(row).into_cells()?),
+                }
+            }
+            Ok(results)
+        })
     }
 
     /// Runs a prepared statement. Each `?` outside of quotes and comments is a place for a value, on every engine.

@@ -2,14 +2,15 @@
 
 use super::dictionary::Dictionary;
 use super::metadata::{MetadataLock, Scope};
-use super::who::{Waits, Who};
-use super::wire::{TextRow, Wire, cell, number};
-use super::{LockList, StageError, flush, innodb};
-use crate::observation::{Lock, LockKind, Thing, Wait};
-use crate::place::Engine;
+use super::{
+    IntrospectionScope, LockKind, LockList, LockTarget, LockWait, SessionLock, WaitList, ask_all,
+    innodb, mysql_flush,
+};
+use crate::row::{CellRow, cell, number_cell};
+use crate::{Dialect, SessionRef};
 
 /// Whoever asks must be allowed to.
-pub(super) const TRIAL: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
+pub(super) const PERMISSION_CHECK: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
 
 /// The connection of a transaction, in SQL.
 ///
@@ -26,17 +27,17 @@ fn owner(transaction: &str) -> String {
 }
 
 /// Who waits for a row or a table of InnoDB, blocker by blocker.
-fn row_waits(who: &Who) -> String {
+fn row_waits(scope: &IntrospectionScope) -> String {
     format!(
         "SELECT {} AS waiter, {} AS blocker, \
          l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_DATA \
          FROM performance_schema.data_lock_waits w \
          JOIN performance_schema.data_locks l \
            ON l.ENGINE_LOCK_ID = w.REQUESTING_ENGINE_LOCK_ID \
-         HAVING waiter IN ({})",
+         HAVING {}",
         owner("w.REQUESTING_ENGINE_TRANSACTION_ID"),
         owner("w.BLOCKING_ENGINE_TRANSACTION_ID"),
-        who.list()
+        scope.condition("waiter")
     )
 }
 
@@ -50,37 +51,41 @@ fn metadata_locks(only: &str) -> String {
     )
 }
 
-/// Who waits for a table of an engine without rows to lock; for whom, it does not tell.
-fn table_level(who: &Who) -> String {
+/// Who waits for a table of an dialect without rows to lock; for whom, it does not tell.
+fn table_level(scope: &IntrospectionScope) -> String {
     format!(
         "SELECT PROCESSLIST_ID FROM performance_schema.threads \
-         WHERE PROCESSLIST_ID IN ({}) AND PROCESSLIST_STATE = 'Waiting for table level lock'",
-        who.list()
+         WHERE {} AND PROCESSLIST_STATE = 'Waiting for table level lock'",
+        scope.condition("PROCESSLIST_ID")
     )
 }
 
 pub(super) async fn waits(
-    wire: &mut Wire,
+    session: &mut SessionRef<'_>,
     dictionary: &mut Dictionary,
-    who: &Who,
-) -> Result<Vec<Wait>, StageError> {
+    scope: &IntrospectionScope,
+) -> Result<Vec<LockWait>, sqlx::Error> {
     let pending = format!(
         "EXISTS (SELECT 1 FROM performance_schema.metadata_locks p \
          JOIN performance_schema.threads q ON q.THREAD_ID = p.OWNER_THREAD_ID \
-         WHERE p.LOCK_STATUS = 'PENDING' AND q.PROCESSLIST_ID IN ({}) \
+         WHERE p.LOCK_STATUS = 'PENDING' AND {} \
          AND p.OBJECT_TYPE = m.OBJECT_TYPE AND p.OBJECT_SCHEMA <=> m.OBJECT_SCHEMA \
          AND p.OBJECT_NAME <=> m.OBJECT_NAME)",
-        who.list()
+        scope.condition("q.PROCESSLIST_ID")
     );
-    let questions =
-        [&row_waits(who), &metadata_locks(&pending), &table_level(who), &flush::waiters(who)];
-    let [data, metadata, states, flushes] = wire.ask_all(questions.map(String::as_str)).await?;
-    let mut waits = Waits::default();
+    let questions = [
+        &row_waits(scope),
+        &metadata_locks(&pending),
+        &table_level(scope),
+        &mysql_flush::waiters(scope),
+    ];
+    let [data, metadata, states, flushes] = ask_all(session, questions.map(String::as_str)).await?;
+    let mut waits = WaitList::default();
     for row in &data {
-        let Some(waiter) = number(row, 0) else { continue };
-        learn(dictionary, wire, &row[2..]).await?;
-        waits.add(waiter, Some(data_lock(who, dictionary, &row[2..])));
-        if let Some(blocker) = number(row, 1) {
+        let Some(waiter) = number_cell(row, 0) else { continue };
+        learn(dictionary, session, &row[2..]).await?;
+        waits.add(waiter, data_lock(dictionary, &row[2..]));
+        if let Some(blocker) = number_cell(row, 1) {
             waits.blocked_by(waiter, blocker);
         }
     }
@@ -91,48 +96,49 @@ pub(super) async fn waits(
         if blockers.is_empty() {
             continue;
         }
-        waits.add(lock.owner, Some(lock.thing(who, &blockers)));
+        waits.add(lock.owner, lock.target(&blockers));
         for blocker in blockers {
             waits.blocked_by(lock.owner, blocker.owner);
         }
     }
     for row in &states {
-        let Some(waiter) = number(row, 0).filter(|id| !waits.has(*id)) else { continue };
-        let object = "table level lock".to_owned();
-        let (kind, mode) = (LockKind::Table, String::new());
-        waits.add(waiter, Some(Thing { kind, object, index: None, record: None, mode }));
+        let Some(waiter) = number_cell(row, 0).filter(|id| !waits.has(*id)) else { continue };
+        waits.add(waiter, LockTarget::new(LockKind::Table, "table level lock", ""));
     }
     if !flushes.is_empty() {
-        let open = wire.ask(flush::OPEN_TABLES).await?;
-        flush::add_waits(who, &flushes, &open, &mut waits);
+        let open = session.cells(mysql_flush::OPEN_TABLES).await?;
+        mysql_flush::add_waits(&flushes, &open, &mut waits);
     }
-    Ok(waits.of(who))
+    Ok(waits.in_scope(scope))
 }
 
 pub(super) async fn locks(
-    wire: &mut Wire,
+    session: &mut SessionRef<'_>,
     dictionary: &mut Dictionary,
-    who: &Who,
-) -> Result<LockList, StageError> {
+    scope: &IntrospectionScope,
+) -> Result<LockList, sqlx::Error> {
     let sql = format!(
         "SELECT {}, l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, \
          l.LOCK_DATA, l.LOCK_STATUS FROM performance_schema.data_locks l",
         owner("l.ENGINE_TRANSACTION_ID")
     );
-    let rows = wire.ask(&sql).await?;
-    let mut locks: Vec<Lock> = Vec::new();
+    let rows = session.cells(&sql).await?;
+    let mut locks = Vec::new();
     for row in &rows {
-        let Some(owner) = number(row, 0).filter(|id| who.name(*id).is_some()) else { continue };
-        learn(dictionary, wire, &row[1..]).await?;
+        let Some(owner) = number_cell(row, 0).filter(|pid| scope.has(*pid)) else {
+            continue;
+        };
+        learn(dictionary, session, &row[1..]).await?;
         let granted = cell(row, 7) == "GRANTED";
-        locks.extend(who.lock(owner, data_lock(who, dictionary, &row[1..]), granted));
+        let target = data_lock(dictionary, &row[1..]);
+        locks.push(SessionLock { session: owner, target, granted });
     }
-    let ours = format!("t.PROCESSLIST_ID IN ({})", who.list());
-    let rows = wire.ask(&metadata_locks(&ours)).await?;
+    let ours = scope.condition("t.PROCESSLIST_ID");
+    let rows = session.cells(&metadata_locks(&ours)).await?;
     locks.extend(rows.iter().filter_map(metadata_lock).filter_map(|lock| {
         // Every statement has these, on everything that contains its tables.
         let is_noise = matches!(&lock.scope, Scope::Other(_)) && lock.mode == "INTENTION_EXCLUSIVE";
-        (!is_noise).then(|| who.lock(lock.owner, lock.thing(who, &[]), lock.granted))?
+        (!is_noise).then(|| lock.session_lock())
     }));
     locks.sort();
     locks.dedup();
@@ -142,51 +148,48 @@ pub(super) async fn locks(
 /// Learns the columns of the index of a lock.
 async fn learn(
     dictionary: &mut Dictionary,
-    wire: &mut Wire,
+    session: &mut SessionRef<'_>,
     row: &[Option<String>],
-) -> Result<(), StageError> {
+) -> Result<(), sqlx::Error> {
     match cell(row, 3) {
         "RECORD" => {
             let place = [cell(row, 0), cell(row, 1), cell(row, 2)];
-            innodb::learn(dictionary, wire, Engine::Mysql, place).await
+            innodb::learn(dictionary, session, Dialect::Mysql, place).await
         }
         _ => Ok(()),
     }
 }
 
 /// Schema, table, index, type, mode, data.
-fn data_lock(who: &Who, dictionary: &Dictionary, row: &[Option<String>]) -> Thing {
-    let (home, table, index) = (cell(row, 0), cell(row, 1), cell(row, 2));
+fn data_lock(dictionary: &Dictionary, row: &[Option<String>]) -> LockTarget {
+    let (schema, table, index, mode) = (cell(row, 0), cell(row, 1), cell(row, 2), cell(row, 4));
     match cell(row, 3) {
         "RECORD" => {
-            let place = [home, table, index];
-            let record = row[5].as_deref().map(|told| match told.starts_with("supremum") {
-                true => told.to_owned(),
-                false => dictionary.told_record(place, told),
+            let place = [schema, table, index];
+            let record = row[5].as_deref().map(|data| match data.starts_with("supremum") {
+                true => data.to_owned(),
+                false => dictionary.record_of_data(place, data),
             });
-            innodb::record(who, place, record.as_deref(), cell(row, 4))
+            innodb::record(place, record.as_deref(), mode)
         }
-        "TABLE" => innodb::table(who, home, table, cell(row, 4)),
-        other => Thing {
-            kind: LockKind::Other,
-            object: format!("{} {}", other.to_lowercase(), who.table(home, table)),
-            index: None,
-            record: None,
-            mode: cell(row, 4).to_owned(),
-        },
+        "TABLE" => LockTarget::of_table(LockKind::Table, schema, table, mode),
+        other => {
+            let object = format!("{} {table}", other.to_lowercase());
+            LockTarget::of_table(LockKind::Other, schema, &object, mode)
+        }
     }
 }
 
-fn metadata_lock(row: &TextRow) -> Option<MetadataLock> {
+fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     let scope = match cell(row, 1) {
         "TABLE" | "FUNCTION" | "PROCEDURE" | "TRIGGER" | "EVENT" => Scope::Object,
         "USER LEVEL LOCK" => Scope::User,
         other => Scope::Other(other.to_owned()),
     };
     Some(MetadataLock {
-        owner: number(row, 0)?,
+        owner: number_cell(row, 0)?,
         scope,
-        home: cell(row, 2).to_owned(),
+        schema: cell(row, 2).to_owned(),
         name: cell(row, 3).to_owned(),
         mode: cell(row, 4).to_owned(),
         granted: cell(row, 5) == "GRANTED",

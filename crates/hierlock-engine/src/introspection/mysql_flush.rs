@@ -1,28 +1,27 @@
-//! Waits of MySQL for `FLUSH TABLES`. They are in no table of locks: `FLUSH TABLES t` waits until nobody
+//! WaitList of MySQL for `FLUSH TABLES`. They are in no table of locks: `FLUSH TABLES t` waits until nobody
 //! has the old version of `t` open any more, and who wants to open `t` meanwhile waits for the same. Both
 //! show only as a state of the session. Who has a table open is told by its metadata locks: a session
 //! with LOCK TABLES, or one in the middle of a statement. A transaction between two statements has no
 //! table open, though it keeps its metadata lock.
 
-use super::statement::Words;
-use super::who::{Waits, Who};
-use super::wire::{TextRow, cell, number};
-use crate::observation::{LockKind, Thing};
+use super::{IntrospectionScope, LockKind, LockTarget, WaitList};
+use crate::row::{CellRow, cell, number_cell};
+use crate::{Driver, StatementWords};
 
 /// The state of a session that waits for the old version of a table to be closed.
 const STATE: &str = "Waiting for table flush";
 
-/// Asks who waits so, if one of ours does: connection, statement, database.
-pub(super) fn waiters(who: &Who) -> String {
+/// Asks who waits so, if one of ours does: session, statement, database.
+pub(super) fn waiters(scope: &IntrospectionScope) -> String {
     format!(
         "SELECT PROCESSLIST_ID, PROCESSLIST_INFO, PROCESSLIST_DB FROM performance_schema.threads \
          WHERE PROCESSLIST_STATE = '{STATE}' AND EXISTS (SELECT 1 FROM performance_schema.threads o \
-         WHERE o.PROCESSLIST_STATE = '{STATE}' AND o.PROCESSLIST_ID IN ({}))",
-        who.list()
+         WHERE o.PROCESSLIST_STATE = '{STATE}' AND {})",
+        scope.condition("o.PROCESSLIST_ID")
     )
 }
 
-/// Asks who has which table open: connection, schema, table.
+/// Asks who has which table open: session, schema, table.
 pub(super) const OPEN_TABLES: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_SCHEMA, m.OBJECT_NAME FROM performance_schema.metadata_locks m \
      JOIN performance_schema.threads t ON t.THREAD_ID = m.OWNER_THREAD_ID \
      WHERE m.OBJECT_TYPE = 'TABLE' AND m.LOCK_STATUS = 'GRANTED' \
@@ -32,49 +31,45 @@ pub(super) const OPEN_TABLES: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_SCHEMA, 
        OR t.PROCESSLIST_COMMAND <> 'Sleep')";
 
 /// Adds the waits for tables to be closed.
-pub(super) fn add_waits(who: &Who, waiters: &[TextRow], open: &[TextRow], waits: &mut Waits) {
-    let statements: Vec<(i64, Words, &str)> = waiters
+pub(super) fn add_waits(waiters: &[CellRow], open: &[CellRow], waits: &mut WaitList) {
+    let statement = |row: &CellRow| StatementWords::of(Driver::Mysql, cell(row, 1));
+    let statements: Vec<(i64, StatementWords, &str)> = waiters
         .iter()
-        .filter_map(|row| Some((number(row, 0)?, Words::of(cell(row, 1)), cell(row, 2))))
+        .filter_map(|row| Some((number_cell(row, 0)?, statement(row), cell(row, 2))))
         .collect();
-    let is_flushed = |home: &str, table: &str| {
+    let is_flushed = |schema: &str, table: &str| {
         let mut flushes = statements.iter().filter(|(_, words, _)| words.first() == "flush");
         // Whoever flushed it may have given up; its old version still has to be closed.
         flushes.clone().next().is_none()
-            || flushes.any(|(_, words, own)| flushes_all(words) || names(words, own, home, table))
+            || flushes.any(|(_, words, own)| flushes_all(words) || names(words, own, schema, table))
     };
     for (waiter, words, own) in &statements {
-        let mut object = None;
+        let mut is_named = false;
         for row in open {
-            let (Some(holder), home, table) = (number(row, 0), cell(row, 1), cell(row, 2)) else {
+            let (Some(holder), schema, table) = (number_cell(row, 0), cell(row, 1), cell(row, 2))
+            else {
                 continue;
             };
-            let wants = flushes_all(words) || names(words, own, home, table);
-            if holder != *waiter && wants && is_flushed(home, table) {
-                object = Some(who.table(home, table));
-                waits.add(*waiter, Some(closing(object.clone())));
+            let wants = flushes_all(words) || names(words, own, schema, table);
+            if holder != *waiter && wants && is_flushed(schema, table) {
+                is_named = true;
+                waits.add(*waiter, LockTarget::of_table(LockKind::Table, schema, table, "FLUSH"));
                 waits.blocked_by(*waiter, holder);
             }
         }
-        if object.is_none() {
-            waits.add(*waiter, Some(closing(None)));
+        if !is_named {
+            waits.add(*waiter, LockTarget::new(LockKind::Table, "table flush", "FLUSH"));
         }
     }
 }
 
 /// `FLUSH TABLES` without a table.
-fn flushes_all(words: &Words) -> bool {
+fn flushes_all(words: &StatementWords) -> bool {
     words.first() == "flush"
         && words.is_all_of(&["flush", "local", "no_write_to_binlog", "table", "tables"])
 }
 
 /// Does a statement name a table, or leave its database to the session's own?
-fn names(words: &Words, own: &str, home: &str, table: &str) -> bool {
-    words.has_name(table) && (home == own || words.has_name(home))
-}
-
-fn closing(table: Option<String>) -> Thing {
-    let object = table.unwrap_or_else(|| "table flush".to_owned());
-    let mode = "FLUSH".to_owned();
-    Thing { kind: LockKind::Table, object, index: None, record: None, mode }
+fn names(words: &StatementWords, own: &str, schema: &str, table: &str) -> bool {
+    words.has_name(table) && (schema == own || words.has_name(schema))
 }

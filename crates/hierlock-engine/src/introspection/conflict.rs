@@ -1,0 +1,123 @@
+//! Which lock is in the way of which request, by the words in which the servers write their modes. Pure.
+
+/// Must a request for a record of InnoDB wait for a lock on the same record? Both modes are in the words of MySQL's table
+/// of locks: `X,REC_NOT_GAP`, `S,GAP`. Returns None if they are not.
+pub fn innodb_records_conflict(wanted: &str, held: &str, is_supremum: bool) -> Option<bool> {
+    let (wanted, held) = (InnodbMode::parse(wanted)?, InnodbMode::parse(held)?);
+    Some(wanted.waits_for(&held, is_supremum))
+}
+
+/// A mode of InnoDB, from the words of MySQL's table of locks: `X,REC_NOT_GAP`, `S,GAP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InnodbMode<'a> {
+    /// `X`, `S`, `IX`, `IS`, `AUTO_INC`.
+    pub(super) strength: &'a str,
+    pub(super) is_gap: bool,
+    pub(super) is_record_only: bool,
+    pub(super) is_insert: bool,
+}
+
+impl<'a> InnodbMode<'a> {
+    fn parse(words: &'a str) -> Option<Self> {
+        let strength = words.split(',').next().filter(|word| !word.is_empty())?;
+        let has = |word: &str| words.split(',').any(|one| one == word);
+        Some(Self {
+            strength,
+            is_gap: has("GAP"),
+            is_record_only: has("REC_NOT_GAP"),
+            is_insert: has("INSERT_INTENTION"),
+        })
+    }
+
+    /// Must a request for a record wait for a lock on the same record? As InnoDB itself decides.
+    pub(super) fn waits_for(&self, held: &Self, is_supremum: bool) -> bool {
+        let in_gap = self.is_gap || is_supremum;
+        let needs_not = [
+            innodb_compatible(self.strength, held.strength),
+            // Gaps are held side by side; only who inserts into one waits.
+            in_gap && !self.is_insert,
+            // A record is not the gap before it, nor the other way round.
+            held.is_gap && !self.is_insert,
+            in_gap && held.is_record_only,
+            // Nobody waits for one who only wants to insert.
+            held.is_insert,
+        ];
+        !needs_not.contains(&true)
+    }
+}
+
+/// Modes of InnoDB that can be held side by side.
+pub(super) fn innodb_compatible(a: &str, b: &str) -> bool {
+    matches!(
+        (a, b),
+        ("IS", "IS" | "IX" | "S" | "AUTO_INC")
+            | ("IX", "IS" | "IX" | "AUTO_INC")
+            | ("S", "IS" | "S")
+            | ("AUTO_INC", "IS" | "IX")
+    )
+}
+
+/// Returns how strong a row lock of PostgreSQL is, from 0: as the extension pgrowlocks, the tuple lock of one who
+/// waits, or an error message says it.
+pub fn row_strength(mode: &str) -> Option<usize> {
+    Some(match mode.strip_prefix("For ").unwrap_or(mode) {
+        "Key Share" | "AccessShareLock" => 0,
+        "Share" | "RowShareLock" => 1,
+        "No Key Update" | "ExclusiveLock" => 2,
+        "Update" | "AccessExclusiveLock" | "deleting" => 3,
+        _ => return None,
+    })
+}
+
+/// Must a request for a row of PostgreSQL wait for a lock on it? Modes are written as for [`row_strength`], or are what a
+/// statement was doing: `updating`. Returns None if that is not enough to say.
+pub fn postgres_rows_conflict(wanted: &str, held: &str) -> Option<bool> {
+    const CONFLICTS: [[bool; 4]; 4] = [
+        [false, false, false, true],
+        [false, false, true, true],
+        [false, true, true, true],
+        [true, true, true, true],
+    ];
+    let held = row_strength(held)?;
+    if wanted == "updating" {
+        // It depends on whether the key is changed.
+        return (held > 0).then_some(true);
+    }
+    Some(CONFLICTS[row_strength(wanted)?][held])
+}
+
+/// Must a request for a table wait for a lock on it, of PostgreSQL or of InnoDB? Returns None if the modes are not
+/// known.
+pub fn tables_conflict(wanted: &str, held: &str) -> Option<bool> {
+    const MODES: [&str; 8] = [
+        "AccessShareLock",
+        "RowShareLock",
+        "RowExclusiveLock",
+        "ShareUpdateExclusiveLock",
+        "ShareLock",
+        "ShareRowExclusiveLock",
+        "ExclusiveLock",
+        "AccessExclusiveLock",
+    ];
+    // For each mode, those that it conflicts with: as in the manual.
+    const CONFLICTS: [u8; 8] = [
+        0b1000_0000,
+        0b1100_0000,
+        0b1111_0000,
+        0b1111_1000,
+        0b1110_1100,
+        0b1111_1100,
+        0b1111_1110,
+        0b1111_1111,
+    ];
+    let number = |mode: &str| MODES.iter().position(|known| *known == mode);
+    match (number(wanted), number(held)) {
+        (Some(wanted), Some(held)) => Some(CONFLICTS[wanted] & (1 << held) != 0),
+        (None, None) => {
+            let is_innodb = |mode| matches!(mode, "X" | "S" | "IX" | "IS" | "AUTO_INC");
+            let known = is_innodb(wanted) && is_innodb(held);
+            known.then(|| !innodb_compatible(wanted, held))
+        }
+        _ => None,
+    }
+}

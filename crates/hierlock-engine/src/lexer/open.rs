@@ -1,0 +1,104 @@
+//! What is open at the end of a text, and where it is closed.
+
+use super::{Rules, TokenKind};
+
+/// What is open at the end of a text, and goes on in the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Open {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A string or an identifier.
+    Quote {
+        /// The character that closes it.
+        close: char,
+        /// Whether a backslash makes the next character part of it.
+        backslash_escapes: bool,
+    },
+    /// A string between two tags.
+    DollarQuote {
+        /// Such as `$$` or `$tag$`.
+        tag: String,
+    },
+    /// A comment between `/*` and `*/`.
+    Comment {
+        /// How many have to be closed.
+        depth: usize,
+    },
+}
+
+impl Open {
+    /// Returns the mark by which it was opened; None if nothing is open.
+    pub fn mark(&self) -> Option<String> {
+        match self {
+            Open::Nothing => None,
+            Open::Quote { close: ']', .. } => Some("[".to_owned()),
+            Open::Quote { close, .. } => Some(close.to_string()),
+            Open::DollarQuote { tag } => Some(tag.clone()),
+            Open::Comment { .. } => Some("/*".to_owned()),
+        }
+    }
+
+    pub(super) fn kind(&self) -> TokenKind {
+        match self {
+            Open::Nothing => TokenKind::Code,
+            Open::Quote { .. } | Open::DollarQuote { .. } => TokenKind::Quoted,
+            Open::Comment { .. } => TokenKind::Comment,
+        }
+    }
+
+    /// How many bytes of the text belong to it, with the mark that closes it, and what is open behind them.
+    pub(super) fn close(self, rules: Rules, text: &str) -> (usize, Open) {
+        let end = match &self {
+            Open::Nothing => Some(0),
+            Open::Quote { close, backslash_escapes } => {
+                until_quote(text, *close, *backslash_escapes)
+            }
+            Open::DollarQuote { tag } => text.find(tag.as_str()).map(|at| at + tag.len()),
+            Open::Comment { depth } => match block_comment(rules, text, *depth) {
+                Ok(end) => Some(end),
+                Err(depth) => return (text.len(), Open::Comment { depth }),
+            },
+        };
+        match end {
+            Some(end) => (end, Open::Nothing),
+            None => (text.len(), self),
+        }
+    }
+}
+
+/// Where a comment that is open so often is closed, or how often it is open at the end; PostgreSQL nests them.
+fn block_comment(rules: Rules, text: &str, mut depth: usize) -> Result<usize, usize> {
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text.as_bytes()[at..];
+        if rest.starts_with(b"/*") && rules.nested_comments {
+            (at, depth) = (at + 2, depth + 1);
+        } else if rest.starts_with(b"*/") {
+            (at, depth) = (at + 2, depth - 1);
+            if depth == 0 {
+                return Ok(at);
+            }
+        } else {
+            at += 1;
+        }
+    }
+    Err(depth)
+}
+
+/// Where a quoted text is closed. A doubled quote is part of it, and so is a quote behind a backslash where backslashes
+/// escape. There is no way to write a `]` in brackets.
+fn until_quote(text: &str, close: char, backslash_escapes: bool) -> Option<usize> {
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, c)) = characters.next() {
+        if c == '\\' && backslash_escapes {
+            characters.next();
+        } else if c == close {
+            match characters.next_if(|(_, next)| *next == close && close != ']') {
+                Some(_) => {}
+                None => return Some(at + close.len_utf8()),
+            }
+        }
+    }
+    None
+}
