@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock_engine::introspection::{
-    DeadlockReport, Introspection, IntrospectionScope, LockKind, LockWait, sessions,
+    DeadlockReport, Introspection, IntrospectionScope, LockKind, LockWait, list_sessions,
 };
 use hierlock_engine::sqlx::postgres::PgDatabaseError;
 use hierlock_engine::{ErrorClass, ServerAddress, Session, sqlx};
@@ -77,12 +77,12 @@ async fn a_wait_is_seen_by_who_asks_for_it(engine: Engine) {
     // MariaDB lists none unless an administrator has switched that on, and says so.
     assert!(!list.locks.is_empty() || engine == Engine::Mariadb && !list.incomplete.is_empty());
 
-    let all = sessions(&mut asking.as_ref(), &everybody).await.unwrap();
+    let all = list_sessions(&mut asking.as_ref(), &everybody).await.unwrap();
     let statement = all.iter().find(|it| it.pid == waited_by).unwrap().statement.clone().unwrap();
     assert_eq!(statement, lock(table, 1));
     assert!(all.iter().any(|it| it.pid == held_by && it.in_state_for.is_some()));
     assert!(all.iter().all(|it| it.pid != asking.id.pid));
-    let one = sessions(&mut asking.as_ref(), &only_holder).await.unwrap();
+    let one = list_sessions(&mut asking.as_ref(), &only_holder).await.unwrap();
     assert_eq!(one.iter().map(|it| it.pid).collect::<Vec<_>>(), [held_by]);
 
     holder.run("ROLLBACK").await.unwrap();

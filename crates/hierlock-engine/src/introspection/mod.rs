@@ -35,7 +35,7 @@ pub use lock::{
 };
 pub use mariadb::{DISABLE_LOCK_OUTPUT, ENABLE_LOCK_OUTPUT, IS_LOCK_OUTPUT_ENABLED};
 pub use scope::IntrospectionScope;
-pub use session_list::{SessionInfo, sessions};
+pub use session_list::{SessionInfo, list_sessions};
 
 use crate::row::CellRow;
 use crate::{Dialect, ErrorClass, SessionRef};

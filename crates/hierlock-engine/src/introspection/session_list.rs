@@ -28,7 +28,7 @@ pub struct SessionInfo {
 ///
 /// # Errors
 /// What the server says, or that it does not answer.
-pub async fn sessions(
+pub async fn list_sessions(
     session: &mut SessionRef<'_>,
     scope: &IntrospectionScope,
 ) -> Result<Vec<SessionInfo>, sqlx::Error> {

@@ -4,8 +4,7 @@ use super::connection::StageConnection;
 use super::prepared::PreparedTransactions;
 use super::server::{PREFIX, Server, in_a_thread};
 use super::{LIMIT, StageError};
-use hierlock::database::error_message;
-use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, sessions};
+use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, error_message, sessions};
 use std::sync::PoisonError;
 use std::time::Duration;
 

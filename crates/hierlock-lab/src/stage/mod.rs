@@ -19,11 +19,13 @@ mod postgres;
 mod prepared;
 mod prepared_statements;
 mod server;
+mod server_address;
 mod session;
 mod session_names;
 mod settings;
 mod side;
 mod sql;
+mod statements;
 #[cfg(test)]
 mod tests;
 mod tree;

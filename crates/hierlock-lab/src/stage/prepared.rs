@@ -8,9 +8,8 @@
 use super::StageError;
 use super::connection::{ANSWER_LIMIT, StageConnection};
 use crate::scenario::Statement;
-use hierlock::database::error_message;
 use hierlock_engine::lexer::{TokenKind, tokens};
-use hierlock_engine::{Dialect, Driver, ErrorClass, cell};
+use hierlock_engine::{Dialect, Driver, ErrorClass, cell, error_message};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

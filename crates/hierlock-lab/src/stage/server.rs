@@ -1,23 +1,20 @@
 //! A server that is there: what it is, and the databases that are made on it for cases, each with a name
 //! that says whose it is, so that what a process leaves behind can be found and removed.
 
-use super::StageError;
 use super::connection::StageConnection;
 use super::home::{Home, HomeGuard, is_locked};
 use super::sql::{SharedServer, SqlStage};
+use super::{StageError, server_address};
 use crate::place::Engine;
 use crate::scenario::Case;
-use hierlock::ServerUrl;
-use hierlock::database::error_message;
 use hierlock_engine::introspection::{self, Introspection};
-use hierlock_engine::{AddressError, Dialect, ServerAddress, cell, number_cell};
+use hierlock_engine::{Dialect, ServerAddress, cell, error_message, number_cell};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Mutex, RwLock};
-use url::Url;
 
 /// What the names of all that the lab makes begin with.
 pub(super) const PREFIX: &str = "hierlock_lab_";
@@ -72,7 +69,8 @@ impl Server {
     /// # Errors
     /// It cannot be reached, is not that engine, or does not let itself be asked for its locks.
     pub(crate) async fn connect(engine: Engine, url: &str) -> Result<Self, StageError> {
-        let (address, mut keeper) = reach(address(engine, url)?, url).await?;
+        let (address, mut keeper) =
+            server_address::reach(server_address::read(engine, url)?, url).await?;
         let (version, id, is_superuser) = introduce(engine, &mut keeper).await?;
         let mark = format!("{PREFIX}{}_{id}", std::process::id());
         // Held until the connection ends, however it does.
@@ -113,6 +111,16 @@ impl Server {
         };
         server.sweep().await?;
         Ok(server)
+    }
+
+    /// The engine that its cases name.
+    #[cfg(test)]
+    pub(crate) fn engine(&self) -> Engine {
+        match self.dialect() {
+            Dialect::Mysql => Engine::Mysql,
+            Dialect::Mariadb => Engine::Mariadb,
+            Dialect::Postgres => Engine::Postgres,
+        }
     }
 
     pub(super) fn dialect(&self) -> Dialect {
@@ -293,47 +301,6 @@ impl Drop for Inner {
             _ = farewell.join();
         }
     }
-}
-
-/// Where a server is, with the settings of a terminal.
-fn address(engine: Engine, url: &str) -> Result<ServerAddress, StageError> {
-    let unreadable = |error: &dyn fmt::Display| {
-        StageError(format!("the URL of the {engine} server cannot be read: {error}"))
-    };
-    let dialect =
-        engine.dialect().ok_or_else(|| StageError(format!("{engine} is not a server")))?;
-    ServerUrl::new(url).check_parameters().map_err(|error| unreadable(&error))?;
-    let url = Url::parse(url).map_err(|error| unreadable(&error))?;
-    let address = ServerAddress::from_url_as(dialect, &url);
-    let address = address.map_err(|AddressError(why)| unreadable(&why))?;
-    Ok(address.with_server_settings().with_application_name("hierlock lab"))
-}
-
-/// Encryption takes many times as long as all the rest: it is left out on this very machine, if nothing else was asked
-/// for.
-fn may_be_unencrypted(url: &str) -> bool {
-    let Ok(url) = Url::parse(url) else { return false };
-    let is_here = match url.host_str() {
-        Some(host) => ["localhost", "127.0.0.1", "[::1]"].contains(&host),
-        None => true,
-    };
-    is_here && !url.query_pairs().any(|(name, _)| name.starts_with("ssl"))
-}
-
-/// The first connection, and how it came about.
-async fn reach(
-    address: ServerAddress,
-    url: &str,
-) -> Result<(ServerAddress, StageConnection), StageError> {
-    if may_be_unencrypted(url) {
-        let plain = address.clone().without_encryption();
-        // A server may insist, or only then take a password.
-        if let Ok(connection) = StageConnection::open(&plain).await {
-            return Ok((plain, connection));
-        }
-    }
-    let connection = StageConnection::open(&address).await?;
-    Ok((address, connection))
 }
 
 /// Runs something to its end, whatever becomes of the runtime of the caller.

@@ -10,22 +10,19 @@
 //! ([`SqlStage::url`]).
 
 use super::connection::{ANSWER_LIMIT, StageConnection};
-use super::failure::copy_refusal;
 use super::home::{Home, HomeGuard};
 use super::last_waits::LastWaits;
 use super::needs::Needs;
-use super::prepared::PreparedTransactions;
 use super::server::Server;
 use super::session::Session;
 use super::session_names::SessionNames;
 use super::side::Side;
-use super::{CIRCLE_LIMIT, LIMIT, LockList, Reply, Stage, StageError, postgres};
+use super::{CIRCLE_LIMIT, LockList, Reply, Stage, StageError, postgres, statements};
 use crate::ledger::same_place;
 use crate::observation::{Failure, FailureKind, LockKind, LockedObject, Name, Wait};
 use crate::record::Link;
 use crate::scenario::{Case, CaseDeed, SettingValue, Statement};
-use hierlock::database::error_message;
-use hierlock_engine::{Dialect, StatementWords, sessions};
+use hierlock_engine::{Dialect, sessions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -70,7 +67,7 @@ impl SqlStage {
         stage.teardown = case.teardown.clone();
         {
             let mut side = stage.side.lock().await;
-            run_all(
+            statements::run_all(
                 server.dialect(),
                 &mut side.connection,
                 &case.setup,
@@ -375,7 +372,8 @@ impl Stage for SqlStage {
         }
         let rolled_back = home_guard.prepared.roll_back(dialect, connection, &teardown).await;
         let torn_down =
-            run_all(dialect, connection, &teardown, "teardown", &home_guard.prepared).await;
+            statements::run_all(dialect, connection, &teardown, "teardown", &home_guard.prepared)
+                .await;
         let rest = home_guard.prepared.roll_back(dialect, connection, &[]).await;
         let removed = match &home_guard.home {
             home @ Home::Database(_) => server.remove(home).await,
@@ -397,26 +395,4 @@ impl Stage for SqlStage {
 /// What a task of ours has to say.
 async fn answered<T>(task: JoinHandle<Result<T, StageError>>) -> Result<T, StageError> {
     task.await.map_err(|error| StageError(format!("a question to the server failed: {error}")))?
-}
-
-/// Runs the statements of a part of the file; one that is refused is named.
-async fn run_all(
-    dialect: Dialect,
-    connection: &mut StageConnection,
-    statements: &[Statement],
-    part: &str,
-    prepared: &PreparedTransactions,
-) -> Result<(), StageError> {
-    for Statement { line, sql } in statements {
-        let failed = |why: &str| {
-            StageError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
-        };
-        if let Some(copies) = StatementWords::of(dialect.driver(), sql).copy_direction() {
-            return Err(failed(copy_refusal(copies)));
-        }
-        let run = connection.within(LIMIT, sql).await.map_err(|StageError(why)| failed(&why))?;
-        run.map_err(|error| failed(&error_message(&error)))?;
-        prepared.note(dialect.driver(), sql, None);
-    }
-    Ok(())
 }
