@@ -38,6 +38,17 @@ impl WaitLimit {
         matches!(self, WaitLimit::Forever | WaitLimit::Until { .. })
     }
 
+    /// Does it have a deadline, and an earlier one than the other?
+    #[cfg(feature = "_server")]
+    pub(crate) fn ends_before(self, other: Self) -> bool {
+        match (self, other) {
+            (WaitLimit::Until { deadline, .. }, WaitLimit::Until { deadline: other, .. }) => {
+                deadline < other
+            }
+            _ => false,
+        }
+    }
+
     /// Has the deadline passed?
     pub fn is_over(self) -> bool {
         matches!(self, WaitLimit::Until { deadline, .. } if deadline <= Instant::now())

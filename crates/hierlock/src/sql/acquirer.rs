@@ -15,6 +15,7 @@ use crate::target::Target;
 use hierlock_engine::{ServerError, Session, SessionRef};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is to be taken together.
 pub(super) struct LockRequest {
@@ -38,6 +39,9 @@ impl LockRequest {
         AcquireError::Failed(LockError::WouldBlock { blocked_on, wanted, blocker }.into())
     }
 }
+
+/// How long an INSERT of a missing row waits for somebody else who makes the same.
+const INSERT_WAIT: Duration = Duration::from_millis(200);
 
 /// No session has this number: locks of the session that guards share are in the way of each other.
 pub(super) const SHARED_SESSION: i64 = -1;
@@ -327,8 +331,11 @@ impl Acquirer {
         Ok(steps.iter().filter(is_missing).cloned().collect())
     }
 
-    /// Makes rows that are missing, in a transaction of its own. It may have to wait for whoever makes
-    /// the same, or has just made and locked it.
+    /// Makes rows that are missing, in a transaction of its own.
+    ///
+    /// On MySQL and MariaDB the INSERT waits for whoever has just made the same row and locked it. That wait may be out
+    /// of order, and who only tries must not wait at all. So it is short: after [`INSERT_WAIT`] it begins again, finds
+    /// the row, and does with it as with any other.
     pub(super) async fn insert(
         &self,
         session: &mut Session,
@@ -339,7 +346,10 @@ impl Acquirer {
         let statement = Statement::text(self.scheme.insert(steps.iter().map(|step| &step.target)));
         // It commits, whatever it was in before.
         session.in_transaction = false;
-        let watched = self.watch(&mut session.as_ref(), statement, steps, request, interest).await;
+        let short = WaitLimit::within(INSERT_WAIT);
+        let limit = if request.wait_limit.ends_before(short) { request.wait_limit } else { short };
+        let limited = LockRequest { plan: request.plan.clone(), wait_limit: limit };
+        let watched = self.watch(&mut session.as_ref(), statement, steps, &limited, interest).await;
         let why = match watched.ended {
             WaitEnd::Ran(Ok(_)) => {
                 session.mark_clean();
@@ -354,7 +364,10 @@ impl Acquirer {
                 | LockFailure::Other => AcquireError::Failed(self.failed(error)),
             },
             WaitEnd::Abandoned => AcquireError::Abandoned,
-            WaitEnd::TimedOut(waited) => {
+            WaitEnd::TimedOut(_) if !request.wait_limit.waits() => {
+                request.would_block(&steps[watched.at.unwrap_or(0)], watched.blocker)
+            }
+            WaitEnd::TimedOut(waited) if request.wait_limit.is_over() => {
                 let place = watched.at.unwrap_or(0);
                 let (blocked_on, wanted) = (steps[place].target.clone(), request.wanted());
                 let blocker = watched.blocker;
@@ -362,6 +375,7 @@ impl Acquirer {
                     LockError::Timeout { blocked_on, wanted, blocker, waited }.into(),
                 )
             }
+            WaitEnd::TimedOut(_) => AcquireError::LockWaitTimeout,
         };
         self.undo(&mut session.as_ref(), "ROLLBACK").await?;
         Err(why)

@@ -250,7 +250,10 @@ impl HoldInner {
                 {
                     // What was taken before was given back with it.
                     self.acquirer(entry).undo(&mut session.as_ref(), "ROLLBACK").await?;
-                    self.acquirer(entry).insert(session, &missing, request, interest).await?;
+                    match self.acquirer(entry).insert(session, &missing, request, interest).await {
+                        Ok(()) | Err(AcquireError::LockWaitTimeout) => {}
+                        Err(why) => return Err(why),
+                    }
                 }
                 Err(AcquireError::MissingRows(missing)) => {
                     self.acquirer(entry).undo(&mut session.as_ref(), "ROLLBACK").await?;

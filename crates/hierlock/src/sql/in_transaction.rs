@@ -149,11 +149,17 @@ impl Acquirer {
             Err(error) => return Err(failed(error)),
         };
         session.roll_back().await.map_err(failed)?;
-        if !missing.is_empty() {
+        let mut missing = missing;
+        while !missing.is_empty() {
             let interest = &mut Interest::assumed();
-            let made = self.insert(&mut session, &missing, request, interest).await;
-            match made {
-                Ok(()) | Err(AcquireError::LockWaitTimeout) => {}
+            match self.insert(&mut session, &missing, request, interest).await {
+                Ok(()) => break,
+                // Somebody else is making one of them.
+                Err(AcquireError::LockWaitTimeout) => {
+                    missing =
+                        self.find_missing(&mut session.as_ref(), steps).await.map_err(failed)?;
+                    session.roll_back().await.map_err(failed)?;
+                }
                 Err(why) => return Err(why.into_error(&self.pool, &self.scheme)),
             }
         }

@@ -9,6 +9,7 @@ mod dropped;
 mod faults;
 mod lost;
 mod messages;
+mod on_demand;
 mod own_server;
 mod parts;
 mod processes;
