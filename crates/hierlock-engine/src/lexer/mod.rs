@@ -3,7 +3,7 @@
 mod open;
 mod rules;
 
-pub use open::Open;
+pub use open::OpenToken;
 pub use rules::Rules;
 
 /// A piece of a statement. The texts of all tokens, one behind the other, are the statement.
@@ -51,12 +51,12 @@ pub struct Tokens<'a> {
     text: &'a str,
     /// Where the next token begins.
     from: usize,
-    open: Open,
+    open: OpenToken,
 }
 
 /// Iterates over the tokens of `sql`. What is never closed reaches to the end.
 pub fn tokens(rules: impl Into<Rules>, sql: &str) -> Tokens<'_> {
-    resume(rules, Open::Nothing, sql)
+    resume(rules, OpenToken::Nothing, sql)
 }
 
 /// The same for a text that goes on behind the end of a line, where something may be open: the first token is the rest of
@@ -72,13 +72,13 @@ pub fn tokens(rules: impl Into<Rules>, sql: &str) -> Tokens<'_> {
 /// assert_eq!(second.next().unwrap().text, "two'");
 /// assert_eq!(second.next().unwrap().kind, TokenKind::Code);
 /// ```
-pub fn resume(rules: impl Into<Rules>, open: Open, sql: &str) -> Tokens<'_> {
+pub fn resume(rules: impl Into<Rules>, open: OpenToken, sql: &str) -> Tokens<'_> {
     Tokens { rules: rules.into(), text: sql, from: 0, open }
 }
 
 impl Tokens<'_> {
     /// Returns what is open behind the last token that was returned; only at the end of the text it may be something.
-    pub fn open(&self) -> &Open {
+    pub fn open(&self) -> &OpenToken {
         &self.open
     }
 }
@@ -93,10 +93,10 @@ impl<'a> Iterator for Tokens<'a> {
         }
         let special_at = |at: usize| special(self.rules, &self.text[at..], &self.text[..at]);
         let (kind, length, open) = match std::mem::take(&mut self.open) {
-            Open::Nothing => special(self.rules, rest, before).unwrap_or_else(|| {
+            OpenToken::Nothing => special(self.rules, rest, before).unwrap_or_else(|| {
                 let ends = |at: &usize| special_at(self.from + at).is_some();
                 let at = rest.char_indices().map(|(at, _)| at).skip(1).find(ends);
-                (TokenKind::Code, at.unwrap_or(rest.len()), Open::Nothing)
+                (TokenKind::Code, at.unwrap_or(rest.len()), OpenToken::Nothing)
             }),
             open => {
                 let kind = open.kind();
@@ -112,9 +112,13 @@ impl<'a> Iterator for Tokens<'a> {
 
 /// What begins here, if it is not code, how many bytes it has, and whether it is still open behind them. `before` is all
 /// that comes before it.
-fn special(rules: Rules, text: &str, before: &str) -> Option<(TokenKind, usize, Open)> {
+fn special(rules: Rules, text: &str, before: &str) -> Option<(TokenKind, usize, OpenToken)> {
     if begins_line_comment(rules, text) {
-        return Some((TokenKind::Comment, text.find('\n').unwrap_or(text.len()), Open::Nothing));
+        return Some((
+            TokenKind::Comment,
+            text.find('\n').unwrap_or(text.len()),
+            OpenToken::Nothing,
+        ));
     }
     let (mark, open) = opening(rules, text, before)?;
     let kind = open.kind();
@@ -132,10 +136,10 @@ fn begins_line_comment(rules: Rules, text: &str) -> bool {
 }
 
 /// What is opened here, and how many bytes its mark has.
-fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, Open)> {
-    let quote = |close, backslash_escapes| Some((1, Open::Quote { close, backslash_escapes }));
+fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, OpenToken)> {
+    let quote = |close, backslash_escapes| Some((1, OpenToken::Quote { close, backslash_escapes }));
     match text.as_bytes().first()? {
-        b'/' if text.starts_with("/*") => Some((2, Open::Comment { depth: 1 })),
+        b'/' if text.starts_with("/*") => Some((2, OpenToken::Comment { depth: 1 })),
         b'\'' => {
             let is_escape_string = rules.escape_strings && has_escape_prefix(before);
             quote('\'', rules.backslash_escapes || is_escape_string)
@@ -145,7 +149,7 @@ fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, Open)> {
         b'[' if rules.brackets => quote(']', false),
         b'$' if rules.dollar_quotes && !before.ends_with(is_of_name) => {
             let tag = dollar_tag(text)?.to_owned();
-            Some((tag.len(), Open::DollarQuote { tag }))
+            Some((tag.len(), OpenToken::DollarQuote { tag }))
         }
         _ => None,
     }
@@ -297,7 +301,7 @@ mod tests {
                 tokens.flat_map(|token| vec![token.kind; token.text.len()]).collect::<Vec<_>>()
             };
             for rules in [Rules::MYSQL, Rules::POSTGRES, Rules::SQLITE, Rules::ANY_SERVER] {
-                let mut open = Open::Nothing;
+                let mut open = OpenToken::Nothing;
                 let mut by_line = Vec::new();
                 for line in sql.split_inclusive('\n') {
                     let mut tokens = resume(rules, open.clone(), line);

@@ -4,7 +4,7 @@ use super::{Rules, TokenKind};
 
 /// What is open at the end of a text, and goes on in the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Open {
+pub enum OpenToken {
     /// Nothing.
     #[default]
     Nothing,
@@ -27,41 +27,41 @@ pub enum Open {
     },
 }
 
-impl Open {
+impl OpenToken {
     /// Returns the mark by which it was opened; None if nothing is open.
     pub fn mark(&self) -> Option<String> {
         match self {
-            Open::Nothing => None,
-            Open::Quote { close: ']', .. } => Some("[".to_owned()),
-            Open::Quote { close, .. } => Some(close.to_string()),
-            Open::DollarQuote { tag } => Some(tag.clone()),
-            Open::Comment { .. } => Some("/*".to_owned()),
+            OpenToken::Nothing => None,
+            OpenToken::Quote { close: ']', .. } => Some("[".to_owned()),
+            OpenToken::Quote { close, .. } => Some(close.to_string()),
+            OpenToken::DollarQuote { tag } => Some(tag.clone()),
+            OpenToken::Comment { .. } => Some("/*".to_owned()),
         }
     }
 
     pub(super) fn kind(&self) -> TokenKind {
         match self {
-            Open::Nothing => TokenKind::Code,
-            Open::Quote { .. } | Open::DollarQuote { .. } => TokenKind::Quoted,
-            Open::Comment { .. } => TokenKind::Comment,
+            OpenToken::Nothing => TokenKind::Code,
+            OpenToken::Quote { .. } | OpenToken::DollarQuote { .. } => TokenKind::Quoted,
+            OpenToken::Comment { .. } => TokenKind::Comment,
         }
     }
 
     /// How many bytes of the text belong to it, with the mark that closes it, and what is open behind them.
-    pub(super) fn close(self, rules: Rules, text: &str) -> (usize, Open) {
+    pub(super) fn close(self, rules: Rules, text: &str) -> (usize, OpenToken) {
         let end = match &self {
-            Open::Nothing => Some(0),
-            Open::Quote { close, backslash_escapes } => {
+            OpenToken::Nothing => Some(0),
+            OpenToken::Quote { close, backslash_escapes } => {
                 until_quote(text, *close, *backslash_escapes)
             }
-            Open::DollarQuote { tag } => text.find(tag.as_str()).map(|at| at + tag.len()),
-            Open::Comment { depth } => match block_comment(rules, text, *depth) {
+            OpenToken::DollarQuote { tag } => text.find(tag.as_str()).map(|at| at + tag.len()),
+            OpenToken::Comment { depth } => match block_comment(rules, text, *depth) {
                 Ok(end) => Some(end),
-                Err(depth) => return (text.len(), Open::Comment { depth }),
+                Err(depth) => return (text.len(), OpenToken::Comment { depth }),
             },
         };
         match end {
-            Some(end) => (end, Open::Nothing),
+            Some(end) => (end, OpenToken::Nothing),
             None => (text.len(), self),
         }
     }

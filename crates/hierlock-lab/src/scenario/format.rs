@@ -4,7 +4,7 @@
 use super::file::Scenario;
 use super::layout::{aligned, commented, squeezed};
 use super::mistake::Mistake;
-use super::outline::{Expect, Kind, Part, SourceLine, outline};
+use super::outline::{Expect, LineKind, Part, SourceLine, outline};
 use super::scan::split;
 use crate::columns::columns;
 
@@ -25,23 +25,23 @@ fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
     let mut ahead: Vec<(usize, String)> = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let body = match &line.kind {
-            Kind::Blank => String::new(),
-            Kind::Comment => match line.raw.starts_with(char::is_whitespace) && margin > 1 {
+            LineKind::Blank => String::new(),
+            LineKind::Comment => match line.raw.starts_with(char::is_whitespace) && margin > 1 {
                 true => shifted(line.raw, margin),
                 false => line.raw.to_owned(),
             },
-            Kind::Header { key, guard, rest } => {
+            LineKind::Header { key, guard, rest } => {
                 margin = least_column(&lines[index + 1..]);
                 header(*key, *guard, *rest)
             }
-            Kind::Step { who, looks, guard, rest } => {
+            LineKind::Step { who, looks, guard, rest } => {
                 margin = 1;
                 step(*who, *looks, *guard, *rest)
             }
-            Kind::Sql(part) | Kind::Prose(part) => {
+            LineKind::Sql(part) | LineKind::Prose(part) => {
                 format!("{}{}", " ".repeat(2 + part.spot.column - margin), part.text)
             }
-            Kind::Expect(expect) => {
+            LineKind::Expect(expect) => {
                 if !ahead.iter().any(|(known, _)| *known == index) {
                     ahead = together(lines, index);
                 }
@@ -50,12 +50,12 @@ fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
                     None => format!(" {}", expectation(expect)),
                 }
             }
-            Kind::Continued(part) => {
+            LineKind::Continued(part) => {
                 let indent: String = line.raw.chars().take(part.spot.column - 1).collect();
                 format!("{indent}{}", part.text)
             }
             // A file with such a line is not laid out.
-            Kind::Stray(_) | Kind::Unknown(_) => line.raw.to_owned(),
+            LineKind::Stray(_) | LineKind::Unknown(_) => line.raw.to_owned(),
         };
         bodies.push(body);
     }
@@ -67,8 +67,8 @@ fn least_column(lines: &[SourceLine<'_>]) -> usize {
     lines
         .iter()
         .map_while(|line| match &line.kind {
-            Kind::Sql(part) | Kind::Prose(part) => Some(Some(part.spot.column)),
-            Kind::Blank | Kind::Comment => Some(None),
+            LineKind::Sql(part) | LineKind::Prose(part) => Some(Some(part.spot.column)),
+            LineKind::Blank | LineKind::Comment => Some(None),
             _ => None,
         })
         .flatten()
@@ -137,7 +137,7 @@ fn listed(text: &str, separator: char, by: &str) -> String {
 
 /// The cells of a table, or of rows below each other, from its first line on: each line by its index.
 fn together(lines: &[SourceLine<'_>], first: usize) -> Vec<(usize, String)> {
-    let Kind::Expect(head) = &lines[first].kind else { return Vec::new() };
+    let LineKind::Expect(head) = &lines[first].kind else { return Vec::new() };
     let below = match head.mark {
         '|' => '|',
         '=' if head.rest.text == "by" || head.rest.text.starts_with("by ") => ':',
@@ -147,11 +147,11 @@ fn together(lines: &[SourceLine<'_>], first: usize) -> Vec<(usize, String)> {
     let mut rows = vec![cells(head, below == ':')];
     for (index, line) in lines.iter().enumerate().skip(first + 1) {
         match &line.kind {
-            Kind::Expect(expect) if expect.mark == below => {
+            LineKind::Expect(expect) if expect.mark == below => {
                 indices.push(index);
                 rows.push(cells(expect, below == ':'));
             }
-            Kind::Blank | Kind::Comment => {}
+            LineKind::Blank | LineKind::Comment => {}
             _ => break,
         }
     }
@@ -172,23 +172,25 @@ fn spaced(lines: &[SourceLine<'_>], bodies: &[String]) -> String {
     let mut prose = false;
     for (line, body) in lines.iter().zip(bodies) {
         let begins_part = match &line.kind {
-            Kind::Step { .. } => !std::mem::replace(&mut steps, true),
-            Kind::Header { key, .. } => key.text == "advice" || (steps && key.text == "teardown"),
+            LineKind::Step { .. } => !std::mem::replace(&mut steps, true),
+            LineKind::Header { key, .. } => {
+                key.text == "advice" || (steps && key.text == "teardown")
+            }
             _ => false,
         };
         if begins_part && after_content > 0 && !out[after_content..].iter().any(String::is_empty) {
             out.insert(after_content, String::new());
         }
         match &line.kind {
-            Kind::Blank => {
+            LineKind::Blank => {
                 // Prose is left as it is; what follows its end is cut off below.
                 if prose || out.last().is_some_and(|last| !last.is_empty()) {
                     out.push(String::new());
                 }
             }
-            Kind::Comment => out.push(body.clone()),
+            LineKind::Comment => out.push(body.clone()),
             kind => {
-                prose = matches!(kind, Kind::Prose(_));
+                prose = matches!(kind, LineKind::Prose(_));
                 let comment = line.comment.map(|comment| {
                     let before: String = line.raw.chars().take(comment.spot.column - 1).collect();
                     (comment.text, columns(&before) + 1)

@@ -2,7 +2,7 @@
 
 use super::scan::{Style, scan};
 use crate::columns::columns;
-use hierlock_engine::lexer::Open;
+use hierlock_engine::lexer::OpenToken;
 
 /// Rows of cells as lines: ` | ` between the cells, which stand below each other.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
@@ -36,7 +36,7 @@ pub(crate) fn commented(line: String, comment: Option<(&str, usize)>) -> String 
 /// One blank where there were several, outside of quotes.
 pub(crate) fn squeezed(text: &str) -> String {
     let mut blanks = Vec::new();
-    scan(text, Style::Words, &mut Open::Nothing, |at, c, quoted| {
+    scan(text, Style::Words, &mut OpenToken::Nothing, |at, c, quoted| {
         if c.is_whitespace() && !quoted {
             blanks.push(at);
         }

@@ -4,7 +4,7 @@
 
 use super::mistake::Spot;
 use super::scan::{Style, scan};
-use hierlock_engine::lexer::Open;
+use hierlock_engine::lexer::OpenToken;
 
 /// Part of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +48,12 @@ pub(crate) struct SourceLine<'t> {
     /// The comment behind what it says.
     pub(crate) comment: Option<Part<'t>>,
     /// What it is.
-    pub(crate) kind: Kind<'t>,
+    pub(crate) kind: LineKind<'t>,
 }
 
 /// What a line is.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind<'t> {
+pub(crate) enum LineKind<'t> {
     /// Nothing.
     Blank,
     /// Only a comment.
@@ -134,7 +134,7 @@ enum Within {
 pub(crate) fn outline(text: &str) -> Vec<SourceLine<'_>> {
     let mut within = Within::Nothing;
     // A quote of SQL may stay open over several lines.
-    let mut open = Open::Nothing;
+    let mut open = OpenToken::Nothing;
     text.lines()
         .enumerate()
         .map(|(index, line)| {
@@ -142,27 +142,27 @@ pub(crate) fn outline(text: &str) -> Vec<SourceLine<'_>> {
             let number = index + 1;
             let indented = raw.starts_with(char::is_whitespace);
             if raw.is_empty() {
-                return SourceLine { number, raw, comment: None, kind: Kind::Blank };
+                return SourceLine { number, raw, comment: None, kind: LineKind::Blank };
             }
             let first = raw.trim_start();
             let only_comment = match within {
                 _ if !indented => first.starts_with('#'),
                 Within::Prose => first.starts_with('#'),
                 _ => {
-                    open == Open::Nothing
+                    open == OpenToken::Nothing
                         && first.strip_prefix('#').is_some_and(|rest| {
                             rest.is_empty() || rest.starts_with(char::is_whitespace)
                         })
                 }
             };
             if only_comment {
-                let kind = Kind::Comment;
+                let kind = LineKind::Comment;
                 return SourceLine { number, raw, comment: None, kind };
             }
             if !indented {
-                open = Open::Nothing;
+                open = OpenToken::Nothing;
             }
-            let begins_with_mark = open == Open::Nothing && first.starts_with(MARKS);
+            let begins_with_mark = open == OpenToken::Nothing && first.starts_with(MARKS);
             let style = match within {
                 Within::Sql if indented => Style::Sql,
                 Within::Step if indented && !begins_with_mark => Style::Sql,
@@ -179,7 +179,7 @@ pub(crate) fn outline(text: &str) -> Vec<SourceLine<'_>> {
                 _ => scan(raw, style, &mut open, |_, _, _| {}),
             };
             if style == Style::Words {
-                open = Open::Nothing;
+                open = OpenToken::Nothing;
             }
             let comment = (end < raw.len()).then(|| Part::of(raw, number, end, raw.len()));
             let all = Part::of(raw, number, 0, end);
@@ -187,8 +187,8 @@ pub(crate) fn outline(text: &str) -> Vec<SourceLine<'_>> {
                 _ if !indented => {
                     let kind = unindented(raw, number, end);
                     within = match &kind {
-                        Kind::Step { .. } => Within::Step,
-                        Kind::Header { key, .. } => match key.text {
+                        LineKind::Step { .. } => Within::Step,
+                        LineKind::Header { key, .. } => match key.text {
                             "setup" | "teardown" => Within::Sql,
                             "advice" => Within::Prose,
                             _ => Within::Nothing,
@@ -197,12 +197,12 @@ pub(crate) fn outline(text: &str) -> Vec<SourceLine<'_>> {
                     };
                     kind
                 }
-                Within::Nothing => Kind::Stray(all),
-                Within::Sql => Kind::Sql(all),
-                Within::Prose => Kind::Prose(all),
+                Within::Nothing => LineKind::Stray(all),
+                Within::Sql => LineKind::Sql(all),
+                Within::Prose => LineKind::Prose(all),
                 Within::Step => match Expect::of(all).filter(|_| begins_with_mark) {
-                    Some(expect) => Kind::Expect(expect),
-                    None => Kind::Continued(all),
+                    Some(expect) => LineKind::Expect(expect),
+                    None => LineKind::Continued(all),
                 },
             };
             SourceLine { number, raw, comment, kind }
@@ -226,20 +226,20 @@ fn statement_at(line: &str) -> usize {
 }
 
 /// A line at the margin: a step, or a header.
-fn unindented(raw: &str, number: usize, end: usize) -> Kind<'_> {
+fn unindented(raw: &str, number: usize, end: usize) -> LineKind<'_> {
     let all = Part::of(raw, number, 0, end);
     if let Some((name, looks)) = step_head(all.text) {
         let who = all.part(0, name);
         let mark = all.text.find(['>', '<']).unwrap_or(name.len());
         let (guard, rest) = take_guard(all.part(mark + 1, &all.text[mark + 1..]));
-        return Kind::Step { who, looks, guard, rest };
+        return LineKind::Step { who, looks, guard, rest };
     }
-    let Some(first) = all.text.find(['[', ':']) else { return Kind::Unknown(all) };
+    let Some(first) = all.text.find(['[', ':']) else { return LineKind::Unknown(all) };
     let key = all.part(0, &all.text[..first]);
     let (guard, rest) = take_guard(all.part(first, &all.text[first..]));
     match rest.text.strip_prefix(':') {
-        Some(value) => Kind::Header { key, guard, rest: rest.part(1, value) },
-        None => Kind::Unknown(all),
+        Some(value) => LineKind::Header { key, guard, rest: rest.part(1, value) },
+        None => LineKind::Unknown(all),
     }
 }
 
@@ -260,7 +260,7 @@ fn take_guard(part: Part<'_>) -> (Option<Part<'_>>, Part<'_>) {
 /// Where the bracket that opens the text is closed.
 fn closing(text: &str) -> Option<usize> {
     let mut close = None;
-    scan(text, Style::Words, &mut Open::Nothing, |at, c, quoted| {
+    scan(text, Style::Words, &mut OpenToken::Nothing, |at, c, quoted| {
         if c == ']' && !quoted && close.is_none() {
             close = Some(at);
         }

@@ -1,7 +1,7 @@
 //! Quotes and comments of a line: what in it counts, and where its comment begins. Knows nothing of
 //! what the line says.
 
-use hierlock_engine::lexer::{Open, Rules, TokenKind, resume};
+use hierlock_engine::lexer::{OpenToken, Rules, TokenKind, resume};
 
 /// How quotes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Style {
 pub(crate) fn scan(
     line: &str,
     style: Style,
-    open: &mut Open,
+    open: &mut OpenToken,
     each: impl FnMut(usize, char, bool),
 ) -> usize {
     match style {
@@ -30,8 +30,8 @@ pub(crate) fn scan(
 }
 
 /// A file may run on several engines, so the rules are those that fit all of them.
-fn scan_sql(line: &str, open: &mut Open, mut each: impl FnMut(usize, char, bool)) -> usize {
-    let mut goes_on = *open != Open::Nothing;
+fn scan_sql(line: &str, open: &mut OpenToken, mut each: impl FnMut(usize, char, bool)) -> usize {
+    let mut goes_on = *open != OpenToken::Nothing;
     let mut tokens = resume(Rules::ANY_SERVER, std::mem::take(open), line);
     let (mut at, mut last) = (0, ' ');
     for token in tokens.by_ref() {
@@ -89,7 +89,7 @@ pub(crate) fn split(text: &str, separator: char) -> Vec<(usize, &str)> {
     let mut parts = Vec::new();
     let mut from = 0;
     let mut depth = 0usize;
-    scan(text, Style::Words, &mut Open::Nothing, |at, c, quoted| match c {
+    scan(text, Style::Words, &mut OpenToken::Nothing, |at, c, quoted| match c {
         _ if quoted => {}
         '(' => depth += 1,
         ')' => depth = depth.saturating_sub(1),
@@ -129,7 +129,7 @@ mod tests {
             ("select a$b$c # x", Style::Sql, "select a$b$c ", None),
             ("select $1 # x", Style::Sql, "select $1 ", None),
         ] {
-            let mut state = Open::Nothing;
+            let mut state = OpenToken::Nothing;
             let end = scan(line, style, &mut state, |_, _, _| {});
             assert_eq!(&line[..end], content, "{line}");
             assert_eq!(state.mark().as_deref(), open, "{line}");
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_comment_of_several_lines_hides_what_looks_like_another() {
-        let mut open = Open::Nothing;
+        let mut open = OpenToken::Nothing;
         for (line, content, mark) in [
             ("select /* one # x", "select /* one # x", Some("/*")),
             ("-- two # x */ 1 # y", "-- two # x */ 1 ", None),

@@ -1,7 +1,7 @@
 //! What a session has prepared, by name: `EXECUTE s` says nothing of what it does, the text behind it does.
 
 use super::connection::StageConnection;
-use hierlock_engine::lexer::{Open, TokenKind, tokens};
+use hierlock_engine::lexer::{OpenToken, TokenKind, tokens};
 use hierlock_engine::{Dialect, Driver, StatementWords};
 use std::collections::HashMap;
 
@@ -96,7 +96,7 @@ async fn value(expression: &str, connection: &mut StageConnection) -> Option<Str
 fn literal(text: &str) -> Option<String> {
     let mut tokens = tokens(Driver::Mysql, text);
     let literal = tokens.next().filter(|token| token.text.starts_with(['\'', '"']))?;
-    if *tokens.open() != Open::Nothing {
+    if *tokens.open() != OpenToken::Nothing {
         return None;
     }
     let (mut value, inside) = (String::new(), literal.unquoted());

@@ -8,7 +8,7 @@ use super::{StageError, server_address};
 use crate::place::Engine;
 use crate::scenario::Case;
 use hierlock_engine::introspection::{self, Introspection};
-use hierlock_engine::{Dialect, ServerAddress, cell, error_message, number_cell};
+use hierlock_engine::{Dialect, ServerAddress, cell, error_message, number_cell, sessions};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -71,7 +71,7 @@ impl Server {
     pub(crate) async fn connect(engine: Engine, url: &str) -> Result<Self, StageError> {
         let (address, mut keeper) =
             server_address::reach(server_address::read(engine, url)?, url).await?;
-        let (version, id, is_superuser) = introduce(engine, &mut keeper).await?;
+        let (version, id, is_superuser) = identify(address.dialect(), &mut keeper).await?;
         let mark = format!("{PREFIX}{}_{id}", std::process::id());
         // Held until the connection ends, however it does.
         let hold = match engine {
@@ -314,30 +314,31 @@ pub(super) fn in_a_thread(work: impl Future<Output = ()> + Send + 'static) -> Jo
 }
 
 /// Its version in words, the number of the connection, and whether we may do everything.
-async fn introduce(
-    engine: Engine,
+async fn identify(
+    dialect: Dialect,
     connection: &mut StageConnection,
 ) -> Result<(String, i64, bool), StageError> {
-    let hello = match engine {
-        Engine::Postgres => {
-            "SELECT current_setting('server_version'), pg_backend_pid(), \
-             (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)::int"
-        }
-        _ => {
-            "SELECT VERSION(), CONNECTION_ID(), (SELECT COUNT(*) \
-             FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' \
-             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), ''''))"
-        }
+    let (version, is_superuser) = match dialect {
+        Dialect::Postgres => (
+            "current_setting('server_version')",
+            "(SELECT rolsuper FROM pg_roles WHERE rolname = current_user)::int",
+        ),
+        Dialect::Mysql | Dialect::Mariadb => (
+            "VERSION()",
+            "(SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' \
+             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), ''''))",
+        ),
     };
-    let rows = connection.ask(hello).await?;
+    let pid = sessions::own_pid(dialect);
+    let rows = connection.ask(&format!("SELECT {version}, {pid}, {is_superuser}")).await?;
     let row = rows.first().map_or(&[][..], |row| row);
     let version = cell(row, 0);
     let is_mariadb = version.contains("MariaDB");
-    match (engine, is_mariadb) {
-        (Engine::Mysql, true) => {
+    match (dialect, is_mariadb) {
+        (Dialect::Mysql, true) => {
             return Err(StageError(format!("the server for mysql is MariaDB {version}")));
         }
-        (Engine::Mariadb, false) => {
+        (Dialect::Mariadb, false) => {
             return Err(StageError(format!("the server for mariadb is MySQL {version}")));
         }
         _ => {}
@@ -345,14 +346,14 @@ async fn introduce(
     // "5.5.5-10.6.1-MariaDB-…", "15.18 (Debian 15.18-0+deb12u1)", "9.7.4-0ubuntu0"
     let number_only = version.strip_prefix("5.5.5-").unwrap_or(version);
     let end = number_only.find([' ', '-']).unwrap_or(number_only.len());
-    let name = match engine {
-        Engine::Mysql => "MySQL",
-        Engine::Mariadb => "MariaDB",
-        _ => "PostgreSQL",
+    let name = match dialect {
+        Dialect::Mysql => "MySQL",
+        Dialect::Mariadb => "MariaDB",
+        Dialect::Postgres => "PostgreSQL",
     };
-    let id = number_cell(row, 1).ok_or_else(|| {
-        StageError(format!("the {engine} server does not number its connections"))
+    let pid = number_cell(row, 1).ok_or_else(|| {
+        StageError(format!("the {dialect} server does not number its connections"))
     })?;
     let version = format!("{name} {}", &number_only[..end]);
-    Ok((version, id, number_cell(row, 2).unwrap_or(0) > 0))
+    Ok((version, pid, number_cell(row, 2).unwrap_or(0) > 0))
 }

@@ -5,7 +5,7 @@ use crate::columns::columns;
 use crate::scenario::file::{Expectation, Expected, Line};
 use crate::scenario::layout::{aligned, commented};
 use crate::scenario::only::{Dimension, Only, word};
-use crate::scenario::outline::{Kind, SourceLine};
+use crate::scenario::outline::{LineKind, SourceLine};
 use std::collections::BTreeMap;
 
 /// What becomes of the lines of a file.
@@ -108,7 +108,8 @@ impl<'t> Edits<'t> {
             .filter(|l| l.comment.is_some())
             .collect();
         let head = source.get(step.line - 1);
-        let looks = head.is_some_and(|head| matches!(head.kind, Kind::Step { looks: true, .. }));
+        let looks =
+            head.is_some_and(|head| matches!(head.kind, LineKind::Step { looks: true, .. }));
         let inline = group.first() == Some(&step.line);
         let mut new = new;
         let mut at = match group.first() {
@@ -206,8 +207,8 @@ fn groups(step: &Line, source: &[SourceLine<'_>]) -> Vec<Group> {
     let mut sign = false;
     for line in source.iter().filter(|l| (step.line..=step.expects_end).contains(&l.number)) {
         let mark = match &line.kind {
-            Kind::Expect(expect) => expect.mark,
-            Kind::Step { looks: true, rest, .. } => match rest.text.chars().next() {
+            LineKind::Expect(expect) => expect.mark,
+            LineKind::Step { looks: true, rest, .. } => match rest.text.chars().next() {
                 Some(mark) => mark,
                 None => continue,
             },
@@ -294,15 +295,15 @@ fn with_comment(of: &SourceLine<'_>, body: String) -> String {
 /// `B<`, with its brackets.
 fn head_of(line: &SourceLine<'_>) -> String {
     match &line.kind {
-        Kind::Step { who, guard: Some(guard), .. } => format!("{}< [{}]", who.text, guard.text),
-        Kind::Step { who, .. } => format!("{}<", who.text),
+        LineKind::Step { who, guard: Some(guard), .. } => format!("{}< [{}]", who.text, guard.text),
+        LineKind::Step { who, .. } => format!("{}<", who.text),
         _ => line.raw.to_owned(),
     }
 }
 
 fn source_has_columns(source: &[SourceLine<'_>], number: usize) -> bool {
     source.get(number - 1).is_some_and(|line| match &line.kind {
-        Kind::Expect(expect) => expect.rest.text.contains('|'),
+        LineKind::Expect(expect) => expect.rest.text.contains('|'),
         _ => false,
     })
 }

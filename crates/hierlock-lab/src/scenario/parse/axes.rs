@@ -4,7 +4,7 @@
 use crate::scenario::file::Axis;
 use crate::scenario::layout::squeezed;
 use crate::scenario::mistake::{Mistakes, counted};
-use crate::scenario::outline::{Kind, Part, SourceLine};
+use crate::scenario::outline::{LineKind, Part, SourceLine};
 use crate::scenario::reader::Reader;
 use crate::scenario::scan::split;
 use crate::scenario::settings::isolation;
@@ -16,7 +16,7 @@ pub(super) const FOR_EACH: &str = "for each";
 pub(super) fn read(lines: &[SourceLine<'_>], mistakes: &mut Mistakes<'_>) -> Vec<Axis> {
     let mut axes: Vec<Axis> = Vec::new();
     for line in lines {
-        let Kind::Header { key, guard, rest } = &line.kind else { continue };
+        let LineKind::Header { key, guard, rest } = &line.kind else { continue };
         let Some(names) = names(*key) else { continue };
         if let Some(guard) = guard {
             mistakes.at(

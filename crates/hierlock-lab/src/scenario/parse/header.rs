@@ -6,7 +6,7 @@ use crate::place::Engine;
 use crate::scenario::file::{Guarded, Setting};
 use crate::scenario::layout::squeezed;
 use crate::scenario::mistake::{Spot, nearest, unknown};
-use crate::scenario::outline::{Kind, Part, SourceLine};
+use crate::scenario::outline::{LineKind, Part, SourceLine};
 use crate::scenario::reader::{DURATION, duration};
 use crate::scenario::settings;
 use crate::scenario::text::Text;
@@ -264,17 +264,17 @@ fn missing(name: &str) -> &'static str {
 /// The lines of a block of prose, without the indentation that they share; blank lines stay.
 fn prose(below: &[SourceLine<'_>]) -> String {
     let column = |line: &SourceLine<'_>| match &line.kind {
-        Kind::Prose(part) => Some(part.spot.column),
+        LineKind::Prose(part) => Some(part.spot.column),
         _ => None,
     };
     let margin = below.iter().filter_map(column).min().unwrap_or(1);
     let lines: Vec<String> = below
         .iter()
         .filter_map(|line| match &line.kind {
-            Kind::Prose(part) => {
+            LineKind::Prose(part) => {
                 Some(format!("{}{}", " ".repeat(part.spot.column - margin), part.text))
             }
-            Kind::Blank => Some(String::new()),
+            LineKind::Blank => Some(String::new()),
             _ => None,
         })
         .collect();

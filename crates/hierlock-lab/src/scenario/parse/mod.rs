@@ -10,7 +10,7 @@ mod table;
 use super::file::Scenario;
 use super::mistake::{Mistake, Mistakes, Spot};
 use super::only::{Only, Words};
-use super::outline::{Kind, Part, SourceLine, outline};
+use super::outline::{LineKind, Part, SourceLine, outline};
 use super::text::Text;
 use super::{check, expand};
 use std::sync::Arc;
@@ -80,8 +80,8 @@ impl Scenario {
 fn opening_comment(lines: &[SourceLine<'_>], scenario: &mut Scenario) {
     let mut comment = lines
         .iter()
-        .skip_while(|line| matches!(line.kind, Kind::Blank))
-        .take_while(|line| matches!(line.kind, Kind::Comment))
+        .skip_while(|line| matches!(line.kind, LineKind::Blank))
+        .take_while(|line| matches!(line.kind, LineKind::Comment))
         .map(|line| line.raw.trim_start().trim_start_matches('#'));
     if let Some(title) = comment.next().map(str::trim).filter(|title| !title.is_empty()) {
         scenario.title = title.to_owned();
@@ -117,8 +117,8 @@ impl Parser<'_, '_> {
             let below = block(after);
             rest = after;
             match &line.kind {
-                Kind::Blank | Kind::Comment => {}
-                Kind::Header { key, guard, rest: value } => {
+                LineKind::Blank | LineKind::Comment => {}
+                LineKind::Header { key, guard, rest: value } => {
                     let known =
                         self.header(&mut stage, &mut seen, *key, *guard, *value, &after[..below]);
                     excused = !known;
@@ -126,7 +126,7 @@ impl Parser<'_, '_> {
                         rest = &after[below..];
                     }
                 }
-                Kind::Step { who, looks, guard, rest: value } => {
+                LineKind::Step { who, looks, guard, rest: value } => {
                     self.enter(&mut stage, Stage::Transcript, who.spot);
                     excused = true;
                     let head =
@@ -134,11 +134,14 @@ impl Parser<'_, '_> {
                     self.step(head, &after[..below]);
                     rest = &after[below..];
                 }
-                Kind::Unknown(part) => {
+                LineKind::Unknown(part) => {
                     excused = true;
                     self.unknown(*part);
                 }
-                Kind::Continued(part) | Kind::Sql(part) | Kind::Prose(part) | Kind::Stray(part) => {
+                LineKind::Continued(part)
+                | LineKind::Sql(part)
+                | LineKind::Prose(part)
+                | LineKind::Stray(part) => {
                     if !excused {
                         self.mistakes.at(
                             part.spot,
@@ -147,7 +150,7 @@ impl Parser<'_, '_> {
                         );
                     }
                 }
-                Kind::Expect(expect) => {
+                LineKind::Expect(expect) => {
                     if !excused {
                         self.mistakes.at(expect.spot, "there is no step above this");
                     }
@@ -221,11 +224,13 @@ fn block(lines: &[SourceLine<'_>]) -> usize {
     let indented = |line: &SourceLine<'_>| line.raw.starts_with(char::is_whitespace);
     let end = lines
         .iter()
-        .position(|line| !matches!(line.kind, Kind::Blank | Kind::Comment) && !indented(line))
+        .position(|line| {
+            !matches!(line.kind, LineKind::Blank | LineKind::Comment) && !indented(line)
+        })
         .unwrap_or(lines.len());
     // Blank lines and comments behind the last one belong to whatever follows.
     lines[..end]
         .iter()
-        .rposition(|line| !matches!(line.kind, Kind::Blank | Kind::Comment))
+        .rposition(|line| !matches!(line.kind, LineKind::Blank | LineKind::Comment))
         .map_or(0, |last| last + 1)
 }

@@ -2,17 +2,17 @@
 //! never closed. Knows nothing else of SQL.
 
 use crate::scenario::mistake::Mistakes;
-use crate::scenario::outline::{Kind, Part, SourceLine};
+use crate::scenario::outline::{LineKind, Part, SourceLine};
 use crate::scenario::scan::{Style, scan};
 use crate::scenario::text::Text;
-use hierlock_engine::lexer::Open;
+use hierlock_engine::lexer::OpenToken;
 
 /// The statements of a block, each without its `;`.
 pub(super) fn statements(below: &[SourceLine<'_>], mistakes: &mut Mistakes<'_>) -> Vec<Text> {
     let parts: Vec<Part<'_>> = below
         .iter()
         .filter_map(|line| match &line.kind {
-            Kind::Sql(part) => Some(*part),
+            LineKind::Sql(part) => Some(*part),
             _ => None,
         })
         .collect();
@@ -56,7 +56,7 @@ pub(super) fn check_quotes(statement: &Text, mistakes: &mut Mistakes<'_>) {
 
 /// Goes through SQL of several lines; where and how it stays open, if it does.
 fn walk(sql: &str, mut each: impl FnMut(usize, char, bool)) -> Result<(), (usize, String)> {
-    let mut open = Open::Nothing;
+    let mut open = OpenToken::Nothing;
     let mut opened = None;
     let mut line_at = 0;
     for line in sql.split_inclusive('\n') {
@@ -73,7 +73,7 @@ fn walk(sql: &str, mut each: impl FnMut(usize, char, bool)) -> Result<(), (usize
         None => Ok(()),
         Some(mark) => {
             let message = match open {
-                Open::Quote { .. } => {
+                OpenToken::Quote { .. } => {
                     format!("this {mark} is not closed; a quote inside of quotes is written twice")
                 }
                 _ => format!("{mark} is not closed"),

@@ -4,7 +4,7 @@ use super::{Parser, sql};
 use crate::scenario::file::{Actor, Deed, Guarded, Line, Wanted};
 use crate::scenario::lock_step::{self, is_lock_step};
 use crate::scenario::mistake::nearest;
-use crate::scenario::outline::{Expect, Kind, MARKS, Part, SourceLine};
+use crate::scenario::outline::{Expect, LineKind, MARKS, Part, SourceLine};
 use crate::scenario::text::Text;
 
 /// The line with which a step begins.
@@ -39,8 +39,8 @@ impl Parser<'_, '_> {
         expects.extend(first);
         for line in below {
             match &line.kind {
-                Kind::Continued(part) if expects.is_empty() => more.push(*part),
-                Kind::Continued(part) => {
+                LineKind::Continued(part) if expects.is_empty() => more.push(*part),
+                LineKind::Continued(part) => {
                     let marks = MARKS.map(|mark| format!("`{mark}`")).join(", ");
                     self.mistakes.at(
                         part.spot,
@@ -50,7 +50,7 @@ impl Parser<'_, '_> {
                         ),
                     );
                 }
-                Kind::Expect(expect) => expects.push(*expect),
+                LineKind::Expect(expect) => expects.push(*expect),
                 _ => {}
             }
         }
