@@ -182,8 +182,8 @@ fn is_unheard(error: &ServerError) -> bool {
     error.is_no_connection() || error.source_of_driver().is_some_and(is_lost)
 }
 
-#[cfg(all(test, feature = "mysql", feature = "postgres"))]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
+#[cfg(test)]
+#[cfg(all(feature = "mysql", feature = "postgres"))]
 mod tests {
     use super::*;
     use crate::{PoolSettings, ServerAddress};

@@ -362,7 +362,8 @@ fn is_silence(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
 }
 
-#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+#[cfg(test)]
+#[cfg(all(feature = "mysql", feature = "postgres"))]
 mod tests {
     use super::*;
     use hierlock_sandbox::{Engine, Server, on_each_server};

@@ -91,7 +91,8 @@ impl ErrorClass {
     }
 }
 
-#[cfg(all(test, feature = "_driver"))]
+#[cfg(test)]
+#[cfg(feature = "_driver")]
 mod tests {
     use super::*;
 

@@ -119,7 +119,8 @@ impl From<String> for ServerUrl {
     }
 }
 
-#[cfg(all(test, feature = "_server"))]
+#[cfg(test)]
+#[cfg(feature = "_server")]
 mod tests {
     use super::*;
 
