@@ -80,6 +80,9 @@ async fn locks(place: &Place, outside: &mut Client) {
     assert!(ok(&url, &["provision", "--rebucket", "50"]).starts_with("ready"));
     assert_eq!(outside.number("SELECT COUNT(*) FROM hier_lock_buckets").await, 150);
     assert_eq!(outside.number("SELECT buckets FROM hier_lock_meta").await, 50);
+    // As many buckets as the server says.
+    let plan = ok(&url, &["plan", "--json", "u1/a1/r1"]);
+    assert_eq!(plan.matches("\"buckets\":50").count(), 3, "{plan}");
     let by_id = place.with("strategy=per-id&table=by_id");
     ok(&by_id, &["provision", "u1/a1/r1"]);
     assert_eq!(outside.number("SELECT COUNT(*) FROM by_id").await, 3);
