@@ -195,9 +195,9 @@ impl SqlBackend {
                 let (pool, scheme) = (acquirer.pool.clone(), acquirer.scheme.clone());
                 let entry = acquirer.entry.clone();
                 let (held, statistics) = acquirer.acquire(request, interest).await?;
-                let kept = HoldInner::new(pool, scheme, runtime, held);
-                let watched = keep_alive::register(&kept);
-                Ok(SqlHold { kept, entry, statistics, _keep_alive: watched })
+                let inner = HoldInner::new(pool, scheme, runtime, held);
+                let keep_alive = keep_alive::register(&inner);
+                Ok(SqlHold { inner, entry, statistics, _keep_alive: keep_alive })
             }
         };
         drop(entry);
@@ -329,7 +329,7 @@ impl Backend for SqlBackend {
 /// A transaction on the server that does nothing but hold locks. Dropped, it is ended there.
 #[must_use = "dropping it frees the lock"]
 pub struct SqlHold {
-    kept: Arc<HoldInner>,
+    inner: Arc<HoldInner>,
     entry: Arc<Entry>,
     statistics: Statistics,
     _keep_alive: KeepAliveEntry,
@@ -343,14 +343,14 @@ impl std::fmt::Debug for SqlHold {
 
 impl Hold for SqlHold {
     async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
-        let plan = self.kept.scheme.plan(request.claims)?;
+        let plan = self.inner.scheme.plan(request.claims)?;
         let request = LockRequest { plan, wait_limit: request.limit };
-        self.run(|kept, interest| async move { kept.extend(request, interest).await }).await
+        self.run(|inner, interest| async move { inner.extend(request, interest).await }).await
     }
 
     async fn release(self) -> Result<()> {
         // Nothing of it is listed any more when this returns.
-        self.run(|kept, _| async move { kept.release().await }).await
+        self.run(|inner, _| async move { inner.release().await }).await
     }
 
     fn targets(&self) -> BTreeMap<Target, Mode> {
@@ -370,9 +370,9 @@ impl Hold for SqlHold {
     }
 
     async fn lost(&self) -> crate::Error {
-        let mut lost = self.kept.lost();
+        let mut lost = self.inner.lost();
         loop {
-            let mut task = keep_alive::task_for(&self.kept);
+            let mut task = keep_alive::task_for(&self.inner);
             if task.has_changed().is_err() {
                 // Nobody can be on task there: its runtime has ended.
                 return self.is_lost();
@@ -387,7 +387,7 @@ impl Hold for SqlHold {
 
 impl FencingHold for SqlHold {
     async fn token(&self) -> Result<u64> {
-        self.run(|kept, _| async move { kept.token().await }).await
+        self.run(|inner, _| async move { inner.token().await }).await
     }
 }
 
@@ -400,28 +400,28 @@ impl SqlHold {
     where
         W: Future<Output = Result<T, HoldError>> + Send + 'static,
     {
-        let kept = self.kept.clone();
-        let (runtime, tasks) = (kept.runtime.clone(), kept.pool.server.tasks.clone());
-        let done = Handover::new(runtime, &tasks, |interest| work(kept, interest)).await;
+        let inner = self.inner.clone();
+        let (runtime, tasks) = (inner.runtime.clone(), inner.pool.server.tasks.clone());
+        let done = Handover::new(runtime, &tasks, |interest| work(inner, interest)).await;
         done.map_err(|trouble| match trouble {
-            HoldError::Error(error) => error,
+            HoldError::Failed(error) => error,
             HoldError::Lost => self.is_lost(),
         })
     }
 
     /// Lends the transaction that holds the locks.
     pub(crate) async fn lend<C: Connection>(&mut self) -> Result<Work<'_, C>> {
-        let lent = self.run(|kept, _| async move { kept.lend().await }).await?;
-        Work::new(lent, self.kept.scheme.dialect.to_string())
+        let lent = self.run(|inner, _| async move { inner.lend().await }).await?;
+        Work::new(lent, self.inner.scheme.dialect.to_string())
     }
 
     /// Ends it by COMMIT.
     pub(crate) async fn commit(self) -> Result<()> {
-        self.run(|kept, _| async move { kept.commit().await }).await
+        self.run(|inner, _| async move { inner.commit().await }).await
     }
 
     fn is_lost(&self) -> crate::Error {
-        let why = self.kept.lost().borrow().clone();
+        let why = self.inner.lost().borrow().clone();
         let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
         LockError::Lost { targets: self.targets().into_keys().collect(), why }.into()
     }
@@ -430,12 +430,12 @@ impl SqlHold {
 impl Drop for SqlHold {
     fn drop(&mut self) {
         // Ended already: there is nothing to do, and most of the time it is so.
-        if self.kept.held.try_lock().is_ok_and(|held| held.is_none()) {
+        if self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
             return;
         }
-        let kept = self.kept.clone();
-        self.kept.pool.server.tasks.spawn(&self.kept.runtime, async move {
-            if let Err(HoldError::Error(error)) = kept.release().await {
+        let inner = self.inner.clone();
+        self.inner.pool.server.tasks.spawn(&self.inner.runtime, async move {
+            if let Err(HoldError::Failed(error)) = inner.release().await {
                 tracing::debug!(%error, "a dropped guard's connection was gone");
             }
         });

@@ -82,7 +82,7 @@ impl HoldInner {
                 Err(self.lose(&mut held, &error_message(&error)))
             }
             Err(AcquireError::HoldLost(why)) => Err(self.lose(&mut held, why)),
-            Err(why) => Err(HoldError::Error(why.into_error(&self.pool, &self.scheme))),
+            Err(why) => Err(HoldError::Failed(why.into_error(&self.pool, &self.scheme))),
         }
     }
 

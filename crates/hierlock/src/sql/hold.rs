@@ -1,5 +1,5 @@
-//! What is kept while locked: the connections of a hold, and what can be done with them. Whatever is
-//! done runs to its end, also if its caller goes away (see `handover`).
+//! A hold on a server: its sessions, and what can be done with them. Whatever is done runs to its end, also if its
+//! caller goes away (see `handover`).
 
 use super::acquirer::Acquirer;
 use super::failure::LockFailure;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
-/// What has the first plan of a hold.
+/// The session that holds the first plan of a hold.
 pub(super) enum HoldSession {
-    /// A transaction on a connection of its own.
+    /// A transaction on a session of its own.
     Own(Session),
-    /// Keys on a connection that others use as well.
+    /// Keys on a session that other guards use as well.
     Shared(SharedKeys),
 }
 
@@ -30,7 +30,7 @@ impl HoldSession {
         }
     }
 
-    /// Frees everything, and keeps the connection if it is known to be clean.
+    /// Frees everything, and gives the session back if it is known to be clean.
     async fn end(self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match self {
             HoldSession::Own(mut session) => {
@@ -42,7 +42,7 @@ impl HoldSession {
         }
     }
 
-    /// The connection with its transaction; what is shared has none.
+    /// Returns the session with its transaction; a shared one has none.
     pub(super) fn own(&mut self) -> Result<&mut Session, Error> {
         match self {
             HoldSession::Own(session) => Ok(session),
@@ -51,7 +51,7 @@ impl HoldSession {
     }
 }
 
-/// The connections of one hold.
+/// The sessions of one hold.
 pub(super) struct HoldSessions {
     /// With the first plan.
     pub(super) base: HoldSession,
@@ -60,7 +60,7 @@ pub(super) struct HoldSessions {
     /// Did work in its transaction fail? Then it cannot be committed.
     pub(super) failed: bool,
     pub(super) entry: Arc<Entry>,
-    /// Freed last, after the connections are back. What is shared needs none.
+    /// Freed last, after the sessions are back. A shared one needs none.
     permit: Option<Permit>,
 }
 
@@ -81,8 +81,8 @@ impl HoldSessions {
         Ok(())
     }
 
-    /// A number of the server's that grows. All was still held when it was drawn.
-    async fn draw(&mut self) -> Result<Option<u64>, sqlx::Error> {
+    /// Draws a fencing token: a number of the server's that grows. All was still held when it was drawn.
+    async fn draw_token(&mut self) -> Result<Option<u64>, sqlx::Error> {
         let rows = match &mut self.base {
             HoldSession::Own(session) => {
                 let token = match session.dialect {
@@ -98,11 +98,11 @@ impl HoldSessions {
     }
 }
 
-/// A hold, as its guard and the watchman share it.
+/// A hold, as its guard and the keep-alive task share it.
 pub(super) struct HoldInner {
     pub(super) pool: Arc<LockPool>,
     pub(super) scheme: Arc<Scheme>,
-    /// Where its connections live.
+    /// The runtime on which its sessions were opened.
     pub(super) runtime: Handle,
     /// None when it was ended, or lost.
     pub(super) held: Arc<Mutex<Option<HoldSessions>>>,
@@ -111,14 +111,14 @@ pub(super) struct HoldInner {
 
 /// Why something could not be done with a hold.
 pub(super) enum HoldError {
-    Error(Error),
+    Failed(Error),
     /// There is no hold any more.
     Lost,
 }
 
 impl From<Error> for HoldError {
     fn from(error: Error) -> Self {
-        HoldError::Error(error)
+        HoldError::Failed(error)
     }
 }
 
@@ -196,18 +196,18 @@ impl HoldInner {
         }
         let HoldSession::Own(base) = &mut held.base else {
             self.end_quietly(held).await;
-            return Err(HoldError::Error(SqlError::NoOwnTransaction.into()));
+            return Err(HoldError::Failed(SqlError::NoOwnTransaction.into()));
         };
         if held.failed {
             self.end_quietly(held).await;
-            return Err(HoldError::Error(SqlError::WorkFailed { server }.into()));
+            return Err(HoldError::Failed(SqlError::WorkFailed { server }.into()));
         }
         let commit = match base.dialect {
             Dialect::Postgres => "COMMIT AND CHAIN",
             _ => "COMMIT",
         };
         if let Err(source) = base.run(commit).await {
-            return Err(HoldError::Error(match LockFailure::of(&source) {
+            return Err(HoldError::Failed(match LockFailure::of(&source) {
                 LockFailure::ConnectionLost => SqlError::CommitUnknown { server, source }.into(),
                 _ => {
                     // Refused, for example by a deferred constraint: then it was rolled back.
@@ -233,12 +233,12 @@ impl HoldInner {
     pub(super) async fn token(&self) -> Result<u64, HoldError> {
         let mut held = self.held.lock().await;
         let Some(connections) = &mut *held else { return Err(HoldError::Lost) };
-        let token = match connections.draw().await {
+        let token = match connections.draw_token().await {
             Ok(Some(token)) => token,
             Ok(None) => {
                 let server = self.pool.server.address.to_string();
                 let what = "it has given no fencing token";
-                return Err(HoldError::Error(SqlError::Unexpected { server, what }.into()));
+                return Err(HoldError::Failed(SqlError::Unexpected { server, what }.into()));
             }
             Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
         };

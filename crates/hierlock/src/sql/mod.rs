@@ -4,16 +4,14 @@
 //!   URL ─► place ─► scheme (dialect × strategy): what all clients must agree about
 //!                     │  plan ─► statement: pure text, rows or keys in the order of the plan
 //!                     ▼
-//!   backend ─► acquire ─► kept: the connections of a hold ─► session ─► server
-//!                           ▲ watchman: are they still there?   ▲
-//!                           ├── pool: idle sessions, and one on the side to ask and to cancel
-//!                           └── abandoned: what was lost is ended on the server as well
-//!            └─ outage: whoever holds nothing yet waits for the server to come back
+//!   backend ─► acquire ─► acquirer ─► hold: the sessions of a hold ─► hierlock-engine ─► server
+//!                │           └─ wait: while a statement waits
+//!                └─ outage: whoever holds nothing yet waits for the server to come back
+//!              in_transaction: the same in a caller's transaction     keep_alive: are the sessions still there?
 //! ```
 //!
-//! Each hold is a transaction on a connection of its own. Whatever talks to the server is run by the
-//! caller, and to its end by a task if the caller goes away (`handover`). What is special to one server
-//! is in the file of its name.
+//! Each hold is a transaction on a session of its own. Whatever talks to the server is run by the caller, and to its end
+//! by a task if the caller goes away (`handover`). What is special to one server is in the file of its name.
 
 mod acquire;
 mod acquirer;

@@ -23,12 +23,12 @@ const CANCEL_AFTER: Duration = Duration::from_millis(100);
 
 /// The connections of a hold, out of everybody else's reach; however it is dropped, they are looked at
 /// before anybody else has them.
-pub(super) struct Lent {
-    kept: Arc<HoldInner>,
+pub(super) struct LentSession {
+    hold: Arc<HoldInner>,
     held: Option<OwnedMutexGuard<Option<HoldSessions>>>,
 }
 
-impl Lent {
+impl LentSession {
     fn base(&self) -> Option<&Session> {
         match &self.held.as_ref()?.as_ref()?.base {
             HoldSession::Own(session) => Some(session),
@@ -41,12 +41,12 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentSession {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            let kept = self.kept.clone();
-            let tasks = &self.kept.pool.server.tasks;
-            tasks.spawn(&self.kept.runtime, async move { kept.take_back(held).await });
+            let hold = self.hold.clone();
+            let tasks = &self.hold.pool.server.tasks;
+            tasks.spawn(&self.hold.runtime, async move { hold.take_back(held).await });
         }
     }
 }
@@ -59,7 +59,7 @@ impl Drop for Lent {
 /// and dropping or releasing the guard undoes the work.
 #[must_use = "dropping it gives the transaction back"]
 pub struct Work<'guard, C: Connection> {
-    lent: Lent,
+    lent: LentSession,
     guard: PhantomData<(&'guard mut (), C)>,
 }
 
@@ -70,7 +70,7 @@ impl<C: Connection> std::fmt::Debug for Work<'_, C> {
 }
 
 impl<C: Connection> Work<'_, C> {
-    pub(super) fn new(lent: Lent, server: String) -> Result<Self> {
+    pub(super) fn new(lent: LentSession, server: String) -> Result<Self> {
         match connection_of::<C>(&lent) {
             Some(_) => Ok(Self { lent, guard: PhantomData }),
             None => Err(SqlError::OtherConnection { server, asked: C::NAME }.into()),
@@ -78,7 +78,7 @@ impl<C: Connection> Work<'_, C> {
     }
 }
 
-fn connection_of<C: Connection>(lent: &Lent) -> Option<&C> {
+fn connection_of<C: Connection>(lent: &LentSession) -> Option<&C> {
     lent.base()?.as_any().downcast_ref()
 }
 
@@ -110,13 +110,13 @@ enum Returned {
 
 impl HoldInner {
     /// Lends the connections of the hold.
-    pub(super) async fn lend(self: Arc<Self>) -> Result<Lent, HoldError> {
+    pub(super) async fn lend(self: Arc<Self>) -> Result<LentSession, HoldError> {
         let mut held = self.held.clone().lock_owned().await;
         let Some(connections) = &mut *held else { return Err(HoldError::Lost) };
         if let Err(error) = connections.base.own()?.run("SAVEPOINT lent").await {
             return Err(self.lose(&mut held, &error_message(&error)));
         }
-        Ok(Lent { kept: self, held: Some(held) })
+        Ok(LentSession { hold: self, held: Some(held) })
     }
 
     async fn take_back(&self, mut held: OwnedMutexGuard<Option<HoldSessions>>) {
