@@ -137,7 +137,7 @@ pub(super) fn lock_line(line: &str) -> Option<InnodbLock> {
     let rest = if let Some(rest) = line.strip_prefix("RECORD LOCKS space id ") {
         lock.page = (first_number(rest)?, first_number(rest.split(" page no ").nth(1)?)?);
         let (index, rest) = rest.split_once(" index ")?.1.split_once(" of table ")?;
-        lock.index = Some(index.trim_matches('`').to_owned());
+        lock.index = Some(index.trim_matches(['`', '"']).to_owned());
         rest
     } else {
         line.strip_prefix("TABLE LOCK table ")?
@@ -154,11 +154,30 @@ pub(super) fn lock_line(line: &str) -> Option<InnodbLock> {
     Some(lock)
 }
 
-/// `` `lab`.`t` ``, and behind it a partition that is not asked for.
+/// `` `lab`.`t` ``, and behind it a partition that is not asked for. In double quotes if the session that has the lock has
+/// `ANSI_QUOTES` in its `sql_mode`, and without quotes where `sql_quote_show_create` is off.
 fn names(text: &str) -> Option<(String, String)> {
-    let (schema, table) = text.trim().strip_prefix('`')?.split_once("`.`")?;
-    let table = table.split_once('`').map_or(table, |(table, _)| table);
-    Some((schema.to_owned(), table.to_owned()))
+    let (schema, rest) = name(text.trim())?;
+    let (table, _) = name(rest.strip_prefix('.')?)?;
+    Some((schema, table))
+}
+
+/// The name that a text begins with, and what stands behind it. A quote in a quoted name is doubled.
+fn name(text: &str) -> Option<(String, &str)> {
+    let quote = text.chars().next().filter(|c| ['`', '"'].contains(c));
+    let Some(quote) = quote else {
+        let end = text.find(['.', ' ', '/']).unwrap_or(text.len());
+        return (end > 0).then(|| (text[..end].to_owned(), &text[end..]));
+    };
+    let mut name = String::new();
+    let mut characters = text.char_indices().skip(1).peekable();
+    while let Some((at, c)) = characters.next() {
+        if c == quote && characters.next_if(|(_, next)| *next == quote).is_none() {
+            return Some((name, &text[at + 1..]));
+        }
+        name.push(c);
+    }
+    None
 }
 
 pub(super) fn first_number(text: &str) -> Option<u64> {
@@ -337,6 +356,24 @@ Record lock, heap no 4 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
 FILE I/O
 --------
 ";
+
+    /// The waits of sessions in a mode with ANSI_QUOTES were not seen.
+    #[test]
+    fn names_are_read_however_they_are_quoted() {
+        for (text, schema, table) in [
+            ("`lab`.`t`", "lab", "t"),
+            ("`lab`.`t` /* Partition `p0` */", "lab", "t"),
+            ("\"lab\".\"t\"", "lab", "t"),
+            ("lab.t", "lab", "t"),
+            ("`a``b`.`t.u`", "a`b", "t.u"),
+        ] {
+            let read = names(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(read, (schema.to_owned(), table.to_owned()), "{text}");
+        }
+        for garbage in ["", "`lab", "`lab`", "`lab`.", ".t"] {
+            assert_eq!(names(garbage), None, "{garbage}");
+        }
+    }
 
     #[test]
     fn transactions_are_read_with_their_locks() {
