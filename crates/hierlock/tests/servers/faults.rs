@@ -39,9 +39,11 @@ async fn every_fault_at_every_operation(setup: Setup) {
                 let case = format!("{fault:?} at {operation:?}, after {skip}");
                 let case = Case { name: case, database: &database, others: &others };
                 let tried = case.run(fault, operation, skip);
-                let tried = tokio::time::timeout(GENEROUS, tried).await;
-                tried.unwrap_or_else(|_| panic!("{}: it does not end", case.name));
+                let proxy = tokio::time::timeout(GENEROUS, tried).await;
+                let proxy = proxy.unwrap_or_else(|_| panic!("{}: it does not end", case.name));
+                // While the network still hides the client's end from the server.
                 case.nothing_is_left(&mut outside, before).await;
+                drop(proxy);
             }
         }
     }
@@ -55,7 +57,8 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    async fn run(&self, fault: Fault, operation: Operation, skip: usize) {
+    /// Returns the network, through which all is over.
+    async fn run(&self, fault: Fault, operation: Operation, skip: usize) -> Proxy {
         let name = &self.name;
         let proxy = Proxy::before(&self.database.url).await;
         if fault == Fault::SplitBytes {
@@ -82,7 +85,11 @@ impl Case<'_> {
                 }
             }
             Operation::Extend => {
+                // With a session to spare: one that is cut while it is being opened is known to nobody, so nobody can end it
+                // before the server notices.
+                let spare = locks.acquire(second.clone()).await.unwrap();
                 let mut guard = locks.acquire(first.clone()).await.unwrap();
+                spare.release().await.unwrap();
                 strike();
                 match guard.extend([second.clone()]).await {
                     Ok(()) => self.held_then_released(guard, &[first, second]).await,
@@ -105,6 +112,7 @@ impl Case<'_> {
         }
         let closed = locks.close(GENEROUS).await;
         closed.unwrap_or_else(|error| panic!("{name}: {error}"));
+        proxy
     }
 
     /// What a guard is said to hold nobody else gets. If the server has ended its session since, which it may do after any

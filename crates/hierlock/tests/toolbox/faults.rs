@@ -56,15 +56,17 @@ async fn every_fault_at_every_operation(engine: Engine) {
             for skipped in 0..=MAX_SKIPPED {
                 let case = format!("{fault:?} at {operation:?}, after {skipped} requests");
                 let tried = run(&store, operation, When::After(skipped), fault);
-                let has_struck = tokio::time::timeout(GENEROUS, tried).await;
-                let has_struck = has_struck.unwrap_or_else(|_| panic!("{case}: it does not end"));
+                let proxy = tokio::time::timeout(GENEROUS, tried).await;
+                let proxy = proxy.unwrap_or_else(|_| panic!("{case}: it does not end"));
+                let has_struck = proxy.has_struck();
                 assert!(has_struck || skipped > 0, "{case}: it met no request");
                 struck += usize::from(has_struck);
-                // Read from the server, on another connection.
+                // Read from the server, on another connection, while the network still hides the client's end from it.
                 eventually(&format!("{case}: a session is left"), async || {
                     outside.sessions().await.len() <= before
                 })
                 .await;
+                drop(proxy);
                 store.run("DELETE FROM hier_jobs").await;
                 if !has_struck {
                     break;
@@ -75,8 +77,8 @@ async fn every_fault_at_every_operation(engine: Engine) {
     println!("{engine}: {struck} faults in {:?}", begun.elapsed());
 }
 
-/// Returns whether the fault met a request.
-async fn run(store: &Store, operation: Operation, when: When, fault: Fault) -> bool {
+/// Returns the network, through which all is over.
+async fn run(store: &Store, operation: Operation, when: When, fault: Fault) -> Proxy {
     let plain = match store.place {
         Place::Server(Engine::Postgres) => "sslmode=disable",
         _ => "ssl-mode=disabled",
@@ -162,8 +164,7 @@ async fn run(store: &Store, operation: Operation, when: When, fault: Fault) -> b
             assert_eq!(jobs().await, 0, "{case}");
         }
     }
-    let has_struck = proxy.has_struck();
     eventually(&case, async || rows().await == 0).await;
     database.close().await;
-    has_struck
+    proxy
 }
