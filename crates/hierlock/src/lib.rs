@@ -76,8 +76,6 @@ pub use file::default_path;
 pub use guard::Guard;
 pub use hierarchy::Hierarchy;
 pub use hierlock_engine::ServerUrl;
-#[doc(hidden)]
-pub use hierlock_engine::nearest;
 pub use key::Buckets;
 pub use mode::{Mode, ModeSet, SlotMode};
 pub use plan::{Claim, Plan, Slots, Step};

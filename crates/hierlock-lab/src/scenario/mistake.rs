@@ -2,7 +2,7 @@
 //! right. Knows lines and columns, not the language.
 
 use crate::columns::columns_of;
-pub(crate) use hierlock::nearest;
+pub(crate) use hierlock_engine::nearest;
 use std::fmt;
 
 /// Something in a scenario file that cannot be right.

@@ -5,13 +5,13 @@ use hierlock_engine::ConnectionRef;
 
 /// A transaction in which the toolbox works: sqlx's on MySQL, MariaDB, PostgreSQL or SQLite, or the
 /// [`Transaction`] of a [`Database`](super::Database).
-pub trait AnyTransaction: sealed::Connected + Send {}
+pub trait AnyTransaction: sealed::HasConnection + Send {}
 
 impl AnyTransaction for Transaction {}
 
 /// What nobody else can implement.
 pub(crate) mod sealed {
-    pub trait Connected {
+    pub trait HasConnection {
         fn connection(&mut self) -> super::DatabaseConnection<'_>;
 
         #[cfg(feature = "_server")]
@@ -20,7 +20,7 @@ pub(crate) mod sealed {
     }
 }
 
-impl sealed::Connected for Transaction {
+impl sealed::HasConnection for Transaction {
     fn connection(&mut self) -> DatabaseConnection<'_> {
         Transaction::connection(self)
     }
@@ -38,7 +38,7 @@ macro_rules! of_driver {
         impl AnyTransaction for sqlx::Transaction<'_, sqlx::$driver> {}
 
         #[cfg(feature = $feature)]
-        impl sealed::Connected for sqlx::Transaction<'_, sqlx::$driver> {
+        impl sealed::HasConnection for sqlx::Transaction<'_, sqlx::$driver> {
             fn connection(&mut self) -> DatabaseConnection<'_> {
                 DatabaseConnection::of_caller(ConnectionRef::$connection(self))
             }

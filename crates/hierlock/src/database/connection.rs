@@ -26,7 +26,7 @@ pub(super) enum ServerSession<'a> {
     Program { server: &'a ProgramServer, id: &'a mut Option<SessionId> },
     /// There is none without the driver of a server.
     #[expect(dead_code, reason = "it gives the lifetime a use where there are no servers")]
-    None(PhantomData<&'a ()>),
+    NoServers(PhantomData<&'a ()>),
 }
 
 impl<'a> DatabaseConnection<'a> {

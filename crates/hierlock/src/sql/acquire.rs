@@ -1,4 +1,4 @@
-//! From a demand to a hold: a connection, all steps in one transaction, and again if the server says so.
+//! From a request to a hold: a session, all steps in one transaction, and again after a deadlock or an outage.
 
 use super::Strategy;
 use super::acquirer::{AcquireError, Acquirer, LockRequest, SHARED_SESSION, UndoScope};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 /// The longest pause before a deadlocked acquire is tried again.
-const RETRY_WITHIN: Duration = Duration::from_millis(20);
+const MAX_DEADLOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often a row may be missing and then be there, before something else must be wrong.
-const CAME_BACK: usize = 100;
+const MAX_REAPPEARED_ROWS: usize = 100;
 
 impl Acquirer {
     /// Takes everything, or nothing.
@@ -129,7 +129,7 @@ impl Acquirer {
                 Err(AcquireError::Deadlock { .. }) => {
                     statistics.deadlocks += 1;
                     idle = Some(session);
-                    sleep(RETRY_WITHIN.mul_f64(random())).await;
+                    sleep(MAX_DEADLOCK_PAUSE.mul_f64(random())).await;
                 }
                 Err(AcquireError::LockWaitTimeout) => {
                     statistics.timeouts += 1;
@@ -137,7 +137,7 @@ impl Acquirer {
                 }
                 // Missing then, and there now: somebody, or we, have made it.
                 Err(AcquireError::MissingRows(missing))
-                    if missing.is_empty() && came_back < CAME_BACK =>
+                    if missing.is_empty() && came_back < MAX_REAPPEARED_ROWS =>
                 {
                     came_back += 1;
                     idle = Some(session);

@@ -5,7 +5,7 @@ use hierlock_engine::ServerAddress;
 
 /// A connection that [`Guard::transaction`](crate::Guard::transaction) can lend: `MySqlConnection` (also
 /// for MariaDB) or `PgConnection` of sqlx.
-pub trait Connection: sqlx::Connection + sealed::Named + 'static {}
+pub trait Connection: sqlx::Connection + sealed::HasName + 'static {}
 
 /// A transaction of the caller's, in which [`Hierlock::acquire_in`](crate::Hierlock::acquire_in) can lock:
 /// sqlx's, on MySQL, MariaDB or PostgreSQL, or that of a [`Database`](crate::database::Database) there.
@@ -15,15 +15,15 @@ impl InTransaction for crate::database::Transaction {}
 
 /// A pool that the program has already, of MySQL, MariaDB or PostgreSQL: for
 /// [`Hierlock::beside`](crate::Hierlock::beside).
-pub trait ProgramPool: sealed::Addressed {}
+pub trait ProgramPool: sealed::HasAddress {}
 
 /// What nobody else can implement.
 mod sealed {
-    pub trait Named {
+    pub trait HasName {
         const NAME: &'static str;
     }
 
-    pub trait Addressed {
+    pub trait HasAddress {
         fn address(&self) -> super::ServerAddress;
     }
 }
@@ -38,11 +38,11 @@ mod mysql {
     impl InTransaction for Transaction<'_, MySql> {}
     impl ProgramPool for MySqlPool {}
 
-    impl sealed::Named for MySqlConnection {
+    impl sealed::HasName for MySqlConnection {
         const NAME: &'static str = "MySqlConnection";
     }
 
-    impl sealed::Addressed for MySqlPool {
+    impl sealed::HasAddress for MySqlPool {
         fn address(&self) -> ServerAddress {
             ServerAddress::mysql(Dialect::Mysql, self.connect_options().as_ref().clone())
         }
@@ -58,11 +58,11 @@ mod postgres {
     impl InTransaction for Transaction<'_, Postgres> {}
     impl ProgramPool for PgPool {}
 
-    impl sealed::Named for PgConnection {
+    impl sealed::HasName for PgConnection {
         const NAME: &'static str = "PgConnection";
     }
 
-    impl sealed::Addressed for PgPool {
+    impl sealed::HasAddress for PgPool {
         fn address(&self) -> ServerAddress {
             ServerAddress::postgres(self.connect_options().as_ref().clone())
         }

@@ -83,7 +83,8 @@ impl Acquirer {
             false => self.undo(session, around.undo).await?,
         }
         session.id = session.ask_id().await.map_err(AcquireError::ConnectionLost)?;
-        let mut ends = EndsTheWait { acquirer: Some(self), pid: session.id.pid, steps };
+        let mut cancel_on_drop =
+            CancelWaitOnDrop { acquirer: Some(self), pid: session.id.pid, steps };
         let mut interest = Interest::assumed();
         loop {
             let taken = self.lock(session, steps, request, around, &mut interest).await;
@@ -92,7 +93,7 @@ impl Acquirer {
                 Err(AcquireError::LockWaitTimeout) => {}
                 Err(AcquireError::MissingRows(missing)) if missing.is_empty() => {}
                 other => {
-                    ends.acquirer = None;
+                    cancel_on_drop.acquirer = None;
                     return other;
                 }
             }
@@ -187,14 +188,14 @@ impl Acquirer {
 }
 
 /// Dropped with the future of a caller who no longer waits, it ends the wait on the server.
-struct EndsTheWait<'a> {
+struct CancelWaitOnDrop<'a> {
     /// None when there is no wait to end.
     acquirer: Option<&'a Acquirer>,
     pid: i64,
     steps: &'a [Step],
 }
 
-impl Drop for EndsTheWait<'_> {
+impl Drop for CancelWaitOnDrop<'_> {
     fn drop(&mut self) {
         let Some(Acquirer { pool, scheme, .. }) = self.acquirer else { return };
         let Ok(runtime) = Handle::try_current() else { return };
