@@ -3,8 +3,8 @@
 
 use hierlock::sql::Provision;
 use hierlock::{Buckets, Hierarchy};
+use hierlock_engine::{Connection, ConnectionRef, ServerAddress};
 use hierlock_sandbox::{Engine, Sandbox};
-use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -69,35 +69,11 @@ pub struct Place {
     files: tempfile::TempDir,
 }
 
-enum Session {
-    Innodb(MySqlConnection),
-    Postgres(PgConnection),
-}
-
-impl Session {
-    async fn run(&mut self, sql: String) -> Result<()> {
-        let sql = AssertSqlSafe(sql);
-        match self {
-            Session::Innodb(c) => sqlx::raw_sql(sql).execute(c).await.map(|_| ())?,
-            Session::Postgres(c) => sqlx::raw_sql(sql).execute(c).await.map(|_| ())?,
-        }
-        Ok(())
-    }
-
-    /// The number in the answer of a MySQL or MariaDB server about itself.
-    async fn status(&mut self, sql: &'static str) -> Result<u64> {
-        let Session::Innodb(c) = self else { return Ok(0) };
-        let (_, number): (String, String) = sqlx::query_as(sql).fetch_one(c).await?;
-        Ok(number.parse()?)
-    }
-
-    async fn count(&mut self) -> Result<i64> {
-        let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {TABLE}"));
-        Ok(match self {
-            Session::Innodb(c) => sqlx::query_scalar(sql).fetch_one(c).await?,
-            Session::Postgres(c) => sqlx::query_scalar(sql).fetch_one(c).await?,
-        })
-    }
+/// The number in the last column of the first row.
+async fn number(session: &mut ConnectionRef<'_>, sql: &str) -> Result<u64> {
+    let rows = session.packet(sql).await?.rows;
+    let row = rows.into_iter().next().ok_or("no answer")?.into_text()?;
+    Ok(row.last().ok_or("no column")?.parse()?)
 }
 
 impl Place {
@@ -128,30 +104,28 @@ impl Place {
         })
     }
 
-    async fn connect(&self) -> Result<Session> {
-        let url = self.server.url().replacen("mariadb:", "mysql:", 1);
-        Ok(match self.engine {
-            Engine::Postgres => Session::Postgres(PgConnection::connect(&url).await?),
-            _ => Session::Innodb(MySqlConnection::connect(&url).await?),
-        })
+    async fn connect(&self) -> Result<Connection> {
+        Ok(ServerAddress::from_url(&self.server.url().parse()?)?.connect().await?)
     }
 
     /// Fills a new table, and makes sure that it is full. None: it cannot be done here.
     pub async fn fill(&self, way: Way) -> Result<Option<Duration>> {
-        let mut session = self.connect().await?;
-        session.run(format!("DROP TABLE IF EXISTS {TABLE}")).await?;
-        session.run("DROP TABLE IF EXISTS hier_lock_meta".to_owned()).await?;
+        let mut connection = self.connect().await?;
+        let mut session = connection.as_ref();
+        session.run(&format!("DROP TABLE IF EXISTS {TABLE}, hier_lock_meta")).await?;
         if self.engine == Engine::Mysql {
-            session.run("SET GLOBAL local_infile = 1".to_owned()).await?;
+            session.run("SET GLOBAL local_infile = 1").await?;
         }
         self.settle(&mut session).await?;
         let begun = Instant::now();
         if way != Way::Hierlock {
-            session.run(self.create()).await?;
+            session.run(&self.create()).await?;
         }
         match way {
             Way::Hierlock => self.provision().await?,
-            Way::CrossJoin => session.run(self.cross_join()).await?,
+            Way::CrossJoin => {
+                session.run(&self.cross_join()).await?;
+            }
             Way::Load(_) if self.engine != Engine::Postgres && client().is_none() => {
                 return Ok(None);
             }
@@ -159,25 +133,28 @@ impl Place {
             Way::Select(connections) => self.select(connections).await?,
         }
         let time = begun.elapsed();
-        let count = session.count().await?;
-        match count == i64::from(self.buckets * LEVELS) {
-            true => Ok(Some(time)),
-            false => Err(format!("{way:?} made {count} rows").into()),
+        let count = number(&mut session, &format!("SELECT COUNT(*) FROM {TABLE}")).await?;
+        if count == u64::from(self.buckets * LEVELS) {
+            Ok(Some(time))
+        } else {
+            Err(format!("{way:?} made {count} rows").into())
         }
     }
 
     /// What the fill before has left to the server to write must not fall on the next.
-    async fn settle(&self, session: &mut Session) -> Result<()> {
+    async fn settle(&self, session: &mut ConnectionRef<'_>) -> Result<()> {
         if self.engine == Engine::Postgres {
-            return session.run("CHECKPOINT".to_owned()).await;
+            session.run("CHECKPOINT").await?;
+            return Ok(());
         }
-        session.run("SET GLOBAL innodb_max_dirty_pages_pct = 0".to_owned()).await?;
+        session.run("SET GLOBAL innodb_max_dirty_pages_pct = 0").await?;
         let begun = Instant::now();
         let status = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'";
-        while session.status(status).await? > CLEAN && begun.elapsed() < SETTLES_WITHIN {
+        while number(session, status).await? > CLEAN && begun.elapsed() < SETTLES_WITHIN {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        session.run("SET GLOBAL innodb_max_dirty_pages_pct = 90".to_owned()).await
+        session.run("SET GLOBAL innodb_max_dirty_pages_pct = 90").await?;
+        Ok(())
     }
 
     async fn provision(&self) -> Result<()> {
@@ -220,15 +197,16 @@ impl Place {
     async fn select(&self, connections: u32) -> Result<()> {
         let mut tasks = JoinSet::new();
         for worker in 0..connections {
-            let mut session = self.connect().await?;
+            let mut connection = self.connect().await?;
             let engine = self.engine;
             let mine = self.chunks().skip(worker as usize).step_by(connections as usize);
             tasks.spawn(async move {
                 if engine == Engine::Mysql {
-                    session.run(format!("SET SESSION cte_max_recursion_depth = {CHUNK}")).await?;
+                    let depth = format!("SET SESSION cte_max_recursion_depth = {CHUNK}");
+                    connection.as_ref().run(&depth).await?;
                 }
                 for (level, first, last) in mine {
-                    session.run(series(engine, level, first, last)).await?;
+                    connection.as_ref().run(&series(engine, level, first, last)).await?;
                 }
                 Ok(())
             });
@@ -243,11 +221,11 @@ impl Place {
             let files: Vec<PathBuf> =
                 (worker..count).step_by(connections as usize).map(|n| self.file(n)).collect();
             match self.connect().await? {
-                Session::Innodb(_) => {
+                Connection::Mysql(_) => {
                     let url = self.server.url().to_owned();
                     tasks.spawn_blocking(move || load_data(&url, &files));
                 }
-                Session::Postgres(mut connection) => {
+                Connection::Postgres(mut connection) => {
                     tasks.spawn(async move {
                         for file in files {
                             let sql = format!("COPY {TABLE} (level, bucket) FROM STDIN");
@@ -312,8 +290,5 @@ fn load_data(url: &str, files: &[PathBuf]) -> Result<()> {
     if let Some(mut input) = process.stdin.take() {
         input.write_all(statements.as_bytes())?;
     }
-    match process.wait()?.success() {
-        true => Ok(()),
-        false => Err(format!("{name} failed").into()),
-    }
+    if process.wait()?.success() { Ok(()) } else { Err(format!("{name} failed").into()) }
 }

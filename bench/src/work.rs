@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, yield_now};
 
 /// One line of the comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
+pub struct Workload {
     /// In tables.
     pub name: &'static str,
     /// What is done.
@@ -41,13 +41,17 @@ pub enum Work {
 }
 
 /// Every line that is timed.
-pub const LINES: [Line; 6] = [
-    Line { name: "path, 1 thread", work: Work::OneThread, cycles: 6_000 },
-    Line { name: "path, 2 threads, a user each", work: Work::TwoUsers, cycles: 6_000 },
-    Line { name: "path, 2 threads, one account", work: Work::OneAccount, cycles: 6_000 },
-    Line { name: "one resource, 2 tasks", work: Work::OneResource { tasks: 2 }, cycles: 3_000 },
-    Line { name: "one resource, 64 tasks", work: Work::OneResource { tasks: 64 }, cycles: 3_000 },
-    Line { name: "100 resources at once", work: Work::Hundred, cycles: 100 },
+pub const LINES: [Workload; 6] = [
+    Workload { name: "path, 1 thread", work: Work::OneThread, cycles: 6_000 },
+    Workload { name: "path, 2 threads, a user each", work: Work::TwoUsers, cycles: 6_000 },
+    Workload { name: "path, 2 threads, one account", work: Work::OneAccount, cycles: 6_000 },
+    Workload { name: "one resource, 2 tasks", work: Work::OneResource { tasks: 2 }, cycles: 3_000 },
+    Workload {
+        name: "one resource, 64 tasks",
+        work: Work::OneResource { tasks: 64 },
+        cycles: 3_000,
+    },
+    Workload { name: "100 resources at once", work: Work::Hundred, cycles: 100 },
 ];
 
 impl Work {

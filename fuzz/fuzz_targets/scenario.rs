@@ -1,34 +1,33 @@
-//! Any text is a scenario or a list of mistakes. One that reads can be laid out, which changes nothing of
+//! Any text is a scenario or a list of diagnostics. One that reads can be laid out, which changes nothing of
 //! its meaning and is done after one time; and all its cases can be made.
 #![no_main]
 
 use hierlock_lab::Scenario;
 use libfuzzer_sys::fuzz_target;
-use std::sync::Arc;
 
 fuzz_target!(|text: &str| {
     let scenario = match Scenario::parse("a/b", "b.lab", text) {
-        Ok(scenario) => Arc::new(scenario),
-        Err(mistakes) => {
-            assert!(!mistakes.is_empty());
-            for mistake in mistakes {
-                assert!((1..=text.lines().count().max(1)).contains(&mistake.line));
-                assert!(mistake.column >= 1 && !mistake.to_string().is_empty());
+        Ok(scenario) => scenario,
+        Err(diagnostics) => {
+            assert!(!diagnostics.is_empty());
+            for diagnostic in diagnostics {
+                assert!((1..=text.lines().count().max(1)).contains(&diagnostic.line));
+                assert!(diagnostic.column >= 1 && !diagnostic.to_string().is_empty());
             }
             return;
         }
     };
-    let cases = scenario.cases().expect("what reads has cases");
+    let cases = scenario.cases();
     let tidy = Scenario::format("b.lab", text).expect("what reads can be laid out");
     assert_eq!(Scenario::format("b.lab", &tidy).as_ref(), Ok(&tidy));
-    let again = Arc::new(Scenario::parse("a/b", "b.lab", &tidy).expect("what was laid out reads"));
+    let again = Scenario::parse("a/b", "b.lab", &tidy).expect("what was laid out reads");
     assert_eq!(scenario.advice, again.advice);
-    for (case, same) in cases.iter().zip(again.cases().expect("what reads has cases")) {
+    for (case, same) in cases.iter().zip(again.cases()) {
         assert_eq!((&case.setup, &case.teardown), (&same.setup, &same.teardown));
         assert_eq!((&case.variant, &case.sessions), (&same.variant, &same.sessions));
         assert_eq!(case.steps.len(), same.steps.len());
         for (step, same) in case.steps.iter().zip(&same.steps) {
-            assert_eq!((&step.who, &step.deed), (&same.who, &same.deed));
+            assert_eq!((&step.session, &step.action), (&same.session, &same.action));
             assert_eq!((&step.expected, &step.signs), (&same.expected, &same.signs));
         }
     }

@@ -8,7 +8,7 @@
 //! same effect written in the transaction that completes the job is there exactly once.
 
 use hierlock::database::Database;
-use hierlock::queue::{Claimed, Queue};
+use hierlock::queue::{ClaimedJob, Queue};
 use hierlock_bench::toolbox::{Place, Result, Where, write};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ async fn work(url: &str, name: &str) -> Result<()> {
 }
 
 /// One run: its trace, and its effect together with its end.
-async fn run(database: &Database, job: &Claimed) -> hierlock::Result<()> {
+async fn run(database: &Database, job: &ClaimedJob) -> hierlock::Result<()> {
     let trace = [job.id().into(), job.claim_number().into(), job.worker().into()];
     write(database, "INSERT INTO ran VALUES (?, ?, ?)", &trace, None).await?;
     write(database, "INSERT INTO effects VALUES (?)", &[job.id().into()], Some(job)).await

@@ -6,7 +6,7 @@
 use hierlock_bench::allocator::Counting;
 use hierlock_bench::bytes::LOADS;
 use hierlock_bench::entrants::ENTRANTS;
-use hierlock_bench::work::{LINES, Line};
+use hierlock_bench::work::{LINES, Workload};
 use std::io::{IsTerminal, Write, stderr};
 
 #[global_allocator]
@@ -37,8 +37,8 @@ fn main() {
 }
 
 /// Nanoseconds a cycle.
-fn timed(line: Line) -> Cells {
-    let Line { work, cycles, .. } = line;
+fn timed(line: Workload) -> Cells {
+    let Workload { work, cycles, .. } = line;
     let mut rounds = [const { Vec::new() }; ENTRANTS.len()];
     for round in 0..ROUNDS {
         // Nobody is always first, nor always after the same one.

@@ -29,17 +29,17 @@ const DISTANCES: [Distance; 3] = [
 
 /// What is done in one cell: so many clients, each takes so many resources, so many times in a round.
 #[derive(Clone, Copy)]
-struct Line {
+struct Workload {
     name: &'static str,
     clients: usize,
     resources: usize,
     cycles: usize,
 }
 
-const LINES: [Line; 3] = [
-    Line { name: "1 client", clients: 1, resources: 1, cycles: 40 },
-    Line { name: "8 clients", clients: 8, resources: 1, cycles: 20 },
-    Line { name: "100 resources", clients: 1, resources: 100, cycles: 6 },
+const LINES: [Workload; 3] = [
+    Workload { name: "1 client", clients: 1, resources: 1, cycles: 40 },
+    Workload { name: "8 clients", clients: 8, resources: 1, cycles: 20 },
+    Workload { name: "100 resources", clients: 1, resources: 100, cycles: 6 },
 ];
 
 fn main() -> Result<()> {
@@ -100,7 +100,7 @@ impl Contenders {
     }
 
     /// Microseconds a cycle: ours, its statement, the straightforward way, the floor.
-    async fn run(&mut self, line: Line, rounds: usize) -> Result<[f64; 4]> {
+    async fn run(&mut self, line: Workload, rounds: usize) -> Result<[f64; 4]> {
         let mut samples: [Vec<f64>; 4] = Default::default();
         for round in 0..rounds {
             for turn in 0..4 {
@@ -124,7 +124,7 @@ impl Contenders {
 }
 
 /// Each client in a task, as with the others.
-async fn alone<A: Alone>(connections: &mut Vec<A>, line: Line) -> Result<()> {
+async fn alone<A: Alone>(connections: &mut Vec<A>, line: Workload) -> Result<()> {
     let clients = connections.drain(..line.clients).enumerate();
     let tasks: Vec<_> = clients
         .map(|(client, mut connection)| {
@@ -153,8 +153,8 @@ async fn opened<A: Alone>(bench: &Bench) -> Result<Vec<A>> {
     Ok(connections)
 }
 
-async fn ours(locks: &Hierlock, line: Line) -> Result<()> {
-    let Line { clients, resources, cycles, .. } = line;
+async fn ours(locks: &Hierlock, line: Workload) -> Result<()> {
+    let Workload { clients, resources, cycles, .. } = line;
     let tasks: Vec<_> = (0..clients)
         .map(|client| {
             let (locks, nodes) = (locks.clone(), Nodes { client, resources });
@@ -172,8 +172,8 @@ async fn ours(locks: &Hierlock, line: Line) -> Result<()> {
     Ok(())
 }
 
-async fn theirs(by_hand: &Arc<Straightforward>, line: Line) -> Result<()> {
-    let Line { clients, resources, cycles, .. } = line;
+async fn theirs(by_hand: &Arc<Straightforward>, line: Workload) -> Result<()> {
+    let Workload { clients, resources, cycles, .. } = line;
     let tasks: Vec<_> = (0..clients)
         .map(|client| {
             let (by_hand, nodes) = (by_hand.clone(), Nodes { client, resources });

@@ -15,36 +15,36 @@ const USAGE: &str = "usage: toolbox [jobs] [leases] [mysql] [mariadb] [postgres]
 
 /// What is done in one cell.
 #[derive(Clone, Copy)]
-enum Line {
+enum Workload {
     /// So many jobs are claimed in such batches by all workers, and completed.
     Queue { batch: usize, jobs: usize },
     /// So many clients lease a node and release it, so many times each.
     Lease { clients: usize, cycles: usize },
 }
 
-impl Line {
+impl Workload {
     /// Short ones need more, to find some that nothing disturbed. The first warms up.
     fn rounds(self) -> usize {
         match self {
-            Line::Queue { .. } => 11,
-            Line::Lease { .. } => 41,
+            Workload::Queue { .. } => 11,
+            Workload::Lease { .. } => 41,
         }
     }
 
     /// What it is of.
     fn of(self) -> &'static str {
         match self {
-            Line::Queue { .. } => "jobs",
-            Line::Lease { .. } => "leases",
+            Workload::Queue { .. } => "jobs",
+            Workload::Lease { .. } => "leases",
         }
     }
 }
 
-const LINES: [Line; 4] = [
-    Line::Queue { batch: 1, jobs: 1600 },
-    Line::Queue { batch: 20, jobs: 8000 },
-    Line::Lease { clients: 1, cycles: 60 },
-    Line::Lease { clients: 8, cycles: 20 },
+const LINES: [Workload; 4] = [
+    Workload::Queue { batch: 1, jobs: 1600 },
+    Workload::Queue { batch: 20, jobs: 8000 },
+    Workload::Lease { clients: 1, cycles: 60 },
+    Workload::Lease { clients: 8, cycles: 20 },
 ];
 
 fn main() -> Result<()> {
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     let is_wanted = |name: &str, known: &[String]| {
         names.iter().any(|wanted| wanted == name) || !names.iter().any(|name| known.contains(name))
     };
-    let lines: Vec<Line> =
+    let lines: Vec<Workload> =
         LINES.into_iter().filter(|line| is_wanted(line.of(), &known_lines)).collect();
     let runtime = tokio::runtime::Runtime::new()?;
     println!(
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
 }
 
 /// The lines of one engine: microseconds a job, or a lease.
-async fn measure(at: Where, lines: &[Line]) -> Result<()> {
+async fn measure(at: Where, lines: &[Workload]) -> Result<()> {
     let place = Place::start(at).await?;
     for &line in lines {
         let mut samples: [Vec<f64>; 3] = Default::default();
@@ -93,8 +93,8 @@ async fn measure(at: Where, lines: &[Line]) -> Result<()> {
         };
         let time = |time: Option<f64>| time.map_or("–".to_owned(), |time| format!("{time:.0}"));
         let name = match line {
-            Line::Queue { batch, .. } => format!("jobs, {WORKERS} workers, batches of {batch}"),
-            Line::Lease { clients, .. } => format!("leases, clients: {clients}"),
+            Workload::Queue { batch, .. } => format!("jobs, {WORKERS} workers, batches of {batch}"),
+            Workload::Lease { clients, .. } => format!("leases, clients: {clients}"),
         };
         println!(
             "| {at} | {name} | {} | {} | {} | {} | {} |",
@@ -109,9 +109,9 @@ async fn measure(at: Where, lines: &[Line]) -> Result<()> {
 }
 
 /// One round of one contender: hierlock's own calls, its worker, plain SQL. Microseconds each.
-async fn once(place: &Place, line: Line, contender: usize) -> Result<Option<f64>> {
+async fn once(place: &Place, line: Workload, contender: usize) -> Result<Option<f64>> {
     match line {
-        Line::Queue { batch, jobs } => {
+        Workload::Queue { batch, jobs } => {
             let queue = place.queue_of(jobs).await?;
             let begun = Instant::now();
             match contender {
@@ -126,7 +126,7 @@ async fn once(place: &Place, line: Line, contender: usize) -> Result<Option<f64>
             }
             Ok(Some(took.as_secs_f64() * 1e6 / jobs as f64))
         }
-        Line::Lease { clients, cycles } => {
+        Workload::Lease { clients, cycles } => {
             if contender == 1 {
                 return Ok(None);
             }

@@ -118,7 +118,7 @@ impl Reason {
 
 /// An event of a visit, and when it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct HistoryLine {
     /// On the [clock](clock::now) of the histories.
     pub at: u64,
     /// Of which visit.
@@ -127,7 +127,7 @@ pub struct Line {
     pub event: Event,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for HistoryLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let VisitId { worker, task, number } = self.visit;
         write!(f, "{} {worker} {task} {number} ", self.at)?;
@@ -165,7 +165,7 @@ pub fn read_claims(text: &str) -> Option<Vec<Claim>> {
     text.split(',').map(claim).collect()
 }
 
-impl Line {
+impl HistoryLine {
     /// Reads a line of a history.
     pub fn read(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
@@ -220,7 +220,7 @@ impl Recorder {
     /// # Panics
     /// If it cannot be written: a history with a gap proves nothing.
     pub fn record(&self, visit: VisitId, event: Event) {
-        let line = format!("{}\n", Line { at: clock::now(), visit, event });
+        let line = format!("{}\n", HistoryLine { at: clock::now(), visit, event });
         (&self.0).write_all(line.as_bytes()).expect("the history can be written");
     }
 }
@@ -229,9 +229,10 @@ impl Recorder {
 ///
 /// # Errors
 /// If the file cannot be read, or has a line that is none.
-pub fn read(path: &Path) -> Result<Vec<Line>, String> {
+pub fn read(path: &Path) -> Result<Vec<HistoryLine>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let line = |line: &str| Line::read(line).ok_or_else(|| format!("not an event: `{line}`"));
+    let line =
+        |line: &str| HistoryLine::read(line).ok_or_else(|| format!("not an event: `{line}`"));
     text.lines().map(line).collect()
 }
 
@@ -260,10 +261,10 @@ mod tests {
         ];
         let reasons = Reason::ALL.map(Event::NotGranted);
         for event in events.into_iter().chain(reasons) {
-            let line = Line { at: 3, visit, event };
-            assert_eq!(Line::read(&line.to_string()), Some(line));
+            let line = HistoryLine { at: 3, visit, event };
+            assert_eq!(HistoryLine::read(&line.to_string()), Some(line));
         }
-        assert_eq!(Line::read("3 17 2 5 begin exclusive"), None);
-        assert_eq!(Line::read("3 17 2"), None);
+        assert_eq!(HistoryLine::read("3 17 2 5 begin exclusive"), None);
+        assert_eq!(HistoryLine::read("3 17 2"), None);
     }
 }

@@ -6,7 +6,7 @@ pub use by_hand::ByHand;
 
 use hierlock::database::{Database, Value};
 use hierlock::lease::Leases;
-use hierlock::queue::{Claimed, Job, Queue};
+use hierlock::queue::{ClaimedJob, Job, Queue};
 use hierlock::retry::{RetryPolicy, retry};
 use hierlock_sandbox::{Engine, Sandbox};
 use tempfile::TempDir;
@@ -104,7 +104,7 @@ pub async fn write(
     database: &Database,
     sql: &str,
     values: &[Value],
-    ends: Option<&Claimed>,
+    ends: Option<&ClaimedJob>,
 ) -> hierlock::Result<()> {
     let written = retry(RetryPolicy::default().attempts(10), |_| async {
         let mut tx = database.begin().await?;

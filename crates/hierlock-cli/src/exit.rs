@@ -1,136 +1,159 @@
-//! What the exit codes mean: one place for them, listed in `--help` and in the docs.
+//! Exit codes, with the help that lists them, and the failures that lead to them.
 
-use crate::show::say;
-use std::process::ExitCode;
+use crate::output::print_message;
 
-/// An exit code that hierlock itself chose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exit(pub(crate) u8);
-
+pub(crate) const SUCCESS: u8 = 0;
+/// A scenario does not agree with what was observed, or a file is not formatted.
+pub(crate) const DISAGREEMENT: u8 = 1;
 /// The call was wrong: an option, a path, a URL.
-pub(crate) const USAGE: Exit = Exit(64);
+pub(crate) const USAGE: u8 = 64;
 /// A check found rows missing, or too many.
-pub(crate) const INCOMPLETE: Exit = Exit(65);
-/// The backend could not be used: a file that cannot be opened or locked, a server that is not there.
-pub(crate) const UNAVAILABLE: Exit = Exit(69);
-/// The lock was not free (in time), or somebody else has a lease.
-pub(crate) const NOT_ACQUIRED: Exit = Exit(75);
-/// The lock was lost while the command ran, or nobody can tell; or a lease is no longer there.
-pub(crate) const LOST: Exit = Exit(76);
+pub(crate) const INCOMPLETE: u8 = 65;
+/// The backend cannot be used: a file that cannot be opened or locked, a server that is not there.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The lock was not free (in time), or somebody else has the lease.
+pub(crate) const NOT_ACQUIRED: u8 = 75;
+/// The lock was lost while the command ran, or its release was not confirmed; or a lease is gone.
+pub(crate) const LOST: u8 = 76;
 /// The command was found but could not be started.
-pub(crate) const CANNOT_START: Exit = Exit(126);
+pub(crate) const CANNOT_START: u8 = 126;
 /// The command was not found.
-pub(crate) const NOT_FOUND: Exit = Exit(127);
+pub(crate) const NOT_FOUND: u8 = 127;
 
-/// As a shell says it of a process that a signal ended.
+/// The exit code that a shell reports for a process that a signal ended.
 pub(crate) fn of_signal(signal: i32) -> u8 {
     // Signals are below 128.
     128 + signal as u8
 }
 
-/// For `--help`.
+/// At the end of `hierlock --help`.
 pub(crate) const HELP: &str = "\
-Exit codes of `run`:
-  that of the command, or 128+n if signal n ended it
+Exit codes (`hierlock COMMAND --help` lists those of a command):
+  0      success; `run`: the exit code of its command
+  1      `lab`: a scenario does not agree with what was observed
+  64     the call was wrong: an option, a path, a URL
+  65     `provision --check`: rows are missing, or there are too many
+  69     the file, the server or the database cannot be used
+  75     the lock is not free, or somebody else has the lease
+  76     the lock or the lease was lost
+  126    the command to run could not be started
+  127    the command to run was not found
+  128+n  signal n ended it";
+
+/// The exit codes of each command, for its `--help`.
+const CODES: [(&str, &str); 9] = [
+    (
+        "run",
+        "  that of the command, or 128+n if signal n ended it
   64   the call was wrong          126  the command could not be started
   69   the lock cannot be used     127  the command was not found
   75   the lock was not free (in time)
        After these (64, 69, 75, 126, 127) the command did not run
   76   the command ran, and the lock was lost meanwhile: the command was ended, or had
-       ended by itself when the release could not be confirmed
-
-Exit codes of `plan`:
-  0    done                        64   the call was wrong
-  69   the server cannot be used: not reached, or not provisioned
-
-Exit codes of `provision`:
-  0    ready, or the check found nothing wrong
+       ended by itself when the release could not be confirmed",
+    ),
+    (
+        "plan",
+        "  0    success                     64   the call was wrong
+  69   the server cannot be used: not reached, or not provisioned",
+    ),
+    (
+        "provision",
+        "  0    ready, or the check found nothing wrong
   64   the call was wrong          65   the check found rows missing, or too many
-  69   the server cannot be used, or its table is for other clients
-
-Exit codes of `lease`:
-  0    done                        64   the call was wrong
+  69   the server cannot be used, or its table is for other clients",
+    ),
+    (
+        "lease",
+        "  0    success                     64   the call was wrong
   69   the database cannot be used, or has no tables yet
-  75   somebody else has it        76   it is no longer there: why is said
-
-Exit codes of `queue`:
-  0    done; `work`: stopped, or the queue is empty
+  75   `acquire`: somebody else has a lease that excludes it
+  76   `renew`, `force-release`: there is no such lease any more",
+    ),
+    (
+        "queue",
+        "  0    success; `work`: stopped, or the queue is empty
   64   the call was wrong
-  69   the database cannot be used, has no table yet, or could not be told what became of a job
-  126  the command could not be started
-  127  the command was not found
-  128+n  a second signal, n, ended the commands of `work`
-
-Exit codes of `lab`:
-  0    every verdict agrees        1    one does not
+  69   the database cannot be used or has no table yet; `work`: a result could not be recorded
+  126  `work`: the command could not be started
+  127  `work`: the command was not found
+  128+n  `work`: a second signal, n, ended the commands",
+    ),
+    (
+        "lab",
+        "  0    every scenario agrees       1    one does not; `fmt --check`: a file would change
   64   the call was wrong, or a scenario file
-  69   no server for it (with --strict: for any of it)
-  128+n  signal n ended it: what was run by then is reported, as partial";
+  69   no server is available (with --strict: one of them is not)
+  128+n  signal n ended it: the report is partial",
+    ),
+    (
+        "sandbox",
+        "  0    the server was ended, or runs on (--keep)
+  64   the call was wrong          69   the server is not installed, or did not start
+  128+n  signal n came before the server was ready",
+    ),
+    ("completions", "  0    success                     64   the call was wrong"),
+    ("man", "  0    success                     64   there is no such command"),
+];
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        ExitCode::from(exit.0)
+/// Adds the exit codes to the help of every command.
+pub(crate) fn add_exit_codes(command_line: clap::Command) -> clap::Command {
+    CODES.iter().fold(command_line, |command_line, (name, codes)| {
+        command_line.mut_subcommand(name, |command| add_to_help(command, codes))
+    })
+}
+
+fn add_to_help(command: clap::Command, codes: &str) -> clap::Command {
+    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let command = command.mut_subcommands(|command| add_to_help(command, codes));
+    command.after_help(format!("{examples}\n\nExit codes:\n{codes}"))
+}
+
+/// Why a command cannot do what it was asked: the exit code, and a message for standard error.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    /// Empty after a signal: whoever sent it knows.
+    pub(crate) message: String,
+}
+
+/// The exit code of a command that has done its work, or why it has not.
+pub(crate) type CommandResult = Result<u8, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl ToString) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
+    pub(crate) fn usage(message: impl ToString) -> Self {
+        Self::new(USAGE, message)
+    }
+
+    pub(crate) fn unavailable(message: impl ToString) -> Self {
+        Self::new(UNAVAILABLE, message)
+    }
+
+    pub(crate) fn signal(signal: i32) -> Self {
+        Self::new(of_signal(signal), "")
+    }
+
+    /// Prints the message on standard error; returns the exit code.
+    pub(crate) fn print(self) -> u8 {
+        if !self.message.is_empty() {
+            print_message(self.message);
+        }
+        self.code
     }
 }
 
-impl From<&hierlock::Error> for Exit {
-    fn from(error: &hierlock::Error) -> Self {
-        match error {
+impl From<hierlock::Error> for Failure {
+    fn from(error: hierlock::Error) -> Self {
+        let code = match &error {
             error if error.is_usage() => USAGE,
             error if error.is_lost() => LOST,
             error if error.is_retryable() => NOT_ACQUIRED,
             _ => UNAVAILABLE,
-        }
-    }
-}
-
-/// Says what went wrong, and gives the exit code for it.
-pub(crate) fn fail(error: &hierlock::Error) -> ExitCode {
-    say(error);
-    Exit::from(error).into()
-}
-
-/// Why a command of ours ends before it has done what it was asked.
-pub(crate) struct Stop {
-    code: Exit,
-    why: String,
-}
-
-impl Stop {
-    pub(crate) fn new(code: Exit, why: impl Into<String>) -> Self {
-        Self { code, why: why.into() }
-    }
-
-    /// The call was wrong, or a file.
-    pub(crate) fn usage(why: impl Into<String>) -> Self {
-        Self::new(USAGE, why)
-    }
-
-    /// Something is not there.
-    pub(crate) fn unavailable(why: impl ToString) -> Self {
-        Self::new(UNAVAILABLE, why.to_string())
-    }
-
-    /// It was there, and is no more.
-    pub(crate) fn lost(why: impl Into<String>) -> Self {
-        Self::new(LOST, why)
-    }
-
-    /// With more to say.
-    pub(crate) fn and(mut self, more: &str) -> Self {
-        self.why = format!("{} ({more})", self.why);
-        self
-    }
-
-    /// Says why.
-    pub(crate) fn end(self) -> ExitCode {
-        say(self.why);
-        self.code.into()
-    }
-}
-
-impl From<hierlock::Error> for Stop {
-    fn from(error: hierlock::Error) -> Self {
-        Self::new(Exit::from(&error), error.to_string())
+        };
+        Self::new(code, error)
     }
 }

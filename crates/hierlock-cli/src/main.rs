@@ -2,33 +2,74 @@
 
 mod args;
 mod child;
+mod database;
+mod event;
 mod exit;
 mod generate;
 mod lab;
 mod lease;
-mod mistake;
+mod output;
 mod plan;
+mod progress;
 mod provision;
 mod queue;
-mod report;
 mod run;
-mod runtime;
 mod sandbox;
-mod show;
 mod signals;
-mod store;
 mod time;
+mod usage;
 
-use args::{Args, Command};
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
+use exit::Failure;
 use std::process::ExitCode;
 
+/// Locks on a tree: users own accounts, accounts own resources. Locking a node takes every ancestor
+/// shared and the node itself exclusive.
+#[derive(Debug, Parser)]
+#[command(version, name = "hierlock", after_help = exit::HELP, max_term_width = 100)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    Plan(plan::PlanArgs),
+    Provision(provision::ProvisionArgs),
+    Lease(lease::LeaseArgs),
+    Queue(queue::QueueArgs),
+    Lab(lab::LabArgs),
+    Sandbox(sandbox::SandboxArgs),
+    /// Write shell completions to standard output
+    #[command(after_help = "Example:\n  hierlock completions bash > \
+                            ~/.local/share/bash-completion/completions/hierlock")]
+    Completions {
+        shell: Shell,
+    },
+    /// Write a man page to standard output
+    #[command(
+        after_help = "Examples:\n  hierlock man run | man -l -\n  hierlock man lease acquire | man -l -"
+    )]
+    Man {
+        /// The command to describe; by default `hierlock` itself
+        command: Vec<String>,
+    },
+}
+
+/// The command line as clap parses it. The help of every command lists its exit codes.
+fn command_line() -> clap::Command {
+    exit::add_exit_codes(Args::command())
+}
+
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let matches = command_line().try_get_matches();
+    let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
-        Err(error) => return mistake::print(&error),
+        Err(error) => return ExitCode::from(usage::print(&error)),
     };
-    match args.command {
+    let result = match args.command {
         Command::Run(args) => run::run(args),
         Command::Plan(args) => plan::plan(&args),
         Command::Provision(args) => provision::provision(&args),
@@ -38,5 +79,14 @@ fn main() -> ExitCode {
         Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { command } => generate::man(&command),
+    };
+    ExitCode::from(result.unwrap_or_else(Failure::print))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        super::command_line().debug_assert();
     }
 }

@@ -1,98 +1,115 @@
 //! `hierlock plan`: what a lock would take.
 
-use crate::args;
-use crate::exit::Stop;
-use crate::generate::print;
-use crate::runtime::on_one_thread;
-use comfy_table::{Table, presets};
+use crate::args::{TargetArgs, buckets};
+use crate::exit::{CommandResult, Failure};
+use crate::output::{json_list, print, table};
+use crate::signals::block_on;
 use hierlock::sql::{Dialect, Scheme};
-use hierlock::{Claim, Plan, Preview, ServerUrl, Slots, Step};
+use hierlock::{Buckets, Claim, Plan, Preview, ServerUrl, Slots, Step};
 use serde::Serialize;
-use std::fmt::Write as _;
-use std::process::ExitCode;
 
-/// One slot, as a program reads it: what it is depends on where the lock is.
-#[derive(Serialize)]
-struct Slot {
-    level: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bucket: Option<u64>,
-    /// How many there are at each level, if the server was asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    buckets: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advisory_key: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    row_key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    byte: Option<u64>,
-    mode: &'static str,
-    target: String,
+/// Show what a lock would take, without touching anything
+///
+/// Prints the slots in the order in which they are taken, with their modes. With a URL: those of its clients, and the
+/// SQL that its server would be sent. Without one: buckets, and the SQL for each database.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  hierlock plan u1/a1/r1\n  hierlock plan --json u1/a1/r1 u7\n  \
+                        hierlock plan --url postgres://… u1/a1/r1            # its advisory keys\n  \
+                        hierlock plan --levels org,team,doc acme/search/d1"
+)]
+pub(crate) struct PlanArgs {
+    /// Where the lock would be: file:PATH, mysql://…, mariadb://… or postgres://…; a server is asked how its clients lock
+    // It may contain a password.
+    #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
+    url: Option<ServerUrl>,
+    #[command(flatten)]
+    lock: TargetArgs,
+    /// How many buckets a level has, if there is no URL [default: 10000000]
+    #[arg(long, value_name = "N", value_parser = buckets)]
+    buckets: Option<Buckets>,
+    /// Print the slots as JSON
+    #[arg(long)]
+    json: bool,
 }
 
-pub(crate) fn plan(args: &args::Plan) -> ExitCode {
-    let shown = async {
-        match &args.url {
-            Some(url) => for_client(args, url).await,
-            None => for_each_dialect(args),
-        }
-    };
-    on_one_thread(async {
-        match shown.await {
-            Ok(text) => print(text.as_bytes()),
-            Err(stop) => stop.end(),
-        }
+pub(crate) fn plan(args: &PlanArgs) -> CommandResult {
+    block_on(async {
+        print(match &args.url {
+            Some(url) => args.for_client(url).await?,
+            None => args.for_each_dialect()?,
+        })
     })
 }
 
-fn claims(args: &args::Plan) -> impl Iterator<Item = Claim> {
-    let mode = args.what.mode();
-    args.what.targets.iter().map(move |target| Claim { target: target.clone(), mode })
+impl PlanArgs {
+    fn claims(&self) -> impl Iterator<Item = Claim> {
+        let mode = self.lock.mode;
+        self.lock.targets.iter().map(move |target| Claim { target: target.clone(), mode })
+    }
+
+    /// Returns what a client of that URL would take.
+    async fn for_client(&self, url: &ServerUrl) -> Result<String, Failure> {
+        if self.buckets.is_some() {
+            return Err(Failure::usage(
+                "--buckets is for a plan without a URL: a server says itself how many buckets it has, and ?buckets=N in \
+                 the URL compares; leave --buckets out, or --url (HIERLOCK_URL)",
+            ));
+        }
+        let preview = Preview::of(url.expose(), self.lock.tree.levels.clone()).await?;
+        let plan = preview.plan(self.claims())?;
+        let scheme = preview.scheme();
+        if self.json {
+            return Ok(slots_json(&plan, scheme.is_some()));
+        }
+        let sql = scheme.map(|scheme| sql_text(scheme, &plan)).unwrap_or_default();
+        Ok(format!("{url}: {}\n{}{sql}", slot_description(&plan, scheme), self.slot_table(&plan)))
+    }
+
+    /// Without a URL: returns buckets, and the SQL of each server with its default strategy.
+    fn for_each_dialect(&self) -> Result<String, Failure> {
+        let scheme = |dialect| {
+            let buckets = self.buckets.unwrap_or_default();
+            Scheme::new(dialect).buckets(buckets).hierarchy(self.lock.tree.levels.clone())
+        };
+        let plan = scheme(Dialect::Mysql).plan(self.claims())?;
+        if self.json {
+            return Ok(slots_json(&plan, false));
+        }
+        let mut text = self.slot_table(&plan);
+        for scheme in Dialect::ALL.map(scheme) {
+            text += &sql_text(&scheme, &scheme.plan(self.claims())?);
+        }
+        Ok(text)
+    }
+
+    fn slot_table(&self, plan: &Plan) -> String {
+        let slots = plan.slots();
+        let column = match slots {
+            Slots::Buckets(_) => "bucket",
+            Slots::Keys => "advisory key",
+            Slots::Bytes => "byte",
+            _ => "key",
+        };
+        let rows = plan.steps().map(|Step { level, slot, mode, target, .. }| {
+            let slot = match slots {
+                Slots::Keys => slot.cast_signed().to_string(),
+                Slots::Buckets(_) | Slots::Bytes => slot.to_string(),
+                _ => target.key(),
+            };
+            let level = format!("{level} {}", self.lock.tree.levels.level_name(level));
+            [level, target.to_string(), slot, mode.to_string()]
+        });
+        table(["level", "target", column, "mode"], rows, "")
+    }
 }
 
-/// What a client of that URL would take.
-async fn for_client(args: &args::Plan, url: &ServerUrl) -> Result<String, Stop> {
-    if args.buckets.is_some() {
-        return Err(Stop::usage(
-            "--buckets is for a plan without a URL: a server says itself how many buckets it has, and ?buckets=N in \
-             the URL compares; leave --buckets out, or --url (HIERLOCK_URL)",
-        ));
-    }
-    let preview = Preview::of(url.expose(), args.what.levels.clone()).await?;
-    let plan = preview.plan(claims(args))?;
-    if args.json {
-        return Ok(json(&plan, preview.scheme().is_some()));
-    }
-    let mut text = format!("{url}: {}\n{}\n", place(&plan, preview.scheme()), table(args, &plan));
-    if let Some(scheme) = preview.scheme() {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "\n{}:\n{}", scheme.dialect(), scheme.lock(&plan));
-    }
-    Ok(text)
+fn sql_text(scheme: &Scheme, plan: &Plan) -> String {
+    format!("\n{}:\n{}\n", scheme.dialect(), scheme.lock(plan))
 }
 
-/// Without a URL: buckets, and the SQL of each server with its own default.
-fn for_each_dialect(args: &args::Plan) -> Result<String, Stop> {
-    let scheme = |dialect| {
-        let buckets = args.buckets.unwrap_or_default();
-        Scheme::new(dialect).buckets(buckets).hierarchy(args.what.levels.clone())
-    };
-    let plan = scheme(Dialect::Mysql).plan(claims(args))?;
-    if args.json {
-        return Ok(json(&plan, false));
-    }
-    let mut text = format!("{}\n", table(args, &plan));
-    for dialect in Dialect::ALL {
-        let scheme = scheme(dialect);
-        let plan = scheme.plan(claims(args))?;
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "\n{dialect}:\n{}", scheme.lock(&plan));
-    }
-    Ok(text)
-}
-
-/// What the slots of a plan are.
-fn place(plan: &Plan, scheme: Option<&Scheme>) -> String {
+/// Returns what the slots of a plan are.
+fn slot_description(plan: &Plan, scheme: Option<&Scheme>) -> String {
     match (plan.slots(), scheme) {
         (Slots::Buckets(buckets), Some(scheme)) => {
             format!("rows of {}, {} buckets a level", scheme.rows_table(), buckets.count())
@@ -104,55 +121,51 @@ fn place(plan: &Plan, scheme: Option<&Scheme>) -> String {
     }
 }
 
-fn json(plan: &Plan, is_of_server: bool) -> String {
-    let slots = plan.slots();
-    let mut lines = Vec::new();
-    for Step { level, slot, mode, target, .. } in plan.steps() {
-        let mut shown = Slot {
-            level,
-            bucket: None,
-            buckets: None,
-            advisory_key: None,
-            row_key: None,
-            byte: None,
-            mode: mode.name(),
-            target: target.to_string(),
-        };
-        match slots {
-            Slots::Buckets(buckets) => {
-                shown.bucket = Some(slot);
-                shown.buckets = is_of_server.then_some(buckets.count());
-            }
-            Slots::Keys => shown.advisory_key = Some(slot.cast_signed()),
-            Slots::Bytes => shown.byte = Some(slot),
-            _ if is_of_server => shown.row_key = Some(target.key()),
-            _ => {}
-        }
-        // Numbers and strings always become JSON.
-        lines.extend(serde_json::to_string(&shown));
-    }
-    format!("[{}]\n", lines.join(",\n "))
+#[derive(Serialize)]
+struct StepJson {
+    level: usize,
+    #[serde(flatten)]
+    slot: SlotJson,
+    mode: &'static str,
+    target: String,
 }
 
-fn table(args: &args::Plan, plan: &Plan) -> Table {
-    let slots = plan.slots();
-    let name = match slots {
-        Slots::Buckets(_) => "bucket",
-        Slots::Keys => "advisory key",
-        Slots::Bytes => "byte",
-        _ => "key",
-    };
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(["level", "target", name, "mode"]);
-    for Step { level, slot, mode, target, .. } in plan.steps() {
-        let level = format!("{level} {}", args.what.levels.level_name(level));
-        let slot = match slots {
-            Slots::Keys => slot.cast_signed().to_string(),
-            Slots::Buckets(_) | Slots::Bytes => slot.to_string(),
-            _ => target.key(),
+/// A slot: which field it has depends on where the lock is.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum SlotJson {
+    Bucket {
+        bucket: u64,
+    },
+    /// With how many there are at each level, if a server was asked.
+    BucketOfServer {
+        bucket: u64,
+        buckets: u32,
+    },
+    AdvisoryKey {
+        advisory_key: i64,
+    },
+    Row {
+        row_key: String,
+    },
+    Byte {
+        byte: u64,
+    },
+    Node {},
+}
+
+fn slots_json(plan: &Plan, is_server: bool) -> String {
+    json_list(plan.steps().map(|Step { level, slot, mode, target, .. }| {
+        let slot = match plan.slots() {
+            Slots::Buckets(buckets) if is_server => {
+                SlotJson::BucketOfServer { bucket: slot, buckets: buckets.count() }
+            }
+            Slots::Buckets(_) => SlotJson::Bucket { bucket: slot },
+            Slots::Keys => SlotJson::AdvisoryKey { advisory_key: slot.cast_signed() },
+            Slots::Bytes => SlotJson::Byte { byte: slot },
+            _ if is_server => SlotJson::Row { row_key: target.key() },
+            _ => SlotJson::Node {},
         };
-        table.add_row([level, target.to_string(), slot, mode.to_string()]);
-    }
-    table
+        StepJson { level, slot, mode: mode.name(), target: target.to_string() }
+    }))
 }

@@ -1,71 +1,50 @@
 //! `hierlock sandbox`: a throw-away server for a person.
 
-use crate::args;
-use crate::exit;
-use crate::show::say;
-use crate::signals::Signals;
+use crate::exit::{self, CommandResult, Failure};
+use crate::output::{print_message, write};
+use crate::progress::spinner;
+use crate::signals::{Signals, block_on};
 use hierlock_sandbox::{Engine, Sandbox};
-use std::io::{self, Write};
-use std::process::ExitCode;
-use std::time::Duration;
 
-/// A start takes some seconds; that is told as it goes on.
-const TICK: Duration = Duration::from_secs(1);
-
-pub(crate) fn sandbox(args: &args::Sandbox) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ran = runtime.and_then(|runtime| runtime.block_on(run(args)));
-    match ran {
-        Ok(code) => code,
-        Err(error) => failed(&error),
-    }
+/// Start a throw-away database server
+///
+/// A real server in a temporary directory, on a loopback port, as an administrator without a
+/// password. It ends with this command, and everything it wrote is removed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  hierlock sandbox postgres                # until Ctrl-C\n  \
+                        URL=$(hierlock sandbox mysql --keep --print-url)\n\n\
+                        Servers are installed with ./scripts/install-servers.")]
+pub(crate) struct SandboxArgs {
+    /// mysql, mariadb or postgres
+    engine: Engine,
+    /// Let the server run on when this command has ended
+    #[arg(long)]
+    keep: bool,
+    /// Print only the URL
+    #[arg(long)]
+    print_url: bool,
 }
 
-fn failed(error: &dyn std::error::Error) -> ExitCode {
-    say(error);
-    exit::UNAVAILABLE.into()
-}
-
-async fn run(args: &args::Sandbox) -> io::Result<ExitCode> {
-    // From the start: whoever sees the URL may already want it to end.
-    let mut signals = Signals::listen()?;
-    let sandbox = tokio::select! {
-        started = start(args.engine) => match started? {
-            Ok(sandbox) => sandbox,
-            Err(error) => return Ok(failed(&error)),
-        },
-        // What was begun ends with this process.
-        signal = signals.next() => return Ok(ExitCode::from(exit::of_signal(signal))),
-    };
-    let shown = if args.print_url { sandbox.url().to_owned() } else { welcome(&sandbox) };
-    // Whoever reads the URL from a pipe waits for it.
-    writeln!(io::stdout(), "{shown}").and_then(|()| io::stdout().flush())?;
-    if args.keep {
-        say(format!("it runs on; end it with: {}", sandbox.keep()));
-    } else {
-        signals.next().await;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Starts it, and lets a person see that something happens.
-async fn start(engine: Engine) -> io::Result<hierlock_sandbox::Result<Sandbox>> {
-    let mut starting = tokio::task::spawn_blocking(move || Sandbox::start(engine));
-    let mut told = false;
-    loop {
-        tokio::select! {
-            started = &mut starting => {
-                if told {
-                    eprintln!();
-                }
-                return started.map_err(io::Error::other);
-            }
-            () = tokio::time::sleep(TICK) => {
-                eprint!("{}", if told { "." } else { "hierlock: starting …" });
-                told = true;
-            }
+pub(crate) fn sandbox(args: &SandboxArgs) -> CommandResult {
+    block_on(async {
+        // From the start: whoever sees the URL may already want the server to end.
+        let mut signals = Signals::listen()?;
+        let engine = args.engine;
+        let spinner = spinner(format!("starting {engine}"));
+        let start = tokio::task::spawn_blocking(move || Sandbox::start(engine));
+        // After a signal, what was started ends with this process.
+        let started = signals.run_until_signal(start).await?.map_err(Failure::unavailable)?;
+        spinner.finish_and_clear();
+        let sandbox = started.map_err(Failure::unavailable)?;
+        let text = if args.print_url { sandbox.url().to_owned() } else { welcome(&sandbox) };
+        write(&format!("{text}\n")).map_err(Failure::unavailable)?;
+        if args.keep {
+            print_message(format!("it runs on; end it with: {}", sandbox.keep()));
+        } else {
+            signals.next().await;
         }
-    }
+        Ok(exit::SUCCESS)
+    })
 }
 
 fn welcome(sandbox: &Sandbox) -> String {

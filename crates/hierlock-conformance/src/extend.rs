@@ -1,16 +1,13 @@
 //! More under the same guard: the only place where a deadlock can be.
 
-use crate::{Intentions, asks, is_free, target, until_free, until_idle, until_waiting};
+use crate::{is_free, spawn_acquire, target, until_free, until_idle, until_waiting};
 use hierlock::backend::{Backend, FencingHold};
 use hierlock::{Guard, Hierlock, Mode, Result, SlotMode};
 use std::time::Duration;
 
 /// Each of two guards extends to what the other has. Exactly one fails, keeps what it had, and the
 /// other gets its lock when the loser lets go.
-pub async fn a_deadlock_of_two_extensions_has_one_victim<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn a_deadlock_of_two_extensions_has_one_victim<B: Backend>(locks: Hierlock<B>) {
     for round in 0..50 {
         let mut a = locks.acquire(target("u1/a1/r1")).await.unwrap();
         let mut b = locks.acquire(target("u1/a1/r2")).await.unwrap();
@@ -39,10 +36,7 @@ pub async fn a_deadlock_of_two_extensions_has_one_victim<B: Backend>(
     }
 }
 
-pub async fn a_failed_extension_keeps_what_the_guard_had<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn a_failed_extension_keeps_what_the_guard_had<B: Backend>(locks: Hierlock<B>) {
     let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
     let mut guard = locks.acquire(target("u1/a1/r1")).await.unwrap();
     let before = guard.modes();
@@ -64,10 +58,7 @@ pub async fn a_failed_extension_keeps_what_the_guard_had<B: Backend>(
     assert!(is_free(&locks, "u1").await);
 }
 
-pub async fn a_cancelled_extension_keeps_what_the_guard_had<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn a_cancelled_extension_keeps_what_the_guard_had<B: Backend>(locks: Hierlock<B>) {
     // In every backend's order the leaves come after the roots, so this extension may wait.
     let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
     let mut guard = locks.acquire(target("u1")).await.unwrap();
@@ -88,10 +79,7 @@ pub async fn a_cancelled_extension_keeps_what_the_guard_had<B: Backend>(
     until_idle(&locks).await;
 }
 
-pub async fn an_extension_holds_and_is_released_with_the_guard<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn an_extension_holds_and_is_released_with_the_guard<B: Backend>(locks: Hierlock<B>) {
     let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
     guard.extend([target("u2"), target("u1/a1/r1")]).await.unwrap();
     assert_eq!(guard.targets().len(), 3);
@@ -102,7 +90,7 @@ pub async fn an_extension_holds_and_is_released_with_the_guard<B: Backend>(
     assert!(locks.holders().is_empty());
 }
 
-pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>) {
     let mut guard = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
     let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
     // Beside a reader it cannot be had; the guard keeps what it had.
@@ -120,10 +108,7 @@ pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>, _: Inte
 }
 
 /// It is greater than that of whoever held what was added, also if the guard is older.
-pub async fn a_token_counts_for_what_was_added<B: Backend<Hold: FencingHold>>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn a_token_counts_for_what_was_added<B: Backend<Hold: FencingHold>>(locks: Hierlock<B>) {
     let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
     let own = guard.token().await.unwrap();
     let other = locks.acquire(target("u2/a1")).await.unwrap();
@@ -135,7 +120,7 @@ pub async fn a_token_counts_for_what_was_added<B: Backend<Hold: FencingHold>>(
 }
 
 /// What update locks are for: two that read and then write, one after the other, no victim.
-pub async fn two_updaters_cannot_deadlock<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn two_updaters_cannot_deadlock<B: Backend>(locks: Hierlock<B>) {
     let node = "u1/a1/r1";
     let mut first = locks.request(target(node)).mode(Mode::Update).acquire().await.unwrap();
     let second = locks.clone();
@@ -149,5 +134,5 @@ pub async fn two_updaters_cannot_deadlock<B: Backend>(locks: Hierlock<B>, _: Int
     drop(first);
     let second: Result<Guard<B::Hold>> = second.await.unwrap();
     assert_eq!(second.unwrap().modes()[&target(node)], SlotMode::Exclusive);
-    drop(asks(&locks, node).await.unwrap().unwrap());
+    drop(spawn_acquire(&locks, node).await.unwrap().unwrap());
 }

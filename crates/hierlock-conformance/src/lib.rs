@@ -2,14 +2,14 @@
 //!
 //! ```
 //! use hierlock::Hierlock;
-//! use hierlock_conformance::{Intentions, conformance};
+//! use hierlock_conformance::conformance;
 //!
-//! conformance!(Intentions::Yes, async || Hierlock::connect("memory:").await.unwrap());
+//! conformance!(async || Hierlock::connect("memory:").await.unwrap());
 //! ```
 //!
 //! The same for a backend of one's own: `async || Hierlock::with_backend(MyBackend::new())`. Behind a `;` a backend says what
-//! it does not do: `extensions never wait`, `no tokens`, or both with a comma between them. `tests/third_party.rs` is a
-//! backend written from outside.
+//! it does not do: `extensions never wait`, `no tokens`, or both with a comma between them. A constructor that returns `None`,
+//! after it has said why, skips the suite. `tests/third_party.rs` is a backend written from outside.
 //!
 //! That something waits is read from the lock manager, never guessed from the clock; limits are
 //! there only to end a run that hangs.
@@ -31,61 +31,32 @@ pub use hierlock::Hierlock;
 pub use tokio;
 
 use hierlock::backend::Backend;
-use hierlock::{Guard, Result, Target};
+use hierlock::{Guard, Request, Result, Target};
+use std::future::ready;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Does the backend know intention modes? Without them it rounds inner nodes up to exclusive.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Intentions {
-    Yes,
-    No,
-}
-
-/// No test comes near it; a run that hangs is ended by it.
-pub const GENEROUS: Duration = Duration::from_secs(30);
-
-/// What a constructor gives: a client, or none, after it has said why the suite is skipped.
-pub trait Opened {
-    type Backend: Backend;
-
-    fn opened(self) -> Option<Hierlock<Self::Backend>>;
-}
-
-impl<B: Backend> Opened for Hierlock<B> {
-    type Backend = B;
-
-    fn opened(self) -> Option<Hierlock<B>> {
-        Some(self)
-    }
-}
-
-impl<B: Backend> Opened for Option<Hierlock<B>> {
-    type Backend = B;
-
-    fn opened(self) -> Option<Hierlock<B>> {
-        self
-    }
-}
+/// No test comes near it; it ends a run that hangs.
+pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Generates a test for each line of the suite; without those in which an extension must wait, where the
 /// backend says that its `extensions never wait`, and those of fencing tokens, where it has `no tokens`.
 #[macro_export]
 macro_rules! conformance {
-    ($intentions:expr, $open:expr) => {
-        $crate::conformance!($intentions, $open; extensions never wait);
-        $crate::conformance!(@extensions $intentions, $open);
+    ($open:expr) => {
+        $crate::conformance!($open; extensions never wait);
+        $crate::conformance!(@extensions $open);
     };
-    ($intentions:expr, $open:expr; no tokens) => {
-        $crate::conformance!($intentions, $open; extensions never wait, no tokens);
-        $crate::conformance!(@extensions $intentions, $open);
+    ($open:expr; no tokens) => {
+        $crate::conformance!($open; extensions never wait, no tokens);
+        $crate::conformance!(@extensions $open);
     };
-    ($intentions:expr, $open:expr; extensions never wait) => {
-        $crate::conformance!($intentions, $open; extensions never wait, no tokens);
-        $crate::conformance!(@ $intentions, $open; a_token_counts_for_what_was_added);
+    ($open:expr; extensions never wait) => {
+        $crate::conformance!($open; extensions never wait, no tokens);
+        $crate::conformance!(@ $open; a_token_counts_for_what_was_added);
     };
-    ($intentions:expr, $open:expr; extensions never wait, no tokens) => {
-        $crate::conformance!(@ $intentions, $open;
+    ($open:expr; extensions never wait, no tokens) => {
+        $crate::conformance!(@ $open;
             every_pair_conflicts_as_the_model_says,
             release_frees_the_waiter,
             modes_are_never_weaker_than_asked,
@@ -111,50 +82,74 @@ macro_rules! conformance {
             two_updaters_cannot_deadlock,
         );
     };
-    (@extensions $intentions:expr, $open:expr) => {
-        $crate::conformance!(@ $intentions, $open;
+    (@extensions $open:expr) => {
+        $crate::conformance!(@ $open;
             a_deadlock_of_two_extensions_has_one_victim,
             a_cancelled_extension_keeps_what_the_guard_had,
         );
     };
-    (@ $intentions:expr, $open:expr; $($name:ident),* $(,)?) => {
+    (@ $open:expr; $($name:ident),* $(,)?) => {
         $(#[$crate::tokio::test(crate = "hierlock_conformance::tokio", flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            let opened = ($open)().await;
-            let Some(locks) = $crate::Opened::opened(opened) else { return };
-            let run = $crate::$name(locks, $intentions);
-            $crate::tokio::time::timeout(4 * $crate::GENEROUS, run).await.expect("it hangs");
+            $crate::run(($open)().await, $crate::$name).await;
         })*
     };
+}
+
+/// Runs one test on what a constructor has returned: a client, or none.
+pub async fn run<B: Backend, F: Future<Output = ()>>(
+    opened: impl Into<Option<Hierlock<B>>>,
+    test: impl FnOnce(Hierlock<B>) -> F,
+) {
+    let Some(locks) = opened.into() else { return };
+    tokio::time::timeout(4 * MAX_WAIT, test(locks)).await.expect("it hangs");
 }
 
 pub fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-/// Asks for a node in a task of its own.
-pub fn asks<B: Backend>(locks: &Hierlock<B>, path: &str) -> JoinHandle<Result<Guard<B::Hold>>> {
-    let (locks, target) = (locks.clone(), target(path));
-    tokio::spawn(async move { locks.acquire(target).await })
+/// What acquires in a task of its own.
+pub type AcquireTask<B> = JoinHandle<Result<Guard<<B as Backend>::Hold>>>;
+
+/// Acquires a node in a task of its own.
+pub fn spawn_acquire<B: Backend>(locks: &Hierlock<B>, path: &str) -> AcquireTask<B> {
+    let target = target(path);
+    spawn_request(locks, |locks| locks.request(target))
 }
 
-/// Until so many wait; read from the lock manager.
+/// Acquires what a request says in a task of its own.
+pub fn spawn_request<B: Backend>(
+    locks: &Hierlock<B>,
+    request: impl FnOnce(&Hierlock<B>) -> Request<&Hierlock<B>> + Send + 'static,
+) -> AcquireTask<B> {
+    let locks = locks.clone();
+    tokio::spawn(async move { request(&locks).acquire().await })
+}
+
+/// Waits until so many wait; read from the lock manager.
 pub async fn until_waiting<B: Backend>(locks: &Hierlock<B>, count: usize) {
-    until(|| locks.holders().iter().filter(|holder| holder.waits.is_some()).count() == count).await;
+    let waiting = || locks.holders().iter().filter(|holder| holder.waits.is_some()).count();
+    until(|| ready(waiting() == count)).await;
 }
 
-/// Until nobody holds or waits.
+/// Waits until nobody holds or waits.
 pub async fn until_idle<B: Backend>(locks: &Hierlock<B>) {
-    until(|| locks.holders().is_empty()).await;
+    until(|| ready(locks.holders().is_empty())).await;
 }
 
-pub async fn until(condition: impl Fn() -> bool) {
+/// Waits until it can be taken: dropping a guard frees, but need not wait for a server to confirm it.
+pub async fn until_free<B: Backend>(locks: &Hierlock<B>, path: &str) {
+    until(|| is_free(locks, path)).await;
+}
+
+pub async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
     let polls = async {
-        while !condition() {
+        while !condition().await {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(GENEROUS, polls).await.expect("the condition never came true");
+    tokio::time::timeout(MAX_WAIT, polls).await.expect("the condition never came true");
 }
 
 /// Can it be taken now?
@@ -166,16 +161,6 @@ pub async fn is_free<B: Backend>(locks: &Hierlock<B>, path: &str) -> bool {
         }
         None => false,
     }
-}
-
-/// Until it can be taken: dropping a guard frees, but need not wait for a server to confirm it.
-pub async fn until_free<B: Backend>(locks: &Hierlock<B>, path: &str) {
-    let tries = async {
-        while !is_free(locks, path).await {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(GENEROUS, tries).await.expect("it was never freed");
 }
 
 /// The example of the package's README compiles.

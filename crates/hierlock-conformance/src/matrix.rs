@@ -1,6 +1,6 @@
 //! Held versus requested, for every ordered pair of nodes of a 3×3×3 tree.
 
-use crate::{Intentions, asks, target, until_idle, until_waiting};
+use crate::{spawn_acquire, target, until_idle, until_waiting};
 use hierlock::backend::Backend;
 use hierlock::{Hierlock, Mode, ModeSet, SlotMode, Target};
 
@@ -23,18 +23,17 @@ pub fn nodes() -> Vec<Target> {
 
 /// The whole model: two locks conflict if one node is the other or above it, and one of the two is
 /// held alone. Knows nothing of plans, slots or ancestors' modes.
-fn conflict(a: (&Target, Mode), b: (&Target, Mode), intentions: Intentions) -> bool {
+fn conflict(a: (&Target, Mode), b: (&Target, Mode), modes: ModeSet) -> bool {
     let related = a.0.contains(b.0) || b.0.contains(a.0);
+    // Without intention modes an inner node is rounded up to exclusive.
     let alone = |(node, mode): (&Target, Mode)| {
-        mode == Mode::Exclusive || (intentions == Intentions::No && node.level() < 2)
+        mode == Mode::Exclusive || (modes != ModeSet::Intentions && node.level() < 2)
     };
     related && (alone(a) || alone(b))
 }
 
-pub async fn every_pair_conflicts_as_the_model_says<B: Backend>(
-    locks: Hierlock<B>,
-    intentions: Intentions,
-) {
+pub async fn every_pair_conflicts_as_the_model_says<B: Backend>(locks: Hierlock<B>) {
+    let modes = locks.backend().modes();
     let nodes = nodes();
     let mut conflicts = 0;
     for held in &nodes {
@@ -48,7 +47,7 @@ pub async fn every_pair_conflicts_as_the_model_says<B: Backend>(
                     if let Some(guard) = tried {
                         guard.release().await.unwrap();
                     }
-                    let expected = conflict((held, held_mode), (wanted, mode), intentions);
+                    let expected = conflict((held, held_mode), (wanted, mode), modes);
                     assert_eq!(refused, expected, "{held_mode} {held}, then {mode} {wanted}");
                     conflicts += usize::from(refused);
                 }
@@ -61,7 +60,7 @@ pub async fn every_pair_conflicts_as_the_model_says<B: Backend>(
 }
 
 /// The same pairs, waited for: each waiter is seen waiting, and gets its lock when the holder goes.
-pub async fn release_frees_the_waiter<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn release_frees_the_waiter<B: Backend>(locks: Hierlock<B>) {
     let nodes: Vec<_> =
         nodes().into_iter().filter(|node| node.to_string().starts_with("u1")).collect();
     for held in &nodes {
@@ -70,7 +69,7 @@ pub async fn release_frees_the_waiter<B: Backend>(locks: Hierlock<B>, _: Intenti
                 continue;
             }
             let guard = locks.acquire(held.clone()).await.unwrap();
-            let waiter = asks(&locks, &wanted.to_string());
+            let waiter = spawn_acquire(&locks, &wanted.to_string());
             until_waiting(&locks, 1).await;
             assert!(!waiter.is_finished(), "{held}, then {wanted}");
             guard.release().await.unwrap();
@@ -80,7 +79,7 @@ pub async fn release_frees_the_waiter<B: Backend>(locks: Hierlock<B>, _: Intenti
     until_idle(&locks).await;
 }
 
-pub async fn modes_are_never_weaker_than_asked<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn modes_are_never_weaker_than_asked<B: Backend>(locks: Hierlock<B>) {
     for node in nodes() {
         for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
             let guard = locks.request(node.clone()).mode(mode).acquire().await.unwrap();
@@ -96,10 +95,7 @@ pub async fn modes_are_never_weaker_than_asked<B: Backend>(locks: Hierlock<B>, _
 
 /// A true update lock goes with readers, whoever comes first, and with nobody else; one that was rounded up
 /// goes with nobody.
-pub async fn an_update_lock_goes_with_readers_at_most<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn an_update_lock_goes_with_readers_at_most<B: Backend>(locks: Hierlock<B>) {
     let node = target("u1/a1/r1");
     let plan = locks.request(node.clone()).mode(Mode::Update).plan().unwrap();
     let is_true = plan.steps().any(|step| step.mode == SlotMode::Update);
@@ -122,7 +118,7 @@ pub async fn an_update_lock_goes_with_readers_at_most<B: Backend>(
     until_idle(&locks).await;
 }
 
-pub async fn unrelated_nodes_do_not_wait<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn unrelated_nodes_do_not_wait<B: Backend>(locks: Hierlock<B>) {
     let _all = [
         locks.acquire(target("u1/a1/r1")).await.unwrap(),
         locks.acquire(target("u1/a1/r2")).await.unwrap(),

@@ -1,24 +1,23 @@
 //! Deadlines, try, cancelling, dropping, listing.
 
 use crate::{
-    GENEROUS, Intentions, asks, is_free, target, until, until_free, until_idle, until_waiting,
+    MAX_WAIT, is_free, spawn_acquire, spawn_request, target, until, until_free, until_idle,
+    until_waiting,
 };
 use hierlock::backend::Backend;
 use hierlock::{Blocker, Guard, Hierlock, Mode, Request, Result, Target};
+use std::future::ready;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_millis(20);
+const SHORT_WAIT: Duration = Duration::from_millis(20);
 
-pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(locks: Hierlock<B>) {
     let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
     let late = locks
         .request_all([target("u1/a1/r1"), target("u1/a1/r2"), target("u1/a1/r3"), target("u2")])
-        .within(SOON)
+        .within(SHORT_WAIT)
         .acquire()
         .await;
     assert!(late.unwrap_err().is_timeout());
@@ -31,39 +30,32 @@ pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(
 
     // Free in time: no error.
     let held = locks.acquire(target("u1")).await.unwrap();
-    let patient = locks.clone();
-    let waiter =
-        tokio::spawn(
-            async move { patient.request(target("u1/a1")).within(GENEROUS).acquire().await },
-        );
+    let waiter = spawn_request(&locks, |locks| locks.request(target("u1/a1")).within(MAX_WAIT));
     until_waiting(&locks, 1).await;
     drop(held);
     drop(waiter.await.unwrap().unwrap());
 }
 
-pub async fn a_deadline_names_what_was_in_the_way<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn a_deadline_names_what_was_in_the_way<B: Backend>(locks: Hierlock<B>) {
     // Where rows are made on demand, making one is not to take what time there is.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let _held = locks.acquire(target("u1/a1")).await.unwrap();
-    let late = locks.request(target("u1/a1/r1")).within(SOON).acquire().await;
+    let late = locks.request(target("u1/a1/r1")).within(SHORT_WAIT).acquire().await;
     let message = late.unwrap_err().to_string();
     assert!(message.contains("`u1/a1`") && message.contains("`u1/a1/r1`"), "{message}");
 }
 
 /// The failure this prevents: who wanted u1/a1/r1 was told that u1 is locked, when another only waited for u1,
 /// behind those who work below it.
-pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(locks: Hierlock<B>) {
     // Where rows are made on demand, making one is not to take what time there is.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let below = locks.acquire(target("u1/a1/r9")).await.unwrap();
-    let waiter = asks(&locks, "u1");
+    let waiter = spawn_acquire(&locks, "u1");
     until_waiting(&locks, 1).await;
     let wanted = |waits: bool| {
         let request = locks.request(target("u1/a1/r1"));
-        if waits { request.within(SOON) } else { request.no_wait() }
+        if waits { request.within(SHORT_WAIT) } else { request.no_wait() }
     };
     for waits in [false, true] {
         // Some let those who go together with the holders pass.
@@ -88,25 +80,21 @@ pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(
 }
 
 /// A second updater is told the node for which it waits, and has nothing when it does so no more.
-pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(locks: Hierlock<B>) {
     let several = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3"].map(target);
     // Where rows are made on demand, making one is not to take what time there is.
     locks.acquire_all(several.clone()).await.unwrap().release().await.unwrap();
     let [first, second, third] = several;
     let held = locks.request(second.clone()).mode(Mode::Update).acquire().await.unwrap();
-    fn asks<B: Backend>(locks: &Hierlock<B>) -> Request<&Hierlock<B>> {
+    fn request<B: Backend>(locks: &Hierlock<B>) -> Request<&Hierlock<B>> {
         let request = locks.request(target("u1/a1/r1")).mode(Mode::Update);
         let request = request.and(target("u1/a1/r2"), Mode::Update);
         request.and(target("u1/a1/r3"), Mode::Exclusive)
     }
-    assert!(asks(&locks).try_acquire().await.unwrap().is_none());
-    let late = asks(&locks).within(SOON).acquire().await.unwrap_err();
+    assert!(request(&locks).try_acquire().await.unwrap().is_none());
+    let late = request(&locks).within(SHORT_WAIT).acquire().await.unwrap_err();
     assert!(late.to_string().contains("waiting for `u1/a1/r2`"), "{late}");
-    let waits = locks.clone();
-    let waiter = tokio::spawn(async move { asks(&waits).acquire().await });
+    let waiter = spawn_request(&locks, request);
     until_waiting(&locks, 1).await;
     let waits = locks.holders().into_iter().find_map(|holder| holder.waits).unwrap();
     assert_eq!(waits.target, second);
@@ -116,11 +104,11 @@ pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(
         assert!(is_free(&locks, &free.to_string()).await, "{free} is still held");
     }
     held.release().await.unwrap();
-    asks(&locks).acquire().await.unwrap().release().await.unwrap();
+    request(&locks).acquire().await.unwrap().release().await.unwrap();
     until_idle(&locks).await;
 }
 
-pub async fn try_never_waits<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn try_never_waits<B: Backend>(locks: Hierlock<B>) {
     let held = locks.acquire(target("u1/a1")).await.unwrap();
     assert!(locks.try_acquire(target("u1/a1/r1")).await.unwrap().is_none());
     let both = [target("u2"), target("u1")];
@@ -130,13 +118,12 @@ pub async fn try_never_waits<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     until_free(&locks, "u1/a1/r1").await;
 }
 
-pub async fn a_cancelled_wait_leaves_nothing<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn a_cancelled_wait_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
     let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
     let several: Vec<Target> = (1..=9).map(|i| target(&format!("u1/a1/r{i}"))).collect();
     for _ in 0..20 {
-        let (locks, several) = (locks.clone(), several.clone());
-        let cancelled = locks.clone();
-        let waiter = tokio::spawn(async move { cancelled.acquire_all(several).await });
+        let several = several.clone();
+        let waiter = spawn_request(&locks, |locks| locks.request_all(several));
         until_waiting(&locks, 1).await;
         waiter.abort();
         assert!(waiter.await.unwrap_err().is_cancelled());
@@ -152,10 +139,7 @@ pub async fn a_cancelled_wait_leaves_nothing<B: Backend>(locks: Hierlock<B>, _: 
 
 /// Polls an acquire n times and drops it, for every n until it comes through, while a holder comes
 /// and goes.
-pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
     let mut context = Context::from_waker(Waker::noop());
     for polls in 0..6 {
         let held = locks.acquire(target("u1/a1")).await.unwrap();
@@ -180,17 +164,17 @@ pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(
     }
 }
 
-pub async fn dropping_frees<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn dropping_frees<B: Backend>(locks: Hierlock<B>) {
     let guard = locks.acquire_children(&target("u1/a1"), ["r2", "r1", "r2"]).await.unwrap();
     assert_eq!(guard.targets().len(), 2);
-    let waiter = asks(&locks, "u1/a1/r1");
+    let waiter = spawn_acquire(&locks, "u1/a1/r1");
     until_waiting(&locks, 1).await;
     drop(guard);
     drop(waiter.await.unwrap().unwrap());
     until_free(&locks, "u1").await;
 }
 
-pub async fn a_panic_frees<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn a_panic_frees<B: Backend>(locks: Hierlock<B>) {
     let inside = locks.clone();
     let panicking = tokio::spawn(async move {
         let _guard = inside.acquire(target("u1")).await.unwrap();
@@ -200,10 +184,7 @@ pub async fn a_panic_frees<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     until_free(&locks, "u1").await;
 }
 
-pub async fn bad_requests_are_refused_with_a_sentence<B: Backend>(
-    locks: Hierlock<B>,
-    _: Intentions,
-) {
+pub async fn bad_requests_are_refused_with_a_sentence<B: Backend>(locks: Hierlock<B>) {
     let refused = |result: Result<Guard<B::Hold>>, says: &str| {
         let error = result.unwrap_err();
         assert!(error.is_usage() && !error.is_retryable(), "{error}");
@@ -215,12 +196,10 @@ pub async fn bad_requests_are_refused_with_a_sentence<B: Backend>(
     assert!(locks.holders().is_empty());
 }
 
-pub async fn holders_are_listed<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn holders_are_listed<B: Backend>(locks: Hierlock<B>) {
     let first = locks.request(target("u1/a1")).named("first").acquire().await.unwrap();
-    let waiting = locks.clone();
-    let waiter = tokio::spawn(async move {
-        let request = waiting.request(target("u1/a1/r1")).mode(Mode::Shared);
-        request.named("second").acquire().await
+    let waiter = spawn_request(&locks, |locks| {
+        locks.request(target("u1/a1/r1")).mode(Mode::Shared).named("second")
     });
     until_waiting(&locks, 1).await;
     let holders = locks.holders();
@@ -232,39 +211,29 @@ pub async fn holders_are_listed<B: Backend>(locks: Hierlock<B>, _: Intentions) {
     assert_eq!((&wait.target, &wait.blocked_by), (&target("u1/a1"), &vec![first.id()]));
     drop(first);
     drop(waiter.await.unwrap());
-    until(|| locks.holders().is_empty()).await;
+    until_idle(&locks).await;
 }
 
 /// A wants two nodes, has the first and waits for the second: it is in the way of whoever wants the first.
-pub async fn who_waits_behind_a_waiter_is_told<B: Backend>(locks: Hierlock<B>, _: Intentions) {
+pub async fn who_waits_behind_a_waiter_is_told<B: Backend>(locks: Hierlock<B>) {
     for path in ["u1", "u2/a1/r1"] {
         // Rows that are made on demand are there from here on.
         assert!(is_free(&locks, path).await);
     }
     let first = locks.acquire(target("u2/a1/r1")).await.unwrap();
     let both = [target("u1"), target("u2/a1/r1")];
-    let (asked, second) = (locks.clone(), both.clone());
-    let waiter =
-        tokio::spawn(async move { asked.request_all(second).named("both").acquire().await });
+    let waiter = spawn_request(&locks, |locks| locks.request_all(both).named("both"));
     until_waiting(&locks, 1).await;
-    let behind = asks(&locks, "u1/a1");
-    let blockers = || {
+    let behind = spawn_acquire(&locks, "u1/a1");
+    let is_blocked_by_both = || {
         let holders = locks.holders();
-        let id_of = |name: &str| {
-            holders
-                .iter()
-                .find(|holder| holder.name.as_deref() == Some(name))
-                .map(|holder| holder.id)
-        };
-        let waits = holders
-            .iter()
-            .filter(|holder| holder.name.is_none())
-            .find_map(|holder| holder.waits.clone());
-        waits.is_some_and(|wait| {
-            wait.target == target("u1") && Some(wait.blocked_by) == id_of("both").map(|id| vec![id])
-        })
+        let both = holders.iter().find(|holder| holder.name.as_deref() == Some("both"));
+        let waits = holders.iter().filter(|holder| holder.name.is_none());
+        let wait = waits.filter_map(|holder| holder.waits.as_ref()).next();
+        wait.zip(both)
+            .is_some_and(|(wait, both)| wait.target == target("u1") && wait.blocked_by == [both.id])
     };
-    until(blockers).await;
+    until(|| ready(is_blocked_by_both())).await;
     drop(first);
     drop(waiter.await.unwrap().unwrap());
     drop(behind.await.unwrap().unwrap());

@@ -7,14 +7,13 @@ use hierlock::{
     Blocker, Claim, Error, Hierarchy, Hierlock, Holder, Mode, ModeSet, Plan, Result, SlotMode,
     Slots, Target, Wait,
 };
-use hierlock_conformance::{Intentions, conformance};
+use hierlock_conformance::conformance;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
 conformance!(
-    Intentions::Yes,
     async || Hierlock::with_backend(TableBackend::new(Hierarchy::default()));
     extensions never wait
 );

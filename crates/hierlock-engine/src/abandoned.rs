@@ -1,11 +1,11 @@
 //! Sessions that a client has given up, and that may still be there on the server: it has perhaps not heard of
-//! it, and would keep their locks until its own network gives up. So it is told on the side.
+//! it, and would keep their locks until its own network gives up. So it is told by another session.
 //!
 //! A [`Session`](crate::Session) that is dropped gets here by itself, unless it is known to be clean. One
 //! task ends them one after the other: each that cannot be ended costs at most one more connection.
 
 use crate::pool::Pool;
-use crate::{Dialect, ErrorClass, ServerError, SessionId, sessions};
+use crate::{Dialect, ServerError, SessionId, sessions};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 /// How soon the server is told again if it could not be reached, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(100);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a session that was told to end has ended.
 const TERMINATE_CHECKS: usize = 40;
@@ -27,10 +27,10 @@ const MAX_REFUSALS: usize = 3;
 
 /// The sessions of a client that are to be ended.
 #[derive(Debug, Default)]
-pub struct AbandonedSessions(watch::Sender<Pending>);
+pub struct AbandonedSessions(watch::Sender<AbandonedState>);
 
 #[derive(Debug, Default)]
-struct Pending {
+struct AbandonedState {
     sessions: Vec<(Dialect, SessionId)>,
     has_task: bool,
     /// Does the server refuse connections?
@@ -43,7 +43,7 @@ impl AbandonedSessions {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn wait_until_ended(&self) {
-        let is_over = |pending: &Pending| {
+        let is_over = |pending: &AbandonedState| {
             pending.sessions.is_empty() || pending.is_refused || !pending.has_task
         };
         // The sender is ours, so it is there.
@@ -70,12 +70,12 @@ impl AbandonedSessions {
 
 /// Who a session belongs to, and where its tasks run.
 #[derive(Clone, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct SessionOwner {
     pub(crate) pool: Weak<Pool>,
     pub(crate) runtime: Handle,
 }
 
-impl Owner {
+impl SessionOwner {
     /// Has a session ended as soon as the server can be told, for as long as its client lives.
     pub(crate) fn abandon(&self, dialect: Dialect, id: SessionId) {
         // Over a socket the kernel tells the server that its client has gone.
@@ -116,18 +116,19 @@ impl Drop for EndTask {
 
 impl EndTask {
     async fn run(mut self, mut pool: Arc<Pool>) {
-        let (mut pause, mut refusals) = (FIRST_PAUSE, 0);
+        let (mut pause, mut refusals) = (FIRST_RETRY_PAUSE, 0);
         let mut pending = pool.abandoned.0.subscribe();
         while let Some((dialect, id)) = pool.abandoned.first() {
             match pool.terminate(dialect, id).await {
-                Err(error) if is_unheard(&error) => {
+                // The server could not be asked, or did not answer.
+                Err(error) if error.is_no_connection() || error.is_connection_lost() => {
                     tracing::debug!(%error, pid = id.pid, "a lost session could not be ended yet");
                     refusals = if is_refused(&error) { refusals + 1 } else { 0 };
                 }
                 // Ended; or the server says that it has ended by itself.
                 _ => {
                     pool.abandoned.remove_first();
-                    (pause, refusals) = (FIRST_PAUSE, 0);
+                    (pause, refusals) = (FIRST_RETRY_PAUSE, 0);
                     continue;
                 }
             }
@@ -138,9 +139,9 @@ impl EndTask {
             let count = pending.borrow().sessions.len();
             let more = pending.wait_for(|pending| pending.sessions.len() > count);
             (pause, refusals) = if timeout(pause, more).await.is_ok() {
-                (FIRST_PAUSE, 0)
+                (FIRST_RETRY_PAUSE, 0)
             } else {
-                ((2 * pause).min(LONGEST_PAUSE), refusals)
+                ((2 * pause).min(MAX_RETRY_PAUSE), refusals)
             };
             match self.pool.upgrade() {
                 Some(used) => pool = used,
@@ -153,15 +154,13 @@ impl EndTask {
 
 impl Pool {
     /// Ends a session, with all it holds; not one that has got its number since. Mostly it is gone when this returns.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
+    /// Fails if the server cannot be asked.
     pub async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<(), ServerError> {
         let identity = sessions::identity_of(dialect, id.pid);
-        if id.is(&self.ask_on_the_side(&identity).await?) {
-            self.ask_on_the_side(&sessions::terminate(dialect, id.pid)).await?;
+        if id.is(&self.ask_control(&identity).await?) {
+            self.ask_control(&sessions::terminate(dialect, id.pid)).await?;
             for _ in 0..TERMINATE_CHECKS {
-                if !id.is(&self.ask_on_the_side(&identity).await?) {
+                if !id.is(&self.ask_control(&identity).await?) {
                     break;
                 }
                 sleep(TERMINATE_CHECK_PAUSE).await;
@@ -174,12 +173,6 @@ impl Pool {
 fn is_refused(error: &ServerError) -> bool {
     let refused = io::ErrorKind::ConnectionRefused;
     matches!(error.source_of_driver(), Some(sqlx::Error::Io(error)) if error.kind() == refused)
-}
-
-/// Could the server not be asked, or did it not answer?
-fn is_unheard(error: &ServerError) -> bool {
-    let is_lost = |source| ErrorClass::of(source).is_connection_lost();
-    error.is_no_connection() || error.source_of_driver().is_some_and(is_lost)
 }
 
 #[cfg(test)]

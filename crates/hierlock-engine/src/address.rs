@@ -41,43 +41,31 @@ macro_rules! with_options {
 }
 
 impl ServerAddress {
-    /// Reads a URL whose parameters are all the driver's.
-    ///
-    /// # Errors
-    /// [`AddressError`], also if the driver of the URL is not compiled in.
+    /// Reads a URL whose parameters are all the driver's. Fails also if the driver of the URL is not compiled in.
     pub fn from_url(url: &Url) -> Result<Self, AddressError> {
         let dialect = Dialect::from_scheme(url.scheme())
             .ok_or_else(|| AddressError(format!("`{}:` is no database server", url.scheme())))?;
         Self::from_url_as(dialect, url)
     }
 
-    /// Reads a URL of a server that is known to be of this kind, whatever the scheme says.
-    ///
-    /// # Errors
-    /// As [`from_url`](Self::from_url).
+    /// The same for a server that is known to be of this kind, whatever the scheme says.
     pub fn from_url_as(dialect: Dialect, url: &Url) -> Result<Self, AddressError> {
-        #[cfg_attr(
-            all(feature = "mysql", feature = "postgres"),
-            expect(unused_variables, reason = "every driver is there")
-        )]
-        let not_compiled = |feature: &str| {
-            AddressError(format!("{dialect} needs the feature `{feature}` of hierlock"))
-        };
         match dialect {
             #[cfg(feature = "mysql")]
             Dialect::Mysql | Dialect::Mariadb => {
                 let options = sqlx::mysql::MySqlConnectOptions::from_url(url);
                 Ok(Self::mysql(dialect, options.map_err(unreadable)?))
             }
-            #[cfg(not(feature = "mysql"))]
-            Dialect::Mysql | Dialect::Mariadb => Err(not_compiled("mysql")),
             #[cfg(feature = "postgres")]
             Dialect::Postgres => {
                 let options = sqlx::postgres::PgConnectOptions::from_url(url);
                 Ok(Self::postgres(options.map_err(unreadable)?))
             }
-            #[cfg(not(feature = "postgres"))]
-            Dialect::Postgres => Err(not_compiled("postgres")),
+            #[cfg(not(all(feature = "mysql", feature = "postgres")))]
+            dialect => {
+                let feature = if dialect.is_innodb() { "mysql" } else { "postgres" };
+                Err(AddressError(format!("{dialect} needs the feature `{feature}` of hierlock")))
+            }
         }
     }
 
@@ -148,10 +136,7 @@ impl ServerAddress {
             postgres: options.application_name(name))
     }
 
-    /// Opens a connection.
-    ///
-    /// # Errors
-    /// If there is none to be had. There is no limit of time.
+    /// Opens a connection. There is no limit of time.
     pub async fn connect(&self) -> Result<Connection, sqlx::Error> {
         match self {
             #[cfg(feature = "mysql")]
@@ -164,14 +149,10 @@ impl ServerAddress {
             }
         }
     }
-}
 
-#[cfg(feature = "postgres")]
-impl ServerAddress {
-    /// Opens a connection to PostgreSQL that survives notifications. It is tried again for as long as `limit`.
-    ///
-    /// # Errors
-    /// If there is none to be had, or the server is not PostgreSQL.
+    /// Opens a connection to PostgreSQL that survives notifications. It is tried again for as long as `limit`. Fails if
+    /// the server is not PostgreSQL.
+    #[cfg(feature = "postgres")]
     pub async fn connect_listening(
         &self,
         limit: Duration,

@@ -2,6 +2,7 @@
 
 use crate::Driver;
 use std::fmt;
+use std::str::FromStr;
 
 /// A server that hierlock can lock on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,12 +30,8 @@ impl Dialect {
 
     /// Returns the server that the scheme of a URL names, the part before its colon.
     pub fn from_scheme(scheme: &str) -> Option<Self> {
-        match scheme {
-            "mysql" => Some(Dialect::Mysql),
-            "mariadb" => Some(Dialect::Mariadb),
-            "postgres" | "postgresql" => Some(Dialect::Postgres),
-            _ => None,
-        }
+        let name = if scheme == "postgresql" { "postgres" } else { scheme };
+        Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
     /// Returns the driver that talks to it.
@@ -54,5 +51,15 @@ impl Dialect {
 impl fmt::Display for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// Reads its name.
+impl FromStr for Dialect {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let named = Self::ALL.into_iter().find(|dialect| dialect.name() == name);
+        named.ok_or_else(|| format!("`{name}` is not an engine; it is mysql, mariadb or postgres"))
     }
 }

@@ -136,9 +136,6 @@ impl Driver {
     }
 
     /// Quotes the name of a table; dots stand between a schema and a table.
-    ///
-    /// # Errors
-    /// [`InvalidName`].
     pub fn quote(self, name: &str) -> Result<String, InvalidName> {
         check_table_name(name)?;
         let parts: Result<Vec<String>, InvalidName> =
@@ -147,9 +144,6 @@ impl Driver {
     }
 
     /// Quotes the name of a column; a dot is a part of it.
-    ///
-    /// # Errors
-    /// [`InvalidName`].
     pub fn quote_column(self, name: &str) -> Result<String, InvalidName> {
         // SQLite takes a name in double quotes that it does not know for a text.
         let quote = if self == Driver::Postgres { '"' } else { '`' };
@@ -201,18 +195,12 @@ impl Driver {
 }
 
 /// Fails if it cannot be the name of a table, maybe with its schema before a dot.
-///
-/// # Errors
-/// [`InvalidName`].
 pub fn check_table_name(name: &str) -> Result<(), InvalidName> {
     let is_good = name.split('.').all(|part| check_name(part).is_ok());
     if is_good { Ok(()) } else { Err(InvalidName(name.to_owned())) }
 }
 
 /// Fails if it cannot be the name of a column, or of anything else.
-///
-/// # Errors
-/// [`InvalidName`].
 pub fn check_name(name: &str) -> Result<(), InvalidName> {
     let is_good = (1..=64).contains(&name.chars().count()) && !name.contains('\0');
     if is_good { Ok(()) } else { Err(InvalidName(name.to_owned())) }

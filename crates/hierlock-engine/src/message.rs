@@ -29,7 +29,7 @@ pub fn error_message(error: &sqlx::Error) -> String {
             }
             _ => error.to_string(),
         },
-        sqlx::Error::Configuration(error) => error.to_string(),
+        sqlx::Error::Configuration(error) | sqlx::Error::Decode(error) => error.to_string(),
         error => error.to_string(),
     }
 }
@@ -48,6 +48,17 @@ fn advice(code: &str) -> &'static str {
             "; raise max_connections or the role's CONNECTION LIMIT, or use fewer connections"
         }
         _ => "",
+    }
+}
+
+/// An answer of a server in which something is missing: this. Something between us may have answered instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server's answer cannot be read: it does not tell {0}")]
+pub struct UnreadableAnswer(pub &'static str);
+
+impl From<UnreadableAnswer> for sqlx::Error {
+    fn from(error: UnreadableAnswer) -> Self {
+        sqlx::Error::Decode(error.into())
     }
 }
 

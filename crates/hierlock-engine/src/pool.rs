@@ -1,12 +1,12 @@
-//! The sessions of one client on one server: a few to work with, each idle or in use, and one on the side to ask and to
-//! cancel.
+//! The sessions of one client on one server: a few to work with, each idle or in use, and the control session, which
+//! asks and cancels.
 
-use crate::abandoned::{AbandonedSessions, Owner};
+use crate::abandoned::{AbandonedSessions, SessionOwner};
 use crate::row::TextRow;
 use crate::session::settings::{Purpose, SessionSettings};
 use crate::session::{Session, SessionId};
 use crate::tasks::TaskTracker;
-use crate::{Dialect, ErrorClass, ServerAddress, ServerError, sessions, timed_out};
+use crate::{Dialect, ServerAddress, ServerError, sessions, timed_out};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -46,10 +46,10 @@ pub struct Pool {
     pub settings: PoolSettings,
     idle: Mutex<Vec<IdleSession>>,
     permits: Arc<Semaphore>,
-    /// For cancelling and asking; opened when first needed.
-    side: tokio::sync::Mutex<Option<Session>>,
-    /// Questions on the side that were not answered, since the last that was.
-    unanswered: Mutex<Unanswered>,
+    /// The control session, for cancelling and asking; opened when first needed.
+    control: tokio::sync::Mutex<Option<Session>>,
+    /// How many questions of the control session in a row were not answered, and since when.
+    unanswered: Mutex<Option<(usize, Instant)>>,
     /// Tasks that finish the work of callers who have gone.
     pub tasks: TaskTracker,
     /// Sessions that are to be ended on the server.
@@ -64,19 +64,12 @@ struct IdleSession {
     since: Instant,
 }
 
-/// How many, and since when.
-#[derive(Clone, Copy, Debug, Default)]
-struct Unanswered {
-    count: usize,
-    since: Option<Instant>,
-}
-
 /// So many questions must stay unanswered before the server counts as silent: one may be unlucky, for example because
 /// just its connection was cut.
 const MIN_UNANSWERED: usize = 2;
 
 /// A session that was in use this recently is lent again without asking whether it is still there.
-const FRESH: Duration = Duration::from_secs(1);
+const PING_AFTER: Duration = Duration::from_secs(1);
 
 /// How long an answer may still be on its way when the server says that the session runs nothing.
 const ANSWER_GRACE: Duration = Duration::from_millis(200);
@@ -93,7 +86,7 @@ impl Pool {
             settings,
             idle: Mutex::default(),
             permits,
-            side: tokio::sync::Mutex::default(),
+            control: tokio::sync::Mutex::default(),
             unanswered: Mutex::default(),
             tasks: TaskTracker::default(),
             abandoned: AbandonedSessions::default(),
@@ -115,21 +108,20 @@ impl Pool {
     }
 
     /// Opens a session for the pool's purpose.
-    ///
-    /// # Errors
-    /// If there is no connection to be had.
     pub async fn connect(&self) -> Result<Session, ServerError> {
         self.connect_for(self.settings.purpose).await
     }
 
     async fn connect_for(&self, purpose: Purpose) -> Result<Session, ServerError> {
         let PoolSettings { answer_limit, session, .. } = &self.settings;
-        Session::connect(&self.address, *answer_limit, (purpose, session), Some(self.owner())).await
+        let (settings, owner) = ((purpose, session), Some(self.owner()));
+        // Boxed: it is rare and large, and would be moved along with every acquire.
+        Box::pin(Session::connect(&self.address, *answer_limit, settings, owner)).await
     }
 
     /// Who ends the sessions of this pool on the server.
-    fn owner(&self) -> Owner {
-        Owner { pool: self.this.clone(), runtime: Handle::current() }
+    fn owner(&self) -> SessionOwner {
+        SessionOwner { pool: self.this.clone(), runtime: Handle::current() }
     }
 
     /// Has a session ended on the server that is not one of the pool's own, but of the same server.
@@ -139,10 +131,8 @@ impl Pool {
         }
     }
 
-    /// Waits until what was abandoned has ended on the server, or cannot be ended; then closes what is idle.
-    ///
-    /// # Errors
-    /// [`ServerError::NotClosed`].
+    /// Waits until what was abandoned has ended on the server, or cannot be ended; then closes what is idle. Fails with
+    /// [`ServerError::NotClosed`] if that takes longer than `limit`.
     pub async fn close(&self, limit: Duration) -> Result<(), ServerError> {
         let ended = async {
             // What a task abandons is ended after it.
@@ -151,9 +141,9 @@ impl Pool {
         };
         let ended = tokio::time::timeout(limit, ended).await;
         std::mem::take(&mut *self.idle()).into_iter().for_each(|idle| idle.session.close());
-        let side = self.side.try_lock().ok().and_then(|mut side| side.take());
-        if let Some(side) = side {
-            side.close();
+        let control = self.control.try_lock().ok().and_then(|mut control| control.take());
+        if let Some(control) = control {
+            control.close();
         }
         let server = self.address.to_string();
         ended.map_err(|_| ServerError::NotClosed { server, limit })
@@ -174,39 +164,30 @@ impl Pool {
 
     /// Returns an idle session, which may have died in its sleep.
     pub fn take_idle(&self) -> Option<Session> {
-        self.idle().pop().map(|idle| idle.session)
+        self.pop_idle().map(|idle| idle.session)
+    }
+
+    /// The lock is not held across an await.
+    fn pop_idle(&self) -> Option<IdleSession> {
+        self.idle().pop()
     }
 
     /// Returns a session that was there a moment ago: an idle one, asked if it was not used for a while, or a new one.
-    ///
-    /// # Errors
-    /// If there is no connection to be had.
     pub async fn session(&self) -> Result<Session, ServerError> {
-        loop {
-            // Not held across an await.
-            let idle = self.idle().pop();
-            match idle {
-                Some(IdleSession { session, since }) if since.elapsed() < FRESH => {
-                    return Ok(session);
-                }
-                Some(IdleSession { mut session, .. }) => {
-                    if session.ping().await.is_ok() {
-                        return Ok(session);
-                    }
-                }
-                None => return self.connect().await,
+        while let Some(IdleSession { mut session, since }) = self.pop_idle() {
+            if since.elapsed() < PING_AFTER || session.ping().await.is_ok() {
+                return Ok(session);
             }
         }
+        self.connect().await
     }
 
     /// Keeps a session that is known to hold nothing, if it is not one too many. One that is not known to is ended on
     /// the server instead.
     pub fn give_back(&self, session: Session) {
         if !session.is_clean() {
-            tracing::debug!(
-                pid = session.id.pid,
-                "a session that may hold something is not used again"
-            );
+            let pid = session.id.pid;
+            tracing::debug!(pid, "a session that may hold something is not used again");
             return;
         }
         let mut idle = self.idle();
@@ -234,31 +215,22 @@ impl Pool {
     }
 
     /// Ends the statement that a session runs now.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
     pub async fn cancel(&self, dialect: Dialect, pid: i64) -> Result<(), ServerError> {
-        self.ask_on_the_side(&sessions::cancel(dialect, pid)).await.map(|_| ())
+        self.ask_control(&sessions::cancel(dialect, pid)).await.map(|_| ())
     }
 
     /// Returns whether a session is between two statements; None if there is none, or none that we may see.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
     pub async fn is_idle(&self, dialect: Dialect, pid: i64) -> Result<Option<bool>, ServerError> {
-        let rows = self.ask_on_the_side(&sessions::is_idle(dialect, pid)).await?;
+        let rows = self.ask_control(&sessions::is_idle(dialect, pid)).await?;
         Ok(rows.first().map(|row| row[0] == "1"))
     }
 
     /// Waits for the answer to a statement that may take its time, but not for one that never comes. After the answer
-    /// limit the server is asked on the side, again and again, what the session does. If it runs nothing, or there is
+    /// limit the server is asked by the control session, again and again, what the session does. If it runs nothing, or there is
     /// no such session, or the server does not answer at all, the statement fails as if the connection had been lost.
     ///
     /// # Cancel safety
     /// That of `statement`.
-    ///
-    /// # Errors
-    /// Those of `statement`, and that there is no answer.
     pub async fn answered<T>(
         &self,
         dialect: Dialect,
@@ -284,11 +256,8 @@ impl Pool {
 
     /// Returns whether something between us and the server gives every transaction another connection. Then one of two
     /// sessions has the other's number, or another than before once the other is busy.
-    ///
-    /// # Errors
-    /// What the server says.
     pub async fn is_behind_pooler(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
-        let connected = self.connect_for(Purpose::Side).await;
+        let connected = self.connect_for(Purpose::Control).await;
         let Ok(mut other) = connected else { return Ok(false) };
         if other.id.pid == session.id.pid {
             return Ok(true);
@@ -299,43 +268,35 @@ impl Pool {
         let ours = session.ask_pid().await?;
         let is_pooled = busy != other.id.pid || ours != session.id.pid;
         other.run("ROLLBACK").await?;
-        *self.side.lock().await = Some(other);
+        *self.control.lock().await = Some(other);
         Ok(is_pooled)
     }
 
-    /// Asks on the side session; one that has died is replaced, once.
-    ///
-    /// # Errors
-    /// If the server cannot be asked.
-    pub async fn ask_on_the_side(&self, question: &str) -> Result<Vec<TextRow>, ServerError> {
-        let mut side = self.side.lock().await;
+    /// Asks on the control session; one that has died is replaced, once. Fails if the server cannot be asked.
+    pub async fn ask_control(&self, question: &str) -> Result<Vec<TextRow>, ServerError> {
+        let mut control = self.control.lock().await;
         let begun = Instant::now();
-        let answer = self.ask_through(&mut side, question).await;
+        let answer = Box::pin(self.ask_through(&mut control, question)).await;
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_lost = |error: &ServerError| {
-            error.source_of_driver().is_some_and(|e| ErrorClass::of(e).is_connection_lost())
-        };
-        match &answer {
-            Err(error) if is_lost(error) => {
-                unanswered.count += 1;
-                unanswered.since.get_or_insert(begun);
-            }
+        if answer.as_ref().is_err_and(|error| error.is_connection_lost()) {
+            unanswered.get_or_insert((0, begun)).0 += 1;
+        } else {
             // An error is an answer too.
-            _ => *unanswered = Unanswered::default(),
+            *unanswered = None;
         }
         answer
     }
 
     async fn ask_through(
         &self,
-        side: &mut Option<Session>,
+        control: &mut Option<Session>,
         question: &str,
     ) -> Result<Vec<TextRow>, ServerError> {
         let failed = |source| ServerError::Failed { server: self.address.to_string(), source };
-        if let Some(mut session) = side.take() {
+        if let Some(mut session) = control.take() {
             match session.rows(question).await {
                 Ok(answer) => {
-                    *side = Some(session);
+                    *control = Some(session);
                     return Ok(answer);
                 }
                 // Another connection would only double the wait.
@@ -343,9 +304,9 @@ impl Pool {
                 Err(_) => {}
             }
         }
-        let mut session = self.connect_for(Purpose::Side).await?;
+        let mut session = self.connect_for(Purpose::Control).await?;
         let answer = session.rows(question).await.map_err(failed)?;
-        *side = Some(session);
+        *control = Some(session);
         Ok(answer)
     }
 
@@ -353,8 +314,8 @@ impl Pool {
     /// lock would wait for ever.
     pub fn is_silent(&self) -> bool {
         let unanswered = *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        let lasts = |since: Instant| since.elapsed() >= self.settings.answer_limit;
-        unanswered.count >= MIN_UNANSWERED && unanswered.since.is_some_and(lasts)
+        let limit = self.settings.answer_limit;
+        unanswered.is_some_and(|(count, since)| count >= MIN_UNANSWERED && since.elapsed() >= limit)
     }
 }
 

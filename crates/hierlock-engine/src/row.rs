@@ -3,16 +3,32 @@
 use sqlx::{Row as _, ValueRef as _};
 
 /// A row, read by column from 0.
-pub struct Row(pub(crate) DriverRow);
+pub struct Row(DriverRow);
 
-/// The same, of one driver.
-pub(crate) enum DriverRow {
+enum DriverRow {
     #[cfg(feature = "mysql")]
     Mysql(sqlx::mysql::MySqlRow),
     #[cfg(feature = "postgres")]
     Postgres(sqlx::postgres::PgRow),
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::sqlite::SqliteRow),
+}
+
+macro_rules! from_driver {
+    ($($feature:literal: $variant:ident($row:ty);)*) => {
+        $(#[cfg(feature = $feature)]
+        impl From<$row> for Row {
+            fn from(row: $row) -> Self {
+                Row(DriverRow::$variant(row))
+            }
+        })*
+    };
+}
+
+from_driver! {
+    "mysql": Mysql(sqlx::mysql::MySqlRow);
+    "postgres": Postgres(sqlx::postgres::PgRow);
+    "sqlite": Sqlite(sqlx::sqlite::SqliteRow);
 }
 
 /// A row of a query without bound values, each column as the server writes it; what is NULL is empty.
@@ -51,27 +67,32 @@ macro_rules! on_row {
     };
 }
 
+/// Methods that read a column, and fail if it is of another type.
+macro_rules! read_column {
+    ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {
+        $($(#[$doc])*
+        pub fn $name(&self, column: usize) -> Result<$type, ColumnError> {
+            on_row!(self, row => row.try_get(column)).map_err(ColumnError)
+        })*
+    };
+}
+
 impl Row {
-    /// Reads a number of a BIGINT column (any integer on SQLite).
-    ///
-    /// # Errors
-    /// If the column is none of these, or NULL.
-    pub fn int(&self, column: usize) -> Result<i64, ColumnError> {
-        on_row!(self, row => row.try_get(column)).map_err(ColumnError)
+    read_column! {
+        /// Reads a number of a BIGINT column (any integer on SQLite). Fails if it is none of these, or NULL.
+        int: i64;
+        /// The same; None if it is NULL.
+        int_or_null: Option<i64>;
+        /// Reads text. Fails if the column is not text, or NULL.
+        text: String;
+        /// The same; None if it is NULL.
+        text_or_null: Option<String>;
+        /// Reads bytes. Fails if the column has no bytes, or NULL.
+        bytes: Vec<u8>;
     }
 
-    /// The same; None if it is NULL.
-    ///
-    /// # Errors
-    /// If the column is not of this type.
-    pub fn int_or_null(&self, column: usize) -> Result<Option<i64>, ColumnError> {
-        on_row!(self, row => row.try_get(column)).map_err(ColumnError)
-    }
-
-    /// Reads a number of a column of any integer type, or NULL.
-    ///
-    /// # Errors
-    /// If it is something else, or too great: the name of its type.
+    /// Reads a number of a column of any integer type, or NULL. Fails with the name of its type if it is something else,
+    /// or too great.
     pub fn any_int(&self, column: usize) -> Result<Option<i64>, String> {
         macro_rules! any_of {
             ($row:ident: $($number:ty),*) => {{
@@ -94,34 +115,8 @@ impl Row {
         }
     }
 
-    /// Reads text.
-    ///
-    /// # Errors
-    /// If the column is not text, or NULL.
-    pub fn text(&self, column: usize) -> Result<String, ColumnError> {
-        on_row!(self, row => row.try_get(column)).map_err(ColumnError)
-    }
-
-    /// The same; None if it is NULL.
-    ///
-    /// # Errors
-    /// If the column is not text.
-    pub fn text_or_null(&self, column: usize) -> Result<Option<String>, ColumnError> {
-        on_row!(self, row => row.try_get(column)).map_err(ColumnError)
-    }
-
-    /// Reads bytes.
-    ///
-    /// # Errors
-    /// If the column has no bytes, or NULL.
-    pub fn bytes(&self, column: usize) -> Result<Vec<u8>, ColumnError> {
-        on_row!(self, row => row.try_get(column)).map_err(ColumnError)
-    }
-
-    /// Reads all columns of a row that was asked for without bound values, which come back as text.
-    ///
-    /// # Errors
-    /// If a column is not text.
+    /// Reads all columns of a row that was asked for without bound values, which come back as text. Fails if one
+    /// does not.
     pub fn into_text(self) -> Result<TextRow, sqlx::Error> {
         on_row!(self, row => {
             (0..row.len())

@@ -1,5 +1,7 @@
 //! A server that could not be asked, or has not done what it was asked for.
 
+#[cfg(feature = "_server")]
+use crate::ErrorClass;
 use crate::{error_message, timed_out};
 use std::time::Duration;
 
@@ -53,6 +55,12 @@ impl ServerError {
             ServerError::Connect { source, .. } | ServerError::Failed { source, .. } => source,
             ServerError::NotClosed { limit, .. } => timed_out(limit),
         }
+    }
+
+    /// Returns whether the connection was lost, or could not be had because the server cannot be reached.
+    #[cfg(feature = "_server")]
+    pub(crate) fn is_connection_lost(&self) -> bool {
+        self.source_of_driver().is_some_and(|source| ErrorClass::of(source).is_connection_lost())
     }
 
     /// Returns whether there was no connection to be had.

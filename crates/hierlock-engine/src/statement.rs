@@ -109,10 +109,12 @@ impl StatementWords {
 
     /// Returns which way rows are sent outside of what a statement returns, if it asks for that (COPY).
     pub fn copy_direction(&self) -> Option<CopyDirection> {
-        match self.has("copy") {
-            true if self.has_all(&["from", "stdin"]) => Some(CopyDirection::FromClient),
-            true if self.has_all(&["to", "stdout"]) => Some(CopyDirection::ToClient),
-            _ => None,
+        if !self.has("copy") {
+            None
+        } else if self.has_all(&["from", "stdin"]) {
+            Some(CopyDirection::FromClient)
+        } else {
+            self.has_all(&["to", "stdout"]).then_some(CopyDirection::ToClient)
         }
     }
 
@@ -122,11 +124,14 @@ impl StatementWords {
             ("begin", _) | ("start", "transaction") => TransactionEffect::Begins,
             // To a savepoint: the transaction goes on.
             ("rollback", _) if self.has("to") => TransactionEffect::None,
-            ("commit" | "rollback" | "end" | "abort", _) => match self.has("chain") {
-                true if !self.has("no") => TransactionEffect::Begins,
-                _ => TransactionEffect::Ends,
-            },
-            ("prepare", "transaction") => TransactionEffect::Ends,
+            ("commit" | "rollback" | "end" | "abort", _)
+                if self.has("chain") && !self.has("no") =>
+            {
+                TransactionEffect::Begins
+            }
+            ("commit" | "rollback" | "end" | "abort", _) | ("prepare", "transaction") => {
+                TransactionEffect::Ends
+            }
             _ => TransactionEffect::None,
         }
     }
@@ -156,22 +161,16 @@ pub enum CopyDirection {
 fn read_code(code: &str, depth: &mut usize, words: &mut Vec<(usize, String)>) {
     let mut rest = code;
     while let Some(first) = rest.chars().next() {
-        let length = match first {
-            first if is_of_word(first) => {
-                let length = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
-                words.push((*depth, rest[..length].to_lowercase()));
-                length
-            }
-            other => {
-                match other {
-                    '(' => *depth += 1,
-                    ')' => *depth = depth.saturating_sub(1),
-                    _ => {}
-                }
-                other.len_utf8()
-            }
-        };
-        rest = &rest[length..];
+        let length = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
+        if length > 0 {
+            words.push((*depth, rest[..length].to_lowercase()));
+        }
+        match first {
+            '(' => *depth += 1,
+            ')' => *depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        rest = &rest[length.max(first.len_utf8())..];
     }
 }
 

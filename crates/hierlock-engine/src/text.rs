@@ -8,13 +8,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return text.into();
     }
-    let mut shown = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_debug());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown.into()
+    let escape = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.into() };
+    text.chars().map(escape).collect::<String>().into()
 }

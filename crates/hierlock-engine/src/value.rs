@@ -1,5 +1,10 @@
 //! A value that is bound to a statement, never written into its text.
 
+use sqlx::database::Database;
+use sqlx::error::BoxDynError;
+use sqlx::query::Query;
+use sqlx::{Arguments as _, Encode, SqlStr, Type};
+
 /// A value for a column: of a bool, a number, text or bytes, or an `Option` of these.
 ///
 /// ```
@@ -9,52 +14,107 @@
 /// # let _ = values;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Value(pub(crate) Bound);
+pub struct Value(TypedValue);
 
-/// What is bound. NULL has a type too: PostgreSQL asks for it.
+/// NULL has a type too: PostgreSQL asks for it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Bound {
+enum TypedValue {
     Bool(Option<bool>),
     Int(Option<i64>),
     Float(Option<f64>),
     Text(Option<String>),
     Bytes(Option<Vec<u8>>),
-    // Arrays, which only PostgreSQL has.
-    BoolArray(Vec<bool>),
-    Int4Array(Vec<i32>),
-    IntArray(Vec<i64>),
-    BytesArray(Vec<Vec<u8>>),
+    Array(Array),
+}
+
+/// What only PostgreSQL has.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Array {
+    Bool(Vec<bool>),
+    Int4(Vec<i32>),
+    Int(Vec<i64>),
+    Bytes(Vec<Vec<u8>>),
 }
 
 impl Value {
     /// Returns whether it is NULL.
     pub fn is_null(&self) -> bool {
-        match &self.0 {
-            Bound::Bool(value) => value.is_none(),
-            Bound::Int(value) => value.is_none(),
-            Bound::Float(value) => value.is_none(),
-            Bound::Text(value) => value.is_none(),
-            Bound::Bytes(value) => value.is_none(),
-            Bound::BoolArray(_)
-            | Bound::Int4Array(_)
-            | Bound::IntArray(_)
-            | Bound::BytesArray(_) => false,
+        matches!(
+            self.0,
+            TypedValue::Bool(None)
+                | TypedValue::Int(None)
+                | TypedValue::Float(None)
+                | TypedValue::Text(None)
+                | TypedValue::Bytes(None)
+        )
+    }
+}
+
+/// A driver that takes values.
+pub(crate) trait ValueDatabase: Database {
+    fn add_array(_: &mut Self::Arguments, array: Array) -> Result<(), BoxDynError> {
+        Err(format!("{array:?} is for PostgreSQL alone").into())
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl ValueDatabase for sqlx::MySql {}
+
+#[cfg(feature = "sqlite")]
+impl ValueDatabase for sqlx::Sqlite {}
+
+#[cfg(feature = "postgres")]
+impl ValueDatabase for sqlx::Postgres {
+    fn add_array(arguments: &mut Self::Arguments, array: Array) -> Result<(), BoxDynError> {
+        match array {
+            Array::Bool(values) => arguments.add(values),
+            Array::Int4(values) => arguments.add(values),
+            Array::Int(values) => arguments.add(values),
+            Array::Bytes(values) => arguments.add(values),
         }
     }
 }
 
+/// A prepared statement with its values.
+pub(crate) fn query<DB: ValueDatabase>(
+    sql: SqlStr,
+    values: impl IntoIterator<Item = Value>,
+) -> Result<Query<'static, DB, DB::Arguments>, sqlx::Error>
+where
+    for<'t> Option<bool>: Encode<'t, DB> + Type<DB>,
+    for<'t> Option<i64>: Encode<'t, DB> + Type<DB>,
+    for<'t> Option<f64>: Encode<'t, DB> + Type<DB>,
+    for<'t> Option<String>: Encode<'t, DB> + Type<DB>,
+    for<'t> Option<Vec<u8>>: Encode<'t, DB> + Type<DB>,
+    DB::Arguments: sqlx::IntoArguments<DB>,
+{
+    let mut arguments = DB::Arguments::default();
+    for value in values {
+        let added = match value.0 {
+            TypedValue::Bool(value) => arguments.add(value),
+            TypedValue::Int(value) => arguments.add(value),
+            TypedValue::Float(value) => arguments.add(value),
+            TypedValue::Text(value) => arguments.add(value),
+            TypedValue::Bytes(value) => arguments.add(value),
+            TypedValue::Array(array) => DB::add_array(&mut arguments, array),
+        };
+        added.map_err(sqlx::Error::Encode)?;
+    }
+    Ok(sqlx::query_with(sql, arguments))
+}
+
 macro_rules! from {
-    ($($bound:ident: $($given:ty),*;)*) => {
+    ($($variant:ident: $($given:ty),*;)*) => {
         $($(
             impl From<$given> for Value {
                 fn from(value: $given) -> Self {
-                    Value(Bound::$bound(Some(value.into())))
+                    Value(TypedValue::$variant(Some(value.into())))
                 }
             }
 
             impl From<Option<$given>> for Value {
                 fn from(value: Option<$given>) -> Self {
-                    Value(Bound::$bound(value.map(Into::into)))
+                    Value(TypedValue::$variant(value.map(Into::into)))
                 }
             }
         )*)*
@@ -70,21 +130,21 @@ from! {
 }
 
 macro_rules! from_array {
-    ($($bound:ident: $given:ty;)*) => {
+    ($($variant:ident: $given:ty;)*) => {
         $(/// For PostgreSQL alone.
         impl From<$given> for Value {
             fn from(values: $given) -> Self {
-                Value(Bound::$bound(values))
+                Value(TypedValue::Array(Array::$variant(values)))
             }
         })*
     };
 }
 
 from_array! {
-    BoolArray: Vec<bool>;
-    Int4Array: Vec<i32>;
-    IntArray: Vec<i64>;
-    BytesArray: Vec<Vec<u8>>;
+    Bool: Vec<bool>;
+    Int4: Vec<i32>;
+    Int: Vec<i64>;
+    Bytes: Vec<Vec<u8>>;
 }
 
 impl From<&String> for Value {

@@ -54,7 +54,7 @@ async fn a_wait_is_seen_by_who_asks_for_it(engine: Engine) {
     let (held_by, waited_by) = (holder.id.pid, waiter.id.pid);
     let waiting = begin(waiter, lock(table, 1));
 
-    let mut introspection = Introspection::new(asking.dialect);
+    let mut introspection = Introspection::default();
     introspection.check_permission(&mut asking.as_ref()).await.unwrap();
     let everybody = IntrospectionScope::default();
     let wait: LockWait = loop {
@@ -113,7 +113,7 @@ async fn a_deadlock_is_reported(engine: Engine) {
     let [(victim, error)] = &failures[..] else { panic!("{failures:?}") };
     assert_eq!(ErrorClass::of(error), ErrorClass::Deadlock);
 
-    let mut introspection = Introspection::new(asking.dialect);
+    let mut introspection = Introspection::default();
     let session = &mut asking.as_ref();
     let report: DeadlockReport = if engine == Engine::Postgres {
         let refusal = error.as_database_error().unwrap();

@@ -1,6 +1,6 @@
 //! The scenarios that come with the lab.
 
-use crate::scenario::{Mistake, Scenario};
+use crate::scenario::{Diagnostic, Scenario};
 use std::sync::Arc;
 
 /// Name and text of each, in the order of their names.
@@ -10,8 +10,8 @@ impl Scenario {
     /// The scenarios that come with the lab, in the order of their names.
     ///
     /// # Errors
-    /// Mistakes in one of them; a test sees to it that there are none.
-    pub fn builtin() -> Result<Vec<Arc<Scenario>>, Vec<Mistake>> {
+    /// What is wrong with one of them; a test sees to it that nothing is.
+    pub fn builtin() -> Result<Vec<Arc<Scenario>>, Vec<Diagnostic>> {
         TEXTS.iter().map(|(name, text)| read(name, text)).collect()
     }
 
@@ -19,13 +19,12 @@ impl Scenario {
     ///
     /// # Errors
     /// As [`builtin`](Self::builtin).
-    pub fn builtin_named(name: &str) -> Option<Result<Arc<Scenario>, Vec<Mistake>>> {
+    pub fn builtin_named(name: &str) -> Option<Result<Arc<Scenario>, Vec<Diagnostic>>> {
         let (name, text) = TEXTS.iter().find(|(known, _)| *known == name)?;
         Some(read(name, text))
     }
 }
 
-fn read(name: &str, text: &str) -> Result<Arc<Scenario>, Vec<Mistake>> {
-    let file = format!("scenarios/{name}.{}", Scenario::EXTENSION);
-    Scenario::parse(name, &file, text).map(Arc::new)
+fn read(name: &str, text: &str) -> Result<Arc<Scenario>, Vec<Diagnostic>> {
+    Scenario::parse(name, &format!("scenarios/{name}.{}", Scenario::EXTENSION), text)
 }

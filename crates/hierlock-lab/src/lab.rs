@@ -1,37 +1,34 @@
-//! All cases of one call: on which servers, how many at a time, in which order.
+//! Runs cases: on which servers, how many at a time, in which order. What is observed is reported as it comes.
 
+use crate::environment::{CaseEnvironment, LabError, TestServer, TreeDatabases};
 use crate::place::{Engine, Place};
-use crate::record::{Record, Verdict};
-use crate::run::{Options, play};
+use crate::record::{Interruption, Record, Report, StepRecord, Verdict};
+use crate::runner::run_steps;
 use crate::scenario::Case;
-use crate::stage::{CaseStage, Server, Stage, StageError, TreeDatabases};
 use futures_util::{StreamExt, stream};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What runs cases: the servers that are there, and a directory for the locks of `file:`.
+/// Runs cases on the servers that are connected, in memory and on files.
 pub struct Lab {
-    tree_databases: TreeDatabases,
-    servers: BTreeMap<Engine, Server>,
+    pub(crate) tree_databases: TreeDatabases,
+    servers: BTreeMap<Engine, Arc<TestServer>>,
     directory: TempDir,
 }
 
-/// RunOptions cases are run.
+/// How cases are run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// RunOptions many at a time.
+    /// How many at a time.
     pub jobs: usize,
-    /// RunOptions often each.
+    /// How often each.
     pub rounds: u32,
     /// Record the locks of all sessions after each step.
     pub locks: bool,
-}
-
-impl std::fmt::Debug for Lab {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lab").field("servers", &self.servers).finish_non_exhaustive()
-    }
 }
 
 impl Default for RunOptions {
@@ -40,8 +37,42 @@ impl Default for RunOptions {
     }
 }
 
+/// What happens during a run, in the order in which it happens.
+#[derive(Clone, Copy, Debug)]
+pub enum RunEvent<'a> {
+    /// The run begins.
+    RunStarted {
+        /// How many cases will be run, each repetition counted.
+        planned: usize,
+    },
+    /// A case begins.
+    CaseStarted {
+        /// Which.
+        case: &'a Case,
+        /// Which of several repetitions, from 1.
+        round: u32,
+    },
+    /// A step was observed and judged.
+    StepObserved {
+        /// Of which case.
+        case: &'a Case,
+        /// What was observed.
+        step: &'a StepRecord,
+    },
+    /// A case is over.
+    CaseFinished(&'a Record),
+    /// All cases are over.
+    RunFinished,
+}
+
+impl std::fmt::Debug for Lab {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lab").field("servers", &self.servers).finish_non_exhaustive()
+    }
+}
+
 impl Lab {
-    /// A lab without servers: it runs what locks nodes in memory and on files.
+    /// Returns a lab without servers: it runs what locks nodes in memory and on files.
     ///
     /// # Errors
     /// A temporary directory cannot be made.
@@ -53,89 +84,119 @@ impl Lab {
     /// Adds a server.
     ///
     /// # Errors
-    /// It cannot be reached, or is another engine than is said.
-    pub async fn connect(&mut self, engine: Engine, url: &str) -> Result<(), StageError> {
-        let server = Server::connect(engine, url).await?;
+    /// It cannot be reached, or is another engine.
+    pub async fn connect(&mut self, engine: Engine, url: &str) -> Result<(), LabError> {
+        let server = TestServer::connect(engine, url).await?;
         self.servers.insert(engine, server);
         Ok(())
     }
 
-    /// What earlier runs have left on the servers and what cannot be removed, in sentences.
+    /// Returns what earlier runs have left on the servers and what cannot be removed, in sentences.
     pub fn leftovers(&self) -> Vec<String> {
-        self.servers.values().flat_map(Server::leftovers).collect()
+        self.servers.values().flat_map(|server| server.leftovers()).collect()
     }
 
-    /// Can cases be run there?
+    /// Returns whether cases can be run there.
     pub fn has(&self, engine: Engine) -> bool {
         engine.server().is_none() || self.servers.contains_key(&engine)
     }
 
-    /// The server of an engine, if there is one.
-    pub(crate) fn server(&self, engine: Engine) -> Option<&Server> {
+    pub(crate) fn server(&self, engine: Engine) -> Option<&Arc<TestServer>> {
         self.servers.get(&engine)
     }
 
-    /// Runs cases, those of places that are not there excepted. `tell` hears of each when it is over.
-    /// The records come in the order of the cases, then of the rounds.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs cases, except those of places that are not there. The report has the record of each case as soon as
+    /// that is over, in the order of the cases, then of the rounds; until all are over, it is marked as
+    /// interrupted. `on_event` is called with what happens, as it happens.
     ///
     /// # Cancel safety
-    /// Dropped, it ends what it has begun, on the servers too.
+    /// Dropped, it cancels what it has begun, on the servers too, and the report has what was over by then. What
+    /// is under way is removed in the background; that is done when the lab has been dropped.
     pub async fn run(
         &self,
         cases: &[Case],
-        how: RunOptions,
-        tell: impl Fn(&Record),
-    ) -> Vec<Record> {
-        self.run_until(cases, how, tell, std::future::pending()).await
-    }
-
-    /// RunOptions many records [`run`](Self::run) makes.
-    pub fn planned(&self, cases: &[Case], how: RunOptions) -> usize {
-        let there = cases.iter().filter(|case| self.has(case.place.engine)).count();
-        there * how.rounds as usize
-    }
-
-    /// The same, until `stop` comes: then the cases under way are ended, on the servers too, and the
-    /// records of those that were over are returned. What is under way is removed in the background; that is
-    /// done when the lab has been dropped.
-    ///
-    /// # Cancel safety
-    /// As of [`run`](Self::run).
-    pub async fn run_until(
-        &self,
-        cases: &[Case],
-        how: RunOptions,
-        tell: impl Fn(&Record),
-        stop: impl Future<Output = ()>,
-    ) -> Vec<Record> {
-        let rounds = (1..=how.rounds).flat_map(|round| {
-            let cases = cases.iter().enumerate();
-            let cases = cases.filter(|(_, case)| self.has(case.place.engine));
-            cases.map(move |(index, case)| (index, round, case))
-        });
+        options: RunOptions,
+        report: &mut Report,
+        on_event: impl Fn(RunEvent<'_>) + Sync,
+    ) {
+        let started = Instant::now();
+        let cases: Vec<(usize, &Case)> =
+            cases.iter().enumerate().filter(|(_, case)| self.has(case.place.engine)).collect();
+        let planned = cases.len() * options.rounds as usize;
+        let (mut order, on_event) = (Vec::new(), &on_event);
+        report.records.clear();
+        report.interruption = (planned > 0).then_some(Interruption { finished: 0, planned });
+        on_event(RunEvent::RunStarted { planned });
+        let rounds = (1..=options.rounds)
+            .flat_map(|round| cases.iter().map(move |(index, case)| (*index, round, *case)));
         let runs = stream::iter(rounds).map(|(index, round, case)| async move {
-            (index, self.run_case(case, round, how).await)
+            ((index, round), self.run_case(case, round, options, on_event).await)
         });
-        let mut records = Vec::new();
-        let finished = async {
-            let mut runs = std::pin::pin!(runs.buffer_unordered(how.jobs.max(1)));
-            while let Some((index, record)) = runs.next().await {
-                tell(&record);
-                records.push((index, record));
-            }
-            // Whatever cannot be removed now is removed by the next who come there.
-            let _ = self.tree_databases.clear().await;
-        };
-        tokio::select! {
-            () = finished => {}
-            () = stop => {}
+        let mut runs = std::pin::pin!(runs.buffer_unordered(options.jobs.max(1)));
+        while let Some((place, record)) = runs.next().await {
+            on_event(RunEvent::CaseFinished(&record));
+            let at = order.partition_point(|before| *before < place);
+            order.insert(at, place);
+            report.records.insert(at, record);
+            let finished = order.len();
+            report.interruption =
+                (finished < planned).then_some(Interruption { finished, planned });
+            report.took = started.elapsed();
         }
-        records.sort_by_key(|(index, record)| (*index, record.round));
-        records.into_iter().map(|(_, record)| record).collect()
+        // What cannot be removed now is removed by the next run on that server.
+        let _ = self.tree_databases.clear().await;
+        report.took = started.elapsed();
+        on_event(RunEvent::RunFinished);
     }
 
-    async fn run_case(&self, case: &Case, round: u32, how: RunOptions) -> Record {
-        let mut record = Record {
+    async fn run_case(
+        &self,
+        case: &Case,
+        round: u32,
+        options: RunOptions,
+        on_event: &(impl Fn(RunEvent<'_>) + Sync),
+    ) -> Record {
+        let server = self.server(case.place.engine);
+        let opened =
+            CaseEnvironment::open(case, server, &self.tree_databases, self.directory()).await;
+        let environment = match opened {
+            Ok(environment) => environment,
+            Err(LabError(why)) => {
+                let verdict = Verdict::Failed { why };
+                return Record { verdict, ..self.new_record(case, round) };
+            }
+        };
+        let mut record = self.run_in(&environment, case, round, options.locks, on_event).await;
+        match environment.close(Some(&self.tree_databases)).await {
+            Ok(notes) => record.notes = notes,
+            Err(LabError(why)) if record.agrees() => record.verdict = Verdict::Failed { why },
+            Err(LabError(why)) => record.notes.push(why),
+        }
+        record
+    }
+
+    /// Runs a case in an environment that is there already.
+    pub(crate) async fn run_in(
+        &self,
+        environment: &CaseEnvironment,
+        case: &Case,
+        round: u32,
+        keep_locks: bool,
+        on_event: &(impl Fn(RunEvent<'_>) + Sync),
+    ) -> Record {
+        let mut record = self.new_record(case, round);
+        on_event(RunEvent::CaseStarted { case, round });
+        let on_step = |step: &StepRecord| on_event(RunEvent::StepObserved { case, step });
+        run_steps(environment, case, &mut record, keep_locks, on_step).await;
+        record
+    }
+
+    fn new_record(&self, case: &Case, round: u32) -> Record {
+        Record {
             scenario: case.scenario.name.clone(),
             file: case.scenario.file.clone(),
             title: case.scenario.title.clone(),
@@ -143,43 +204,18 @@ impl Lab {
             place: case.place,
             server: self.server_name(case.place),
             round,
-            took: Default::default(),
+            took: Duration::ZERO,
             steps: Vec::new(),
             deadlocks: Vec::new(),
             circles: Vec::new(),
             notes: Vec::new(),
             verdict: Verdict::Agrees,
             anomaly: None,
-        };
-        let server = self.server(case.place.engine);
-        let stage = match CaseStage::open(case, server, &self.tree_databases, self.directory.path())
-            .await
-        {
-            Ok(stage) => stage,
-            Err(StageError(why)) => {
-                record.verdict = Verdict::Failed { why };
-                return record;
-            }
-        };
-        let played = play(&stage, case, Options { locks: how.locks }).await;
-        record.took = played.took;
-        record.steps = played.steps;
-        record.deadlocks = played.deadlocks;
-        record.circles = played.circles;
-        record.verdict = played.verdict;
-        record.anomaly = case.scenario.anomaly.is_some().then_some(played.anomaly);
-        match stage.close().await {
-            Ok(notes) => record.notes = notes,
-            Err(StageError(why)) if record.verdict == Verdict::Agrees => {
-                record.verdict = Verdict::Failed { why };
-            }
-            Err(StageError(why)) => record.notes.push(why),
         }
-        record
     }
 
     fn server_name(&self, place: Place) -> String {
-        match (self.servers.get(&place.engine), place.engine) {
+        match (self.server(place.engine), place.engine) {
             (Some(server), _) => server.version().to_owned(),
             (None, Engine::File) => "file locks of this host".to_owned(),
             (None, _) => "memory of this process".to_owned(),

@@ -2,60 +2,62 @@
 //! deadlocks and which anomaly shows is *observed* and not believed.
 //!
 //! ```text
-//!   file.lab ──parse──► Scenario ──expand──► Case ──┐      a variant, at a place
-//!                       scenario/                   ▼
-//!                          stage/ (a database ◄── run/ ──► Record ──verdict──► Report
-//!                          of its own on one         observation.rs          report/: text, JSON,
-//!                          server, or a tree)                                Mermaid, JUnit, HTML
+//!   file.lab ──parse──► Scenario ──cases───► Case: one variant, at one place       scenario/
+//!                       the matrix of all pairs ──┤                                matrix/
+//!                                                 ▼
+//!   environment/: a database ◄──begin, waits── runner/ ──► observations ──verdict──► Record
+//!   or a tree of its own                                                             │ as they come
+//!                                                 RunEvent, Report ◄─────────────────┘
+//!                                                 report/: text, JSON, Mermaid, JUnit, HTML
 //! ```
 //!
 //! One step walked through: the runner gives a session its statement and, until that is over, asks the
 //! server who waits for whom. It is *blocked* when the server says so twice; then the next line of the
-//! transcript has its turn. Nothing here sleeps and hopes.
+//! transcript begins. Nothing here sleeps and hopes.
 
-mod book;
 mod builtin;
 mod columns;
 mod conflict;
+mod environment;
 mod lab;
-mod ledger;
+mod lock_history;
+mod markdown;
 mod matrix;
 mod observation;
 mod place;
 mod record;
 mod report;
-mod run;
+mod runner;
 mod scenario;
-mod stage;
 mod verdict;
 
 // What runs, and where.
-pub use lab::{Lab, RunOptions};
+pub use environment::LabError;
+pub use lab::{Lab, RunEvent, RunOptions};
 pub use place::{Engine, Place};
-pub use stage::StageError;
 
 // A file, and the cases that come of it: steps, and what must be seen of each.
 pub use scenario::{
-    Actor, Case, CaseDeed, Expectation, Expected, ExpectedCell, ExpectedRows, LockDeed, Mistake,
-    Scenario, SettingValue, Statement, Step,
+    Action, Case, Diagnostic, Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, LockAction,
+    Scenario, SessionSelector, SettingValue, Statement, Step,
 };
 
 // What was seen.
 pub use observation::{
-    Answer, Failure, FailureKind, Lock, LockKind, LockedObject, Name, Observation, Wait,
+    Answer, Failure, FailureKind, Lock, LockKind, LockedObject, Observation, SessionName, Wait,
 };
 pub use record::{
-    BlockingLock, Circle, Deadlock, Ended, Interruption, Link, Missing, Record, Report, StepRecord,
-    Verdict,
+    BlockingLock, Deadlock, Interruption, MissingEngine, Record, Report, StepRecord, Verdict,
+    WaitCycle, WaitEdge, WaitEnd,
 };
 
-// What is told of it.
-pub use report::{Anomalies, Look, Stability, Story};
+// What reports say of it.
+pub use report::{AnomalyTable, RoundComparison, ScenarioSummary, TextStyle};
 
 // Every pair of nodes.
 pub use matrix::{
-    MatrixBoard, MatrixCell, MatrixCounts, MatrixError, MatrixOptions, MatrixProgress,
-    MatrixReport, ModePair, PairOutcome, TreeError, TreeSize, UnusablePlace,
+    FailedPlace, MatrixBoard, MatrixCell, MatrixCounts, MatrixError, MatrixOptions, MatrixReport,
+    ModePair, PairOutcome, TreeError, TreeSize,
 };
 
 /// The example of the package's README compiles and runs.

@@ -1,4 +1,4 @@
-//! What was seen of a step: the words of the lab, with nothing about how they were found out.
+//! What was observed of a step, in words that are the same for all engines.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -6,13 +6,19 @@ use std::sync::Arc;
 
 /// A session of a scenario: a letter, or a longer name that begins with a capital.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(Arc<str>);
+pub struct SessionName(Arc<str>);
 
-impl Name {
+impl SessionName {
     /// The name, if it is one: a capital, then letters and digits.
     pub fn new(text: &str) -> Option<Self> {
         let begins = text.starts_with(|c: char| c.is_ascii_uppercase());
-        (begins && text.chars().all(|c| c.is_ascii_alphanumeric())).then(|| Name(text.into()))
+        (begins && text.chars().all(|c| c.is_ascii_alphanumeric()))
+            .then(|| SessionName(text.into()))
+    }
+
+    /// Returns the session of a letter from A to Z.
+    pub(crate) fn of_letter(letter: char) -> Self {
+        SessionName(letter.to_string().into())
     }
 
     /// As written.
@@ -21,19 +27,27 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for SessionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
 }
 
-impl Serialize for Name {
+impl Serialize for SessionName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
 }
 
-/// What a statement gave.
+/// Returns the names in one text: `A and B`.
+pub(crate) fn join_names<'a>(
+    names: impl IntoIterator<Item = &'a SessionName>,
+    separator: &str,
+) -> String {
+    names.into_iter().map(SessionName::as_str).collect::<Vec<_>>().join(separator)
+}
+
+/// What a statement returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Answer {
     /// The rows, each cell as the server writes it; `None` is null. Without rows: a statement that
@@ -76,6 +90,13 @@ pub struct Failure {
     pub message: String,
     /// What it said besides, such as who waits for whom.
     pub detail: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a code of the server.
+    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, code: String::new(), message: message.into(), detail: None }
+    }
 }
 
 /// What kind of lock is held or waited for.
@@ -157,10 +178,7 @@ impl fmt::Display for LockedObject {
         if let Some(index) = &self.index {
             write!(f, " ({index})")?;
         }
-        match self.mode.is_empty() {
-            true => Ok(()),
-            false => write!(f, ", {}", self.mode),
-        }
+        if self.mode.is_empty() { Ok(()) } else { write!(f, ", {}", self.mode) }
     }
 }
 
@@ -168,10 +186,10 @@ impl fmt::Display for LockedObject {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
     /// Who waits.
-    pub waiter: Name,
+    pub waiter: SessionName,
     /// Sessions of the scenario that are in the way, in the order of their names. None, and no
     /// strangers either: the engine does not tell who.
-    pub blockers: Vec<Name>,
+    pub blockers: Vec<SessionName>,
     /// Something outside of the scenario is in the way.
     pub strangers: bool,
     /// For what, if the engine tells.
@@ -182,7 +200,7 @@ pub struct Wait {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Lock {
     /// Whose.
-    pub session: Name,
+    pub session: SessionName,
     /// On what.
     pub thing: LockedObject,
     /// Held, not only wanted.

@@ -1,6 +1,6 @@
-//! What a run leaves behind: everything that reports need, and nothing that only runs do.
+//! The records of a run: everything that reports need.
 
-use crate::observation::{Lock, LockedObject, Name, Observation, Wait};
+use crate::observation::{Lock, LockedObject, Observation, SessionName, Wait};
 use crate::place::Place;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Record {
     /// The deadlocks there were.
     pub deadlocks: Vec<Deadlock>,
     /// Waits in a circle that the engine did not end.
-    pub circles: Vec<Circle>,
+    pub circles: Vec<WaitCycle>,
     /// What else there is to say, such as that a transaction was left prepared and rolled back.
     pub notes: Vec<String>,
     /// What is to be said of it all.
@@ -46,7 +46,7 @@ pub struct StepRecord {
     /// Its line in the file.
     pub line: usize,
     /// Who did it: for `victim` and `survivor`, who that was.
-    pub session: Name,
+    pub session: SessionName,
     /// What was done, as it was sent; of a line that only looks (`B<`), empty.
     pub text: String,
     /// When it began, since the first step.
@@ -58,7 +58,7 @@ pub struct StepRecord {
     #[serde(rename = "seen_ms", serialize_with = "as_millis")]
     pub seen_at: Duration,
     /// How it ended, if it was blocked at first and ended later.
-    pub ended: Option<Ended>,
+    pub ended: Option<WaitEnd>,
     /// What the file expects there, in its own words; empty where it says nothing.
     pub expected: String,
     /// How that differs from what was seen, in a sentence.
@@ -69,9 +69,16 @@ pub struct StepRecord {
     pub locks: Option<Vec<Lock>>,
 }
 
+impl StepRecord {
+    /// Returns how it ended, or else what was first seen of it.
+    pub(crate) fn last_observation(&self) -> &Observation {
+        self.ended.as_ref().map_or(&self.seen, |end| &end.observation)
+    }
+}
+
 /// The end of a wait.
 #[derive(Clone, Debug, Serialize)]
-pub struct Ended {
+pub struct WaitEnd {
     /// How.
     pub observation: Observation,
     /// When, since the first step.
@@ -87,28 +94,28 @@ pub struct Deadlock {
     /// The index of the step that closed the circle.
     pub step: usize,
     /// Who was chosen to end it.
-    pub victim: Name,
+    pub victim: SessionName,
     /// The circle: each waits for the next, the last for the first.
-    pub circle: Vec<Link>,
+    pub circle: Vec<WaitEdge>,
 }
 
 /// Waits in a circle that the engine does not end: they stay until one of them runs out of time, or is
 /// ended from outside.
 #[derive(Clone, Debug, Serialize)]
-pub struct Circle {
+pub struct WaitCycle {
     /// The index of the step that closed it.
     pub step: usize,
     /// Each waits for the next, the last for the first.
-    pub links: Vec<Link>,
+    pub links: Vec<WaitEdge>,
 }
 
 /// One link of a circle.
 #[derive(Clone, Debug, Serialize)]
-pub struct Link {
+pub struct WaitEdge {
     /// Who waits.
-    pub waiter: Name,
+    pub waiter: SessionName,
     /// For whom.
-    pub holder: Name,
+    pub holder: SessionName,
     /// For what, if the engine tells.
     pub wants: Option<LockedObject>,
     /// The locks and queued requests of the holder that are in the waiter's way, as far as they are known.
@@ -133,9 +140,9 @@ pub struct BlockingLock {
     pub unknown: Option<String>,
 }
 
-impl Link {
+impl WaitEdge {
     /// A link of which nothing is known but who waits for whom, and for what.
-    pub fn new(waiter: Name, holder: Name, wants: Option<LockedObject>) -> Self {
+    pub fn new(waiter: SessionName, holder: SessionName, wants: Option<LockedObject>) -> Self {
         Self { waiter, holder, wants, blocking: Vec::new(), unknown: Vec::new() }
     }
 }
@@ -167,13 +174,22 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Takes `next` unless there is something worse than agreement already: the first reason counts.
+    pub(crate) fn keep_first(&mut self, next: Verdict) {
+        if *self == Verdict::Agrees {
+            *self = next;
+        }
+    }
+}
+
 /// Everything of one call.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// What was run, in the order of the scenarios, then of the places.
     pub records: Vec<Record>,
     /// Engines that were wanted and are not there, with the reason and how to get them.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingEngine>,
     /// Set if the call was ended before everything was run: the report is partial then.
     pub interruption: Option<Interruption>,
     /// The whole of it.
@@ -200,7 +216,7 @@ impl std::fmt::Display for Interruption {
 
 /// An engine that is not there.
 #[derive(Clone, Debug, Serialize)]
-pub struct Missing {
+pub struct MissingEngine {
     /// Which.
     pub engine: crate::place::Engine,
     /// Why, and what would bring it.
@@ -210,11 +226,11 @@ pub struct Missing {
 impl Record {
     /// `deadlock/cycle [read committed]`
     pub fn case_name(&self) -> String {
-        let values: Vec<&str> = self.variant.iter().map(|(_, value)| value.as_str()).collect();
-        match values.is_empty() {
-            true => self.scenario.clone(),
-            false => format!("{} [{}]", self.scenario, values.join(", ")),
+        if self.variant.is_empty() {
+            return self.scenario.clone();
         }
+        let values: Vec<&str> = self.variant.iter().map(|(_, value)| value.as_str()).collect();
+        format!("{} [{}]", self.scenario, values.join(", "))
     }
 
     /// Does reality agree?

@@ -1,114 +1,98 @@
-//! Does what was seen agree with what the file expects? Pure: observations in, a sentence out.
+//! Compares what a step was expected to do with what was observed. Pure: observations in, a sentence out.
 
-use crate::observation::{Answer, Failure, FailureKind, Name, Observation, Wait};
-use crate::scenario::{Actor, Expectation, Expected, ExpectedCell, ExpectedRows};
+use crate::observation::{
+    Answer, Failure, FailureKind, Observation, SessionName, Wait, join_names,
+};
+use crate::scenario::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
 
 /// What a step is judged by.
-pub(crate) struct Seen<'a> {
-    /// Whose step it is.
-    pub(crate) session: &'a Name,
-    /// What it was seen to be.
+pub(crate) struct ObservedStep<'a> {
+    /// The session of the step.
+    pub(crate) session: &'a SessionName,
+    /// What was observed of it.
     pub(crate) observation: &'a Observation,
-    /// Sessions that were chosen to end a deadlock during it.
-    pub(crate) victims: &'a [Name],
+    /// The deadlock victims of this step.
+    pub(crate) victims: &'a [SessionName],
     /// Who `victim` and `survivor` are, if there was a deadlock of two.
-    pub(crate) pair: Option<&'a Pair>,
+    pub(crate) pair: Option<&'a DeadlockPair>,
 }
 
-/// The two of a deadlock.
+/// The two sessions of a deadlock.
 #[derive(Clone, Debug)]
-pub(crate) struct Pair {
-    pub(crate) victim: Name,
-    /// Unknown, where the engine does not tell the circle.
-    pub(crate) survivor: Option<Name>,
+pub(crate) struct DeadlockPair {
+    pub(crate) victim: SessionName,
+    /// Unknown, where the engine does not report the cycle.
+    pub(crate) survivor: Option<SessionName>,
 }
 
-impl Pair {
-    /// Who is meant.
-    pub(crate) fn resolve<'a>(pair: Option<&'a Pair>, who: &'a Actor) -> Option<&'a Name> {
+impl DeadlockPair {
+    /// Returns the session that `who` names.
+    pub(crate) fn resolve<'a>(
+        pair: Option<&'a Self>,
+        who: &'a SessionSelector,
+    ) -> Option<&'a SessionName> {
         match who {
-            Actor::Session(name) => Some(name),
-            Actor::Victim => pair.map(|pair| &pair.victim),
-            Actor::Survivor => pair.and_then(|pair| pair.survivor.as_ref()),
+            SessionSelector::Session(name) => Some(name),
+            SessionSelector::Victim => pair.map(|pair| &pair.victim),
+            SessionSelector::Survivor => pair.and_then(|pair| pair.survivor.as_ref()),
         }
     }
 }
 
-/// The difference between what was expected and what was seen, in a sentence; `None` if they agree.
-/// A step of which nothing is expected must be done.
-pub(crate) fn difference(expected: Option<&Expectation>, seen: &Seen<'_>) -> Option<String> {
+/// Returns the difference between what was expected and what was observed, in a sentence; `None` if they
+/// agree. A step without an expectation must be done.
+pub(crate) fn difference(
+    expected: Option<&Expectation>,
+    observed: &ObservedStep<'_>,
+) -> Option<String> {
     let Some(expected) = expected else {
-        return match seen.observation {
+        return match observed.observation {
             Observation::Done(_) => None,
             other => Some(format!("it should be done, but it {}", predicate(other))),
         };
     };
     let mut differences = Vec::new();
-    for one in &expected.either {
-        differences.push(difference_from(one, seen)?);
+    for alternative in &expected.alternatives {
+        differences.push(difference_from(alternative, observed)?);
     }
-    // With several the first differences would only confuse: all of them are in the expectation.
     match <[String; 1]>::try_from(differences) {
         Ok([only]) => Some(only),
-        Err(_) => Some(format!("expected `{expected}`, but it {}", predicate(seen.observation))),
+        // All alternatives are in the text of the expectation.
+        Err(_) => {
+            Some(format!("expected `{expected}`, but it {}", predicate(observed.observation)))
+        }
     }
 }
 
-/// Whether what was seen is what is described.
-pub(crate) fn fits(expected: &Expectation, seen: &Seen<'_>) -> bool {
-    difference(Some(expected), seen).is_none()
-}
-
-fn difference_from(expected: &Expected, seen: &Seen<'_>) -> Option<String> {
-    let instead =
-        |should: &str| format!("it should {should}, but it {}", predicate(seen.observation));
-    match (expected, seen.observation) {
-        (Expected::Done { rows, changed }, Observation::Done(answer)) => rows
+fn difference_from(expected: &ExpectedOutcome, observed: &ObservedStep<'_>) -> Option<String> {
+    let instead = |should: &str| {
+        Some(format!("it should {should}, but it {}", predicate(observed.observation)))
+    };
+    let must_fail_with = |kind: FailureKind, should: &str| match observed.observation {
+        Observation::Failed(failure) if failure.kind == kind => None,
+        _ => instead(should),
+    };
+    match (expected, observed.observation) {
+        (ExpectedOutcome::Done { rows, changed }, Observation::Done(answer)) => rows
             .as_ref()
             .and_then(|rows| rows_differ(rows, answer))
             .or_else(|| changed.and_then(|changed| changed_differs(changed, answer))),
-        (Expected::Blocked { by, kind, object }, Observation::Blocked(wait)) => {
-            blockers_differ(by, wait, seen.pair).or_else(|| {
-                let thing = wait.thing.as_ref();
-                let of_kind = kind.is_none_or(|kind| thing.is_some_and(|thing| thing.kind == kind));
-                let of_object = object
-                    .as_ref()
-                    .is_none_or(|object| thing.is_some_and(|thing| thing.object == *object));
-                (!of_kind || !of_object).then(|| match thing {
-                    Some(thing) => format!("expected `{expected}`, but it waits for {thing}"),
-                    None => format!(
-                        "expected `{expected}`, but the engine does not say for what it waits"
-                    ),
-                })
-            })
+        (ExpectedOutcome::Done { .. }, _) => instead("be done"),
+        (ExpectedOutcome::Blocked { by, .. }, Observation::Blocked(wait)) => {
+            blockers_differ(by, wait, observed.pair)
+                .or_else(|| locked_object_differs(expected, wait))
         }
-        (Expected::Deadlock { victims }, observation) => {
-            victims_differ(victims, seen.session, seen.victims, observation)
+        (ExpectedOutcome::Blocked { .. }, _) => instead(&format!("be {expected}")),
+        (ExpectedOutcome::Deadlock { victims }, _) => victims_differ(victims, observed),
+        (ExpectedOutcome::TimedOut, _) => must_fail_with(FailureKind::TimedOut, "time out"),
+        (ExpectedOutcome::Refused, _) => must_fail_with(FailureKind::Refused, "be refused"),
+        (ExpectedOutcome::Conflict, _) => {
+            must_fail_with(FailureKind::Conflict, "fail with a conflict")
         }
-        (Expected::TimedOut, Observation::Failed(failure))
-            if failure.kind == FailureKind::TimedOut =>
-        {
-            None
-        }
-        (Expected::Refused, Observation::Failed(failure))
-            if failure.kind == FailureKind::Refused =>
-        {
-            None
-        }
-        (Expected::Conflict, Observation::Failed(failure))
-            if failure.kind == FailureKind::Conflict =>
-        {
-            None
-        }
-        (Expected::Error { code, says }, Observation::Failed(failure)) => {
+        (ExpectedOutcome::Error { code, says }, Observation::Failed(failure)) => {
             error_differs(code.as_deref(), says.as_deref(), failure)
         }
-        (Expected::Done { .. }, _) => Some(instead("be done")),
-        (Expected::Blocked { .. }, _) => Some(instead(&format!("be {expected}"))),
-        (Expected::TimedOut, _) => Some(instead("time out")),
-        (Expected::Refused, _) => Some(instead("be refused")),
-        (Expected::Conflict, _) => Some(instead("fail with a conflict")),
-        (Expected::Error { .. }, _) => Some(instead("fail")),
+        (ExpectedOutcome::Error { .. }, _) => instead("fail"),
     }
 }
 
@@ -119,49 +103,57 @@ fn changed_differs(changed: u64, answer: &Answer) -> Option<String> {
     })
 }
 
-fn blockers_differ(by: &[Actor], wait: &Wait, pair: Option<&Pair>) -> Option<String> {
+fn locked_object_differs(expected: &ExpectedOutcome, wait: &Wait) -> Option<String> {
+    let ExpectedOutcome::Blocked { kind, object, .. } = expected else { return None };
+    let locked = wait.thing.as_ref();
+    let same_kind = kind.is_none_or(|kind| locked.is_some_and(|locked| locked.kind == kind));
+    let same_object =
+        object.as_ref().is_none_or(|object| locked.is_some_and(|locked| locked.object == *object));
+    (!same_kind || !same_object).then(|| match locked {
+        Some(locked) => format!("expected `{expected}`, but it waits for {locked}"),
+        None => format!("expected `{expected}`, but the engine does not say for what it waits"),
+    })
+}
+
+fn blockers_differ(
+    by: &[SessionSelector],
+    wait: &Wait,
+    pair: Option<&DeadlockPair>,
+) -> Option<String> {
     if by.is_empty() {
         return None;
     }
     let mut expected = Vec::new();
     for who in by {
-        match Pair::resolve(pair, who) {
-            Some(name) => expected.push(name),
-            None => {
-                return Some(format!(
-                    "expected to be blocked by `{who}`, but there was no deadlock of two"
-                ));
-            }
-        }
+        let Some(name) = DeadlockPair::resolve(pair, who) else {
+            return Some(format!(
+                "expected to be blocked by `{who}`, but there was no deadlock of two"
+            ));
+        };
+        expected.push(name);
     }
     expected.sort();
     let same = !wait.strangers && wait.blockers.iter().collect::<Vec<_>>() == expected;
     (!same).then(|| {
-        let by: Vec<&str> = expected.iter().map(|name| name.as_str()).collect();
-        format!("it should be blocked by {}, but it {}", by.join(" and "), blocked_by(wait))
+        let by = join_names(expected, " and ");
+        format!("it should be blocked by {by}, but it {}", blocked_by(wait))
     })
 }
 
-fn victims_differ(
-    expected: &[Name],
-    session: &Name,
-    victims: &[Name],
-    observation: &Observation,
-) -> Option<String> {
-    let own = [session.clone()];
-    let candidates = if expected.is_empty() { &own[..] } else { expected };
-    match victims {
+fn victims_differ(expected: &[SessionName], observed: &ObservedStep<'_>) -> Option<String> {
+    let own = std::slice::from_ref(observed.session);
+    let candidates = if expected.is_empty() { own } else { expected };
+    match observed.victims {
         [victim] if candidates.contains(victim) => None,
-        [] => Some(format!("there should be a deadlock, but it {}", predicate(observation))),
-        others => {
-            let chosen: Vec<&str> = others.iter().map(Name::as_str).collect();
-            let candidates: Vec<&str> = candidates.iter().map(Name::as_str).collect();
-            Some(format!(
-                "{} should be chosen to end the deadlock, but the engine chose {}",
-                candidates.join(" or "),
-                chosen.join(" and ")
-            ))
+        [] => {
+            let instead = predicate(observed.observation);
+            Some(format!("there should be a deadlock, but it {instead}"))
         }
+        others => Some(format!(
+            "{} should be chosen to end the deadlock, but the engine chose {}",
+            join_names(candidates, " or "),
+            join_names(others, " and ")
+        )),
     }
 }
 
@@ -176,20 +168,18 @@ fn error_differs(code: Option<&str>, says: Option<&str>, failure: &Failure) -> O
 }
 
 fn rows_differ(expected: &ExpectedRows, answer: &Answer) -> Option<String> {
-    let none = Vec::new();
-    let rows = answer.rows.as_ref().unwrap_or(&none);
-    let agree = match expected.any_order {
-        true => agree_in_any_order(&expected.rows, rows),
-        false => {
-            expected.rows.len() == rows.len()
-                && expected.rows.iter().zip(rows).all(|(expected, row)| row_agrees(expected, row))
-        }
+    let rows = answer.rows.as_deref().unwrap_or_default();
+    let agree = if expected.any_order {
+        agree_in_any_order(&expected.rows, rows)
+    } else {
+        expected.rows.len() == rows.len()
+            && expected.rows.iter().zip(rows).all(|(expected, row)| row_agrees(expected, row))
     };
-    (!agree).then(|| format!("expected `{expected}`, but it gave {}", gave(answer)))
+    (!agree).then(|| format!("expected `{expected}`, but it gave {}", rows_text(answer)))
 }
 
-/// Each expected row is found among those that are left: a cell may be anything, so that which row
-/// is taken for which matters. Rows of transcripts are few.
+/// Finds each expected row among those that are left. A cell may match anything, so it matters which row is
+/// taken for which; rows of transcripts are few.
 fn agree_in_any_order(expected: &[Vec<ExpectedCell>], rows: &[Vec<Option<String>>]) -> bool {
     let Some((first, rest)) = expected.split_first() else { return rows.is_empty() };
     expected.len() == rows.len()
@@ -211,22 +201,21 @@ fn row_agrees(expected: &[ExpectedCell], row: &[Option<String>]) -> bool {
         })
 }
 
-/// As numbers if both are, as truths if both are, else as texts.
+/// Compares as numbers if both are, as booleans if both are, else as texts.
 fn same_value(a: &str, b: &str) -> bool {
-    let number = |text: &str| decimal(text);
-    let truth = |text: &str| match text {
+    let boolean = |text: &str| match text {
         "t" | "true" => Some(true),
         "f" | "false" => Some(false),
         _ => None,
     };
-    match (number(a), number(b)) {
+    match (decimal(a), decimal(b)) {
         (Some(a), Some(b)) => a == b,
-        _ => a == b || truth(a).is_some_and(|a| truth(b) == Some(a)),
+        _ => a == b || boolean(a).is_some_and(|a| boolean(b) == Some(a)),
     }
 }
 
-/// A decimal number in its shortest form: exact, whatever its length.
-fn decimal(text: &str) -> Option<(bool, String, String)> {
+/// Returns a decimal number in its shortest form: sign, whole part and fraction, exact whatever its length.
+fn decimal(text: &str) -> Option<(bool, &str, &str)> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -238,13 +227,13 @@ fn decimal(text: &str) -> Option<(bool, String, String)> {
     }
     let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
     let zero = whole.is_empty() && fraction.is_empty();
-    Some((negative && !zero, whole.to_owned(), fraction.to_owned()))
+    Some((negative && !zero, whole, fraction))
 }
 
 /// `was done`, `is blocked by A (row 1 of t)`, `failed: …`: what follows "but it".
 pub(crate) fn predicate(observation: &Observation) -> String {
     match observation {
-        Observation::Done(answer) if answer.rows.is_some() => format!("gave {}", gave(answer)),
+        Observation::Done(answer) if answer.rows.is_some() => format!("gave {}", rows_text(answer)),
         Observation::Done(_) => "was done".to_owned(),
         Observation::Blocked(wait) => blocked_by(wait),
         Observation::Failed(failure) => failed(failure),
@@ -252,7 +241,7 @@ pub(crate) fn predicate(observation: &Observation) -> String {
     }
 }
 
-fn gave(answer: &Answer) -> String {
+fn rows_text(answer: &Answer) -> String {
     let Some(rows) = answer.rows.as_ref().filter(|rows| !rows.is_empty()) else {
         return "no rows".to_owned();
     };
@@ -264,17 +253,17 @@ fn gave(answer: &Answer) -> String {
 }
 
 fn blocked_by(wait: &Wait) -> String {
-    let mut by: Vec<&str> = wait.blockers.iter().map(Name::as_str).collect();
+    let mut by: Vec<&str> = wait.blockers.iter().map(SessionName::as_str).collect();
     if wait.strangers {
         by.push("somebody outside of the scenario");
     }
-    let by = match by.is_empty() {
-        true => "is blocked, the engine does not say by whom".to_owned(),
-        false => format!("is blocked by {}", by.join(" and ")),
-    };
+    let mut text = "is blocked, the engine does not say by whom".to_owned();
+    if !by.is_empty() {
+        text = format!("is blocked by {}", by.join(" and "));
+    }
     match &wait.thing {
-        Some(thing) => format!("{by} ({thing})"),
-        None => by,
+        Some(thing) => format!("{text} ({thing})"),
+        None => text,
     }
 }
 
@@ -288,10 +277,8 @@ fn failed(failure: &Failure) -> String {
         FailureKind::Cancelled => "was ended by the lab",
         FailureKind::Other => "failed",
     };
-    match code.is_empty() {
-        true => format!("{what}: {message}"),
-        false => format!("{what}: {code} {message}"),
-    }
+    let space = if code.is_empty() { "" } else { " " };
+    format!("{what}: {code}{space}{message}")
 }
 
 #[cfg(test)]
@@ -299,14 +286,18 @@ mod tests {
     use super::*;
     use crate::observation::{LockKind, LockedObject};
 
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap()
+    fn name(text: &str) -> SessionName {
+        SessionName::new(text).unwrap()
     }
 
-    fn judge(expected: Expected, observation: &Observation, victims: &[Name]) -> Option<String> {
-        let expected = Expectation { either: vec![expected] };
-        let seen = Seen { session: &name("B"), observation, victims, pair: None };
-        difference(Some(&expected), &seen)
+    fn judge(
+        expected: ExpectedOutcome,
+        observation: &Observation,
+        victims: &[SessionName],
+    ) -> Option<String> {
+        let expected = Expectation { alternatives: vec![expected] };
+        let observed = ObservedStep { session: &name("B"), observation, victims, pair: None };
+        difference(Some(&expected), &observed)
     }
 
     fn answer(rows: &[&[Option<&str>]]) -> Observation {
@@ -315,55 +306,56 @@ mod tests {
         Observation::Done(Answer { rows: Some(rows), changed: 0, is_matched: false })
     }
 
-    fn rows(rows: &[&[&str]], any_order: bool) -> Expected {
+    fn rows(rows: &[&[&str]], any_order: bool) -> ExpectedOutcome {
         let cell = |cell: &&str| match *cell {
             "null" => ExpectedCell::Null,
             "*" => ExpectedCell::Anything,
             text => ExpectedCell::Value(text.to_owned()),
         };
         let rows = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
-        Expected::Done { rows: Some(ExpectedRows { rows, any_order }), changed: None }
+        ExpectedOutcome::Done { rows: Some(ExpectedRows { rows, any_order }), changed: None }
     }
 
     #[test]
     fn values() {
-        let same = [
-            ("30", "30.00"),
-            ("-0", "0"),
-            ("007", "7"),
-            ("true", "t"),
-            ("a b", "a b"),
-            ("12345678901234567890.10", "12345678901234567890.1"),
-        ];
-        for (a, b) in same {
-            assert!(same_value(a, b) && same_value(b, a), "{a} {b}");
-        }
-        let different = [
-            ("30", "31"),
-            ("-1", "1"),
-            ("a", "A"),
-            ("t", "f"),
-            ("1", "true"),
-            ("1.", "1"),
-            ("12345678901234567890", "12345678901234567891"),
-            ("", "0"),
-        ];
-        for (a, b) in different {
-            assert!(!same_value(a, b) && !same_value(b, a), "{a} {b}");
+        for (a, b, same) in [
+            ("30", "30.00", true),
+            ("-0", "0", true),
+            ("007", "7", true),
+            ("true", "t", true),
+            ("a b", "a b", true),
+            ("12345678901234567890.10", "12345678901234567890.1", true),
+            ("30", "31", false),
+            ("-1", "1", false),
+            ("a", "A", false),
+            ("t", "f", false),
+            ("1", "true", false),
+            ("1.", "1", false),
+            ("12345678901234567890", "12345678901234567891", false),
+            ("", "0", false),
+        ] {
+            assert_eq!((same_value(a, b), same_value(b, a)), (same, same), "{a} {b}");
         }
     }
 
     #[test]
     fn rows_in_order_and_not() {
         let seen = answer(&[&[Some("1"), None], &[Some("2"), Some("x")]]);
-        assert_eq!(judge(rows(&[&["1", "null"], &["2", "*"]], false), &seen, &[]), None);
-        assert!(judge(rows(&[&["2", "x"], &["1", "null"]], false), &seen, &[]).is_some());
-        assert_eq!(judge(rows(&[&["2", "x"], &["1", "null"]], true), &seen, &[]), None);
-        // The first that fits is not always the right one.
-        assert_eq!(judge(rows(&[&["*", "*"], &["1", "null"]], true), &seen, &[]), None);
-        assert!(judge(rows(&[&["1", "null"]], false), &seen, &[]).is_some());
-        assert!(judge(rows(&[&["1", "null"]], true), &seen, &[]).is_some());
-        assert!(judge(rows(&[&["1"], &["2"]], false), &seen, &[]).is_some());
+        let cases: [(&[&[&str]], bool, bool); 8] = [
+            (&[&["1", "null"], &["2", "*"]], false, true),
+            (&[&["2", "x"], &["1", "null"]], false, false),
+            (&[&["2", "x"], &["1", "null"]], true, true),
+            // The first row that matches is not always the right one.
+            (&[&["*", "*"], &["1", "null"]], true, true),
+            (&[&["1", "null"]], false, false),
+            (&[&["1", "null"]], true, false),
+            (&[&["1"], &["2"]], false, false),
+            (&[&["1"], &["2"]], true, false),
+        ];
+        for (expected, any_order, agrees) in cases {
+            let difference = judge(rows(expected, any_order), &seen, &[]);
+            assert_eq!(difference.is_none(), agrees, "{expected:?}, {any_order}: {difference:?}");
+        }
     }
 
     #[test]
@@ -383,36 +375,39 @@ mod tests {
                 thing: Some(thing.clone()),
             })
         };
-        let blocked = |by: &[&str], kind, object: Option<&str>| Expected::Blocked {
-            by: by.iter().map(|by| Actor::Session(name(by))).collect(),
+        let blocked = |by: &[&str], kind, object: Option<&str>| ExpectedOutcome::Blocked {
+            by: by.iter().map(|by| SessionSelector::Session(name(by))).collect(),
             kind,
             object: object.map(str::to_owned),
         };
-        for agrees in [blocked(&[], None, None), blocked(&["A"], Some(LockKind::Gap), Some("demo"))]
-        {
-            assert_eq!(judge(agrees, &wait(false), &[]), None);
-        }
-        for differs in [
-            blocked(&["C"], None, None),
-            blocked(&["A", "C"], None, None),
-            blocked(&["A"], Some(LockKind::Row), None),
-            blocked(&["A"], None, Some("t")),
+        for (expected, strangers, agrees) in [
+            (blocked(&[], None, None), false, true),
+            (blocked(&["A"], Some(LockKind::Gap), Some("demo")), false, true),
+            (blocked(&["C"], None, None), false, false),
+            (blocked(&["A", "C"], None, None), false, false),
+            (blocked(&["A"], Some(LockKind::Row), None), false, false),
+            (blocked(&["A"], None, Some("t")), false, false),
+            (blocked(&["A"], None, None), true, false),
         ] {
-            assert!(judge(differs, &wait(false), &[]).is_some());
+            let difference = judge(expected, &wait(strangers), &[]);
+            assert_eq!(difference.is_none(), agrees, "{difference:?}");
         }
-        assert!(judge(blocked(&["A"], None, None), &wait(true), &[]).is_some());
     }
 
     #[test]
     fn victims() {
-        let done = answer(&[]);
-        let deadlock = |victims: &[&str]| Expected::Deadlock {
-            victims: victims.iter().map(|v| name(v)).collect(),
-        };
-        assert_eq!(judge(deadlock(&["A", "B"]), &done, &[name("A")]), None);
-        assert_eq!(judge(deadlock(&[]), &done, &[name("B")]), None);
-        assert!(judge(deadlock(&[]), &done, &[name("A")]).is_some());
-        assert!(judge(deadlock(&["A", "B"]), &done, &[]).is_some());
-        assert!(judge(deadlock(&["A", "B"]), &done, &[name("A"), name("B")]).is_some());
+        let cases: [(&[&str], &[&str], bool); 5] = [
+            (&["A", "B"], &["A"], true),
+            (&[], &["B"], true),
+            (&[], &["A"], false),
+            (&["A", "B"], &[], false),
+            (&["A", "B"], &["A", "B"], false),
+        ];
+        let names = |names: &[&str]| names.iter().map(|text| name(text)).collect::<Vec<_>>();
+        for (expected, chosen, agrees) in cases {
+            let deadlock = ExpectedOutcome::Deadlock { victims: names(expected) };
+            let difference = judge(deadlock, &answer(&[]), &names(chosen));
+            assert_eq!(difference.is_none(), agrees, "{difference:?}");
+        }
     }
 }

@@ -1,22 +1,23 @@
 //! Waits in a circle: those that the engine ends, and whom; and those that it does not end.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use hierlock_lab::{Case, Engine, Lab, Record, RunOptions, Scenario};
+use hierlock_lab::{Case, Engine, Lab, Record, Report, RunOptions, Scenario};
 use hierlock_sandbox::{Sandbox, Server};
-use std::sync::Arc;
 
 /// The cases of a file on an engine.
 fn cases(text: &str, engine: Engine) -> Vec<Case> {
     let scenario = Scenario::parse("test/circle", "circle.lab", text).unwrap();
-    let cases = Arc::new(scenario).cases().unwrap();
-    cases.into_iter().filter(|case| case.place.engine == engine).collect()
+    let cases = scenario.cases().into_iter();
+    cases.filter(|case| case.place.engine == engine).collect()
 }
 
 async fn run(engine: Engine, url: &str, text: &str, rounds: u32) -> Vec<Record> {
     let mut lab = Lab::new().unwrap();
     lab.connect(engine, url).await.unwrap();
-    lab.run(&cases(text, engine), RunOptions { rounds, jobs: 2, ..RunOptions::default() }, |_| ())
-        .await
+    let options = RunOptions { rounds, jobs: 2, ..RunOptions::default() };
+    let mut report = Report::default();
+    lab.run(&cases(text, engine), options, &mut report, |_| ()).await;
+    report.records
 }
 
 /// The failure this prevents: a circle that the server does not end, here because it is told not to look,

@@ -7,8 +7,8 @@ mod cases;
 mod witness;
 
 use hierlock_lab::{
-    BlockingLock, Case, CaseDeed, Deadlock, Engine, Expected, Lab, Link, LockKind, LockedObject,
-    Record, RunOptions, Scenario,
+    Action, BlockingLock, Case, Deadlock, Engine, ExpectedOutcome, Lab, LockKind, LockedObject,
+    Record, Report, RunOptions, Scenario, WaitEdge,
 };
 use hierlock_sandbox::Server;
 use std::sync::{Arc, OnceLock};
@@ -33,19 +33,21 @@ async fn lab(engine: Engine) -> Option<(Lab, MutexGuard<'static, ()>)> {
 
 /// Runs cases one after the other.
 async fn run(lab: &Lab, cases: &[Case]) -> Vec<Record> {
-    lab.run(cases, RunOptions::default(), |_| ()).await
+    let mut report = Report::default();
+    lab.run(cases, RunOptions::default(), &mut report, |_| ()).await;
+    report.records
 }
 
 fn expects_deadlock(case: &Case) -> bool {
     let mut all = case.steps.iter().flat_map(|step| &step.expected);
-    all.any(|it| it.either.iter().any(|one| matches!(one, Expected::Deadlock { .. })))
+    all.any(|it| it.alternatives.iter().any(|one| matches!(one, ExpectedOutcome::Deadlock { .. })))
 }
 
 /// The cases of a scenario on one engine, that say SQL and expect a deadlock.
 fn cases_with_deadlock(scenario: &Arc<Scenario>, engine: Engine) -> Vec<Case> {
     let is_sql =
-        |case: &Case| !case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..)));
-    let cases = scenario.cases().unwrap().into_iter();
+        |case: &Case| !case.steps.iter().any(|step| matches!(step.action, Action::Lock(..)));
+    let cases = scenario.cases().into_iter();
     cases
         .filter(|case| case.place.engine == engine && expects_deadlock(case) && is_sql(case))
         .collect()
@@ -94,9 +96,9 @@ async fn explanations_agree_with_postgres() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_held_since_the_step_that_names_it() {
     let is_tree =
-        |case: &Case| case.steps.iter().any(|step| matches!(step.deed, CaseDeed::Lock(..)));
+        |case: &Case| case.steps.iter().any(|step| matches!(step.action, Action::Lock(..)));
     let all = Scenario::builtin().unwrap();
-    let cases = all.iter().flat_map(|it| it.cases().unwrap()).filter(is_tree);
+    let cases = all.iter().flat_map(|it| it.cases()).filter(is_tree);
     let cases: Vec<Case> = cases.filter(expects_deadlock).collect();
     let mut explained = 0;
     for engine in [Engine::Memory, Engine::Mysql, Engine::Mariadb, Engine::Postgres] {
@@ -155,7 +157,7 @@ fn line(record: &Record, lock: &BlockingLock) -> usize {
 
 /// Session, index, record or gap, mode: by the text of the deadlock. Since which line: by the locks that the
 /// witness saw after each step.
-fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, link: &Link, title: &str) {
+fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, link: &WaitEdge, title: &str) {
     let testimony = WitnessRecord::of(record);
     let members = last_deadlock(&testimony.status_after(deadlock.step));
     let member =
@@ -209,7 +211,7 @@ fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, link: &Link, title: 
 
 /// Who waits for whom, and where the victim was: by what it was told. Since which line: that changed the row's
 /// `xmax`, as the witness saw.
-fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, link: &Link, title: &str) {
+fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, link: &WaitEdge, title: &str) {
     let testimony = WitnessRecord::of(record);
     let detail = record.steps[..=deadlock.step].iter().rev().find_map(|step| {
         let end = step.ended.as_ref().map_or(&step.seen, |ended| &ended.observation);

@@ -5,7 +5,7 @@
 
 use hierlock::sql::Strategy;
 use hierlock_lab::{
-    Engine, Lab, MatrixOptions, MatrixReport, ModePair, PairOutcome, Place, TreeSize,
+    Engine, Lab, MatrixOptions, MatrixReport, ModePair, PairOutcome, Place, RunEvent, TreeSize,
 };
 use hierlock_sandbox::Server;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
@@ -29,7 +29,9 @@ async fn run(options: MatrixOptions) -> Option<MatrixReport> {
             lab.connect(place.engine, server(place.engine)?.url()).await.unwrap();
         }
     }
-    Some(lab.matrix(&options, |_| ()).await.unwrap())
+    let mut report = MatrixReport::new(&options).unwrap();
+    lab.matrix(&options, &mut report, |_| ()).await;
+    Some(report)
 }
 
 async fn every_pair_is_what_the_rules_say(engine: Engine) {
@@ -40,7 +42,7 @@ async fn every_pair_is_what_the_rules_say(engine: Engine) {
         let counts = board.counts();
         assert_eq!((counts.pairs, counts.blocked, counts.granted), (196, 54, 142));
     }
-    assert_eq!(report.pictures().len(), 1);
+    assert_eq!(report.distinct_boards().len(), 1);
     until_nothing_is_left(engine).await;
 }
 
@@ -138,7 +140,8 @@ async fn false_contention_is_seen_and_disagrees() {
 async fn a_server_that_is_not_there_is_told_and_the_others_are_run() {
     let engines = [Engine::Mysql, Engine::Memory];
     let options = MatrixOptions { places: Place::all(engines), ..MatrixOptions::default() };
-    let report = Lab::new().unwrap().matrix(&options, |_| ()).await.unwrap();
+    let mut report = MatrixReport::new(&options).unwrap();
+    Lab::new().unwrap().matrix(&options, &mut report, |_| ()).await;
     assert_eq!((report.boards.len(), report.unusable.len()), (1, 3));
     assert!(report.boards[0].cells.iter().all(|cell| cell.agrees()));
     assert!(!report.agrees());
@@ -149,14 +152,23 @@ async fn a_server_that_is_not_there_is_told_and_the_others_are_run() {
 #[tokio::test]
 async fn progress_comes_to_its_end() {
     let options = MatrixOptions { modes: ModePair::all(), ..MatrixOptions::default() };
-    let calls = AtomicUsize::new(0);
+    let (started, finished, steps) =
+        (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let lab = Lab::new().unwrap();
-    let report = lab.matrix(&options, |progress| {
-        assert!(progress.done <= progress.total && progress.total == 9 * 196);
-        calls.fetch_add(1, Ordering::Relaxed);
+    let mut report = MatrixReport::new(&options).unwrap();
+    let count = |counter: &AtomicUsize| counter.fetch_add(1, Ordering::Relaxed);
+    let running = lab.matrix(&options, &mut report, |event| match event {
+        RunEvent::RunStarted { planned } => assert_eq!(planned, 2 * 9 * 196),
+        RunEvent::CaseStarted { .. } => _ = count(&started),
+        RunEvent::StepObserved { .. } => _ = count(&steps),
+        RunEvent::CaseFinished(record) => {
+            assert!(count(&finished) < started.load(Ordering::Relaxed));
+            assert!(record.agrees(), "{record:?}");
+        }
+        RunEvent::RunFinished => assert_eq!(finished.load(Ordering::Relaxed), 2 * 9 * 196),
     });
-    let report = report.await.unwrap();
-    assert_eq!(calls.into_inner(), 2 * 9 * 196);
+    running.await;
+    assert_eq!((finished.into_inner(), steps.into_inner()), (2 * 9 * 196, 4 * 2 * 9 * 196));
     assert!(report.agrees(), "{}", report.text(false));
     let odd = |seen: &PairOutcome| matches!(seen, PairOutcome::Odd { .. });
     assert!(!report.boards.iter().flat_map(|board| &board.cells).any(|cell| odd(&cell.seen)));
@@ -172,23 +184,26 @@ async fn a_dropped_run_leaves_no_database() {
         let mut lab = Lab::new().unwrap();
         lab.connect(engine, server.url()).await.unwrap();
         let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
-        let running = lab.matrix(&options, |_| {
-            let _ = begun.send(());
+        let mut report = MatrixReport::new(&options).unwrap();
+        let running = lab.matrix(&options, &mut report, |event| {
+            if let RunEvent::CaseFinished(_) = event {
+                let _ = begun.send(());
+            }
         });
         tokio::select! {
             _ = running => panic!("it was to be stopped"),
             _ = has_begun.recv() => {}
         }
         until_nothing_is_left(engine).await;
+        assert!(report.boards.is_empty() && report.unusable[0].why.contains("interrupted"));
     }
 }
 
-#[tokio::test]
-async fn nothing_to_run_is_an_error() {
+#[test]
+fn nothing_to_run_is_an_error() {
     let nowhere = MatrixOptions { places: Vec::new(), ..MatrixOptions::default() };
-    let lab = Lab::new().unwrap();
-    assert!(lab.matrix(&nowhere, |_| ()).await.is_err());
+    assert!(MatrixReport::new(&nowhere).is_err());
     let tree = TreeSize { users: 9, accounts: 9, resources: 9 };
     let too_large = MatrixOptions { tree, ..MatrixOptions::default() };
-    assert!(lab.matrix(&too_large, |_| ()).await.unwrap_err().to_string().contains("819"));
+    assert!(MatrixReport::new(&too_large).unwrap_err().to_string().contains("819"));
 }

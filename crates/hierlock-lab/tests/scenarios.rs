@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock_lab::{
-    Case, Engine, Expectation, Expected, ExpectedCell, ExpectedRows, Lab, Look, Name, Record,
-    RunOptions, Scenario, Story, Verdict,
+    Case, Engine, Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, Lab, Record, Report,
+    RunOptions, Scenario, ScenarioSummary, SessionName, TextStyle, Verdict,
 };
 use hierlock_sandbox::Server;
 use std::sync::Arc;
@@ -34,20 +34,28 @@ async fn lab() -> (Lab, Vec<Server>) {
 }
 
 fn cases() -> Vec<Case> {
-    all().iter().flat_map(|scenario| scenario.cases().unwrap()).collect()
+    all().iter().flat_map(|scenario| scenario.cases()).collect()
+}
+
+async fn run(lab: &Lab, cases: &[Case]) -> Vec<Record> {
+    let mut report = Report::default();
+    let options = RunOptions { jobs: JOBS, ..RunOptions::default() };
+    lab.run(cases, options, &mut report, |_| ()).await;
+    report.records
 }
 
 fn told(records: Vec<Record>) -> String {
-    let stories: Vec<Story> = all().iter().map(|scenario| Story::new(scenario, [])).collect();
-    let report = hierlock_lab::Report { records, ..Default::default() };
-    report.text(&stories, Look { colour: false, width: 120, verbose: false })
+    let scenarios: Vec<ScenarioSummary> =
+        all().iter().map(|scenario| ScenarioSummary::new(scenario, [])).collect();
+    let report = Report { records, ..Default::default() };
+    report.text(&scenarios, TextStyle { width: 120, ..TextStyle::default() })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reality_agrees_with_all_of_them() {
     let (lab, _servers) = lab().await;
     let cases = cases();
-    let records = lab.run(&cases, RunOptions { jobs: JOBS, ..RunOptions::default() }, |_| ()).await;
+    let records = run(&lab, &cases).await;
     let runnable = cases.iter().filter(|case| lab.has(case.place.engine)).count();
     assert_eq!(records.len(), runnable);
     let others: Vec<Record> = records.into_iter().filter(|record| !record.agrees()).collect();
@@ -60,14 +68,13 @@ async fn each_of_them_can_fail() {
     let (lab, _servers) = lab().await;
     let mut flipped = Vec::new();
     for scenario in all() {
-        let cases = scenario.cases().unwrap();
+        let cases = scenario.cases();
         let Some(case) = cases.into_iter().rev().find(|case| lab.has(case.place.engine)) else {
             continue;
         };
         flipped.push(flip(case).unwrap_or_else(|| panic!("{} expects nothing", scenario.name)));
     }
-    let records =
-        lab.run(&flipped, RunOptions { jobs: JOBS, ..RunOptions::default() }, |_| ()).await;
+    let records = run(&lab, &flipped).await;
     assert_eq!(records.len(), flipped.len());
     for record in records {
         let is_noticed = matches!(record.verdict, Verdict::Disagrees { .. });
@@ -79,20 +86,22 @@ async fn each_of_them_can_fail() {
 fn flip(mut case: Case) -> Option<Case> {
     let step = case.steps.iter_mut().rev().find(|step| step.expected.is_some())?;
     let was = step.expected.take()?;
-    let other = match &was.either[0] {
-        Expected::Done { rows: Some(rows), .. } => {
-            Expected::Done { rows: Some(with_another_row(rows)), changed: None }
+    let other = match &was.alternatives[0] {
+        ExpectedOutcome::Done { rows: Some(rows), .. } => {
+            ExpectedOutcome::Done { rows: Some(with_another_row(rows)), changed: None }
         }
-        Expected::Done { changed: Some(changed), .. } => {
-            Expected::Done { rows: None, changed: Some(changed + 1) }
+        ExpectedOutcome::Done { changed: Some(changed), .. } => {
+            ExpectedOutcome::Done { rows: None, changed: Some(changed + 1) }
         }
-        Expected::Done { .. } => Expected::Blocked { by: Vec::new(), kind: None, object: None },
-        Expected::Deadlock { .. } => {
-            Expected::Deadlock { victims: vec![Name::new("Nobody").unwrap()] }
+        ExpectedOutcome::Done { .. } => {
+            ExpectedOutcome::Blocked { by: Vec::new(), kind: None, object: None }
         }
-        _ => Expected::Done { rows: None, changed: None },
+        ExpectedOutcome::Deadlock { .. } => {
+            ExpectedOutcome::Deadlock { victims: vec![SessionName::new("Nobody").unwrap()] }
+        }
+        _ => ExpectedOutcome::Done { rows: None, changed: None },
     };
-    step.expected = Some(Expectation { either: vec![other] });
+    step.expected = Some(Expectation { alternatives: vec![other] });
     Some(case)
 }
 
@@ -120,6 +129,6 @@ fn each_of_them_says_why_where_from_and_what_to_do() {
 #[test]
 fn the_page_of_scenarios_is_up_to_date() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/hierlock-scenarios.md");
-    let is_current = std::fs::read_to_string(page).unwrap() == Scenario::book(&all());
+    let is_current = std::fs::read_to_string(page).unwrap() == Scenario::markdown(&all());
     assert!(is_current, "cargo run -- lab docs > docs/hierlock-scenarios.md makes it anew");
 }

@@ -11,14 +11,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// Its programs are not on this machine.
-    #[error("{engine} is not installed: {missing} was not found. Install it with: {install}")]
+    #[error(
+        "{engine} is not installed: {missing} was not found. Install it with: ./scripts/install-servers {engine}"
+    )]
     Missing {
         /// Which.
         engine: Engine,
         /// What was looked for.
         missing: &'static str,
-        /// What would bring it.
-        install: &'static str,
     },
     /// It ended before it answered.
     #[error("the {engine} server ended at once; it said:\n{said}")]
@@ -68,8 +68,12 @@ impl Error {
     }
 
     pub(crate) fn missing(engine: Engine) -> Self {
-        let (missing, install) = engine.programs();
-        Error::Missing { engine, missing, install }
+        let missing = match engine {
+            Engine::Mysql => "mysqld",
+            Engine::Mariadb => "mariadbd",
+            Engine::Postgres => "postgres",
+        };
+        Error::Missing { engine, missing }
     }
 
     /// Nothing is wrong but that the engine is not installed.

@@ -21,9 +21,8 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod engine;
 mod error;
-mod go_dsn;
+mod installation;
 #[cfg(feature = "proxy")]
 pub mod proxy;
 mod server;
@@ -64,22 +63,21 @@ macro_rules! on_each_server {
     };
 }
 
-pub use engine::Engine;
 pub use error::{Error, Result};
+pub use hierlock_engine::Dialect as Engine;
 pub use server::Server;
 
-use engine::Recipe;
+use installation::Installation;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use supervisor::Supervisor;
-use tempfile::TempDir;
 
 /// How long a server may take to answer.
-const READY_WITHIN: Duration = Duration::from_secs(90);
+const READY_LIMIT: Duration = Duration::from_secs(90);
 /// How often it is looked at until then.
-const PAUSE: Duration = Duration::from_millis(20);
+const READY_CHECK_PAUSE: Duration = Duration::from_millis(20);
 /// How often another port is tried, if the first was taken in the meantime.
-const TRIES: usize = 3;
+const MAX_START_TRIES: usize = 3;
 
 /// A running server of one's own. Dropping it ends it and removes everything it wrote.
 #[derive(Debug)]
@@ -107,7 +105,7 @@ impl Sandbox {
     /// As [`start`](Self::start).
     pub fn start_with(engine: Engine, options: &[&str]) -> Result<Self> {
         let mut last = None;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_START_TRIES {
             match Self::try_start(engine, options) {
                 // Somebody else may have taken the port between our choosing and its using it.
                 Err(error) if error.is_worth_another_try() => last = Some(error),
@@ -135,31 +133,40 @@ impl Sandbox {
     }
 
     fn try_start(engine: Engine, options: &[&str]) -> Result<Self> {
-        let recipe = engine.recipe()?;
+        let installation = installation::find(engine)?;
         let directory = tempfile::Builder::new()
             .prefix(&format!("hierlock-{engine}-"))
             .tempdir()
             .map_err(|source| Error::io("make a directory for the server", source))?;
-        let port = free_port()?;
-        let url = recipe.url(port, directory.path());
-        let supervisor = prepare(&*recipe, directory, port, options)?;
-        let mut sandbox = Self { engine, port, url, supervisor };
-        sandbox.until_ready(&*recipe)?;
+        let (port, user) = (free_port()?, installation.user());
+        user.own(directory.path())?;
+        let mut prepare = installation.prepare(directory.path(), options)?;
+        supervisor::run(&mut prepare, user, directory.path())?;
+        let mut serve = installation.serve(directory.path(), port);
+        serve.args(options);
+        let supervisor = Supervisor::start(serve, user, directory)?;
+        let mut sandbox = Self { engine, port, url: installation.url(port), supervisor };
+        sandbox.until_ready(&*installation)?;
         Ok(sandbox)
     }
 
-    fn until_ready(&mut self, recipe: &dyn Recipe) -> Result<()> {
-        let Self { engine, port, supervisor, .. } = self;
+    fn until_ready(&mut self, installation: &dyn Installation) -> Result<()> {
         let begun = Instant::now();
-        while !recipe.is_ready(*port, supervisor.directory()) {
-            if let Some(said) = supervisor.ended() {
-                return Err(Error::Ended { engine: *engine, said });
+        while !installation.is_ready(self.port, self.supervisor.directory()) {
+            if let Some(said) = self.supervisor.ended() {
+                return Err(Error::Ended { engine: self.engine, said });
             }
-            if begun.elapsed() > READY_WITHIN {
-                return Err(Error::Silent { engine: *engine, said: supervisor.log() });
-            }
-            std::thread::sleep(PAUSE);
+            self.pause(begun)?;
         }
+        Ok(())
+    }
+
+    /// Waits a little, unless it has taken too long already.
+    fn pause(&self, begun: Instant) -> Result<()> {
+        if begun.elapsed() > READY_LIMIT {
+            return Err(Error::Silent { engine: self.engine, said: self.supervisor.log() });
+        }
+        std::thread::sleep(READY_CHECK_PAUSE);
         Ok(())
     }
 
@@ -168,19 +175,16 @@ impl Sandbox {
     /// # Errors
     /// It has not ended, or does not start, with what it said.
     pub fn restart(&mut self) -> Result<()> {
-        let recipe = self.engine.recipe()?;
+        let installation = installation::find(self.engine)?;
         let begun = Instant::now();
         loop {
             while self.supervisor.ended().is_none() {
-                if begun.elapsed() > READY_WITHIN {
-                    return Err(Error::Silent { engine: self.engine, said: self.supervisor.log() });
-                }
-                std::thread::sleep(PAUSE);
+                self.pause(begun)?;
             }
             self.supervisor.start_again()?;
-            match self.until_ready(&*recipe) {
+            match self.until_ready(&*installation) {
                 // What was left of the last one, such as its other processes, may still be in the way.
-                Err(Error::Ended { .. }) if begun.elapsed() < READY_WITHIN => {}
+                Err(Error::Ended { .. }) if begun.elapsed() < READY_LIMIT => {}
                 other => return other,
             }
         }
@@ -210,23 +214,6 @@ impl Sandbox {
     pub fn keep(self) -> String {
         self.supervisor.keep()
     }
-}
-
-/// Makes the data directory and starts the server in it.
-fn prepare(
-    recipe: &dyn Recipe,
-    directory: TempDir,
-    port: u16,
-    options: &[&str],
-) -> Result<Supervisor> {
-    let user = recipe.user();
-    user.own(directory.path())?;
-    for mut command in recipe.prepare(directory.path(), options)? {
-        supervisor::run(&mut command, user, directory.path())?;
-    }
-    let mut serve = recipe.serve(directory.path(), port);
-    serve.args(options);
-    Supervisor::start(serve, user, directory)
 }
 
 /// A port that nobody listens on, as of now.

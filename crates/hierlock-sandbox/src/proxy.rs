@@ -1,11 +1,10 @@
-//! A network between a client and a server, for tests: it counts turns, and it can fail in each of the ways in
-//! which networks do. Feature `proxy`.
+//! A network between a client and a server, for tests: it counts round trips, and it can fail in each of the ways in which
+//! networks do. Feature `proxy`.
 //!
 //! ```text
 //!   client ──► Proxy ──► server
-//!     becomes(Mood): for all connections, or all that are open now
-//!     strikes(When, Fault): one connection, at one of the next requests
-//!     cuts_at(words, Fate): one connection, at a request that ends with these words
+//!     set_mode(NetworkMode): for all connections, or all that are open now
+//!     inject(FaultTrigger, Fault): one connection, at one of the next requests
 //! ```
 #![expect(clippy::unwrap_used, reason = "it is for tests, which may panic")]
 
@@ -16,9 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What it does with what it gets.
+/// What the network does with what it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mood {
+pub enum NetworkMode {
     /// Everything arrives.
     Passes,
     /// Everything arrives, each byte by itself.
@@ -30,8 +29,8 @@ pub enum Mood {
     Stalls,
     /// The same, but only for the connection that was opened as the so many-th, counted from 0.
     StallsOne(usize),
-    /// The same for all that are open already: forgotten by a firewall, say. New ones pass.
-    Forgets(usize),
+    /// The same for those that were opened before that many: forgotten by a firewall, say. New ones pass.
+    StallsOpened(usize),
     /// What the client says still arrives; the server's answers end.
     HalfClosesToClient,
     /// The server's answers still arrive; what the client says ends.
@@ -40,24 +39,15 @@ pub enum Mood {
     Drops,
 }
 
-impl Mood {
-    fn stalls(self, connection: usize) -> bool {
-        match self {
-            Mood::Stalls => true,
-            Mood::StallsOne(one) => connection == one,
-            Mood::Forgets(old) => connection < old,
-            _ => false,
-        }
-    }
-}
-
 /// Which request a fault meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum FaultTrigger {
     /// The one after so many.
     After(usize),
     /// The next that has these words in it.
     Says(&'static str),
+    /// The next that ends with these words.
+    EndsWith(&'static str),
 }
 
 /// What becomes of one connection, when its client has said something.
@@ -75,10 +65,19 @@ pub enum Fault {
     HalfCloseToServer,
     /// From now on each byte is written by itself, both ways.
     SplitBytes,
+    /// The connection is closed, and the request does not arrive.
+    CloseBeforeRequest,
+    /// The connection is closed when the request was answered, and the answer does not arrive.
+    CloseBeforeAnswer,
+    /// The same, and from then on the whole network [drops](NetworkMode::Drops) everything.
+    DropAllBeforeAnswer,
+    /// The connection is closed, and the request arrives long after the client was told so: when
+    /// [`deliver_late_request`](Proxy::deliver_late_request) says so.
+    DelayRequest,
 }
 
 impl Fault {
-    /// All of them.
+    /// Those that leave a side of the connection open, or as it was.
     pub const ALL: [Fault; 6] = [
         Fault::LoseAnswers,
         Fault::ResetClient,
@@ -87,75 +86,58 @@ impl Fault {
         Fault::HalfCloseToServer,
         Fault::SplitBytes,
     ];
+
+    /// Does it end the connection otherwise than by passing on that a side has ended?
+    fn breaks_connection(self) -> bool {
+        use Fault::{HalfCloseToClient, HalfCloseToServer, ResetClient, ResetServer};
+        matches!(self, ResetClient | ResetServer | HalfCloseToClient | HalfCloseToServer)
+    }
 }
 
-/// What becomes of the request at which a connection is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It does not arrive.
-    Lost,
-    /// It is answered, and the answer does not arrive.
-    Answered,
-    /// The same, and from then on the whole network [drops](Mood::Drops) everything.
-    Last,
-    /// It arrives long after the client was told that the connection has ended.
-    Late,
-}
-
-/// The state of the network, and where a connection is cut.
+/// The state of the network.
 struct Network {
-    mood: watch::Sender<Mood>,
-    /// At the next request that ends with these words, once.
-    cut: Mutex<Option<(&'static str, Fate)>>,
+    mode: watch::Sender<NetworkMode>,
     /// What one connection meets, once.
-    strike: Mutex<Option<(When, Fault)>>,
+    fault: Mutex<Option<(FaultTrigger, Fault)>>,
     /// What is late may arrive now.
-    arrives: Notify,
+    late_request: Notify,
     /// What is held back, of whoever was the last to speak while it stalls.
     held: Mutex<Option<Vec<u8>>>,
+    /// The round trips of each connection.
+    connections: Mutex<Vec<Arc<RoundTrips>>>,
 }
 
 impl Network {
     /// The fault that this request meets.
-    fn strikes(&self, request: &[u8]) -> Option<Fault> {
-        let mut strike = self.strike.lock().unwrap();
-        let is_met = match &mut strike.as_mut()?.0 {
-            When::After(0) => true,
-            When::After(left) => {
+    fn fault(&self, request: &[u8]) -> Option<Fault> {
+        let mut fault = self.fault.lock().unwrap();
+        let is_met = match &mut fault.as_mut()?.0 {
+            FaultTrigger::After(0) => true,
+            FaultTrigger::After(left) => {
                 *left -= 1;
                 false
             }
-            When::Says(words) => request.windows(words.len()).any(|part| part == words.as_bytes()),
+            FaultTrigger::Says(words) => {
+                request.windows(words.len()).any(|part| part == words.as_bytes())
+            }
+            // A text of PostgreSQL's ends with a zero.
+            FaultTrigger::EndsWith(words) => {
+                request.strip_suffix(&[0]).unwrap_or(request).ends_with(words.as_bytes())
+            }
         };
-        is_met.then(|| strike.take()).flatten().map(|(_, fault)| fault)
+        is_met.then(|| fault.take()).flatten().map(|(_, fault)| fault)
     }
 
-    fn cuts(&self, request: &[u8]) -> Option<Fate> {
-        let mut cut = self.cut.lock().unwrap();
-        // A text of PostgreSQL's ends with a zero.
-        let request = request.strip_suffix(&[0]).unwrap_or(request);
-        let (_, fate) = cut.take_if(|(words, _)| request.ends_with(words.as_bytes()))?;
-        Some(fate)
+    async fn wait_for_mode(&self, is_it: impl FnMut(&NetworkMode) -> bool) -> Option<NetworkMode> {
+        self.mode.subscribe().wait_for(is_it).await.ok().map(|mode| *mode)
     }
 }
 
-/// The turns of one connection: one begins when the client speaks after the server did.
+/// The round trips of one connection: one begins when the client speaks after the server did.
 #[derive(Default)]
-struct Turns {
+struct RoundTrips {
     count: AtomicUsize,
     client_speaks: AtomicBool,
-}
-
-impl Turns {
-    fn client(&self) {
-        if !self.client_speaks.swap(true, Ordering::SeqCst) {
-            self.count.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    fn server(&self) {
-        self.client_speaks.store(false, Ordering::SeqCst);
-    }
 }
 
 /// A network before a server.
@@ -163,7 +145,6 @@ pub struct Proxy {
     /// Of the database, but through here.
     pub url: String,
     network: Arc<Network>,
-    connections: Arc<Mutex<Vec<Arc<Turns>>>>,
     accepts: AbortHandle,
 }
 
@@ -176,76 +157,70 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let url = format!("{login}@127.0.0.1:{port}/{rest}");
-        let connections: Arc<Mutex<Vec<Arc<Turns>>>> = Arc::default();
-        let known = connections.clone();
-        let mood = watch::Sender::new(Mood::Passes);
         let network = Arc::new(Network {
-            mood,
-            cut: Mutex::default(),
-            strike: Mutex::default(),
-            arrives: Notify::new(),
+            mode: watch::Sender::new(NetworkMode::Passes),
+            fault: Mutex::default(),
+            late_request: Notify::new(),
             held: Mutex::default(),
+            connections: Mutex::default(),
         });
         let between = network.clone();
         let accepts = tokio::spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let turns = Arc::<Turns>::default();
+                let (network, round_trips) = (between.clone(), Arc::<RoundTrips>::default());
                 let number = {
-                    let mut known = known.lock().unwrap();
-                    known.push(turns.clone());
-                    known.len() - 1
+                    let mut connections = network.connections.lock().unwrap();
+                    connections.push(round_trips.clone());
+                    connections.len() - 1
                 };
-                all.spawn(join(number, client, server.clone(), between.clone(), turns));
+                let connection =
+                    ProxyConnection { number, network, round_trips, fault: OnceLock::new() };
+                all.spawn(connection.run(client, server.clone()));
             }
         });
-        Self { url, network, connections, accepts: accepts.abort_handle() }
+        Self { url, network, accepts: accepts.abort_handle() }
     }
 
     /// Changes what it does with everything.
-    pub fn becomes(&self, mood: Mood) {
+    pub fn set_mode(&self, mode: NetworkMode) {
         *self.network.held.lock().unwrap() = None;
-        self.network.mood.send_replace(mood);
+        self.network.mode.send_replace(mode);
     }
 
-    /// Nothing is forwarded any more on what is open now.
-    pub fn forgets(&self) {
-        self.becomes(Mood::Forgets(self.connections()));
+    /// Forwards nothing any more on what is open now.
+    pub fn stall_opened(&self) {
+        self.set_mode(NetworkMode::StallsOpened(self.connections()));
     }
 
     /// Resets the client's side of what is open now; the server does not hear of it.
-    pub fn resets_clients(&self) {
-        self.becomes(Mood::ResetsClients(self.connections()));
+    pub fn reset_clients(&self) {
+        self.set_mode(NetworkMode::ResetsClients(self.connections()));
     }
 
     /// Lets one connection fail: whichever that request comes on.
-    pub fn strikes(&self, when: When, fault: Fault) {
-        *self.network.strike.lock().unwrap() = Some((when, fault));
+    pub fn inject(&self, when: FaultTrigger, fault: Fault) {
+        *self.network.fault.lock().unwrap() = Some((when, fault));
     }
 
     /// Did that request come?
-    pub fn has_struck(&self) -> bool {
-        self.network.strike.lock().unwrap().is_none()
+    pub fn has_injected(&self) -> bool {
+        self.network.fault.lock().unwrap().is_none()
     }
 
-    /// Cuts a connection at the next request that ends with these words, and no other.
-    pub fn cuts_at(&self, words: &'static str, fate: Fate) {
-        *self.network.cut.lock().unwrap() = Some((words, fate));
-    }
-
-    /// Lets a request arrive that is [late](Fate::Late).
-    pub fn lets_arrive(&self) {
-        self.network.arrives.notify_one();
+    /// Lets a request arrive that is [late](Fault::DelayRequest).
+    pub fn deliver_late_request(&self) {
+        self.network.late_request.notify_one();
     }
 
     /// How many have been opened so far.
     pub fn connections(&self) -> usize {
-        self.connections.lock().unwrap().len()
+        self.network.connections.lock().unwrap().len()
     }
 
-    /// The turns so far of the connection that was opened first.
-    pub fn turns(&self) -> usize {
-        self.connections.lock().unwrap()[0].count.load(Ordering::SeqCst)
+    /// The round trips so far of the connection that was opened first.
+    pub fn round_trips(&self) -> usize {
+        self.network.connections.lock().unwrap()[0].count.load(Ordering::SeqCst)
     }
 
     /// What it holds back, of whoever was the last to speak while it stalls.
@@ -266,211 +241,195 @@ impl Drop for Proxy {
     }
 }
 
-/// One connection, until both directions have ended.
-async fn join(
-    number: usize,
-    mut client: TcpStream,
-    server: String,
-    network: Arc<Network>,
-    turns: Arc<Turns>,
-) {
-    let mut mood = network.mood.subscribe();
-    let stalls = move |mood: Mood| mood.stalls(number);
-    if mood.wait_for(|mood| !stalls(*mood)).await.is_err() {
-        return;
-    }
-    let Ok(mut server) = TcpStream::connect(&server).await else { return };
-    // A byte by itself is to be a packet by itself.
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let struck = OnceLock::new();
-    if let Some(fault) =
-        pass(number, &mut client, &mut server, &network, &turns, &struck, stalls).await
-    {
-        fail(fault, client, server).await;
-    }
-}
-
-/// Passes everything on, both ways, until both have ended or a fault is to be made.
-async fn pass(
-    number: usize,
-    client: &mut TcpStream,
-    server: &mut TcpStream,
-    network: &Network,
-    turns: &Turns,
-    struck: &OnceLock<Fault>,
-    stalls: impl Fn(Mood) -> bool + Copy,
-) -> Option<Fault> {
-    let (mut client, mut server) = (client.split(), server.split());
-    let (cut, hung_up, faulty) = (OnceLock::new(), Notify::new(), Notify::new());
-    let splits = || struck.get() == Some(&Fault::SplitBytes);
-    let to_server = |request: &[u8]| {
-        turns.client();
-        if let Some(fault) = network.strikes(request) {
-            let _ = struck.set(fault);
-            return match fault {
-                Fault::LoseAnswers | Fault::SplitBytes => Passes::Now,
-                _ => Passes::Last,
-            };
-        }
-        let Some(fate) = network.cuts(request) else { return Passes::Now };
-        let _ = cut.set(fate);
-        match fate {
-            Fate::Lost => Passes::Never,
-            Fate::Answered | Fate::Last => Passes::Now,
-            Fate::Late => {
-                hung_up.notify_one();
-                Passes::Later
-            }
-        }
-    };
-    let to_client = |_: &[u8]| {
-        turns.server();
-        if cut.get() == Some(&Fate::Last) {
-            network.mood.send_replace(Mood::Drops);
-        }
-        match struck.get() {
-            None | Some(Fault::SplitBytes) if cut.get().is_none() => Passes::Now,
-            Some(Fault::LoseAnswers) => Passes::Lost,
-            _ => Passes::Never,
-        }
-    };
-    let requests = async {
-        let ended = until(network, Mood::HalfClosesToServer);
-        tokio::select! {
-            () = pump(&mut client.0, &mut server.1, network, stalls, splits, to_server) => {}
-            () = ended => {}
-        }
-        match struck.get() {
-            None | Some(Fault::LoseAnswers | Fault::SplitBytes) => {
-                let _ = server.1.shutdown().await;
-            }
-            Some(_) => faulty.notify_one(),
-        }
-    };
-    let answers = async {
-        let ended = until(network, Mood::HalfClosesToClient);
-        tokio::select! {
-            () = pump(&mut server.0, &mut client.1, network, stalls, splits, to_client) => {}
-            () = ended => {}
-            () = hung_up.notified() => {}
-        }
-        // What is struck ends as its fault says.
-        match struck.get() {
-            None | Some(Fault::SplitBytes) => drop(client.1.shutdown().await),
-            Some(_) => std::future::pending().await,
-        }
-    };
-    let resets = |mood: &Mood| matches!(mood, Mood::ResetsClients(old) if number < *old);
-    let mut mood = network.mood.subscribe();
-    tokio::select! {
-        _ = async { tokio::join!(requests, answers) } => None,
-        () = until(network, Mood::Drops) => None,
-        () = faulty.notified() => struck.get().copied(),
-        _ = mood.wait_for(resets) => Some(Fault::ResetClient),
-    }
-}
-
-/// Makes a fault, and keeps open what it leaves open for as long as the other side wants that.
-async fn fail(fault: Fault, mut client: TcpStream, mut server: TcpStream) {
-    match fault {
-        Fault::ResetClient => {
-            let _ = client.set_zero_linger();
-            drop(client);
-            swallow(&mut server).await;
-        }
-        Fault::ResetServer => {
-            let _ = server.set_zero_linger();
-            drop(server);
-            swallow(&mut client).await;
-        }
-        Fault::HalfCloseToClient => {
-            let _ = client.shutdown().await;
-            let (mut from_client, _) = client.split();
-            let (mut from_server, mut to_server) = server.split();
-            let answers = swallow(&mut from_server);
-            let requests = async {
-                let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
-                // The client has gone, and the server is not told.
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = answers => {}
-                () = requests => {}
-            }
-        }
-        Fault::HalfCloseToServer => {
-            let _ = server.shutdown().await;
-            let (mut from_client, mut to_client) = client.split();
-            let answers = tokio::io::copy(&mut server, &mut to_client);
-            tokio::select! {
-                _ = answers => {}
-                () = swallow(&mut from_client) => {}
-            }
-        }
-        // They leave both sides as they are.
-        Fault::LoseAnswers | Fault::SplitBytes => {}
-    }
-}
-
-/// Reads until the other side has ended.
-async fn swallow(from: &mut (impl AsyncReadExt + Unpin)) {
-    let mut bytes = [0; 16 * 1024];
-    while let Ok(1..) = from.read(&mut bytes).await {}
-}
-
 /// What is done with something that was read.
-enum Passes {
+enum Delivery {
     Now,
     /// Now, and nothing after it.
     Last,
-    /// When [`lets_arrive`](Proxy::lets_arrive) says so.
+    /// FaultTrigger the network lets late requests arrive.
     Later,
     /// Not this; what comes after it is asked about again.
     Lost,
     Never,
 }
 
-/// Passes everything on in one direction, as long as the mood lets it.
-async fn pump(
-    from: &mut (impl AsyncReadExt + Unpin),
-    to: &mut (impl AsyncWriteExt + Unpin),
-    network: &Network,
-    stalls: impl Fn(Mood) -> bool,
-    splits: impl Fn() -> bool,
-    passes: impl Fn(&[u8]) -> Passes,
-) {
-    let mut bytes = [0; 16 * 1024];
-    let mut mood = network.mood.subscribe();
-    while let Ok(read @ 1..) = from.read(&mut bytes).await {
-        let bytes = &bytes[..read];
-        let passes = passes(bytes);
-        match passes {
-            Passes::Now | Passes::Last => {}
-            Passes::Later => network.arrives.notified().await,
-            Passes::Lost => continue,
-            Passes::Never => return,
+/// One connection through the network.
+struct ProxyConnection {
+    number: usize,
+    network: Arc<Network>,
+    round_trips: Arc<RoundTrips>,
+    /// What it has met.
+    fault: OnceLock<Fault>,
+}
+
+impl ProxyConnection {
+    fn stalls(&self, mode: NetworkMode) -> bool {
+        match mode {
+            NetworkMode::Stalls => true,
+            NetworkMode::StallsOne(one) => self.number == one,
+            NetworkMode::StallsOpened(opened) => self.number < opened,
+            _ => false,
         }
-        let goes_on = |mood: &Mood| {
-            let is_held = stalls(*mood);
-            is_held.then(|| *network.held.lock().unwrap() = Some(bytes.to_owned()));
-            !is_held
+    }
+
+    /// Runs until both directions have ended.
+    async fn run(self, mut client: TcpStream, server: String) {
+        self.network.wait_for_mode(|mode| !self.stalls(*mode)).await;
+        let Ok(mut server) = TcpStream::connect(&server).await else { return };
+        // A byte by itself is to be a packet by itself.
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        if let Some(fault) = self.pass(&mut client, &mut server).await {
+            break_connection(fault, client, server).await;
+        }
+    }
+
+    /// Passes everything on, both ways, until both have ended or the connection is to be broken.
+    async fn pass(&self, client: &mut TcpStream, server: &mut TcpStream) -> Option<Fault> {
+        let (mut client, mut server) = (client.split(), server.split());
+        let (hung_up, broken) = (Notify::new(), Notify::new());
+        let is_broken = || self.fault.get().is_some_and(|fault| fault.breaks_connection());
+        let to_server = |request: &[u8]| {
+            if !self.round_trips.client_speaks.swap(true, Ordering::SeqCst) {
+                self.round_trips.count.fetch_add(1, Ordering::SeqCst);
+            }
+            let Some(fault) = self.network.fault(request) else { return Delivery::Now };
+            let _ = self.fault.set(fault);
+            match fault {
+                fault if fault.breaks_connection() => Delivery::Last,
+                Fault::CloseBeforeRequest => Delivery::Never,
+                Fault::DelayRequest => {
+                    hung_up.notify_one();
+                    Delivery::Later
+                }
+                _ => Delivery::Now,
+            }
         };
-        let Ok(mood) = mood.wait_for(goes_on).await.map(|mood| *mood) else { return };
-        let size = if splits() || mood == Mood::SplitsBytes { 1 } else { read };
-        for part in bytes.chunks(size) {
-            if to.write_all(part).await.is_err() {
+        let to_client = |_: &[u8]| {
+            self.round_trips.client_speaks.store(false, Ordering::SeqCst);
+            match self.fault.get() {
+                None | Some(Fault::SplitBytes) => Delivery::Now,
+                Some(Fault::LoseAnswers) => Delivery::Lost,
+                Some(Fault::DropAllBeforeAnswer) => {
+                    self.network.mode.send_replace(NetworkMode::Drops);
+                    Delivery::Never
+                }
+                Some(_) => Delivery::Never,
+            }
+        };
+        let until = |wanted: NetworkMode| self.network.wait_for_mode(move |mode| *mode == wanted);
+        let requests = async {
+            tokio::select! {
+                () = self.pump(&mut client.0, &mut server.1, to_server) => {}
+                _ = until(NetworkMode::HalfClosesToServer) => {}
+            }
+            if is_broken() {
+                broken.notify_one();
+            } else {
+                let _ = server.1.shutdown().await;
+            }
+        };
+        let answers = async {
+            tokio::select! {
+                () = self.pump(&mut server.0, &mut client.1, to_client) => {}
+                _ = until(NetworkMode::HalfClosesToClient) => {}
+                () = hung_up.notified() => {}
+            }
+            // It ends as its fault says.
+            if is_broken() || self.fault.get() == Some(&Fault::LoseAnswers) {
+                std::future::pending::<()>().await;
+            }
+            let _ = client.1.shutdown().await;
+        };
+        let number = self.number;
+        let resets = move |mode: &NetworkMode| matches!(mode, NetworkMode::ResetsClients(opened) if number < *opened);
+        tokio::select! {
+            _ = async { tokio::join!(requests, answers) } => None,
+            _ = until(NetworkMode::Drops) => None,
+            () = broken.notified() => self.fault.get().copied(),
+            _ = self.network.wait_for_mode(resets) => Some(Fault::ResetClient),
+        }
+    }
+
+    /// Passes everything on in one direction, as long as the network lets it.
+    async fn pump(
+        &self,
+        from: &mut (impl AsyncReadExt + Unpin),
+        to: &mut (impl AsyncWriteExt + Unpin),
+        delivery: impl Fn(&[u8]) -> Delivery,
+    ) {
+        let mut bytes = [0; 16 * 1024];
+        while let Ok(read @ 1..) = from.read(&mut bytes).await {
+            let bytes = &bytes[..read];
+            let delivery = delivery(bytes);
+            match delivery {
+                Delivery::Now | Delivery::Last => {}
+                Delivery::Later => self.network.late_request.notified().await,
+                Delivery::Lost => continue,
+                Delivery::Never => return,
+            }
+            let goes_on = |mode: &NetworkMode| {
+                let is_held = self.stalls(*mode);
+                if is_held {
+                    *self.network.held.lock().unwrap() = Some(bytes.to_owned());
+                }
+                !is_held
+            };
+            let Some(mode) = self.network.wait_for_mode(goes_on).await else { return };
+            let is_split =
+                mode == NetworkMode::SplitsBytes || self.fault.get() == Some(&Fault::SplitBytes);
+            for part in bytes.chunks(if is_split { 1 } else { read }) {
+                if to.write_all(part).await.is_err() {
+                    return;
+                }
+                // The other side may read it before the next one comes.
+                tokio::task::yield_now().await;
+            }
+            if matches!(delivery, Delivery::Last) {
                 return;
             }
-            // The other side may read it before the next one comes.
-            tokio::task::yield_now().await;
-        }
-        if matches!(passes, Passes::Last) {
-            return;
         }
     }
 }
 
-/// Comes back when it is in that mood.
-async fn until(network: &Network, wanted: Mood) {
-    let _ = network.mood.subscribe().wait_for(|mood| *mood == wanted).await;
+/// Breaks a connection, and keeps open what the fault leaves open for as long as the other side wants that.
+async fn break_connection(fault: Fault, mut client: TcpStream, mut server: TcpStream) {
+    match fault {
+        Fault::ResetClient => {
+            let _ = client.set_zero_linger();
+            drop(client);
+            discard(&mut server).await;
+        }
+        Fault::ResetServer => {
+            let _ = server.set_zero_linger();
+            drop(server);
+            discard(&mut client).await;
+        }
+        Fault::HalfCloseToClient => {
+            let _ = client.shutdown().await;
+            let (mut from_server, mut to_server) = server.split();
+            let requests = async {
+                let _ = tokio::io::copy(&mut client, &mut to_server).await;
+                // The client has gone, and the server is not told.
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = discard(&mut from_server) => {}
+                () = requests => {}
+            }
+        }
+        Fault::HalfCloseToServer => {
+            let _ = server.shutdown().await;
+            let (mut from_client, mut to_client) = client.split();
+            tokio::select! {
+                _ = tokio::io::copy(&mut server, &mut to_client) => {}
+                () = discard(&mut from_client) => {}
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Reads until the other side has ended.
+async fn discard(from: &mut (impl AsyncReadExt + Unpin)) {
+    let _ = tokio::io::copy(from, &mut tokio::io::sink()).await;
 }

@@ -1,8 +1,8 @@
 //! A server for a test: one that the environment names, else a sandbox.
 
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::{Sandbox, go_dsn};
+use crate::{Engine, Sandbox};
+use hierlock_engine::ServerUrl;
 use std::fmt;
 
 /// A server to connect to.
@@ -81,6 +81,7 @@ pub(crate) fn or_skip<T>(found: Result<T>) -> Option<T> {
     }
 }
 
+/// The URL of the server that the environment names. What cannot be read may hold a password, and is not shown.
 fn given(engine: Engine, variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
     let own = match engine {
         Engine::Mysql => "HIERLOCK_MYSQL_URL",
@@ -89,23 +90,21 @@ fn given(engine: Engine, variable: impl Fn(&str) -> Option<String>) -> Result<Op
     };
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(url) = set(own) {
-        return match url.contains("://") {
-            true => Ok(Some(url)),
-            false => Err(Error::Environment {
-                variable: own,
-                // It may hold a password, and is not shown.
-                why: format!(
-                    "its value is not a URL; write {engine}://user:password@host:port/database"
-                ),
-            }),
-        };
+        if url.contains("://") {
+            return Ok(Some(url));
+        }
+        let why =
+            format!("its value is not a URL; write {engine}://user:password@host:port/database");
+        return Err(Error::Environment { variable: own, why });
     }
-    match set("MYSQL_DSN") {
-        Some(dsn) if engine == Engine::Mysql => go_dsn::to_url(&dsn)
-            .map(Some)
-            .map_err(|why| Error::Environment { variable: "MYSQL_DSN", why }),
-        _ => Ok(None),
-    }
+    let Some(dsn) = set("MYSQL_DSN").filter(|_| engine == Engine::Mysql) else { return Ok(None) };
+    let url = ServerUrl::from_dsn(&dsn).ok_or_else(|| Error::Environment {
+        variable: "MYSQL_DSN",
+        why: "its value is neither a URL nor a DSN; write mysql://user:pw@127.0.0.1:3306/database or \
+              user:pw@tcp(127.0.0.1:3306)/database"
+            .to_owned(),
+    })?;
+    Ok(Some(url.expose().to_owned()))
 }
 
 #[cfg(test)]
@@ -132,9 +131,13 @@ mod tests {
 
     #[test]
     fn a_variable_that_cannot_be_read_is_named() {
-        for (name, value) in [("HIERLOCK_MYSQL_URL", "localhost:3306"), ("MYSQL_DSN", "root@")] {
+        for (name, value, form) in [
+            ("HIERLOCK_MYSQL_URL", "localhost:3306", "mysql://user:password@host:port/database"),
+            ("MYSQL_DSN", "root@", "tcp(127.0.0.1:3306)"),
+        ] {
             let error = look(Engine::Mysql, &[(name, value)]).unwrap_err();
             assert!(!error.is_missing() && error.to_string().contains(name), "{error}");
+            assert!(error.to_string().contains(form), "{error}");
         }
     }
 

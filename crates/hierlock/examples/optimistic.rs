@@ -4,7 +4,9 @@
 //! `cargo run -p hierlock --example optimistic`
 
 use hierlock::database::{Database, Transaction};
-use hierlock::optimistic::{Changes, Checked, Outcome, Patience, Versioned, until_current};
+use hierlock::optimistic::{
+    Changes, UpdateOutcome, VersionCheck, VersionedTable, WaitPolicy, until_current,
+};
 use std::sync::Arc;
 use tokio::sync::Barrier;
 
@@ -58,7 +60,7 @@ async fn take_a_seat(
     name: &'static str,
     all_have_looked: Arc<Barrier>,
 ) -> Result<String, Failure> {
-    let seats = Versioned::new("seats", "version")?;
+    let seats = VersionedTable::new("seats", "version")?;
     let taken = until_current(100, |attempt| {
         let (database, seats, all_have_looked) = (&database, &seats, &all_have_looked);
         async move {
@@ -81,21 +83,21 @@ async fn take_a_seat(
 
 /// The second variant: locked and compared first, so that nobody pays for a seat that is no longer theirs.
 async fn pay(database: &Database) -> Result<(), Failure> {
-    let seat = Versioned::new("seats", "version")?.row("id", 1)?;
+    let seat = VersionedTable::new("seats", "version")?.row("id", 1)?;
     let seen = 2; // as it was when its holder got it
     for _ in 0..2 {
         let mut tx = database.begin().await?;
-        match seat.lock(&mut tx, seen, Patience::Wait).await? {
-            Checked::Current => {
+        match seat.lock(&mut tx, seen, WaitPolicy::Wait).await? {
+            VersionCheck::Current => {
                 println!("seat 1 is as it was: the card is charged now, and not for nothing");
                 let paid = seat.update(&mut tx, seen, Changes::new().set("paid", 1)).await?;
-                assert_eq!(paid, Outcome::Updated(3));
+                assert_eq!(paid, UpdateOutcome::Updated(3));
                 tx.commit().await?;
             }
-            Checked::Stale { current, .. } => {
+            VersionCheck::Stale { current, .. } => {
                 println!("seat 1 is at version {current}: the card is left alone");
             }
-            Checked::Missing => println!("seat 1 was taken out"),
+            VersionCheck::Missing => println!("seat 1 was taken out"),
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! `cargo run --example queue`
 
 use hierlock::database::Database;
-use hierlock::queue::{Claimed, Dead, Job, Queue};
+use hierlock::queue::{ClaimedJob, DeadJobFilter, Job, Queue};
 use std::time::Duration;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -64,7 +64,7 @@ async fn main() -> Result<(), Failure> {
     println!("`unlucky` wakes up: {}", late.err().map_or("done".into(), |error| error.to_string()));
 
     // Somebody has looked at the dead one.
-    mails.retry_dead(Dead::All).await?;
+    mails.retry_dead(DeadJobFilter::All).await?;
     let worked = mails.worker("cat").until_empty().run(move |job| book(database.clone(), job));
     println!("`cat` sent {}", worked.await?.done);
     let sent = Database::connect(&url)
@@ -80,7 +80,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 /// The printer is out of paper for order 13, and for each tenth at first.
-async fn send(database: Database, job: Claimed) -> Result<(), Failure> {
+async fn send(database: Database, job: ClaimedJob) -> Result<(), Failure> {
     let is_first = job.payload().ends_with('0') && job.attempt() == 1;
     if job.payload() == "13" || is_first {
         return Err("out of paper".into());
@@ -89,7 +89,7 @@ async fn send(database: Database, job: Claimed) -> Result<(), Failure> {
 }
 
 /// What was done and that it was done, in one transaction.
-async fn book(database: Database, job: Claimed) -> hierlock::Result<()> {
+async fn book(database: Database, job: ClaimedJob) -> hierlock::Result<()> {
     let mut tx = database.begin().await?;
     tx.execute("INSERT INTO sent VALUES (?)", [job.id().into()]).await?;
     job.complete_in(&mut tx).await?;

@@ -16,9 +16,8 @@ use std::{sync::Arc, time::Duration};
 
 /// The options of a client, made by [`Hierlock::builder`].
 ///
-/// All but [`hierarchy`](Self::hierarchy) are for servers, and are the same as the parameters of a URL. One that is given by both the
-/// URL and the builder is refused, for nobody could say which is meant. `memory:` and `file:` have no such options: there they
-/// have no effect, so that a program can be tried out without a server.
+/// All but [`hierarchy`](Self::hierarchy) are for servers, and are the same as the parameters of a URL. Giving one by both is
+/// an error. For `memory:` and `file:` they have no effect, so that a program can be tried out without a server.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -42,7 +41,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The tree; `user → account → resource` unless told. All who share the lock must have the same.
+    /// The tree; by default `user → account → resource`. All who share the locks must have the same.
     pub fn hierarchy(mut self, hierarchy: Hierarchy) -> Self {
         self.hierarchy = hierarchy;
         self
@@ -66,60 +65,59 @@ impl Builder {
     }
 }
 
-/// The options of locks on servers.
 #[cfg(feature = "_server")]
 impl Builder {
-    /// How a node becomes a slot: advisory keys on PostgreSQL and striped rows elsewhere, unless told. In a URL: `strategy`.
+    /// How a node becomes a slot; by default advisory keys on PostgreSQL and striped rows elsewhere. In a URL: `strategy`.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.options.strategy = Some(strategy);
         self
     }
 
-    /// How many buckets a level is striped over; what the server says, unless told. Given, it must agree. In a URL: `buckets`.
+    /// How many buckets a level is striped over; by default what the server says. Fails if the two differ. In a URL: `buckets`.
     pub fn buckets(mut self, buckets: Buckets) -> Self {
         self.options.buckets = Some(buckets);
         self
     }
 
-    /// Another table, whose locks have nothing to do with those of others. In a URL: `table`.
+    /// Another table, whose locks are independent of those in the default one. In a URL: `table`.
     pub fn table(mut self, name: impl Into<String>) -> Self {
         self.options.table = Some(name.into());
         self
     }
 
-    /// How many holds the client can have at a time, each with a connection of its own; 10 unless told. In a URL: `connections`.
+    /// How many holds the client can have at a time, each with a connection of its own; by default 10. In a URL: `connections`.
     pub fn connections(mut self, most: usize) -> Self {
         self.options.connections = Some(most);
         self
     }
 
-    /// How often a held connection is asked whether it is still there; each second unless told. In a URL: `keep_alive_ms`.
+    /// How often the server is asked whether a hold is still there; by default each second. In a URL: `keep_alive_ms`.
     pub fn keep_alive(mut self, every: Duration) -> Self {
         self.options.keep_alive_ms = Some(every);
         self
     }
 
-    /// How long a server may take to answer what it need not wait for; 5 seconds unless told. In a URL: `silence_ms`.
+    /// How long a server may take to answer what it need not wait for; by default 5 seconds. In a URL: `silence_ms`.
     pub fn answer_timeout(mut self, limit: Duration) -> Self {
         self.options.silence_ms = Some(limit);
         self
     }
 
-    /// After how long without a word from this client the server ends its sessions, with their locks: at least three times
-    /// [`keep_alive`](Self::keep_alive). Hours or never, unless told. In a URL: `client_silence_ms`.
+    /// After how long without a word from this client the server ends its sessions, with their locks; at least three times
+    /// [`keep_alive`](Self::keep_alive). By default hours, or never. In a URL: `client_silence_ms`.
     pub fn client_silence(mut self, limit: Duration) -> Self {
         self.options.client_silence_ms = Some(limit);
         self
     }
 
-    /// How long an acquire without a deadline waits for a server that does not answer; a minute unless told. With zero no
+    /// How long an acquire without a deadline waits for a server that does not answer; by default a minute. With zero no
     /// acquire waits for that. In a URL: `reconnect_ms`.
     pub fn reconnect(mut self, limit: Duration) -> Self {
         self.options.reconnect_ms = Some(limit);
         self
     }
 
-    /// After how many seconds InnoDB itself ends a wait, which then begins again; never, unless told. In a URL:
+    /// After how many seconds InnoDB itself ends a wait, which then begins again; by default never. In a URL:
     /// `lock_wait_timeout`.
     pub fn lock_wait_timeout(mut self, limit: Duration) -> Self {
         self.options.lock_wait_timeout = Some(limit);

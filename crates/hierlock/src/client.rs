@@ -1,8 +1,8 @@
 //! The front door: from a URL to locks.
 
-use crate::backend::{AnyBackend, Backend};
 #[cfg(feature = "_server")]
-use crate::backend::{SqlBackend, TransactionBackend};
+use crate::backend::SqlBackend;
+use crate::backend::{AnyBackend, Backend};
 use crate::builder::Builder;
 use crate::error::{Result, UrlError};
 use crate::guard::Guard;
@@ -73,9 +73,9 @@ impl<'a> Location<'a> {
 /// # Ok(()) }
 /// ```
 ///
-/// `B` is the backend; that of a client which was opened with a URL is the default, and can be any. A client of a known
-/// backend can do what that backend can: one of [`connect_sql`](Self::connect_sql) has
-/// [`acquire_in`](Self::acquire_in), and its guards have [`transaction`](Guard::transaction).
+/// `B` is the backend; by default that of any URL. A client of a known backend can do what that backend can: one of
+/// [`connect_sql`](Self::connect_sql) has [`acquire_in`](Self::acquire_in), and its guards have
+/// [`transaction`](Guard::transaction).
 #[derive(Debug)]
 pub struct Hierlock<B: Backend = AnyBackend> {
     pub(crate) backend: Arc<B>,
@@ -94,7 +94,6 @@ impl From<Hierlock<SqlBackend>> for Hierlock {
     }
 }
 
-/// Opening whatever a URL leads to.
 impl Hierlock {
     /// Opens a lock URL, for the tree `user → account → resource`.
     ///
@@ -113,7 +112,7 @@ impl Hierlock {
         Self::connect_with(url, Hierarchy::default()).await
     }
 
-    /// Opens a lock URL for a tree of one's own. All who share the lock must have the same tree.
+    /// Opens a lock URL for another tree. All who share the locks must have the same tree.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -131,12 +130,12 @@ impl Hierlock {
         Self::builder().hierarchy(hierarchy).connect(url).await
     }
 
-    /// Begins a client with options: the tree, and what the parameters of a URL say, as types.
+    /// Returns a builder, for options: the tree, and what else a URL can say in its parameters.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The same client, if it locks on a server: one that can lock in transactions. It shares everything with this one.
+    /// Returns this client as one that can lock in transactions, if it locks on a server. The two share everything.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -153,11 +152,10 @@ impl Hierlock {
     }
 }
 
-/// Opening a database, for locks in transactions.
 #[cfg(feature = "_server")]
 impl Hierlock<SqlBackend> {
-    /// Opens the URL of a server, for the tree `user → account → resource`. It can do what a client of
-    /// [`connect`](Hierlock::connect) can, and lock [in transactions](Self::acquire_in).
+    /// Opens the URL of a server, for the tree `user → account → resource`. This client can also lock
+    /// [in transactions](Self::acquire_in).
     ///
     /// ```no_run
     /// # async fn example() -> hierlock::Result<()> {
@@ -173,8 +171,8 @@ impl Hierlock<SqlBackend> {
         Builder::default().connect_sql(url).await
     }
 
-    /// Locks on the server of a pool that the program has already, with the same address, user and TLS,
-    /// but **with connections of its own**: a holder that also needed a connection of the program's pool
+    /// Locks on the server of a pool that the program has already: with the same address, user and TLS,
+    /// but **with connections of its own**, since a holder that waits for a connection of the program's pool
     /// could hang the whole service. [`Builder::beside`] is the same with options.
     ///
     /// ```no_run
@@ -190,26 +188,60 @@ impl Hierlock<SqlBackend> {
     pub async fn beside<P: ProgramPool>(pool: &P) -> Result<Self> {
         Builder::default().beside(pool).await
     }
+
+    /// Locks nodes inside the caller's own transaction; they are freed when that ends. **The recommended way**
+    /// where the data is in the same database: a lost connection loses lock and work together, and no second
+    /// connection is needed.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hierlock::{Hierlock, Target};
+    ///
+    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
+    /// let mut tx = pool.begin().await?;
+    /// locks.acquire_in(&mut tx, [Target::account("u1", "a1")?]).await?;
+    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
+    ///     .execute(&mut *tx)
+    ///     .await?;
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Lock first, then work: a transaction that has changed rows before it locks can deadlock with others.
+    ///
+    /// # Errors
+    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells
+    /// what has become of the transaction.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
+    pub async fn acquire_in<T: InTransaction>(
+        &self,
+        transaction: &mut T,
+        targets: impl IntoIterator<Item = Target>,
+    ) -> Result<BTreeMap<Target, SlotMode>> {
+        self.request_all(targets).acquire_in(transaction).await
+    }
 }
 
 impl<B: Backend> Hierlock<B> {
-    /// Locks on a backend that the program has made: one of [ours](crate::backend), or its own.
+    /// Makes a client of a backend: one of [ours](crate::backend), or the program's own.
     pub fn with_backend(backend: B) -> Self {
         Self { backend: Arc::new(backend) }
     }
 
-    /// The backend.
+    /// Returns the backend.
     pub fn backend(&self) -> &B {
         &self.backend
     }
 
-    /// The tree.
+    /// Returns the tree.
     pub fn hierarchy(&self) -> &Hierarchy {
         self.backend.hierarchy()
     }
 
-    /// Locks a node exclusively; waits as long as it takes. A server that is away meanwhile, because it restarts, is waited for
-    /// as well, for a minute unless the URL says otherwise (`reconnect_ms`).
+    /// Locks a node exclusively and waits as long as it takes. If the server restarts meanwhile, connects again: by default
+    /// for up to a minute (`reconnect_ms` in the URL).
     ///
     /// # Errors
     /// A target that does not fit into the tree, or a backend that fails.
@@ -220,16 +252,15 @@ impl<B: Backend> Hierlock<B> {
         self.request(target).acquire().await
     }
 
-    /// Locks a node exclusively if that needs no waiting.
+    /// Locks a node exclusively, or returns `None` if it is not free.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); that it is not free is no error.
+    /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self, target: Target) -> Result<Option<Guard<B::Hold>>> {
         self.request(target).try_acquire().await
     }
 
-    /// Locks several nodes exclusively, of any levels, all together: without deadlock, however many
-    /// others do the same in whatever order.
+    /// Locks several nodes of any levels exclusively, all together. Never deadlocks with others who do the same.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); also no target at all.
@@ -243,8 +274,8 @@ impl<B: Backend> Hierlock<B> {
         self.request_all(targets).acquire().await
     }
 
-    /// Locks several children of one node exclusively, without deadlock: resources of an account, or whatever the tree
-    /// has below that node.
+    /// Locks several children of one node exclusively, for example resources of an account. Never deadlocks with others
+    /// who do the same.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -281,7 +312,7 @@ impl<B: Backend> Hierlock<B> {
         Request::new(self, targets)
     }
 
-    /// What an acquire would take, in order; touches nothing.
+    /// Returns what an acquire would take, in order. Touches nothing.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -290,21 +321,20 @@ impl<B: Backend> Hierlock<B> {
         self.backend.plan(&claims)
     }
 
-    /// What is doubtful about the server: for example that it is one of a cluster whose nodes do not
-    /// share their locks. Empty where there is nothing to say.
+    /// Returns what is doubtful about the server: for example that it is one of a cluster whose nodes do not
+    /// share their locks.
     pub fn warnings(&self) -> &[String] {
         self.backend.warnings()
     }
 
-    /// Waits, no longer than `limit`, until a server keeps nothing that this client has given up: the locks of
+    /// Waits, no longer than `limit`, until the server keeps nothing that this client has given up: the locks of
     /// dropped guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes
-    /// connections that are idle. **Call it before a program ends**, above all after
-    /// [`lost`](Guard::lost): a lost connection may be one that only this side knows to be gone. The client ends its
-    /// session on the server, from a task. If the program ends before that task does, the server keeps the lock until
-    /// its own network gives up, which can take hours.
+    /// idle connections. **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the
+    /// session of a lost connection on the server. If the program ends before that task does, the server keeps the lock
+    /// until its own network gives up, which can take hours.
     ///
-    /// A server that refuses connections three times in a row counts as ended, and its sessions with it. Guards that are held
-    /// stay held, and the client can be used again. For `memory:` and `file:` there is nothing to wait for.
+    /// A server that refuses connections three times in a row counts as ended. Guards that are held stay held, and the
+    /// client can be used again. For `memory:` and `file:` there is nothing to wait for.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -327,7 +357,7 @@ impl<B: Backend> Hierlock<B> {
         self.backend.close(limit).await
     }
 
-    /// Everybody in this process who holds or waits: what, for how long, and for whom. Oldest first.
+    /// Lists everybody in this process who holds or waits: what, for how long, and for whom. Oldest first.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -341,44 +371,5 @@ impl<B: Backend> Hierlock<B> {
     /// ```
     pub fn holders(&self) -> Vec<Holder> {
         self.backend.holders()
-    }
-}
-
-/// Where the backend is a database, and the client was opened as one ([`connect_sql`](Hierlock::connect_sql),
-/// [`beside`](Hierlock::beside)).
-#[cfg(feature = "_server")]
-impl<B: TransactionBackend> Hierlock<B> {
-    /// Locks nodes inside a transaction of the caller's own; they are freed when that ends. **The
-    /// recommended way** where the data is in the same database: lock and data live and die together, a
-    /// lost connection loses both, and no second connection is needed.
-    ///
-    /// ```no_run
-    /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
-    /// use hierlock::{Hierlock, Target};
-    ///
-    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
-    /// let mut tx = pool.begin().await?;
-    /// locks.acquire_in(&mut tx, [Target::account("u1", "a1")?]).await?;
-    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
-    ///     .execute(&mut *tx)
-    ///     .await?;
-    /// tx.commit().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Lock first, then work: whoever has changed rows before may deadlock with whoever locks first.
-    ///
-    /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells
-    /// what has become of the transaction.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
-    pub async fn acquire_in<T: InTransaction>(
-        &self,
-        transaction: &mut T,
-        targets: impl IntoIterator<Item = Target>,
-    ) -> Result<BTreeMap<Target, SlotMode>> {
-        self.request_all(targets).acquire_in(transaction).await
     }
 }

@@ -1,8 +1,8 @@
 //! What a holder has in hand.
 
-use crate::backend::{AnyHold, FencingHold, Hold};
 #[cfg(feature = "_server")]
-use crate::backend::{SqlHold, TransactionHold};
+use crate::backend::SqlHold;
+use crate::backend::{AnyHold, FencingHold, Hold};
 use crate::error::{Error, Result};
 use crate::mode::{Mode, SlotMode};
 use crate::request::Request;
@@ -14,12 +14,11 @@ use std::collections::BTreeMap;
 
 /// Locks that are held. Dropping it frees them.
 ///
-/// A guard is **not** a proof for ever: a lock that stands on something outside the process can be
-/// lost. Await [`lost`](Self::lost) beside long work. Nothing ever takes a lost lock again behind a
-/// guard's back.
+/// A lock that depends on something outside the process can be lost: await [`lost`](Self::lost) beside long work. A lost
+/// lock is never taken again behind a guard's back.
 ///
-/// `H` is what its backend keeps; that of a client which was opened with a URL is the default. What a guard can do besides
-/// depends on it: [`token`](Self::token), [`transaction`](Self::transaction).
+/// `H` is what its backend keeps; by default that of any URL. Some guards can do more: [`token`](Self::token),
+/// [`transaction`](Self::transaction).
 #[derive(Debug)]
 #[must_use = "dropping the guard frees the lock"]
 pub struct Guard<H: Hold = AnyHold> {
@@ -38,11 +37,11 @@ impl<H: Hold> Guard<H> {
         Self { hold }
     }
 
-    /// Frees everything; unlike dropping, says if that could not be confirmed.
+    /// Frees everything and, unlike dropping, waits until that is confirmed.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost): it was not held any more, or nobody can tell, because the server has not
-    /// confirmed the release. What was done under the lock was done, but perhaps not under the lock alone.
+    /// [`is_lost`](Error::is_lost): it was not held any more, or the server has not confirmed the release. What was done
+    /// under the lock was done, but perhaps not under the lock alone.
     ///
     /// # Cancel safety
     /// Dropping the future frees as well.
@@ -52,9 +51,8 @@ impl<H: Hold> Guard<H> {
 
     /// Locks more nodes under this guard, exclusively.
     ///
-    /// Others may hold those and wait for what this guard has: then waiting would be for ever. So
-    /// ask for everything at once where you can ([`acquire_all`](crate::Hierlock::acquire_all) never
-    /// deadlocks).
+    /// This can deadlock with others who hold those and wait for what this guard has. Ask for everything at once where
+    /// you can: [`acquire_all`](crate::Hierlock::acquire_all) never deadlocks.
     ///
     /// # Errors
     /// [`is_deadlock`](Error::is_deadlock). The guard keeps what it had; release it and begin again.
@@ -93,12 +91,12 @@ impl<H: Hold> Guard<H> {
         Request::new(self, targets)
     }
 
-    /// What was asked for.
+    /// Returns what was asked for.
     pub fn targets(&self) -> BTreeMap<Target, Mode> {
         self.hold.targets()
     }
 
-    /// What was really taken, ancestors included: never weaker than asked, sometimes stronger.
+    /// Returns what was really taken, ancestors included: never weaker than asked, sometimes stronger.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -113,17 +111,17 @@ impl<H: Hold> Guard<H> {
         self.hold.modes()
     }
 
-    /// Names this guard in [`Hierlock::holders`](crate::Hierlock::holders).
+    /// Returns the number of this guard in [`Hierlock::holders`](crate::Hierlock::holders).
     pub fn id(&self) -> u64 {
         self.hold.id()
     }
 
-    /// What the acquire went through: how often a server made it begin again.
+    /// Returns how often a server made the acquire begin again.
     pub fn statistics(&self) -> Statistics {
         self.hold.statistics()
     }
 
-    /// Comes back when the lock is no longer there, and says why; otherwise never.
+    /// Waits until the lock is lost, and returns why; for ever if it never is.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -145,15 +143,13 @@ impl<H: Hold> Guard<H> {
     }
 }
 
-/// Where the backend counts: see [`backend`](crate::backend).
 impl<H: FencingHold> Guard<H> {
-    /// A fencing token: greater than that of everyone who held the same node before, on the same server
-    /// (or in the same process, or on the same host). Send it along with every write, and let whoever
-    /// stores it refuse a smaller one than it has seen: then a holder that has lost its lock without
-    /// noticing can do no harm.
+    /// Returns a fencing token: greater than that of everyone who held the same node before. Send it along with every
+    /// write, and let whoever stores it refuse a smaller one than it has seen. Then a holder that has lost its lock
+    /// without noticing can do no harm.
     ///
-    /// Asking MySQL or MariaDB is one round trip, asking PostgreSQL two and a write to its log. Asked again, it may be
-    /// greater; it is never smaller. Ask again after [`extend`](Self::extend).
+    /// This is one round trip to MySQL or MariaDB, two to PostgreSQL and a write to its log. A second call may return a
+    /// greater token, never a smaller one. Call it again after [`extend`](Self::extend).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -174,13 +170,11 @@ impl<H: FencingHold> Guard<H> {
     }
 }
 
-/// Where the backend is a database, and its client was opened as one
-/// ([`connect_sql`](crate::Hierlock::connect_sql), [`beside`](crate::Hierlock::beside)).
 #[cfg(feature = "_server")]
-impl<H: TransactionHold> Guard<H> {
-    /// Lends the transaction that holds the locks, for the work to be done under them: then lock and
-    /// data live and die together, and the work needs no second connection. `C` is
-    /// [`sqlx::MySqlConnection`] (also for MariaDB) or [`sqlx::PgConnection`].
+impl Guard<SqlHold> {
+    /// Lends the transaction that holds the locks, for the work to be done under them: a lost connection loses lock and
+    /// work together, and no second connection is needed. `C` is [`sqlx::MySqlConnection`] (also for MariaDB) or
+    /// [`sqlx::PgConnection`].
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -198,14 +192,14 @@ impl<H: TransactionHold> Guard<H> {
     /// # Ok(()) }
     /// ```
     ///
-    /// Meanwhile [`lost`](Self::lost) cannot notice anything: the statements of the work do. If the work
-    /// ends the transaction itself, the lock is lost.
+    /// Meanwhile [`lost`](Self::lost) notices nothing; the statements of the work fail instead. If the work ends the
+    /// transaction itself, the lock is lost.
     ///
     /// # Errors
     /// The connection of another database, a lock with `scope=session`, which has no transaction of its own, or
     /// [`is_lost`](Error::is_lost).
     pub async fn transaction<C: sql::Connection>(&mut self) -> Result<sql::Work<'_, C>> {
-        self.hold.transaction().await
+        self.hold.lend().await
     }
 
     /// Commits what was done in the lock's own transaction, and frees the lock with it. Releasing or

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   caller polls ──► Handover ──► work: talks to the server
-//!   caller is dropped ──► the work moves into a task, and finds that nobody is interested:
+//!   caller is dropped ──► the work moves into a task, and finds its token cancelled:
 //!                         it cancels on the server, gives back, and ends
 //! ```
 //!
@@ -15,35 +15,36 @@ use hierlock_engine::TaskTracker;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
-/// The worker's end: is somebody still waiting for the result?
-pub(crate) struct Interest(Option<oneshot::Sender<()>>);
+/// Tells work that its caller has gone. Cancelled when the receiver is dropped.
+pub(crate) struct CancellationToken(Option<watch::Sender<()>>);
 
-impl Interest {
+impl CancellationToken {
     #[cfg(feature = "_server")]
-    /// In work that its caller drops as a whole, if at all.
-    pub(crate) fn assumed() -> Self {
+    /// Returns a token that is never cancelled: for work that its caller drops as a whole, if at all.
+    pub(crate) fn never() -> Self {
         Self(None)
     }
 
-    /// Comes back when nobody is interested any more.
-    pub(crate) async fn lost(&mut self) {
-        match &mut self.0 {
+    /// Waits until the caller has gone.
+    pub(crate) async fn cancelled(&self) {
+        match &self.0 {
             Some(caller) => caller.closed().await,
             None => std::future::pending().await,
         }
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        self.0.as_ref().is_some_and(oneshot::Sender::is_closed)
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.as_ref().is_some_and(watch::Sender::is_closed)
     }
 }
 
 /// Work that its caller runs, and a task finishes if the caller is dropped.
 pub(crate) struct Handover<T: 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    interest: Option<oneshot::Receiver<()>>,
+    /// Dropped when the caller goes.
+    caller: Option<watch::Receiver<()>>,
     runtime: Handle,
     tasks: TaskTracker,
 }
@@ -53,14 +54,14 @@ impl<T: Send + 'static> Handover<T> {
     pub(crate) fn new<W>(
         runtime: Handle,
         tasks: &TaskTracker,
-        work: impl FnOnce(Interest) -> W,
+        work: impl FnOnce(CancellationToken) -> W,
     ) -> Self
     where
         W: Future<Output = T> + Send + 'static,
     {
-        let (worker, caller) = oneshot::channel();
-        let work = work(Interest(Some(worker)));
-        Self { work: Some(Box::pin(work)), interest: Some(caller), runtime, tasks: tasks.clone() }
+        let (worker, caller) = watch::channel(());
+        let work = work(CancellationToken(Some(worker)));
+        Self { work: Some(Box::pin(work)), caller: Some(caller), runtime, tasks: tasks.clone() }
     }
 }
 
@@ -80,8 +81,8 @@ impl<T: 'static> Future for Handover<T> {
 impl<T: 'static> Drop for Handover<T> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            // Before it is run again: it must find that nobody is interested.
-            self.interest = None;
+            // Before it is run again: it must find its token cancelled.
+            self.caller = None;
             let finish = async move { drop(work.await) };
             self.tasks.spawn(&self.runtime, finish);
         }

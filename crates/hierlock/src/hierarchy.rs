@@ -48,7 +48,7 @@ impl Hierarchy {
         self.names.len()
     }
 
-    /// The name of a level; `level N` beyond the deepest.
+    /// The name of a level; `(no such level)` beyond the deepest.
     pub fn level_name(&self, level: usize) -> &str {
         self.names.get(level).map_or("(no such level)", |name| name)
     }

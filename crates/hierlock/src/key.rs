@@ -53,30 +53,18 @@ impl Target {
 
     /// The key text, part by part: hashing it needs no copy, and a plan of many nodes hashes each.
     fn write_key(&self, mut write: impl FnMut(&[u8])) {
-        let digits = |number: usize| {
-            let digit = |value: usize| b'0' + (number / value % 10) as u8;
-            let first = if number < 10 {
-                2
-            } else if number < 100 {
-                1
-            } else {
-                0
-            };
-            ([digit(100), digit(10), digit(1)], first)
-        };
         // Neither a level nor the length of an ID has more than three digits.
-        let (level, first) = digits(self.level());
-        write(&level[first..]);
+        let write_number = |number: usize, write: &mut dyn FnMut(&[u8])| {
+            let digits = [100, 10, 1].map(|value| b'0' + (number / value % 10) as u8);
+            write(&digits[usize::from(number < 100) + usize::from(number < 10)..]);
+        };
+        write_number(self.level(), &mut write);
         write(b"|");
-        let mut start = 0;
-        for end in self.ends() {
-            let id = &self.bytes()[start + 1..end];
-            let (length, first) = digits(id.len());
-            write(&length[first..]);
+        for id in self.ids() {
+            write_number(id.len(), &mut write);
             write(b":");
-            write(id);
+            write(id.as_bytes());
             write(b",");
-            start = end;
         }
     }
 

@@ -75,7 +75,7 @@ pub use error::{Blocker, Error, Result, TransactionState};
 pub use file::default_path;
 pub use guard::Guard;
 pub use hierarchy::Hierarchy;
-pub use hierlock_engine::ServerUrl;
+pub use hierlock_engine::{DurationError, ServerUrl, parse_duration};
 pub use key::Buckets;
 pub use mode::{Mode, ModeSet, SlotMode};
 pub use plan::{Claim, Plan, Slots, Step};

@@ -24,14 +24,13 @@ pub enum Mode {
     Exclusive,
 }
 
-impl Mode {
-    const NAMES: [(Mode, &'static str); 3] =
-        [(Mode::Shared, "shared"), (Mode::Update, "update"), (Mode::Exclusive, "exclusive")];
-}
-
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(Self::NAMES[*self as usize].1)
+        f.pad(match self {
+            Mode::Shared => "shared",
+            Mode::Update => "update",
+            Mode::Exclusive => "exclusive",
+        })
     }
 }
 
@@ -39,10 +38,12 @@ impl std::str::FromStr for Mode {
     type Err = crate::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::NAMES
-            .into_iter()
-            .find_map(|(mode, name)| (name == text).then_some(mode))
-            .ok_or_else(|| crate::error::TargetError::Mode { text: text.to_owned() }.into())
+        match text {
+            "shared" => Ok(Mode::Shared),
+            "update" => Ok(Mode::Update),
+            "exclusive" => Ok(Mode::Exclusive),
+            _ => Err(crate::error::TargetError::Mode { text: text.to_owned() }.into()),
+        }
     }
 }
 
@@ -70,19 +71,16 @@ use SlotMode::{
     SharedIntentExclusive as SIX, Update as U,
 };
 
-/// **The rule of conflict.** Row: what somebody holds; column: what somebody else asks for.
-#[rustfmt::skip]
-const COMPATIBLE: [[bool; SlotMode::COUNT]; SlotMode::COUNT] = {
-    const Y: bool = true;
-    const N: bool = false;
-    //         IS IX S  U SIX X
-    [/* IS  */ [Y, Y, Y, Y, Y, N],
-     /* IX  */ [Y, Y, N, N, N, N],
-     /* S   */ [Y, N, Y, Y, N, N],
-     /* U   */ [Y, N, Y, N, N, N],
-     /* SIX */ [Y, N, N, N, N, N],
-     /* X   */ [N, N, N, N, N, N]]
-};
+/// **The rule of conflict.** Row: what somebody holds; column: whether somebody else can have that mode too.
+const COMPATIBLE: [ModeBits; SlotMode::COUNT] = [
+    //         X SIX U S IX IS
+    /* IS  */ ModeBits(0b0_1_1_1_1_1),
+    /* IX  */ ModeBits(0b0_0_0_0_1_1),
+    /* S   */ ModeBits(0b0_0_1_1_0_1),
+    /* U   */ ModeBits(0b0_0_0_1_0_1),
+    /* SIX */ ModeBits(0b0_0_0_0_0_1),
+    /* X   */ ModeBits(0b0_0_0_0_0_0),
+];
 
 /// The weakest mode that is as strong as both: what a slot is held in when it is needed twice.
 #[rustfmt::skip]
@@ -111,7 +109,7 @@ impl SlotMode {
     /// assert!(!Exclusive.is_compatible_with(Shared));
     /// ```
     pub const fn is_compatible_with(self, other: SlotMode) -> bool {
-        COMPATIBLE[self as usize][other as usize]
+        COMPATIBLE[self as usize].has(other)
     }
 
     /// The weakest mode that is at least as strong as both.
@@ -162,25 +160,7 @@ impl ModeBits {
 
     /// Can `mode` be held beside all of them?
     pub(crate) const fn all_compatible_with(self, mode: SlotMode) -> bool {
-        self.0 & Self::conflicting_with(mode).0 == 0
-    }
-
-    const fn conflicting_with(mode: SlotMode) -> Self {
-        /// [`COMPATIBLE`], by column, the other way round.
-        const CONFLICTS: [ModeBits; SlotMode::COUNT] = {
-            let mut conflicts = [ModeBits(0); SlotMode::COUNT];
-            let mut pair = 0;
-            while pair < SlotMode::COUNT * SlotMode::COUNT {
-                let (wanted, held) =
-                    (pair / SlotMode::COUNT, SlotMode::ALL[pair % SlotMode::COUNT]);
-                if !COMPATIBLE[held as usize][wanted] {
-                    conflicts[wanted] = conflicts[wanted].with(held);
-                }
-                pair += 1;
-            }
-            conflicts
-        };
-        CONFLICTS[mode as usize]
+        self.0 & !COMPATIBLE[mode as usize].0 == 0
     }
 }
 
@@ -199,11 +179,8 @@ pub enum ModeSet {
 impl ModeSet {
     /// The mode in which a node is taken on behalf of a target at or below it. **The rule of
     /// ancestors and targets.**
-    pub(crate) const fn on_the_way(self, asked: Mode, is_target: bool, is_leaf: bool) -> SlotMode {
-        match is_target {
-            true => self.target(asked, is_leaf),
-            false => self.ancestor(asked),
-        }
+    pub(crate) const fn of_node(self, asked: Mode, is_target: bool, is_leaf: bool) -> SlotMode {
+        if is_target { self.target(asked, is_leaf) } else { self.ancestor(asked) }
     }
 
     /// The mode in which the ancestors of a target are taken.
@@ -245,13 +222,7 @@ impl ModeSet {
 mod tests {
     use super::*;
 
-    /// The modes that may stand beside `mode`, as a set of bits.
-    fn friends(mode: SlotMode) -> u8 {
-        SlotMode::ALL
-            .iter()
-            .filter(|other| mode.is_compatible_with(**other))
-            .fold(0, |bits, other| bits | 1 << *other as u8)
-    }
+    const MODES: [Mode; 3] = [Mode::Shared, Mode::Update, Mode::Exclusive];
 
     #[test]
     fn compatibility_is_symmetric() {
@@ -264,12 +235,13 @@ mod tests {
 
     #[test]
     fn join_is_the_least_mode_that_conflicts_with_all_that_either_does() {
+        let compatible = |mode: SlotMode| COMPATIBLE[mode as usize].0;
         for a in SlotMode::ALL {
             for b in SlotMode::ALL {
                 let least = SlotMode::ALL
                     .into_iter()
-                    .filter(|m| friends(*m) & !(friends(a) & friends(b)) == 0)
-                    .max_by_key(|m| friends(*m).count_ones())
+                    .filter(|mode| compatible(*mode) & !(compatible(a) & compatible(b)) == 0)
+                    .max_by_key(|mode| compatible(*mode).count_ones())
                     .unwrap();
                 assert_eq!(a.join(b), least, "{a} {b}");
             }
@@ -278,7 +250,7 @@ mod tests {
 
     #[test]
     fn rounding_never_weakens() {
-        for asked in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+        for asked in MODES {
             let wanted = ModeSet::Intentions.target(asked, true);
             for set in [ModeSet::SharedExclusive, ModeSet::SharedUpdateExclusive] {
                 for leaf in [true, false] {
@@ -294,8 +266,8 @@ mod tests {
     #[test]
     fn an_inner_lock_conflicts_with_every_conflicting_lock_below_it() {
         for set in [ModeSet::Intentions, ModeSet::SharedExclusive, ModeSet::SharedUpdateExclusive] {
-            for above in [Mode::Shared, Mode::Update, Mode::Exclusive] {
-                for below in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+            for above in MODES {
+                for below in MODES {
                     let as_asked = ModeSet::Intentions
                         .target(above, true)
                         .is_compatible_with(ModeSet::Intentions.target(below, true));
@@ -323,7 +295,7 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
+        for mode in MODES {
             assert_eq!(mode.to_string().parse::<Mode>().unwrap(), mode);
         }
         let message = "write".parse::<Mode>().unwrap_err().to_string();

@@ -11,6 +11,7 @@ use crate::key::Buckets;
 use crate::mode::{Mode, ModeSet, SlotMode};
 use crate::target::Target;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
 /// A target and the mode it is asked for in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,19 @@ pub struct Claim {
 
 /// What is asked for together; nearly always one.
 pub(crate) type Claims = SmallVec<[Claim; 1]>;
+
+/// The targets of claims, for errors.
+pub(crate) fn targets_of(claims: &[Claim]) -> Vec<Target> {
+    claims.iter().map(|claim| claim.target.clone()).collect()
+}
+
+/// Adds claims to those of before: each target once, in the strongest mode.
+pub(crate) fn add_claims(strongest: &mut BTreeMap<Target, Mode>, claims: &[Claim]) {
+    for Claim { target, mode } in claims {
+        let before = strongest.entry(target.clone()).or_insert(*mode);
+        *before = (*before).max(*mode);
+    }
+}
 
 /// How a node becomes a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +86,112 @@ pub(crate) struct SlotId {
     path: Option<Target>,
 }
 
-/// One slot of a plan, as a backend walks it.
+/// One slot of a plan, as a backend walks it. Small: a million holds in memory have three million of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanStep {
+    /// The number of the slot; in memory the hash of the node's path.
     pub(crate) slot: u64,
-    /// The claim whose target the node is an ancestor of, and where the node ends within it.
+    /// The claim whose target is the node or below it.
     pub(crate) claim: u32,
+    /// Where the node ends within the bytes of that target.
     pub(crate) end: u16,
-    pub(crate) level: u8,
     pub(crate) mode: SlotMode,
+    /// In an extension: the mode in which the owner holds the slot already.
+    pub(crate) held: Option<SlotMode>,
+}
+
+/// Claims, and the nodes from the roots to their targets.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanSteps {
+    pub(crate) claims: Claims,
+    pub(crate) list: SmallVec<[PlanStep; 3]>,
+}
+
+impl PlanSteps {
+    /// Each node once, in the strongest mode, ordered by (level, path). `number` gives the slot of a node by its bytes;
+    /// it is asked from each root downwards. Fails as [`Plan::new`] does.
+    pub(crate) fn new(
+        hierarchy: &Hierarchy,
+        mut claims: Claims,
+        modes: ModeSet,
+        mut number: impl FnMut(&[u8]) -> u64,
+    ) -> Result<Self> {
+        if claims.is_empty() {
+            return Err(TargetError::NoTarget.into());
+        }
+        for claim in &claims {
+            hierarchy.check(&claim.target)?;
+        }
+        if claims.len() > 1 {
+            // Of one target twice, the stronger mode comes first and the other is dropped.
+            claims.sort_unstable_by(|a, b| {
+                a.target.path_cmp(&b.target).then_with(|| b.mode.cmp(&a.mode))
+            });
+            claims.dedup_by(|later, first| later.target == first.target);
+        }
+        let mut list: SmallVec<[PlanStep; 3]> = SmallVec::new();
+        // Claims are sorted by path, so an ancestor that a claim has in common with an earlier one, it has with the
+        // one before. At each level, the step of the last claim that went there:
+        let mut last = [0; Hierarchy::MAX_LEVELS];
+        let mut before: &[u8] = &[];
+        for (claim, Claim { target, mode }) in claims.iter().enumerate() {
+            let bytes = target.bytes();
+            for (level, end) in target.ends().enumerate() {
+                let mode = modes.of_node(*mode, end == bytes.len(), hierarchy.is_leaf(level));
+                if before.starts_with(&bytes[..end]) {
+                    let step = &mut list[last[level]];
+                    step.mode = step.mode.join(mode);
+                } else {
+                    last[level] = list.len();
+                    // 8 IDs of 255 bytes behind their lengths are 2048 bytes, and 2³² claims do not fit into memory.
+                    let (slot, claim, end) = (number(&bytes[..end]), claim as u32, end as u16);
+                    list.push(PlanStep { slot, claim, end, mode, held: None });
+                }
+            }
+            before = bytes;
+        }
+        if claims.len() > 1 {
+            // Stable: within a level the order of the paths stays.
+            let target = |step: &PlanStep| &claims[step.claim as usize].target;
+            list.sort_by_cached_key(|step| {
+                target(step).ends().take_while(|end| *end < step.end.into()).count()
+            });
+        }
+        Ok(Self { claims, list })
+    }
+
+    /// The target of the claim for which a step is taken: its node, or one below.
+    pub(crate) fn target(&self, step: &PlanStep) -> &Target {
+        &self.claims[step.claim as usize].target
+    }
+
+    /// The node a step stands for.
+    pub(crate) fn node(&self, step: &PlanStep) -> Target {
+        self.target(step).cut(step.end.into())
+    }
+
+    /// The bytes of that node.
+    pub(crate) fn path(&self, step: &PlanStep) -> &[u8] {
+        &self.target(step).bytes()[..step.end.into()]
+    }
+
+    /// Orders by (level, slot); nodes that fall into one slot become one step in the strongest mode.
+    fn merge_by_slot(&mut self, slots: Slots) {
+        let number = |step: &PlanStep| {
+            let node = self.node(step);
+            (node.level(), PlanStep { slot: slots.number(&node), ..*step })
+        };
+        let mut steps: Vec<(usize, PlanStep)> = self.list.iter().map(number).collect();
+        steps.sort_by_key(|(level, step)| (*level, step.slot));
+        steps.dedup_by(|(later_level, later), (level, first)| {
+            let same = (*later_level, later.slot) == (*level, first.slot);
+            if same {
+                first.mode = first.mode.join(later.mode);
+            }
+            same
+        });
+        self.list = steps.into_iter().map(|(_, step)| step).collect();
+    }
 }
 
 /// The ordered slots and modes of one acquire.
@@ -98,8 +209,7 @@ pub(crate) struct PlanStep {
 #[derive(Clone, Debug)]
 #[must_use = "a plan takes nothing"]
 pub struct Plan {
-    claims: Claims,
-    steps: SmallVec<[PlanStep; 3]>,
+    steps: PlanSteps,
     slots: Slots,
 }
 
@@ -114,29 +224,11 @@ impl Plan {
         slots: Slots,
         modes: ModeSet,
     ) -> Result<Self> {
-        let mut claims: Claims = claims.into_iter().collect();
-        if claims.is_empty() {
-            return Err(TargetError::NoTarget.into());
-        }
-        for claim in &claims {
-            hierarchy.check(&claim.target)?;
-        }
-        if claims.len() > 1 {
-            // Of one target twice, the stronger mode comes first and the other is dropped.
-            claims.sort_unstable_by(|a, b| {
-                a.target.path_cmp(&b.target).then_with(|| b.mode.cmp(&a.mode))
-            });
-            claims.dedup_by(|later, first| later.target == first.target);
-        }
-        let mut steps = steps_by_path(hierarchy, &claims, modes);
+        let mut steps = PlanSteps::new(hierarchy, claims.into_iter().collect(), modes, |_| 0)?;
         if slots != Slots::Paths {
-            for step in &mut steps {
-                let node = claims[step.claim as usize].target.cut(step.end.into());
-                step.slot = slots.number(&node);
-            }
-            merge_by_slot(&mut steps);
+            steps.merge_by_slot(slots);
         }
-        Ok(Self { claims, steps, slots })
+        Ok(Self { steps, slots })
     }
 
     /// How nodes become slots in it.
@@ -146,84 +238,22 @@ impl Plan {
 
     /// What was asked for, by path.
     pub fn claims(&self) -> &[Claim] {
-        &self.claims
+        &self.steps.claims
     }
 
     /// The slots, in the order in which they are taken.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> {
-        self.steps.iter().map(|step| Step {
-            target: self.node(step),
-            level: step.level.into(),
-            slot: step.slot,
-            mode: step.mode,
+        self.steps.list.iter().map(|step| {
+            let target = self.steps.node(step);
+            Step { level: target.level(), target, slot: step.slot, mode: step.mode }
         })
     }
 
-    /// What the slot of a step is; the same for whoever else needs it.
+    /// Identifies the slot of a step, for whoever needs it.
     pub(crate) fn id(&self, step: &Step) -> SlotId {
         let path = (self.slots == Slots::Paths).then(|| step.target.clone());
         SlotId { level: step.level, slot: step.slot, path }
     }
-
-    pub(crate) fn into_claims(self) -> Claims {
-        self.claims
-    }
-
-    pub(crate) fn raw_steps(&self) -> &[PlanStep] {
-        &self.steps
-    }
-
-    /// The node a step stands for.
-    pub(crate) fn node(&self, step: &PlanStep) -> Target {
-        self.claims[step.claim as usize].target.cut(step.end.into())
-    }
-}
-
-/// The nodes from the roots to the targets, each once, ordered by (level, path). Claims are sorted by
-/// path, so an ancestor that a claim has in common with an earlier one, it has with the one before.
-fn steps_by_path(
-    hierarchy: &Hierarchy,
-    claims: &[Claim],
-    modes: ModeSet,
-) -> SmallVec<[PlanStep; 3]> {
-    let mut steps: SmallVec<[PlanStep; 3]> = SmallVec::new();
-    // At each level, the step of the last claim that went there.
-    let mut last = [0; Hierarchy::MAX_LEVELS];
-    let mut before: &[u8] = &[];
-    for (claim, Claim { target, mode }) in claims.iter().enumerate() {
-        let bytes = target.bytes();
-        for (level, end) in target.ends().enumerate() {
-            let mode = modes.on_the_way(*mode, end == bytes.len(), hierarchy.is_leaf(level));
-            if before.starts_with(&bytes[..end]) {
-                let step: &mut PlanStep = &mut steps[last[level]];
-                step.mode = step.mode.join(mode);
-            } else {
-                last[level] = steps.len();
-                // 8 IDs of 255 bytes behind their lengths are 2048; and 2³² claims do not fit into
-                // memory.
-                let (claim, end, level) = (claim as u32, end as u16, level as u8);
-                steps.push(PlanStep { slot: 0, claim, end, level, mode });
-            }
-        }
-        before = bytes;
-    }
-    if claims.len() > 1 {
-        // Stable: within a level the order of the paths stays.
-        steps.sort_by_key(|step| step.level);
-    }
-    steps
-}
-
-/// Orders by (level, slot); nodes that fall into one slot become one step in the strongest mode.
-fn merge_by_slot(steps: &mut SmallVec<[PlanStep; 3]>) {
-    steps.sort_by_key(|step| (step.level, step.slot));
-    steps.dedup_by(|later, first| {
-        let same = (later.level, later.slot) == (first.level, first.slot);
-        if same {
-            first.mode = first.mode.join(later.mode);
-        }
-        same
-    });
 }
 
 #[cfg(test)]
@@ -232,55 +262,56 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn plan(paths: &[&str], slots: Slots, modes: ModeSet) -> Plan {
-        let claims =
-            paths.iter().map(|path| Claim { target: path.parse().unwrap(), mode: Mode::Exclusive });
-        Plan::new(&Hierarchy::default(), claims, slots, modes).unwrap()
-    }
-
-    fn shown(plan: &Plan) -> Vec<String> {
-        plan.steps().map(|step| format!("{} {}", step.target, step.mode)).collect()
+    fn plan(claims: &[(&str, Mode)], slots: Slots, modes: ModeSet) -> Plan {
+        let claim =
+            |(path, mode): &(&str, Mode)| Claim { target: path.parse().unwrap(), mode: *mode };
+        Plan::new(&Hierarchy::default(), claims.iter().map(claim), slots, modes).unwrap()
     }
 
     #[test]
-    fn ancestors_shared_target_exclusive() {
-        let plan = plan(&["u1/a1/r1"], Slots::Paths, ModeSet::SharedExclusive);
-        assert_eq!(shown(&plan), ["u1 shared", "u1/a1 shared", "u1/a1/r1 exclusive"]);
-    }
-
-    #[test]
-    fn intentions_where_the_backend_has_them() {
-        let claims = [("u1", Mode::Shared), ("u1/a1/r1", Mode::Exclusive), ("u2/a1", Mode::Update)]
-            .map(|(path, mode)| Claim { target: path.parse().unwrap(), mode });
-        let plan =
-            Plan::new(&Hierarchy::default(), claims, Slots::Paths, ModeSet::Intentions).unwrap();
-        assert_eq!(
-            shown(&plan),
-            [
-                "u1 shared-intent-exclusive",
-                "u2 intent-exclusive",
-                "u1/a1 intent-exclusive",
-                "u2/a1 update",
-                "u1/a1/r1 exclusive"
-            ]
-        );
+    fn ancestors_and_targets_by_level() {
+        let one = [("u1/a1/r1", Mode::Exclusive)];
+        let several =
+            [("u1", Mode::Shared), ("u1/a1/r1", Mode::Exclusive), ("u2/a1", Mode::Update)];
+        for (claims, modes, expected) in [
+            (
+                &one[..],
+                ModeSet::SharedExclusive,
+                &["u1 shared", "u1/a1 shared", "u1/a1/r1 exclusive"][..],
+            ),
+            (
+                &several,
+                ModeSet::Intentions,
+                &[
+                    "u1 shared-intent-exclusive",
+                    "u2 intent-exclusive",
+                    "u1/a1 intent-exclusive",
+                    "u2/a1 update",
+                    "u1/a1/r1 exclusive",
+                ],
+            ),
+        ] {
+            let plan = plan(claims, Slots::Paths, modes);
+            let steps: Vec<_> = plan.steps().map(|s| format!("{} {}", s.target, s.mode)).collect();
+            assert_eq!(steps, expected);
+        }
     }
 
     /// The counterexample to ordering by ID: `r313` and `r36750` share a bucket, so {r35, r36750}
     /// and {r313, r35}, each taken in ID order, take the same two rows in opposite order.
     #[test]
     fn slot_order_agrees_where_id_order_would_deadlock() {
-        let slots = Slots::Buckets(Buckets::default());
-        let bucket_of = |id: &str| {
-            u64::from(Target::resource("u1", "a1", id).unwrap().bucket(Buckets::default()))
+        let buckets = Buckets::default();
+        let by_id = |ids: [&str; 2]| {
+            ids.map(|id| u64::from(Target::resource("u1", "a1", id).unwrap().bucket(buckets)))
         };
-        let by_id = |ids: [&str; 2]| ids.map(bucket_of);
         let (first, second) = (by_id(["r35", "r36750"]), by_id(["r313", "r35"]));
         assert_eq!(first, [second[1], second[0]], "ID order takes the two rows crosswise");
 
         let by_slot = |ids: [&str; 2]| -> Vec<u64> {
-            let paths = ids.map(|id| format!("u1/a1/{id}"));
-            let plan = plan(&[&paths[0], &paths[1]], slots, ModeSet::SharedExclusive);
+            let [a, b] = ids.map(|id| format!("u1/a1/{id}"));
+            let claims = [(a.as_str(), Mode::Exclusive), (b.as_str(), Mode::Exclusive)];
+            let plan = plan(&claims, Slots::Buckets(buckets), ModeSet::SharedExclusive);
             plan.steps().filter(|step| step.level == 2).map(|step| step.slot).collect()
         };
         assert_eq!(by_slot(["r35", "r36750"]), by_slot(["r313", "r35"]));
@@ -288,11 +319,8 @@ mod tests {
 
     #[test]
     fn a_shared_bucket_is_one_step_in_the_strongest_mode() {
-        let claims = [("u1/a1/r313", Mode::Shared), ("u1/a1/r36750", Mode::Exclusive)]
-            .map(|(path, mode)| Claim { target: path.parse().unwrap(), mode });
-        let slots = Slots::Buckets(Buckets::default());
-        let plan =
-            Plan::new(&Hierarchy::default(), claims, slots, ModeSet::SharedExclusive).unwrap();
+        let claims = [("u1/a1/r313", Mode::Shared), ("u1/a1/r36750", Mode::Exclusive)];
+        let plan = plan(&claims, Slots::Buckets(Buckets::default()), ModeSet::SharedExclusive);
         assert_eq!(plan.steps().len(), 3);
         assert_eq!(plan.steps().last().unwrap().mode, SlotMode::Exclusive);
     }

@@ -1,14 +1,13 @@
 //! What a client of a URL would lock, for whoever only wants to know.
 
-use crate::backend::Backend as _;
 use crate::client::Location;
 use crate::error::Result;
-use crate::file;
 use crate::hierarchy::Hierarchy;
-use crate::memory::MemoryBackend;
-use crate::plan::{Claim, Plan};
+use crate::mode::ModeSet;
+use crate::plan::{Claim, Plan, Slots};
 #[cfg(feature = "_server")]
 use crate::sql::{Scheme, SqlBackend};
+use crate::{file, memory};
 
 /// The slots that a client of a lock URL would take. Nothing is locked, made or changed for it: a file is not opened, and
 /// a server is only asked what its clients have agreed about.
@@ -26,15 +25,10 @@ use crate::sql::{Scheme, SqlBackend};
 #[must_use = "a preview takes nothing"]
 pub struct Preview {
     hierarchy: Hierarchy,
-    place: Place,
-}
-
-#[derive(Clone, Debug)]
-enum Place {
-    Memory,
-    File,
+    slots: Slots,
+    modes: ModeSet,
     #[cfg(feature = "_server")]
-    Server(Box<Scheme>),
+    scheme: Option<Box<Scheme>>,
 }
 
 impl Preview {
@@ -47,15 +41,23 @@ impl Preview {
     /// # Cancel safety
     /// Can be dropped.
     pub async fn of(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        let place = match Location::parse(url)? {
-            Location::Memory(_) => Place::Memory,
-            Location::File(_) => Place::File,
+        let (slots, modes) = match Location::parse(url)? {
+            Location::Memory(_) => (Slots::Paths, memory::MODES),
+            Location::File(_) => (file::SLOTS, file::MODES),
             #[cfg(feature = "_server")]
             Location::Server => {
-                Place::Server(Box::new(SqlBackend::preview(url, hierarchy.clone()).await?))
+                let scheme = SqlBackend::preview(url, hierarchy.clone()).await?;
+                let (slots, modes) = (scheme.slots(), scheme.modes());
+                return Ok(Self { hierarchy, slots, modes, scheme: Some(Box::new(scheme)) });
             }
         };
-        Ok(Self { hierarchy, place })
+        Ok(Self {
+            hierarchy,
+            slots,
+            modes,
+            #[cfg(feature = "_server")]
+            scheme: None,
+        })
     }
 
     /// Plans an acquire.
@@ -63,23 +65,12 @@ impl Preview {
     /// # Errors
     /// As [`Plan::new`].
     pub fn plan(&self, claims: impl IntoIterator<Item = Claim>) -> Result<Plan> {
-        match &self.place {
-            Place::Memory => {
-                let claims: Vec<Claim> = claims.into_iter().collect();
-                MemoryBackend::new(self.hierarchy.clone()).plan(&claims)
-            }
-            Place::File => file::plan(&self.hierarchy, claims),
-            #[cfg(feature = "_server")]
-            Place::Server(scheme) => scheme.plan(claims),
-        }
+        Plan::new(&self.hierarchy, claims, self.slots, self.modes)
     }
 
-    #[cfg(feature = "_server")]
     /// What the clients of the server have agreed about; None for a file, or memory.
+    #[cfg(feature = "_server")]
     pub fn scheme(&self) -> Option<&Scheme> {
-        match &self.place {
-            Place::Server(scheme) => Some(scheme),
-            Place::Memory | Place::File => None,
-        }
+        self.scheme.as_deref()
     }
 }

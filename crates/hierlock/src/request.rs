@@ -1,7 +1,7 @@
 //! A request in the making: targets, modes, for how long to wait.
 
 #[cfg(feature = "_server")]
-use crate::backend::TransactionBackend;
+use crate::backend::SqlBackend;
 use crate::backend::{AcquireRequest, Backend, Hold, WaitLimit};
 use crate::client::Hierlock;
 use crate::error::Result;
@@ -9,13 +9,12 @@ use crate::guard::Guard;
 use crate::mode::Mode;
 #[cfg(feature = "_server")]
 use crate::mode::SlotMode;
-use crate::plan::{Claim, Claims, Plan};
+use crate::plan::{Claim, Plan};
 #[cfg(feature = "_server")]
 use crate::sql::InTransaction;
 use crate::target::Target;
 #[cfg(feature = "_server")]
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A request for nodes, made by [`Hierlock::request`] (for a new guard) or [`Guard::request`] (for
@@ -40,90 +39,81 @@ use std::time::Duration;
 #[must_use = "a request does nothing until it is acquired"]
 pub struct Request<By> {
     by: By,
-    claims: Claims,
-    limit: Limit,
-    name: Option<Arc<String>>,
-}
-
-/// How long to wait, counted from the call of `acquire` on.
-#[derive(Clone, Copy, Debug)]
-enum Limit {
-    None,
-    Within(Duration),
-    NoWait,
-    /// The same, and nobody asks what was in the way.
-    Try,
+    request: AcquireRequest,
+    /// How long to wait, counted from the call of `acquire` on; overrides the limit of the request.
+    within: Option<Duration>,
 }
 
 impl<By> Request<By> {
     pub(crate) fn new(by: By, targets: impl IntoIterator<Item = Target>) -> Self {
-        let claim = |target| Claim { target, mode: Mode::default() };
-        let claims = targets.into_iter().map(claim).collect();
-        Self { by, claims, limit: Limit::None, name: None }
+        let claims = targets.into_iter().map(|target| Claim { target, mode: Mode::default() });
+        Self { by, request: AcquireRequest::new(claims, WaitLimit::Forever), within: None }
     }
 
-    /// The mode of all targets named so far; [`Mode::Exclusive`] unless told.
+    /// Sets the mode of all targets named so far; by default [`Mode::Exclusive`].
     pub fn mode(mut self, mode: Mode) -> Self {
-        for claim in &mut self.claims {
+        for claim in &mut self.request.claims {
             claim.mode = mode;
         }
         self
     }
 
-    /// One more target, in a mode of its own.
+    /// Adds a target, in a mode of its own.
     pub fn and(mut self, target: Target, mode: Mode) -> Self {
-        self.claims.push(Claim { target, mode });
+        self.request.claims.push(Claim { target, mode });
         self
     }
 
     /// Waits no longer than this, from the call of `acquire` on. Needs tokio's timer.
     pub fn within(mut self, span: Duration) -> Self {
-        self.limit = Limit::Within(span);
+        self.within = Some(span);
         self
     }
 
     /// Does not wait: what is not free is an error
     /// ([`is_would_block`](crate::Error::is_would_block)) that names what was in the way.
-    pub fn no_wait(mut self) -> Self {
-        self.limit = Limit::NoWait;
-        self
+    pub fn no_wait(self) -> Self {
+        self.limit(WaitLimit::Never)
     }
 
-    /// The same for a caller who does not ask what was in the way.
-    fn only_try(mut self) -> Self {
-        self.limit = Limit::Try;
+    fn limit(mut self, limit: WaitLimit) -> Self {
+        (self.request.limit, self.within) = (limit, None);
         self
     }
 
     /// Whom to ask, and for what. The limit of time begins here.
-    fn begin(self) -> (By, AcquireRequest) {
-        let limit = match self.limit {
-            Limit::None => WaitLimit::Forever,
-            Limit::Within(span) => WaitLimit::within(span),
-            Limit::NoWait => WaitLimit::Never,
-            Limit::Try => WaitLimit::Try,
-        };
-        (self.by, AcquireRequest { claims: self.claims, limit, name: self.name })
+    fn begin(mut self) -> (By, AcquireRequest) {
+        self.request.limit = self.within.map_or(self.request.limit, WaitLimit::within);
+        (self.by, self.request)
+    }
+}
+
+/// Not free is no error for a caller who only tries.
+fn unless_blocked<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(taken) => Ok(Some(taken)),
+        Err(error) if error.is_would_block() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
 impl<B: Backend> Request<&Hierlock<B>> {
-    /// A name for listings such as [`Hierlock::holders`].
+    /// Gives it a name for [`Hierlock::holders`].
     pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(Arc::new(name.into()));
+        self.request = self.request.named(name);
         self
     }
 
-    /// What it would take, in order; touches nothing.
+    /// Returns what it would take, in order. Touches nothing.
     ///
     /// # Errors
     /// As [`Plan::new`].
     pub fn plan(&self) -> Result<Plan> {
-        self.by.backend.plan(&self.claims)
+        self.by.backend.plan(&self.request.claims)
     }
 
-    /// Waits until all is held. If the server goes away before that, it connects again and begins anew: until the deadline,
-    /// or for a minute without one, unless the URL says otherwise (`reconnect_ms`).
+    /// Waits until all is held. If the server goes away before that, connects again and begins anew, until the deadline;
+    /// without one, by default for up to a minute (`reconnect_ms` in the URL).
     ///
     /// # Errors
     /// [`is_timeout`](crate::Error::is_timeout) after [`within`](Self::within); nothing is held then.
@@ -135,24 +125,18 @@ impl<B: Backend> Request<&Hierlock<B>> {
         locks.backend.acquire(request).await.map(Guard::new)
     }
 
-    /// Takes it now or not at all.
+    /// Takes all of it now, or returns `None` if it is not free.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); that it is not free is no error.
+    /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<Guard<B::Hold>>> {
-        match self.only_try().acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.is_would_block() => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_blocked(self.limit(WaitLimit::Try).acquire().await)
     }
 }
 
-/// Where the backend is a database, and the client was opened as one ([`Hierlock::connect_sql`], [`Hierlock::beside`]).
 #[cfg(feature = "_server")]
-impl<B: TransactionBackend> Request<&Hierlock<B>> {
-    /// Waits until all is held **by the caller's own transaction**, and until that ends. How each slot
-    /// was taken comes back.
+impl Request<&Hierlock<SqlBackend>> {
+    /// Waits until all is held **by the caller's own transaction**, and returns how. It is held until that ends.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); [`transaction_state`](crate::Error::transaction_state) tells what
@@ -183,15 +167,11 @@ impl<H: Hold> Request<&mut Guard<H>> {
         guard.hold.extend(request).await
     }
 
-    /// Takes it now or not at all: `false`, and the guard keeps what it had.
+    /// Takes all of it now, or returns `false` if it is not free; then the guard keeps what it had.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); that it is not free is no error.
+    /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<bool> {
-        match self.only_try().acquire().await {
-            Ok(()) => Ok(true),
-            Err(error) if error.is_would_block() => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(unless_blocked(self.limit(WaitLimit::Try).acquire().await)?.is_some())
     }
 }

@@ -70,7 +70,11 @@ impl Target {
             if level == Hierarchy::MAX_LEVELS {
                 return Err(TargetError::TooManyIds.into());
             }
-            push_id(&mut bytes, level, id)?;
+            match u8::try_from(id.len()) {
+                Ok(length @ 1..) => bytes.push(length),
+                _ => return Err(TargetError::Id { level, bytes: id.len() }.into()),
+            }
+            bytes.extend_from_slice(id.as_bytes());
             level += 1;
         }
         if level == 0 {
@@ -91,13 +95,7 @@ impl Target {
     /// # Errors
     /// As [`path`](Self::path).
     pub fn child(&self, id: &str) -> Result<Self> {
-        let level = self.level() + 1;
-        if level == Hierarchy::MAX_LEVELS {
-            return Err(TargetError::TooManyIds.into());
-        }
-        let mut bytes: SmallVec<[u8; 128]> = SmallVec::from_slice(&self.bytes);
-        push_id(&mut bytes, level, id)?;
-        Ok(Self { bytes: bytes.as_slice().into() })
+        Self::path(self.ids().chain([id]))
     }
 
     /// Its depth: 0 at the root.
@@ -170,16 +168,6 @@ impl Target {
     pub(crate) fn path_cmp(&self, other: &Target) -> Ordering {
         self.bytes.cmp(&other.bytes)
     }
-}
-
-/// Writes one more ID, behind its length.
-fn push_id(bytes: &mut SmallVec<[u8; 128]>, level: usize, id: &str) -> Result<()> {
-    match u8::try_from(id.len()) {
-        Ok(length @ 1..) => bytes.push(length),
-        _ => return Err(TargetError::Id { level, bytes: id.len() }.into()),
-    }
-    bytes.extend_from_slice(id.as_bytes());
-    Ok(())
 }
 
 /// By level first, then by the IDs from the root; of two IDs the shorter comes first (`r9`, `r10`).

@@ -9,12 +9,14 @@ use hierlock::database::{Database, Row, Transaction, Value};
 use hierlock::lease::{
     ForcedRelease, KeptLease, Lease, LeaseFilter, LeaseInfo, LeaseRequest, Leases,
 };
-use hierlock::optimistic::{Changes, Checked, Outcome, Versioned, VersionedRow, until_current};
-use hierlock::queue::{
-    Claimed, Dead, DeadJob, Ended, Enqueued, Failed, Job, Promoted, Queue, Stats, Worked, Worker,
-    WorkerHandle,
+use hierlock::optimistic::{
+    Changes, UpdateOutcome, VersionCheck, VersionedRow, VersionedTable, until_current,
 };
-use hierlock::retry::{Cause, GaveUp, RetryError, RetryPolicy, retry};
+use hierlock::queue::{
+    ClaimedJob, DeadJob, DeadJobFilter, EnqueueOutcome, FailureOutcome, Job, JobOutcome,
+    PromotionCounts, Queue, QueueStats, Worker, WorkerHandle, WorkerSummary,
+};
+use hierlock::retry::{GiveUpReason, RetryCause, RetryError, RetryPolicy, retry};
 use hierlock::sql::{Check, Dialect, Progress, Provision, Report, Scheme, Scope, Strategy, Work};
 use hierlock::{
     Blocker, Buckets, Builder, Claim, Error, Guard, Hierarchy, Hierlock, Holder, Mode, ModeSet,
@@ -78,24 +80,24 @@ fn every_type_is_send_sync_and_debug() {
         Work<'static, sqlx::MySqlConnection>,
     );
     all_travel!(Database, Transaction, Row, Value);
-    all_travel!(RetryPolicy, Cause, GaveUp, RetryError<Error>);
+    all_travel!(RetryPolicy, RetryCause, GiveUpReason, RetryError<Error>);
     all_travel!(RetryError<Box<dyn std::error::Error + Send + Sync>>, RetryError<anyhow::Error>);
-    all_travel!(Versioned, VersionedRow, Changes, Outcome, Checked);
+    all_travel!(VersionedTable, VersionedRow, Changes, UpdateOutcome, VersionCheck);
     all_travel!(Leases, Lease, KeptLease, LeaseRequest, LeaseFilter, LeaseInfo, ForcedRelease);
     all_travel!(
         Queue,
-        Claimed,
+        ClaimedJob,
         Worker,
         WorkerHandle,
         Job,
-        Enqueued,
-        Failed,
-        Ended,
-        Worked,
-        Dead,
+        EnqueueOutcome,
+        FailureOutcome,
+        JobOutcome,
+        WorkerSummary,
+        DeadJobFilter,
         DeadJob,
-        Promoted,
-        Stats,
+        PromotionCounts,
+        QueueStats,
     );
     all_travel!(
         blocking::Hierlock,
@@ -108,7 +110,7 @@ fn every_type_is_send_sync_and_debug() {
         blocking::Lease,
         blocking::KeptLease,
         blocking::Queue,
-        blocking::Claimed,
+        blocking::ClaimedJob,
         blocking::Worker,
     );
 }

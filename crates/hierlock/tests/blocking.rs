@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::blocking::{
-    Claimed, Database, ExtendRequest, Hierlock, KeptLease, Leases, Queue, Request, Transaction,
+    ClaimedJob, Database, ExtendRequest, Hierlock, KeptLease, Leases, Queue, Request, Transaction,
 };
 use hierlock::lease::{LeaseFilter, LeaseRequest};
-use hierlock::queue::{Dead, Ended, Failed, Job};
+use hierlock::queue::{DeadJobFilter, FailureOutcome, Job, JobOutcome};
 use hierlock::{Hierarchy, Mode, SlotMode, Target};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -229,7 +229,7 @@ fn queues() {
     assert!(mails.script().contains("hier_jobs") && mails.name() == "mails");
     mails.provision().unwrap();
     let (lease, now) = (Duration::from_secs(30), Duration::from_millis(1));
-    let claim = |most| -> Vec<Claimed> { mails.claim("w1", most, lease).unwrap() };
+    let claim = |most| -> Vec<ClaimedJob> { mails.claim("w1", most, lease).unwrap() };
 
     let added = mails.enqueue(Job::new("first").unique("k").priority(1).max_attempts(2)).unwrap();
     assert!(!mails.enqueue(Job::new("again").unique("k")).unwrap().is_added());
@@ -241,7 +241,7 @@ fn queues() {
     mails.wake();
 
     let jobs = claim(9);
-    let payloads: Vec<&str> = jobs.iter().map(Claimed::payload).collect();
+    let payloads: Vec<&str> = jobs.iter().map(ClaimedJob::payload).collect();
     assert_eq!(payloads, ["first", "second", "third", "fourth"]);
     let [first, second, third, fourth] = &jobs[..] else { panic!("{jobs:?}") };
     assert_eq!((first.id(), first.unique_key(), first.priority()), (added.id(), Some("k"), 1));
@@ -255,7 +255,7 @@ fn queues() {
     fourth.give_back().unwrap();
     assert_eq!(mails.complete_all(&claim(9)).unwrap(), [0i64; 0]);
 
-    assert_eq!(first.fail("no network").unwrap(), Failed::Again(Duration::ZERO));
+    assert_eq!(first.fail("no network").unwrap(), FailureOutcome::RetryAfter(Duration::ZERO));
     let again = loop {
         mails.promote().unwrap();
         if let Some(again) = claim(1).pop() {
@@ -263,11 +263,11 @@ fn queues() {
         }
     };
     assert_eq!((again.attempt(), again.claim_number()), (2, 2));
-    assert_eq!(again.fail("no network").unwrap(), Failed::Dead);
+    assert_eq!(again.fail("no network").unwrap(), FailureOutcome::Dead);
     assert_eq!(mails.dead(9).unwrap()[0].last_error.as_deref(), Some("no network"));
     assert_eq!(mails.stats().unwrap().dead, 1);
     assert_eq!(Queue::all_stats(&database).unwrap().len(), 1);
-    assert_eq!(mails.retry_dead(Dead::All).unwrap(), 1);
+    assert_eq!(mails.retry_dead(DeadJobFilter::All).unwrap(), 1);
 }
 
 /// A handler may block, fail and panic, and use the other twins.
@@ -285,10 +285,10 @@ fn a_worker_runs_handlers_that_block() {
     let worker = worker.lease(Duration::from_secs(9)).poll_every(Duration::from_millis(10));
     let worked = worker
         .on_end(move |job, ended| {
-            let failed = matches!(ended, Ended::Failed { .. });
+            let failed = matches!(ended, JobOutcome::Failed { .. });
             told.lock().unwrap().push((job.payload().to_owned(), failed));
         })
-        .run(move |job: Claimed| {
+        .run(move |job: ClaimedJob| {
             counted.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(5));
             match job.payload() {

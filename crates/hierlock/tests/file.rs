@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::Hierlock;
-use hierlock_conformance::{Intentions, conformance};
+use hierlock_conformance::conformance;
 
-conformance!(Intentions::No, async || {
+conformance!(async || {
     // Left to the test's own file, which is gone with its directory.
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file:{}", directory.path().join("locks").display());

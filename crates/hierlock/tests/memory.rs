@@ -3,6 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::Hierlock;
-use hierlock_conformance::{Intentions, conformance};
+use hierlock_conformance::conformance;
 
-conformance!(Intentions::Yes, async || Hierlock::connect("memory:").await.unwrap());
+conformance!(async || Hierlock::connect("memory:").await.unwrap());

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::optimistic::until_current;
-use hierlock::retry::{Cause, RetryError, RetryPolicy, Retryable, cause_of, retry};
+use hierlock::retry::{RetryCause, RetryError, RetryPolicy, Retryable, cause_of, retry};
 use hierlock::{Hierlock, Target};
 use std::error::Error;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn twice() -> RetryPolicy {
 struct Typed(#[from] hierlock::Error);
 
 impl Retryable for Typed {
-    fn retry_cause(&self) -> Option<Cause> {
+    fn retry_cause(&self) -> Option<RetryCause> {
         self.0.retry_cause()
     }
 }
@@ -68,7 +68,7 @@ async fn anyhow_into_anyhow() -> anyhow::Result<()> {
 /// Tried twice, and what failed is still to be found below it.
 fn told(error: &(dyn Error + 'static)) {
     assert!(error.to_string().starts_with("given up after 2 attempts"), "{error}");
-    assert_eq!(cause_of(error), Some(Cause::NotGranted), "{error:?}");
+    assert_eq!(cause_of(error), Some(RetryCause::NotGranted), "{error:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The toolbox on SQLite, where nothing needs to be installed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use hierlock::retry::{Cause, GaveUp, RetryPolicy, Retryable, retry};
+use hierlock::retry::{GiveUpReason, RetryCause, RetryPolicy, Retryable, retry};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Executor};
 use std::path::Path;
@@ -35,8 +35,8 @@ async fn a_busy_file_is_tried_again() {
         }
     };
     let impatient = retry(RetryPolicy::default().attempts(2), write).await.unwrap_err();
-    assert_eq!(impatient.gave_up, GaveUp::TooOften);
-    assert_eq!(impatient.last.retry_cause(), Some(Cause::Busy), "{}", impatient.last);
+    assert_eq!(impatient.reason, GiveUpReason::MaxAttempts);
+    assert_eq!(impatient.last.retry_cause(), Some(RetryCause::Busy), "{}", impatient.last);
     assert_eq!(retry(RetryPolicy::default(), write).await.unwrap(), 3);
 
     let again = retry(RetryPolicy::default(), |_| async {

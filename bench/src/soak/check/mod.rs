@@ -27,7 +27,7 @@ mod writes;
 pub use jobs::{JobCounts, Jobs, check_jobs};
 pub use writes::{Write, check_writes};
 
-use super::history::{Line, Reason, VisitId};
+use super::history::{HistoryLine, Reason, VisitId};
 use hierlock::{Claim, Mode};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,7 +73,7 @@ impl Disturbance {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// What the processes recorded.
-    pub lines: Vec<Line>,
+    pub lines: Vec<HistoryLine>,
     /// All processes, by their numbers.
     pub processes: BTreeMap<u32, Process>,
     /// What was done to them, other than kills.

@@ -15,7 +15,7 @@ impl HistoryBuilder {
     fn line(mut self, at: u64, worker: u32, event: Event) -> Self {
         let process = Process { slot: worker as usize, ..Process::default() };
         self.0.processes.entry(worker).or_insert(process);
-        self.0.lines.push(Line { at, visit: visit(worker), event });
+        self.0.lines.push(HistoryLine { at, visit: visit(worker), event });
         self
     }
 

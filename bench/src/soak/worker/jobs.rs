@@ -1,17 +1,17 @@
 //! A worker that works off a queue.
 
-use super::{Stop, WorkerArgs};
+use super::{StopSignal, WorkerArgs};
 use crate::soak::history::{Event, Recorder, VisitId};
 use crate::soak::random::Random;
 use crate::soak::{LEASE_OF_JOBS, Result, queue};
 use crate::toolbox::write;
 use hierlock::database::Database;
-use hierlock::queue::Claimed;
+use hierlock::queue::ClaimedJob;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-pub(super) async fn work(args: WorkerArgs, mut stop: Stop) -> Result<()> {
+pub(super) async fn work(args: WorkerArgs, mut stop: StopSignal) -> Result<()> {
     let recorder = Arc::new(Recorder::open(&args.history)?);
     let connect = async || Database::connect(&args.url).await;
     let Some(database) = stop.until_it_works(connect).await else { return Ok(()) };
@@ -20,7 +20,7 @@ pub(super) async fn work(args: WorkerArgs, mut stop: Stop) -> Result<()> {
     let worker = worker.lease(LEASE_OF_JOBS).poll_every(Duration::from_millis(100));
     let handle = worker.handle();
     tokio::spawn(async move {
-        stop.told().await;
+        stop.wait().await;
         handle.stop();
     });
     let (seed, number, broken) = (args.seed, args.worker, args.broken);
@@ -47,7 +47,7 @@ pub(super) async fn work(args: WorkerArgs, mut stop: Stop) -> Result<()> {
 /// Runs a job: its effect and its completion are one transaction.
 async fn run(
     database: &Database,
-    job: &Claimed,
+    job: &ClaimedJob,
     mut random: Random,
     broken: bool,
 ) -> std::result::Result<(), String> {

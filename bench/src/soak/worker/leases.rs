@@ -1,6 +1,6 @@
 //! A worker that leases nodes and writes under its leases.
 
-use super::{Stop, Task, WorkerArgs, all_end};
+use super::{StopSignal, Task, WorkerArgs, all_end};
 use crate::soak::history::{Event, Reason, Recorder};
 use crate::soak::{LONGEST_LEASE, Result, clock, tree};
 use hierlock::database::Database;
@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 const TASKS: u32 = 4;
 
-pub(super) async fn work(args: WorkerArgs, stop: Stop) -> Result<()> {
+pub(super) async fn work(args: WorkerArgs, stop: StopSignal) -> Result<()> {
     let recorder = Arc::new(Recorder::open(&args.history)?);
     let connect = async || Database::connect(&args.url).await;
     let Some(database) = stop.until_it_works(connect).await else { return Ok(()) };
@@ -36,7 +36,7 @@ struct Editor {
 
 impl Editor {
     async fn run(mut self) {
-        while !self.task.stop.is_told() {
+        while !self.task.stop.is_set() {
             self.task.visit.number += 1;
             self.edit().await;
             sleep(Duration::from_millis(self.task.random.below(20))).await;

@@ -1,6 +1,6 @@
 //! A worker that locks, in every way in which the library can be asked to.
 
-use super::{Stop, Task, WorkerArgs, all_end};
+use super::{StopSignal, Task, WorkerArgs, all_end};
 use crate::soak::history::{Event, Reason, Recorder};
 use crate::soak::{Result, clock, tree};
 use hierlock::backend::Backend;
@@ -16,7 +16,7 @@ const TASKS_IN_MEMORY: u32 = 16;
 /// How long a client may take to free everything when its tasks have ended.
 const FREE_WITHIN: Duration = Duration::from_secs(20);
 
-pub(super) async fn work(args: WorkerArgs, stop: Stop) -> Result<()> {
+pub(super) async fn work(args: WorkerArgs, stop: StopSignal) -> Result<()> {
     let recorder = Arc::new(Recorder::open(&args.history)?);
     let connect = async || Hierlock::connect(&args.url).await;
     let Some(locks) = stop.until_it_works(connect).await else { return Ok(()) };
@@ -84,7 +84,7 @@ fn request<'a, B: Backend>(
 
 impl Locker {
     async fn run(mut self) {
-        while !self.task.stop.is_told() {
+        while !self.task.stop.is_set() {
             self.task.visit.number += 1;
             match self.task.random.below(20) {
                 0..=1 => self.upgrade().await,

@@ -74,7 +74,7 @@ impl WorkerArgs {
 pub fn work(words: &[String]) -> Result<()> {
     let args = WorkerArgs::read(words)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stop = Stop::at_end_of_input();
+    let stop = StopSignal::at_end_of_input();
     runtime.block_on(async {
         match args.part.as_str() {
             "locks" => locks::work(args, stop).await,
@@ -101,9 +101,9 @@ pub fn visit(words: &[String]) -> Result<()> {
 
 /// Tells tasks that it is time to stop.
 #[derive(Clone)]
-struct Stop(watch::Receiver<bool>);
+struct StopSignal(watch::Receiver<bool>);
 
-impl Stop {
+impl StopSignal {
     /// At the end of standard input: the driver has closed it, or is gone.
     fn at_end_of_input() -> Self {
         let (sender, receiver) = watch::channel(false);
@@ -114,12 +114,12 @@ impl Stop {
         Self(receiver)
     }
 
-    fn is_told(&self) -> bool {
+    fn is_set(&self) -> bool {
         *self.0.borrow()
     }
 
-    async fn told(&mut self) {
-        let _ = self.0.wait_for(|told| *told).await;
+    async fn wait(&mut self) {
+        let _ = self.0.wait_for(|is_set| *is_set).await;
     }
 
     /// Tries until it works, or until it is told to stop: servers are away now and then.
@@ -127,7 +127,7 @@ impl Stop {
         &self,
         mut attempt: impl AsyncFnMut() -> hierlock::Result<T>,
     ) -> Option<T> {
-        while !self.is_told() {
+        while !self.is_set() {
             match attempt().await {
                 Ok(done) => return Some(done),
                 Err(_) => sleep(Duration::from_millis(50)).await,
@@ -140,7 +140,7 @@ impl Stop {
 /// Waits for tasks that were told to stop; fails with what they are doing if they do not.
 async fn all_end(
     tasks: Vec<(Arc<Mutex<&'static str>>, JoinHandle<()>)>,
-    mut stop: Stop,
+    mut stop: StopSignal,
 ) -> Result<()> {
     let mut doing = Vec::new();
     let mut handles = Vec::new();
@@ -149,7 +149,7 @@ async fn all_end(
         handles.push(handle);
     }
     let late = async {
-        stop.told().await;
+        stop.wait().await;
         sleep(ENDS_WITHIN).await;
     };
     let all = async {
@@ -174,7 +174,7 @@ struct Task {
     recorder: Arc<Recorder>,
     random: Random,
     visit: VisitId,
-    stop: Stop,
+    stop: StopSignal,
     /// Does it lock something else than it says?
     broken: bool,
     /// What it waits for, to be told if that never comes.
@@ -182,7 +182,7 @@ struct Task {
 }
 
 impl Task {
-    fn new(args: &Arc<WorkerArgs>, recorder: &Arc<Recorder>, stop: &Stop, task: u32) -> Self {
+    fn new(args: &Arc<WorkerArgs>, recorder: &Arc<Recorder>, stop: &StopSignal, task: u32) -> Self {
         // In one process every second task is broken, not every second process.
         let broken = args.broken && (task % 2 == 1 || !args.url.starts_with("memory:"));
         Self {

@@ -1,81 +1,87 @@
 //! `hierlock lab run --bless`: what was observed goes into the files. A file is written only when its new text
 //! has been run, and every verdict agreed.
 
+use super::args::ServerArgs;
 use super::interrupt::Interrupt;
-use super::run::{Ran, write};
-use super::{args, select};
-use crate::exit::Stop;
-use crate::show::say;
-use hierlock_lab::{Record, RunOptions, Scenario, Verdict};
+use super::run::{LabRun, write_file};
+use super::{invalid, select};
+use crate::exit::Failure;
+use crate::output::print_message;
+use hierlock_lab::{Record, Report, RunOptions, Scenario, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 
-/// RunOptions often a file is blessed and run again. What a step does may depend on what the file said of one
+/// How often a file is blessed and run again. What a step does may depend on what the file said of one
 /// before it (a wait that is to time out is waited for), so once is not always enough.
 const MAX_PASSES: usize = 4;
 
-/// Blesses the files of these scenarios, and says what became of each that differed.
-pub(super) async fn write_back(
+/// Blesses the files of these scenarios, and prints which were changed, and why others that disagree were not.
+pub(super) async fn bless_files(
     scenarios: &[Arc<Scenario>],
-    ran: &Ran,
-    servers: &args::Servers,
-    how: RunOptions,
+    run: &LabRun,
+    args: &ServerArgs,
+    options: RunOptions,
     interrupt: &Interrupt,
-) -> Result<(), Stop> {
-    if ran.report.interruption.is_some() {
-        say("interrupted, so no file was changed");
+) -> Result<(), Failure> {
+    if run.report.interruption.is_some() {
+        print_message("interrupted, so no file was changed");
         return Ok(());
     }
     for scenario in scenarios {
-        let is_own = |record: &&Record| record.file == scenario.file;
-        let own: Vec<Record> = ran.report.records.iter().filter(is_own).cloned().collect();
-        if own.iter().all(Record::agrees) {
+        let records = run.report.records.iter().filter(|record| record.file == scenario.file);
+        let records: Vec<Record> = records.cloned().collect();
+        if records.iter().all(Record::agrees) {
             continue;
         }
         let file = Path::new(&scenario.file);
         if !file.exists() {
-            return Err(Stop::usage(format!("{} is built in; bless a copy of it", scenario.name)));
+            let name = &scenario.name;
+            return Err(Failure::usage(format!("{name} is built in; bless a copy of it")));
         }
-        match interrupt.or(blessed(scenario, own, ran, servers, how)).await {
+        let file_name = file.display();
+        let bless = blessed_text(scenario, records, run, args, options);
+        match interrupt.run_until_signal(bless).await {
             Ok(Ok(text)) => {
-                write(file, &text)?;
-                say(format!("{} now says what was observed", scenario.file));
+                write_file(Some(file), || text)?;
+                print_message(format!("{file_name} now says what was observed"));
             }
-            Ok(Err(why)) => say(format!("{} is not changed: {why}", scenario.file)),
-            Err(_) => say(format!("interrupted, so {} is not changed", scenario.file)),
+            Ok(Err(why)) => print_message(format!("{file_name} is not changed: {why}")),
+            Err(_) => print_message(format!("interrupted, so {file_name} is not changed")),
         }
     }
     Ok(())
 }
 
-/// The text of a file with which every verdict agrees; or why there is none.
-async fn blessed(
+/// Returns a text of the file with which every verdict agrees; or why there is none.
+async fn blessed_text(
     scenario: &Arc<Scenario>,
     mut records: Vec<Record>,
-    ran: &Ran,
-    servers: &args::Servers,
-    how: RunOptions,
+    run: &LabRun,
+    args: &ServerArgs,
+    options: RunOptions,
 ) -> Result<String, String> {
     let mut scenario = scenario.clone();
     for _ in 0..MAX_PASSES {
-        if let Some((record, why)) = records.iter().find_map(|record| match &record.verdict {
-            Verdict::Failed { why } => Some((record, why)),
-            _ => None,
-        }) {
-            return Err(format!(
-                "it cannot be run to its end, so what to expect of it is not known ({}: {why})",
-                record.place
-            ));
+        for record in &records {
+            if let Verdict::Failed { why } = &record.verdict {
+                return Err(format!(
+                    "it cannot be run to its end, so what to expect of it is not known ({}: {why})",
+                    record.place
+                ));
+            }
         }
         let text = scenario.bless(&records);
-        let mistaken = |mistakes: &[_]| {
-            format!("what was observed cannot be written there:\n{}", super::told(mistakes))
-        };
         let parsed = Scenario::parse(&scenario.name, &scenario.file, &text);
-        scenario = Arc::new(parsed.map_err(|mistakes| mistaken(&mistakes))?);
-        let cases = select::cases(std::slice::from_ref(&scenario), &servers.engines);
+        scenario = parsed.map_err(|diagnostics| {
+            let diagnostics = invalid(diagnostics).message;
+            format!("what was observed cannot be written there:\n{diagnostics}")
+        })?;
+        let cases = select::cases(std::slice::from_ref(&scenario), &args.engines);
         let cases = cases.map_err(|_| "it has no cases any more".to_owned())?;
-        records = ran.equipped.lab.run(&cases, RunOptions { rounds: 1, ..how }, |_| ()).await;
+        let once = RunOptions { rounds: 1, ..options };
+        let mut report = Report::default();
+        run.servers.lab.run(&cases, once, &mut report, |_| ()).await;
+        records = report.records;
         if records.iter().all(Record::agrees) {
             return Ok(text);
         }

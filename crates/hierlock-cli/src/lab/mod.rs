@@ -1,60 +1,90 @@
-//! `hierlock lab`: scenarios, run on what is there.
+//! `hierlock lab`: scenarios, run on the servers that are available.
 //!
 //! ```text
-//!   args ──► select: files and built-in ones ──► equip: servers ──► Lab::run, with a bar
+//!   args ──► select: files and built-in scenarios ──► LabServers ──► Lab::run, with a bar
 //!                                                                       │
 //!        text, JSON, Mermaid, JUnit, HTML, --bless ◄────────────────────┘
 //! ```
 //!
-//! A signal ends the run early; what was run by then is reported, and what was made on the servers removed.
+//! A signal ends the run early: what was run by then is reported, and what was made on the servers removed.
 
-mod anomalies;
-pub(crate) mod args;
+mod args;
 mod bless;
-mod fmt;
+mod files;
 mod interrupt;
-mod list;
 mod matrix;
-mod new;
 mod run;
 mod select;
 mod servers;
-mod show;
 
-use crate::exit;
-use crate::generate::print;
-use crate::show::message;
-use args::Command;
-use hierlock_lab::Mistake;
-use interrupt::with_interrupt;
-use std::process::ExitCode;
+pub(crate) use args::LabArgs;
 
-/// Reality does not agree.
-pub(super) const DISAGREES: u8 = 1;
+use crate::exit::{self, CommandResult, Failure};
+use crate::output::{json_list, print};
+use args::{LabCommand, ListScenariosArgs};
+use hierlock_lab::{Diagnostic, Scenario};
+use interrupt::run_interruptible;
+use serde::Serialize;
 
-pub(crate) fn lab(args: &args::Lab) -> ExitCode {
+pub(crate) fn lab(args: &LabArgs) -> CommandResult {
     match &args.command {
-        Command::List(args) => list::list(args),
-        Command::Fmt(args) => fmt::fmt(args),
-        Command::New(args) => new::new(args),
-        Command::Docs => match hierlock_lab::Scenario::builtin() {
-            Ok(scenarios) => print(hierlock_lab::Scenario::book(&scenarios).as_bytes()),
-            Err(mistakes) => mistaken(&mistakes),
-        },
-        Command::Run(args) => with_interrupt(|interrupt| run::run(args, interrupt)),
-        Command::Matrix(args) => with_interrupt(|interrupt| matrix::matrix(args, interrupt)),
-        Command::Anomalies(args) => {
-            with_interrupt(|interrupt| anomalies::anomalies(args, interrupt))
+        LabCommand::List(args) => list(args),
+        LabCommand::Fmt(args) => files::fmt(args),
+        LabCommand::New { file, tree } => files::new(file, *tree),
+        LabCommand::Docs => print(Scenario::markdown(&Scenario::builtin().map_err(invalid)?)),
+        LabCommand::Run(args) => {
+            run_interruptible(async |interrupt| run::run(args, interrupt).await)
+        }
+        LabCommand::Matrix(args) => {
+            run_interruptible(async |interrupt| matrix::matrix(args, interrupt).await)
+        }
+        LabCommand::Anomalies(args) => {
+            run_interruptible(async |interrupt| run::anomalies(args, interrupt).await)
         }
     }
 }
 
-/// Mistakes in files, one after the other.
-pub(super) fn told(mistakes: &[Mistake]) -> String {
-    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+#[derive(Serialize)]
+struct ScenarioJson<'a> {
+    name: &'a str,
+    title: &'a str,
+    seeds: &'a [String],
+    engines: Vec<&'static str>,
+    cases: usize,
 }
 
-fn mistaken(mistakes: &[Mistake]) -> ExitCode {
-    eprintln!("{}", message(&told(mistakes)));
-    exit::USAGE.into()
+fn list(args: &ListScenariosArgs) -> CommandResult {
+    let scenarios = select::by_topic(&args.topic)?;
+    if !args.json {
+        let width = scenarios.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+        let lines = scenarios.iter().map(|s| format!("{:width$}  {}\n", s.name, s.title));
+        return print(lines.collect::<String>());
+    }
+    let mut list = Vec::new();
+    for scenario in &scenarios {
+        let cases = select::cases(std::slice::from_ref(scenario), &[])?;
+        list.push(ScenarioJson {
+            name: &scenario.name,
+            title: &scenario.title,
+            seeds: &scenario.seeds,
+            engines: select::engines(&cases).into_iter().map(|engine| engine.name()).collect(),
+            cases: cases.len(),
+        });
+    }
+    print(json_list(list))
+}
+
+/// The failure of a scenario file that has errors.
+fn invalid(diagnostics: Vec<Diagnostic>) -> Failure {
+    let diagnostics: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+    Failure::usage(diagnostics.join("\n"))
+}
+
+/// The exit code of a run that no signal has ended.
+fn exit_code(agrees: bool, is_complete: bool) -> u8 {
+    match (agrees, is_complete) {
+        (false, _) => exit::DISAGREEMENT,
+        (true, false) => exit::UNAVAILABLE,
+        (true, true) => exit::SUCCESS,
+    }
 }

@@ -1,132 +1,172 @@
-//! `hierlock lab run`.
+//! `hierlock lab run` and `hierlock lab anomalies`.
 
-use super::bless::write_back;
-use super::interrupt::{Interrupt, InterruptSignal};
-use super::servers::{Equipped, Unequipped, equip};
-use super::show::{Shown, look};
-use super::{DISAGREES, args, select};
-use crate::exit::Stop;
-use crate::generate::print;
-use crate::show::say;
-use hierlock_lab::{Case, Engine, Interruption, Report, RunOptions, Scenario, Stability, Story};
+use super::args::{AnomaliesArgs, RunScenariosArgs, ServerArgs};
+use super::bless::bless_files;
+use super::interrupt::Interrupt;
+use super::servers::LabServers;
+use super::{exit_code, select};
+use crate::exit::{self, CommandResult, Failure};
+use crate::output::{has_colour, print, print_message};
+use crate::progress::bar;
+use hierlock_lab::{
+    AnomalyTable, Case, MissingEngine, Report, RoundComparison, RunEvent, RunOptions, Scenario,
+    ScenarioSummary, TextStyle,
+};
+use indicatif::ProgressBar;
 use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
 
-pub(super) async fn run(args: &args::Run, interrupt: Interrupt) -> Result<ExitCode, Stop> {
-    let scenarios = match args.what.is_empty() {
-        true => select::of_topics(&args.topic)?,
-        false => select::named(&args.what)?,
+/// How wide a report is where there is no terminal.
+const DEFAULT_WIDTH: usize = 100;
+
+pub(super) async fn run(args: &RunScenariosArgs, interrupt: Interrupt) -> CommandResult {
+    let scenarios = if args.scenarios.is_empty() {
+        select::by_topic(&args.topic)?
+    } else {
+        select::by_pattern(&args.scenarios)?
     };
-    let how = RunOptions {
-        jobs: args.how.jobs,
+    let options = RunOptions {
+        jobs: args.run.jobs.into(),
         rounds: args.repeat,
         locks: args.locks || args.html.is_some(),
     };
     let quiet = args.json || args.mermaid;
-    let ran = match run_all(&scenarios, &args.servers, how, quiet, &interrupt).await? {
-        Ok(ran) => ran,
-        Err(interrupted) => return Ok(interrupted.exit_code()),
+    let run = LabRun::start(&scenarios, &args.servers, options, quiet, &interrupt).await?;
+    let blessed = if args.bless {
+        bless_files(&scenarios, &run, &args.servers, options, &interrupt).await
+    } else {
+        Ok(())
     };
-    // Servers are tidied up also when a report cannot be written.
-    let told = match args.bless {
-        true => write_back(&scenarios, &ran, &args.servers, how, &interrupt).await,
-        false => Ok(()),
-    };
-    let told = told.and_then(|()| report_all(args, &ran.report, &ran.stories));
-    interrupt.close(ran.equipped).await;
-    told?;
-    Ok(interrupt.exit_code().unwrap_or_else(|| exit_code(&ran.report, &args.servers)))
+    let reported = blessed.and_then(|()| write_reports(args, &run));
+    run.finish(&args.servers, &interrupt, reported).await
 }
 
-/// Writes and prints what was asked for.
-fn report_all(args: &args::Run, report: &Report, stories: &[Story]) -> Result<(), Stop> {
-    if let Some(file) = &args.html {
-        write(file, &report.html(stories))?;
-    }
-    if let Some(file) = &args.junit {
-        write(file, &report.junit(stories))?;
-    }
-    let shown = match (args.json, args.mermaid) {
-        (true, _) => report.json(stories),
+/// Writes and prints the reports that were asked for.
+fn write_reports(args: &RunScenariosArgs, run: &LabRun) -> CommandResult {
+    let LabRun { report, summaries, .. } = run;
+    write_file(args.html.as_deref(), || report.html(summaries))?;
+    write_file(args.junit.as_deref(), || report.junit(summaries))?;
+    print(match (args.json, args.mermaid) {
+        (true, _) => report.json(summaries),
         (_, true) => report.records.iter().map(|record| record.mermaid() + "\n").collect(),
         _ => {
-            let mut shown = report.text(stories, look(args.verbose));
+            let mut text = report.text(summaries, text_style(args.verbose));
             if args.repeat > 1 {
-                shown += &Stability::of(report).text();
+                text += &RoundComparison::new(report).text();
             }
-            shown
+            text
         }
-    };
-    print(shown.as_bytes());
-    Ok(())
-}
-
-/// What was run, and what it was run on.
-pub(super) struct Ran {
-    pub(super) report: Report,
-    pub(super) stories: Vec<Story>,
-    pub(super) equipped: Equipped,
-}
-
-/// Runs all cases of these scenarios, wherever they can run.
-pub(super) async fn run_all(
-    scenarios: &[Arc<Scenario>],
-    servers: &args::Servers,
-    how: RunOptions,
-    quiet: bool,
-    interrupt: &Interrupt,
-) -> Result<Result<Ran, InterruptSignal>, Stop> {
-    let cases = select::cases(scenarios, &servers.engines)?;
-    let mut equipped = match interrupt.or(equip(servers, select::engines(&cases))).await {
-        Ok(equipped) => equipped.map_err(stop)?,
-        Err(interrupted) => return Ok(Err(interrupted)),
-    };
-    let begun = Instant::now();
-    let planned = equipped.lab.planned(&cases, how);
-    let shown = Shown::new(planned, quiet);
-    let stop = async { _ = interrupt.came().await };
-    let records = equipped.lab.run_until(&cases, how, |record| shown.tell(record), stop).await;
-    shown.end();
-    let finished = records.len();
-    let interruption = (finished < planned).then_some(Interruption { finished, planned });
-    if let Some(interruption) = interruption {
-        say(interruption);
-    }
-    let missing = std::mem::take(&mut equipped.missing);
-    let stories = scenarios.iter().map(|scenario| story(scenario, &cases)).collect();
-    let report = Report { records, missing, interruption, took: begun.elapsed() };
-    Ok(Ok(Ran { report, stories, equipped }))
-}
-
-fn story(scenario: &Arc<Scenario>, cases: &[Case]) -> Story {
-    let of_it = cases.iter().filter(|case| case.scenario.name == scenario.name);
-    let engines: Vec<Engine> = of_it.map(|case| case.place.engine).collect();
-    let engines = Engine::ALL.into_iter().filter(|engine| engines.contains(engine));
-    Story::new(scenario, engines)
-}
-
-pub(super) fn stop(error: Unequipped) -> Stop {
-    match error {
-        Unequipped::Url(why) => Stop::usage(why),
-        other => Stop::unavailable(other),
-    }
-}
-
-/// 0 only if every verdict agrees, and something was run.
-pub(super) fn exit_code(report: &Report, servers: &args::Servers) -> ExitCode {
-    let lacks = servers.strict && !report.missing.is_empty();
-    match (report.agrees(), lacks || report.records.is_empty()) {
-        (false, _) => ExitCode::from(DISAGREES),
-        (true, true) => crate::exit::UNAVAILABLE.into(),
-        (true, false) => ExitCode::SUCCESS,
-    }
-}
-
-pub(super) fn write(file: &Path, text: &str) -> Result<(), Stop> {
-    fs::write(file, text).map_err(|error| {
-        Stop::unavailable(format!("{} cannot be written: {error}", file.display()))
     })
+}
+
+fn text_style(verbose: bool) -> TextStyle {
+    let width = comfy_table::Table::new().width().filter(|_| io::stdout().is_terminal());
+    let width = width.map_or(DEFAULT_WIDTH, usize::from);
+    // To a pipe every scenario is a line, so that grep finds it.
+    TextStyle { colour: has_colour(), width, verbose, by_topic: io::stdout().is_terminal() }
+}
+
+pub(super) async fn anomalies(args: &AnomaliesArgs, interrupt: Interrupt) -> CommandResult {
+    let mut scenarios = select::by_topic(&[])?;
+    scenarios.retain(|scenario| scenario.anomaly.is_some());
+    let options = RunOptions { jobs: args.run.jobs.into(), rounds: 1, locks: false };
+    let quiet = args.json || args.markdown;
+    let run = LabRun::start(&scenarios, &args.servers, options, quiet, &interrupt).await?;
+    let written = write_file(args.html.as_deref(), || run.report.html(&run.summaries));
+    let table = AnomalyTable::new(&run.report, &run.summaries);
+    let printed = print(match (args.json, args.markdown) {
+        (true, _) => table.json(),
+        (_, true) => table.markdown(),
+        _ => table.text(),
+    });
+    print_missing(&run.report.missing);
+    run.finish(&args.servers, &interrupt, written.and(printed)).await
+}
+
+/// Scenarios that were run, and the servers that they were run on.
+pub(super) struct LabRun {
+    pub(super) report: Report,
+    pub(super) servers: LabServers,
+    summaries: Vec<ScenarioSummary>,
+}
+
+impl LabRun {
+    /// Runs all cases of these scenarios for which a server is available.
+    async fn start(
+        scenarios: &[Arc<Scenario>],
+        args: &ServerArgs,
+        options: RunOptions,
+        quiet: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let cases = select::cases(scenarios, &args.engines)?;
+        let connect = LabServers::connect(args, select::engines(&cases));
+        let mut servers = interrupt.run_until_signal(connect).await??;
+        let missing = std::mem::take(&mut servers.missing);
+        let mut report = Report { missing, ..Report::default() };
+        let bar = progress_bar(quiet);
+        let run =
+            servers.lab.run(&cases, options, &mut report, |event| update_progress(&bar, event));
+        // After a signal, the report has the cases that were over by then.
+        _ = interrupt.run_until_signal(run).await;
+        bar.finish_and_clear();
+        report.interruption.iter().for_each(print_message);
+        let summaries = scenarios.iter().map(|scenario| summary(scenario, &cases)).collect();
+        Ok(Self { report, servers, summaries })
+    }
+
+    /// Cleans up on the servers, also if a report cannot be written; returns the exit code.
+    async fn finish(
+        self,
+        args: &ServerArgs,
+        interrupt: &Interrupt,
+        reported: CommandResult,
+    ) -> CommandResult {
+        let Report { records, missing, .. } = &self.report;
+        let is_complete = !records.is_empty() && (!args.strict || missing.is_empty());
+        self.servers.close(interrupt).await;
+        reported?;
+        let code = interrupt.exit_code();
+        Ok(code.unwrap_or_else(|| exit_code(self.report.agrees(), is_complete)))
+    }
+}
+
+pub(super) fn progress_bar(quiet: bool) -> ProgressBar {
+    bar("{wide_bar} {pos}/{len} {msg}", quiet)
+}
+
+pub(super) fn update_progress(bar: &ProgressBar, event: RunEvent<'_>) {
+    match event {
+        RunEvent::RunStarted { planned } => bar.set_length(planned as u64),
+        RunEvent::CaseFinished(record) => {
+            bar.inc(1);
+            if !record.agrees() {
+                bar.set_message(format!("✗ {} on {}", record.case_name(), record.place));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn summary(scenario: &Arc<Scenario>, cases: &[Case]) -> ScenarioSummary {
+    let cases = cases.iter().filter(|case| case.scenario.name == scenario.name);
+    ScenarioSummary::new(scenario, select::engines(cases))
+}
+
+pub(super) fn print_missing(missing: &[MissingEngine]) {
+    for missing in missing {
+        print_message(format!("not on {}: {}", missing.engine, missing.why));
+    }
+}
+
+/// Writes a report to a file, if one was named.
+pub(super) fn write_file(file: Option<&Path>, text: impl FnOnce() -> String) -> CommandResult {
+    if let Some(file) = file {
+        fs::write(file, text()).map_err(|error| {
+            Failure::unavailable(format!("{} cannot be written: {error}", file.display()))
+        })?;
+    }
+    Ok(exit::SUCCESS)
 }

@@ -1,76 +1,209 @@
-//! Which scenarios, and which cases of them.
+//! Which scenarios are run, and which cases of them.
 
-use super::told;
-use crate::exit::Stop;
+use super::invalid;
+use crate::exit::Failure;
+use crate::usage::redact_argument;
+use hierlock_engine::nearest;
 use hierlock_lab::{Case, Engine, Scenario};
-use std::fs;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
-/// The scenarios of these topics; all, if none is named.
-pub(super) fn of_topics(topics: &[String]) -> Result<Vec<Arc<Scenario>>, Stop> {
-    let all = Scenario::builtin().map_err(|mistakes| Stop::usage(told(&mistakes)))?;
-    let mut known: Vec<&str> = all.iter().map(|scenario| scenario.topic()).collect();
-    known.dedup();
+/// Returns the built-in scenarios of these topics; all, if no topic is named.
+pub(super) fn by_topic(topics: &[String]) -> Result<Vec<Arc<Scenario>>, Failure> {
+    let mut scenarios = Scenario::builtin().map_err(invalid)?;
+    let known = topics_of(&scenarios);
     if let Some(unknown) = topics.iter().find(|topic| !known.contains(&topic.as_str())) {
-        return Err(Stop::usage(format!(
-            "`{unknown}` is not a topic; there are {}",
-            known.join(", ")
-        )));
+        let hint = match nearest(unknown, &known) {
+            Some(near) => format!("did you mean `{near}`? There"),
+            None => "there".to_owned(),
+        };
+        let known = known.join(", ");
+        return Err(Failure::usage(format!("`{unknown}` is not a topic; {hint} are {known}")));
     }
-    let is_wanted = |scenario: &Arc<Scenario>| {
-        topics.is_empty() || topics.iter().any(|topic| topic == scenario.topic())
+    if !topics.is_empty() {
+        scenarios.retain(|scenario| topics.iter().any(|topic| topic == scenario.topic()));
+    }
+    Ok(scenarios)
+}
+
+/// Returns the topics of built-in scenarios, which are in the order of their names.
+fn topics_of(scenarios: &[Arc<Scenario>]) -> Vec<&str> {
+    let mut topics: Vec<&str> = scenarios.iter().map(|scenario| scenario.topic()).collect();
+    topics.dedup();
+    topics
+}
+
+/// Returns the scenarios that these patterns name, each once. A pattern is a file, a directory, or the name or topic
+/// of built-in scenarios, with `*` and `?` for any characters but `/`. Files come before built-in scenarios.
+pub(super) fn by_pattern(patterns: &[String]) -> Result<Vec<Arc<Scenario>>, Failure> {
+    let mut selected: Vec<Arc<Scenario>> = Vec::new();
+    for pattern in patterns {
+        for scenario in matching(pattern)? {
+            if selected.iter().all(|known| known.file != scenario.file) {
+                selected.push(scenario);
+            }
+        }
+    }
+    Ok(selected)
+}
+
+fn matching(pattern: &str) -> Result<Vec<Arc<Scenario>>, Failure> {
+    let files = files(pattern).map_err(|error| unreadable(Path::new(pattern), error))?;
+    if !files.is_empty() {
+        return files.iter().map(|file| read(file)).collect();
+    }
+    let builtin = Scenario::builtin().map_err(invalid)?;
+    let is_selected = |scenario: &&Arc<Scenario>| matches_name_or_folder(pattern, &scenario.name);
+    let selected: Vec<_> = builtin.iter().filter(is_selected).cloned().collect();
+    if selected.is_empty() { Err(unknown(pattern, &builtin)) } else { Ok(selected) }
+}
+
+/// Returns the scenario files that a pattern names, in the order of their paths.
+fn files(pattern: &str) -> io::Result<Vec<PathBuf>> {
+    let path = Path::new(pattern);
+    if path.is_dir() {
+        return files_below(path);
+    }
+    if path.exists() || is_scenario_file(path) && !has_wildcard(pattern) {
+        return Ok(vec![path.to_owned()]);
+    }
+    // `mine/c*` looks below `mine`. Without a directory it is for built-in scenarios.
+    let directory = pattern.find(WILDCARDS).and_then(|at| pattern[..at].rsplit_once('/'));
+    let Some((directory, _)) = directory.filter(|(path, _)| Path::new(path).is_dir()) else {
+        return Ok(Vec::new());
     };
-    Ok(all.iter().filter(|scenario| is_wanted(scenario)).cloned().collect())
+    let mut files = files_below(Path::new(directory))?;
+    files.retain(|file| {
+        let name = file.with_extension("");
+        matches(pattern, &file.to_string_lossy())
+            || matches_name_or_folder(pattern, &name.to_string_lossy())
+    });
+    Ok(files)
 }
 
-/// Files, and built-in scenarios by their names.
-pub(super) fn named(names: &[String]) -> Result<Vec<Arc<Scenario>>, Stop> {
-    names.iter().map(|name| one(name)).collect()
-}
-
-fn one(name: &str) -> Result<Arc<Scenario>, Stop> {
-    let path = Path::new(name);
-    let is_file =
-        path.exists() || path.extension().is_some_and(|known| known == Scenario::EXTENSION);
-    if !is_file && let Some(found) = Scenario::builtin_named(name) {
-        return found.map_err(|mistakes| Stop::usage(told(&mistakes)));
+fn files_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // A link to a directory is not followed: it may lead back here.
+        if entry.file_type()?.is_dir() {
+            files.extend(files_below(&entry.path())?);
+        } else if is_scenario_file(&entry.path()) {
+            files.push(entry.path());
+        }
     }
-    let text = fs::read_to_string(path).map_err(|error| match is_file {
-        true => Stop::usage(format!("{name} cannot be read: {error}")),
-        false => Stop::usage(format!(
-            "`{name}` is neither a file nor a built-in scenario; `hierlock lab list` lists them"
-        )),
-    })?;
-    // The last directory is its topic, as it is of those that are built in.
-    let whole = path.with_extension("");
-    let parts: Vec<_> = whole.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    let short = parts[parts.len().saturating_sub(2)..].join("/");
-    Scenario::parse(&short, name, &text)
-        .map(Arc::new)
-        .map_err(|mistakes| Stop::usage(told(&mistakes)))
+    files.sort();
+    Ok(files)
 }
 
-/// Their cases on these engines; on all, if none is named.
-pub(super) fn cases(scenarios: &[Arc<Scenario>], engines: &[Engine]) -> Result<Vec<Case>, Stop> {
-    let mut cases = Vec::new();
-    for scenario in scenarios {
-        let all = scenario.cases().map_err(|mistakes| Stop::usage(told(&mistakes)))?;
-        cases.extend(
-            all.into_iter()
-                .filter(|case| engines.is_empty() || engines.contains(&case.place.engine)),
-        );
-    }
-    match cases.is_empty() {
-        true => Err(Stop::usage("none of these scenarios is for the engines that were named")),
-        false => Ok(cases),
+fn is_scenario_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == Scenario::EXTENSION)
+}
+
+fn read(file: &Path) -> Result<Arc<Scenario>, Failure> {
+    let text = fs::read_to_string(file).map_err(|error| unreadable(file, error))?;
+    // The last directory is its topic, as that of built-in scenarios.
+    let path = file.with_extension("");
+    let parts = path.components().filter(|part| matches!(part, Component::Normal(_)));
+    let parts: Vec<_> = parts.map(|part| part.as_os_str().to_string_lossy()).collect();
+    let name = parts[parts.len().saturating_sub(2)..].join("/");
+    Scenario::parse(&name, &file.to_string_lossy(), &text).map_err(invalid)
+}
+
+fn unreadable(file: &Path, error: io::Error) -> Failure {
+    Failure::usage(format!("{} cannot be read: {error}", file.display()))
+}
+
+fn unknown(pattern: &str, builtin: &[Arc<Scenario>]) -> Failure {
+    let topics = topics_of(builtin);
+    let near = if has_wildcard(pattern) {
+        let (topic, rest) = pattern.split_once('/').unwrap_or((pattern, ""));
+        nearest(topic, &topics).map(|near| format!("{near}/{rest}"))
+    } else {
+        let names: Vec<&str> = builtin.iter().map(|s| s.name.as_str()).chain(topics).collect();
+        nearest(pattern.trim_end_matches('/'), &names).map(str::to_owned)
+    };
+    let hint = match near.filter(|near| near != pattern) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`hierlock lab list` lists them".to_owned(),
+    };
+    let pattern = redact_argument(pattern);
+    let what = "neither a file or directory nor a built-in scenario or topic";
+    Failure::usage(format!("`{pattern}` is {what}; {hint}"))
+}
+
+const WILDCARDS: [char; 2] = ['*', '?'];
+
+fn has_wildcard(pattern: &str) -> bool {
+    pattern.contains(WILDCARDS)
+}
+
+/// Whether a pattern matches a name or a folder above it: `deadlock/c*`, `deadlock`, `deadlock/`.
+fn matches_name_or_folder(pattern: &str, name: &str) -> bool {
+    let pattern = pattern.trim_end_matches('/');
+    let folders = name.match_indices('/').map(|(at, _)| &name[..at]);
+    folders.chain([name]).any(|name| matches(pattern, name))
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    let (mut pattern_rest, mut name_rest) = (pattern.chars(), name.chars());
+    match (pattern_rest.next(), name_rest.next()) {
+        (None, None) => true,
+        (Some('*'), next) => {
+            let is_more = next.is_some_and(|c| c != '/') && matches(pattern, name_rest.as_str());
+            is_more || matches(pattern_rest.as_str(), name)
+        }
+        (Some('?'), Some('/')) => false,
+        (Some(wanted), Some(c)) if wanted == c || wanted == '?' => {
+            matches(pattern_rest.as_str(), name_rest.as_str())
+        }
+        _ => false,
     }
 }
 
-/// The engines of cases, each once.
-pub(super) fn engines(cases: &[Case]) -> Vec<Engine> {
-    Engine::ALL
-        .into_iter()
-        .filter(|engine| cases.iter().any(|case| case.place.engine == *engine))
-        .collect()
+/// Returns the cases of these scenarios on these engines; on all, if no engine is named.
+pub(super) fn cases(scenarios: &[Arc<Scenario>], engines: &[Engine]) -> Result<Vec<Case>, Failure> {
+    let mut cases: Vec<Case> = scenarios.iter().flat_map(|scenario| scenario.cases()).collect();
+    cases.retain(|case| engines.is_empty() || engines.contains(&case.place.engine));
+    if cases.is_empty() {
+        return Err(Failure::usage("none of these scenarios is for the engines that were named"));
+    }
+    Ok(cases)
+}
+
+/// Returns the engines of cases, each once.
+pub(super) fn engines<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Vec<Engine> {
+    let used: Vec<Engine> = cases.into_iter().map(|case| case.place.engine).collect();
+    Engine::ALL.into_iter().filter(|engine| used.contains(engine)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, expected) in [
+            ("deadlock/cycle", "deadlock/cycle", true),
+            ("deadlock", "deadlock/cycle", true),
+            ("deadlock/", "deadlock/cycle", true),
+            ("deadlock/c*", "deadlock/cycle", true),
+            ("deadlock/c*e", "deadlock/cycle", true),
+            ("deadlock/c?cle", "deadlock/cycle", true),
+            ("dead*", "deadlock/cycle", true),
+            ("*/cycle", "deadlock/cycle", true),
+            ("*", "deadlock/cycle", true),
+            ("mine/*/c*", "mine/deadlock/cycle", true),
+            ("dead", "deadlock/cycle", false),
+            ("cycle", "deadlock/cycle", false),
+            ("deadlock/c", "deadlock/cycle", false),
+            ("deadlock*cycle", "deadlock/cycle", false),
+            ("deadlock?cycle", "deadlock/cycle", false),
+            ("deadlock/*x*", "deadlock/cycle", false),
+            ("", "deadlock/cycle", false),
+        ] {
+            assert_eq!(matches_name_or_folder(pattern, name), expected, "{pattern} {name}");
+        }
+    }
 }

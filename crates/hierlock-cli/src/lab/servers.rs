@@ -1,105 +1,111 @@
-//! The servers of a call: given by URL, named in the environment, or started on the spot.
+//! The servers of a run: given by URL, named in the environment, or started.
 
-use super::args;
+use super::args::ServerArgs;
+use super::interrupt::Interrupt;
+use crate::exit::Failure;
+use crate::output::print_message;
+use crate::progress::spinner;
 use hierlock::ServerUrl;
-use hierlock_lab::{Engine, Lab, Missing};
+use hierlock_lab::{Engine, Lab, MissingEngine};
 use hierlock_sandbox::Server;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-/// The lab with its servers; those that were started end when this is dropped.
-pub(super) struct Equipped {
+/// How long removing what was made on the servers may take after a signal.
+const CLEAN_UP_LIMIT: Duration = Duration::from_secs(15);
+
+/// The lab with its servers.
+pub(super) struct LabServers {
     pub(super) lab: Lab,
-    /// Wanted, but not there.
-    pub(super) missing: Vec<Missing>,
-    /// They end with this.
-    pub(super) servers: Vec<Server>,
+    /// Engines that are wanted and not available.
+    pub(super) missing: Vec<MissingEngine>,
+    /// Those that were started end when they are dropped, after the lab.
+    servers: Vec<Server>,
 }
 
-/// Why no server can be used.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Unequipped {
-    #[error("{0}")]
-    Url(String),
-    #[error("cannot make a directory for locks: {0}")]
-    Directory(#[from] io::Error),
-    #[error("{0}")]
-    Server(String),
-}
+impl LabServers {
+    /// Finds or starts the servers of these engines, and connects to them.
+    pub(super) async fn connect(
+        args: &ServerArgs,
+        engines: impl IntoIterator<Item = Engine>,
+    ) -> Result<Self, Failure> {
+        let urls = urls_by_engine(&args.urls)?;
+        let lab = Lab::new().map_err(|error| {
+            Failure::unavailable(format!("cannot make a directory for locks: {error}"))
+        })?;
+        let mut connected = Self { lab, missing: Vec::new(), servers: Vec::new() };
+        let starts: Vec<_> = engines
+            .into_iter()
+            .filter_map(|engine| Some((engine, engine.server()?)))
+            .map(|(engine, server)| {
+                let url = urls.get(&engine).cloned();
+                let start = tokio::task::spawn_blocking(move || match url {
+                    Some(url) => Ok(Server::Given { engine: server, url: url.expose().to_owned() }),
+                    None => Server::get(server),
+                });
+                (engine, start)
+            })
+            .collect();
+        let names: Vec<_> = starts.iter().map(|(engine, _)| engine.name()).collect();
+        let spinner = if names.is_empty() {
+            ProgressBar::hidden()
+        } else {
+            spinner(format!("getting {} ready", names.join(", ")))
+        };
+        for (engine, start) in starts {
+            match start.await.map_err(Failure::unavailable)? {
+                Ok(server) => {
+                    let result = connected.lab.connect(engine, server.url()).await;
+                    result.map_err(Failure::unavailable)?;
+                    connected.servers.push(server);
+                }
+                Err(error) if error.is_missing() => {
+                    connected.missing.push(MissingEngine { engine, why: error.to_string() });
+                }
+                Err(error) => return Err(Failure::unavailable(error)),
+            }
+        }
+        spinner.finish_and_clear();
+        connected.lab.leftovers().iter().for_each(print_message);
+        Ok(connected)
+    }
 
-/// Finds or starts the servers of these engines.
-pub(super) async fn equip(
-    args: &args::Servers,
-    wanted: impl IntoIterator<Item = Engine>,
-) -> Result<Equipped, Unequipped> {
-    let given = given(&args.urls)?;
-    let mut equipped = Equipped { lab: Lab::new()?, missing: Vec::new(), servers: Vec::new() };
-    let starting: Vec<_> = wanted
-        .into_iter()
-        .filter_map(|engine| Some((engine, engine.server()?)))
-        .map(|(engine, server)| {
-            let url = given.get(&engine).cloned();
-            let started = tokio::task::spawn_blocking(move || match url {
-                Some(url) => Ok(Server::Given { engine: server, url: url.expose().to_owned() }),
-                None => Server::get(server),
-            });
-            (engine, started)
-        })
-        .collect();
-    let shown = spinner(&starting.iter().map(|(engine, _)| engine.name()).collect::<Vec<_>>());
-    for (engine, started) in starting {
-        let started = started.await.map_err(|error| Unequipped::Server(error.to_string()))?;
-        match started {
-            Ok(server) => {
-                let connected = equipped.lab.connect(engine, server.url()).await;
-                connected.map_err(|error| Unequipped::Server(error.to_string()))?;
-                equipped.servers.push(server);
-            }
-            Err(error) if error.is_missing() => {
-                equipped.missing.push(Missing { engine, why: error.to_string() });
-            }
-            Err(error) => return Err(Unequipped::Server(error.to_string())),
+    /// Removes what was made on the servers, and ends those that were started. After a signal this takes at most
+    /// [`CLEAN_UP_LIMIT`]; the next run removes what is left.
+    pub(super) async fn close(self, interrupt: &Interrupt) {
+        let closed = tokio::task::spawn_blocking(move || drop(self));
+        if interrupt.exit_code().is_none() {
+            // A panic has been printed.
+            _ = closed.await;
+        } else if tokio::time::timeout(CLEAN_UP_LIMIT, closed).await.is_err() {
+            print_message(format!(
+                "a server has not removed everything within {CLEAN_UP_LIMIT:?}; what is left \
+                 (hierlock_lab_…) is removed by the next run"
+            ));
         }
     }
-    shown.finish_and_clear();
-    for left in equipped.lab.leftovers() {
-        eprintln!("hierlock: {left}");
-    }
-    Ok(equipped)
 }
 
-/// Which engine each URL is of.
-fn given(urls: &[ServerUrl]) -> Result<BTreeMap<Engine, ServerUrl>, Unequipped> {
-    let mut given = BTreeMap::new();
+fn urls_by_engine(urls: &[ServerUrl]) -> Result<BTreeMap<Engine, ServerUrl>, Failure> {
+    let mut by_engine = BTreeMap::new();
     for url in urls {
         let engine = match url.expose().split_once("://").map(|(scheme, _)| scheme) {
             Some("mysql") => Engine::Mysql,
             Some("mariadb") => Engine::Mariadb,
             Some("postgres" | "postgresql") => Engine::Postgres,
             _ => {
-                return Err(Unequipped::Url(format!(
+                return Err(Failure::usage(format!(
                     "`{url}` is not the URL of a server; write mysql://…, mariadb://… or \
                      postgres://…"
                 )));
             }
         };
-        if given.insert(engine, url.clone()).is_some() {
-            return Err(Unequipped::Url(format!(
+        if by_engine.insert(engine, url.clone()).is_some() {
+            return Err(Failure::usage(format!(
                 "--url names two {engine} servers; give one of each kind"
             )));
         }
     }
-    Ok(given)
-}
-
-fn spinner(names: &[&str]) -> ProgressBar {
-    if names.is_empty() || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar =
-        ProgressBar::new_spinner().with_message(format!("getting {} ready", names.join(", ")));
-    bar.enable_steady_tick(Duration::from_millis(120));
-    bar
+    Ok(by_engine)
 }

@@ -1,22 +1,23 @@
-//! The command line of `hierlock queue`, as data.
+//! The command line of `hierlock queue`.
 
-use crate::args::{Latest, duration, several};
-use crate::store::{Provision, Store};
-use clap::{Parser, Subcommand};
+use crate::args::ListArgs;
+use crate::database::{DatabaseArgs, ProvisionTablesArgs};
+use clap::{Args, Subcommand, value_parser};
+use hierlock::parse_duration;
 use std::ffi::OsString;
 use std::time::Duration;
 
 /// Jobs in a database, and workers that never take the same one
 ///
 /// A job is a text. Each is done at least once: one whose worker dies comes back when its lease ends, one
-/// that fails is tried again later, and after too many attempts it is kept as dead.
-#[derive(Debug, Parser)]
+/// that fails is tried again later, and after too many attempts it is dead: kept, but not tried again.
+#[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Queue {
+pub(crate) struct QueueArgs {
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(super) database: DatabaseArgs,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(super) command: QueueCommand,
 }
 
 const EXAMPLES: &str = "\
@@ -27,48 +28,76 @@ Examples:
   hierlock queue dead mail
   hierlock queue retry-dead mail --all
 
-A file of SQLite has its table when it is first used; on a server run `hierlock queue provision` once.";
+SQLite makes its table when it is first used; on a server run `hierlock queue provision` once.";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Make the table that jobs are kept in
+pub(super) enum QueueCommand {
+    /// Make the table of jobs
     #[command(after_help = "Examples:\n  hierlock queue provision --url postgres://app@db/app\n  \
                         hierlock queue provision --url mysql://… --print-sql   # for someone else to run")]
-    Provision(Provision),
-    Add(Add),
-    Stats(Stats),
-    Dead(Dead),
-    RetryDead(RetryDead),
-    Work(Work),
+    Provision(ProvisionTablesArgs),
+    Add(AddArgs),
+    /// Count the jobs of each queue
+    #[command(after_help = "Examples:\n  hierlock queue stats\n  hierlock queue stats mail --json")]
+    Stats {
+        /// Only this queue
+        queue: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List jobs that failed too often
+    #[command(after_help = "Example:\n  hierlock queue dead mail --limit 10")]
+    Dead {
+        /// The name of the queue
+        queue: String,
+        #[command(flatten)]
+        list: ListArgs,
+    },
+    /// Let dead jobs be tried again, as if they had never failed
+    #[command(
+        after_help = "Examples:\n  hierlock queue retry-dead mail 17 18\n  hierlock queue retry-dead mail --all"
+    )]
+    RetryDead {
+        /// The name of the queue
+        queue: String,
+        /// These jobs: the numbers that `hierlock queue dead` prints
+        #[arg(value_name = "ID", required_unless_present = "all")]
+        ids: Vec<i64>,
+        /// All dead jobs of the queue
+        #[arg(long, conflicts_with = "ids")]
+        all: bool,
+    },
+    Work(WorkArgs),
 }
 
 /// Add a job, or one for each line of standard input
-#[derive(Debug, Parser)]
+#[derive(Debug, Args)]
 #[command(after_help = ADD_EXAMPLES)]
-pub(crate) struct Add {
+pub(super) struct AddArgs {
     /// The name of the queue
-    pub(crate) queue: String,
+    pub(super) queue: String,
     /// The job, as its worker gets it; `-` reads all of standard input
     #[arg(required_unless_present = "lines")]
-    pub(crate) payload: Option<String>,
+    pub(super) payload: Option<String>,
     /// Lower goes first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) priority: Option<i64>,
-    /// Not before so long from now
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) run_in: Option<Duration>,
-    /// Only if no unfinished job of the queue has this key
+    pub(super) priority: Option<i64>,
+    /// Do not run it before so long from now
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(super) run_in: Option<Duration>,
+    /// Add it only if no unfinished job of the queue has this key
     #[arg(long, value_name = "KEY", conflicts_with = "lines")]
-    pub(crate) unique: Option<String>,
+    pub(super) unique: Option<String>,
     /// After so many failures it is dead
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_attempts: Option<u32>,
-    /// A job for each line of standard input that is not empty; all of them or none
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(super) max_attempts: Option<u32>,
+    /// Add a job for each line of standard input that is not empty; all of them or none
     #[arg(long, conflicts_with = "payload")]
-    pub(crate) lines: bool,
-    /// Print what was added as JSON
+    pub(super) lines: bool,
+    /// Print JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub(super) json: bool,
 }
 
 const ADD_EXAMPLES: &str = "\
@@ -78,73 +107,38 @@ Examples:
   hierlock queue add thumbnails --unique a1.jpg a1.jpg        # not a second time while it waits
   find . -name '*.jpg' | hierlock queue add thumbnails --lines";
 
-/// Count the jobs of each queue
-#[derive(Debug, Parser)]
-pub(crate) struct Stats {
-    /// Only this one
-    pub(crate) queue: Option<String>,
-    /// Print them as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// List jobs that failed too often
-#[derive(Debug, Parser)]
-pub(crate) struct Dead {
-    /// The name of the queue
-    pub(crate) queue: String,
-    #[command(flatten)]
-    pub(crate) show: Latest,
-}
-
-/// Let dead jobs be tried again, as if they had never failed
-#[derive(Debug, Parser)]
-#[command(
-    after_help = "Examples:\n  hierlock queue retry-dead mail 17 18\n  hierlock queue retry-dead mail --all"
-)]
-pub(crate) struct RetryDead {
-    /// The name of the queue
-    pub(crate) queue: String,
-    /// These; the numbers that `hierlock queue dead` shows
-    #[arg(value_name = "ID", required_unless_present = "all")]
-    pub(crate) ids: Vec<i64>,
-    /// All of them
-    #[arg(long, conflicts_with = "ids")]
-    pub(crate) all: bool,
-}
-
 /// Run a command for each job
 ///
 /// The payload is the command's standard input. Exit code 0: the job is done. Anything else: it failed and
 /// is tried again later, and the end of what the command wrote to standard error is kept with it. There is
-/// no shell in between. The first Ctrl-C (or SIGTERM) lets what runs come to its end, a second one ends it;
-/// jobs that did not come to their end go back.
-#[derive(Debug, Parser)]
+/// no shell in between. After the first Ctrl-C (or SIGTERM) running commands finish, a second one ends them;
+/// unfinished jobs go back to the queue.
+#[derive(Debug, Args)]
 #[command(after_help = WORK_EXAMPLES)]
-pub(crate) struct Work {
+pub(super) struct WorkArgs {
     /// The name of the queue
-    pub(crate) queue: String,
+    pub(super) queue: String,
     /// How many commands run at a time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = several)]
-    pub(crate) concurrency: usize,
-    /// How many jobs are taken at a time; as many as run at a time unless told
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) batch: Option<u32>,
-    /// So long after this worker has died its jobs go back
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
-    pub(crate) lease: Duration,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=100))]
+    pub(super) concurrency: u16,
+    /// How many jobs are claimed at a time; by default as many as run at a time
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
+    pub(super) batch: Option<u16>,
+    /// How long after the death of this worker its jobs go back to the queue
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub(super) lease: Duration,
     /// How often to look for jobs
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
-    pub(crate) poll: Duration,
-    /// End when no job is left that could run now, or is running
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub(super) poll: Duration,
+    /// End when no job is ready or running
     #[arg(long)]
-    pub(crate) until_empty: bool,
-    /// Tell what happens as lines of JSON on standard error
+    pub(super) until_empty: bool,
+    /// Report what happens as lines of JSON on standard error
     #[arg(long)]
-    pub(crate) json: bool,
+    pub(super) json: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
 }
 
 const WORK_EXAMPLES: &str = "\

@@ -2,82 +2,67 @@
 //!
 //! ```text
 //!   standard input ──► add ──► hier_jobs ──► work: a command for each ──► done
-//!                                ▲  stats, dead      │ too often failed
+//!                                ▲  stats, dead      │ failed too often
 //!                                └──── retry-dead ───┘
 //! ```
 
-pub(crate) mod args;
-mod show;
+mod args;
+mod output;
 mod worker;
 
-use crate::exit::Stop;
-use crate::generate::print;
-use crate::show::counted;
-use args::Command;
-use hierlock::database::Database;
-use hierlock::queue::{Dead, Enqueued, Job, Queue};
-use std::io::{self, Read};
-use std::process::ExitCode;
+pub(crate) use args::QueueArgs;
 
-pub(crate) fn queue(args: args::Queue) -> ExitCode {
-    let args::Queue { store, command } = args;
-    if let Command::Work(args) = command {
-        return worker::work(&store, args);
-    }
+use crate::exit::{CommandResult, Failure};
+use crate::output::{counted, json, json_list, print};
+use args::{AddArgs, QueueCommand};
+use hierlock::queue::{DeadJobFilter, EnqueueOutcome, Job, Queue};
+use output::AddedJson;
+use std::io::{self, Read};
+
+pub(crate) fn queue(args: QueueArgs) -> CommandResult {
+    let QueueArgs { database: place, command } = args;
     // Before anything else: while we wait for a person to type, Ctrl-C ends us.
     let jobs = match &command {
-        Command::Add(args) => match jobs(args) {
-            Ok(jobs) => jobs,
-            Err(stop) => return stop.end(),
-        },
+        QueueCommand::Add(args) => jobs(args)?,
         _ => Vec::new(),
     };
-    store.run(async |database| {
-        if store.is_file() && !matches!(command, Command::Provision(_)) {
-            table(&database)?.provision().await?;
+    if let QueueCommand::Work(args) = command {
+        return worker::work(&place, args);
+    }
+    place.run(async |database| {
+        // The table is the same for all queues.
+        let table = Queue::new(database.clone(), "any")?;
+        if place.is_sqlite() && !matches!(command, QueueCommand::Provision(_)) {
+            table.provision().await?;
         }
-        Ok(print(go(database, &command, jobs).await?.as_bytes()))
+        let queue = |name: &str| Queue::new(database.clone(), name);
+        print(match command {
+            QueueCommand::Provision(args) if args.print_sql => table.script(),
+            QueueCommand::Provision(_) => {
+                table.provision().await?;
+                "ready\n".to_owned()
+            }
+            QueueCommand::Add(args) => add(&queue(&args.queue)?, &args, jobs).await?,
+            QueueCommand::Stats { queue: name, json } => {
+                let stats = match name {
+                    Some(name) => vec![queue(&name)?.stats().await?],
+                    None => Queue::all_stats(&database).await?,
+                };
+                output::stats(&stats, json)
+            }
+            QueueCommand::Dead { queue: name, list } => {
+                output::dead_jobs(&queue(&name)?.dead(list.limit).await?, list.json)
+            }
+            QueueCommand::RetryDead { queue: name, ids, all } => {
+                retry_dead(&queue(&name)?, ids, all).await?
+            }
+            QueueCommand::Work(_) => unreachable!("it has been run above"),
+        })
     })
 }
 
-async fn go(database: Database, command: &Command, jobs: Vec<Job>) -> Result<String, Stop> {
-    Ok(match command {
-        Command::Provision(args) if args.print_sql => table(&database)?.script(),
-        Command::Provision(_) => {
-            table(&database)?.provision().await?;
-            "ready\n".to_owned()
-        }
-        Command::Add(args) => add(&Queue::new(database, &args.queue)?, args, jobs).await?,
-        Command::Stats(args) => {
-            let stats = match &args.queue {
-                Some(name) => vec![Queue::new(database, name)?.stats().await?],
-                None => Queue::all_stats(&database).await?,
-            };
-            match args.json {
-                true => show::stats_json(&stats),
-                false => show::stats_text(&stats),
-            }
-        }
-        Command::Dead(args) => {
-            let dead = Queue::new(database, &args.queue)?.dead(args.show.limit).await?;
-            match args.show.json {
-                true => show::dead_json(&dead),
-                false => show::dead_text(&dead),
-            }
-        }
-        Command::RetryDead(args) => retry_dead(&Queue::new(database, &args.queue)?, args).await?,
-        // It has gone its own way.
-        Command::Work(_) => String::new(),
-    })
-}
-
-/// The table is that of all queues, whichever makes it.
-fn table(database: &Database) -> Result<Queue, Stop> {
-    Ok(Queue::new(database.clone(), "any")?)
-}
-
-/// What is to be added, from the command line or standard input.
-fn jobs(args: &args::Add) -> Result<Vec<Job>, Stop> {
+/// Returns the jobs to add, from the command line or standard input.
+fn jobs(args: &AddArgs) -> Result<Vec<Job>, Failure> {
     let job = |payload: &str| {
         let mut job = Job::new(payload);
         if let Some(priority) = args.priority {
@@ -95,44 +80,44 @@ fn jobs(args: &args::Add) -> Result<Vec<Job>, Stop> {
         job
     };
     Ok(match args.payload.as_deref() {
-        None => standard_input()?.lines().filter(|line| !line.is_empty()).map(job).collect(),
-        Some("-") => vec![job(&standard_input()?)],
+        None => read_stdin()?.lines().filter(|line| !line.is_empty()).map(job).collect(),
+        Some("-") => vec![job(&read_stdin()?)],
         Some(payload) => vec![job(payload)],
     })
 }
 
-fn standard_input() -> Result<String, Stop> {
+fn read_stdin() -> Result<String, Failure> {
     let mut bytes = Vec::new();
     io::stdin()
         .read_to_end(&mut bytes)
-        .map_err(|error| Stop::unavailable(format!("cannot read standard input: {error}")))?;
+        .map_err(|error| Failure::unavailable(format!("cannot read standard input: {error}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Stop::usage(format!("standard input is not UTF-8 at byte {at}; a payload is text"))
+        Failure::usage(format!("standard input is not UTF-8 at byte {at}; a payload is text"))
     })
 }
 
-async fn add(queue: &Queue, args: &args::Add, jobs: Vec<Job>) -> Result<String, Stop> {
+async fn add(queue: &Queue, args: &AddArgs, jobs: Vec<Job>) -> Result<String, Failure> {
     let added = queue.enqueue_all(jobs).await?;
     Ok(match (args.json, args.lines, added.as_slice()) {
-        (true, false, [one]) => show::added_json(*one),
-        (true, ..) => show::all_added_json(&added),
-        (_, false, [Enqueued::Added(id)]) => format!("added job {id}\n"),
-        (_, false, [Enqueued::Duplicate(id)]) => format!("job {id} is there already\n"),
+        (true, false, [one]) => json(&AddedJson::from(one)),
+        (true, ..) => json_list(added.iter().map(AddedJson::from)),
+        (_, false, [EnqueueOutcome::Added(id)]) => format!("added job {id}\n"),
+        (_, false, [EnqueueOutcome::Duplicate(id)]) => format!("job {id} is there already\n"),
         (_, _, added) => format!("added {}\n", counted(added.len() as u64, "job")),
     })
 }
 
-async fn retry_dead(queue: &Queue, args: &args::RetryDead) -> Result<String, Stop> {
-    let mut ids = args.ids.clone();
+async fn retry_dead(queue: &Queue, mut ids: Vec<i64>, all: bool) -> Result<String, Failure> {
     ids.sort_unstable();
     ids.dedup();
     let asked = ids.len() as u64;
-    let which = if args.all { Dead::All } else { Dead::Ids(ids) };
-    let retried = queue.retry_dead(which).await?;
-    let others = match args.all || retried == asked {
-        true => String::new(),
-        false => format!("; {} not dead", counted(asked - retried, "other")),
+    let retried =
+        queue.retry_dead(if all { DeadJobFilter::All } else { DeadJobFilter::Ids(ids) }).await?;
+    let others = if all || retried == asked {
+        String::new()
+    } else {
+        format!("; {} not dead", counted(asked - retried, "other"))
     };
     Ok(format!("{} to be tried again{others}\n", counted(retried, "job")))
 }

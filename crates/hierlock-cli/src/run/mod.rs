@@ -6,119 +6,125 @@
 //!                 │ not free (in time): 75         │ lock lost: its group is ended, 76
 //! ```
 //!
-//! Before it ends, on every way, it waits for the server to be told what it has given up.
+//! Before it ends, it always waits until the server knows what it has given up.
 //!
-//! Once the command has begun, the exit code is its own or 76. A code such as 69 says that it did not run, so a
+//! Once the command has started, the exit code is its own or 76. A code such as 69 says that it did not run, so a
 //! script may try again.
 
-mod report;
+mod event;
 
-use crate::args;
-use crate::child::{Child, Ended};
-use crate::exit::{self, Exit};
-use crate::report::Reporter;
-use crate::runtime::on_one_thread;
-use crate::signals::Signals;
-use hierlock::{Guard, Hierlock, ServerUrl, Target};
-use report::Event;
-use std::process::ExitCode;
+use crate::args::TargetArgs;
+use crate::child::{Child, ChildExit};
+use crate::event::Reporter;
+use crate::exit::{self, CommandResult, Failure};
+use crate::signals::{Signals, block_on};
+use event::CommandEvent;
+use hierlock::{Guard, Hierlock, ServerUrl, Target, parse_duration};
+use std::ffi::OsString;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// A wait longer than this is worth a word.
-const NOTICE_AFTER: Duration = Duration::from_secs(1);
+/// A wait longer than this is reported.
+const WAIT_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
-/// How long the end is put off for a server that is to be told what we have given up.
+/// How long the end is delayed until the server knows what was given up.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(args: args::Run) -> ExitCode {
-    on_one_thread(Run::new(args).go())
+/// Hold a lock while a command runs
+///
+/// Waits until the targets are free, runs the command, and releases when it ends. There is no shell
+/// in between, the exit code is that of the command, and signals are forwarded to it. Two shells that
+/// run it on the same target take turns; on two resources of one account they run side by side.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// Where the lock is: file:PATH, mysql://…, mariadb://… or postgres://…; by default a file in your runtime or state
+    /// directory
+    // It may contain a password.
+    #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
+    url: Option<ServerUrl>,
+    /// Leave the password in the HIERLOCK_URL that the command sees
+    #[arg(long)]
+    keep_password: bool,
+    /// Wait no longer than this, such as 300ms, 5s, 2m, 1h
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    within: Option<Duration>,
+    /// Do not wait at all
+    #[arg(long = "try", conflicts_with = "within")]
+    no_wait: bool,
+    #[command(flatten)]
+    lock: TargetArgs,
+    /// Report what happens as lines of JSON on standard error
+    #[arg(long)]
+    json: bool,
+    /// Do not report a wait, or that the lock was not free; the exit code tells
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hierlock run u1/a1 -- ./rebuild-index a1        # one at a time per account
+  hierlock run --within 5s u1/a1/r1 -- make       # give up after 5 seconds (exit code 75)
+  hierlock run --try nightly -- backup.sh         # skip if it is still running
+  hierlock run --mode shared u1 -- report u1      # beside other readers of u1
+  hierlock run u1/a1/r1 u7 -- ./move r1 u7        # several together, never a deadlock
+
+The command sees HIERLOCK_TARGETS (one path a line) and HIERLOCK_URL, without its password unless
+--keep-password is given.";
+
+pub(crate) fn run(args: RunArgs) -> CommandResult {
+    let reporter = Reporter::new(args.json, args.quiet);
+    let targets = args.lock.targets.iter().map(Target::to_string).collect();
+    block_on(Run { args, reporter, targets }.run())
 }
 
 struct Run {
-    args: args::Run,
+    args: RunArgs,
     reporter: Reporter,
-}
-
-/// Why the command did not run.
-enum Failure {
-    /// hierlock was told to stop while it waited.
-    Signal(i32),
-    Lock(hierlock::Error),
-    Io {
-        doing: &'static str,
-        error: std::io::Error,
-        exit: Exit,
-    },
-    Usage(String),
+    targets: Vec<String>,
 }
 
 impl Run {
-    fn new(args: args::Run) -> Self {
-        let reporter = Reporter::new(args.json, args.quiet);
-        Self { args, reporter }
-    }
-
-    async fn go(&self) -> ExitCode {
-        let failure = match self.hold_and_run().await {
-            Ok(code) => return code,
-            Err(failure) => failure,
+    async fn run(&self) -> CommandResult {
+        let Failure { code, message } = match self.hold_and_run().await {
+            Err(failure) if !failure.message.is_empty() => failure,
+            result => return result,
         };
-        let (exit, message) = match failure {
-            Failure::Signal(signal) => return ExitCode::from(exit::of_signal(signal)),
-            Failure::Usage(message) => (exit::USAGE, message),
-            Failure::Io { doing, error, exit } => (exit, format!("cannot {doing}: {error}")),
-            Failure::Lock(error) => (Exit::from(&error), error.to_string()),
-        };
-        self.reporter.tell(&match exit {
-            exit::NOT_ACQUIRED => Event::NotAcquired { message, exit: exit.0 },
-            _ => Event::Failed { message, exit: exit.0 },
+        self.reporter.report(&match code {
+            exit::NOT_ACQUIRED => CommandEvent::NotAcquired { message, exit: code },
+            _ => CommandEvent::Failed { message, exit: code },
         });
-        exit.into()
+        Ok(code)
     }
 
-    async fn hold_and_run(&self) -> Result<ExitCode, Failure> {
+    async fn hold_and_run(&self) -> CommandResult {
         let url = self.url()?;
-        let mut signals = Signals::listen().map_err(|error| Failure::Io {
-            doing: "listen to signals",
-            error,
-            exit: exit::UNAVAILABLE,
-        })?;
-        let locks = tokio::select! {
-            locks = Hierlock::connect_with(url.expose(), self.args.what.levels.clone()) => {
-                locks.map_err(Failure::Lock)?
-            }
-            signal = signals.next() => return Err(Failure::Signal(signal)),
-        };
+        let mut signals = Signals::listen()?;
+        let connect = Hierlock::connect_with(url.expose(), self.args.lock.tree.levels.clone());
+        let locks = signals.run_until_signal(connect).await??;
         for warning in locks.warnings() {
-            self.reporter.tell(&Event::Warning { message: warning.clone() });
+            self.reporter.report(&CommandEvent::Warning { message: warning.clone() });
         }
-        let ended = match self.acquire(&locks, &url, &mut signals).await {
-            Ok(guard) => self.run_under(guard, &url, &mut signals).await,
+        let result = match self.acquire(&locks, &url, &mut signals).await {
+            Ok(guard) => self.run_command(guard, &url, &mut signals).await,
             Err(failure) => Err(failure),
         };
-        self.close(&locks, &mut signals).await;
-        ended
-    }
-
-    /// Leaves nothing on the server: no wait that was given up, no lock, no session that only we know to be lost.
-    async fn close(&self, locks: &Hierlock, signals: &mut Signals) {
-        tokio::select! {
-            closed = locks.close(CLOSE_LIMIT) => if let Err(error) = closed {
-                self.reporter.tell(&Event::Warning { message: error.to_string() });
-            },
-            // Whoever is in a hurry.
-            _ = signals.next() => {}
+        // No wait, no lock and no session stays behind on the server, unless another signal asks for haste.
+        if let Ok(Err(error)) = signals.run_until_signal(locks.close(CLOSE_LIMIT)).await {
+            self.reporter.report(&CommandEvent::Warning { message: error.to_string() });
         }
+        result
     }
 
     fn url(&self) -> Result<ServerUrl, Failure> {
         match &self.args.url {
-            None => {
-                let path = hierlock::default_path().map_err(Failure::Lock)?;
-                Ok(format!("file:{}", path.display()).into())
-            }
-            Some(url) if url.expose().starts_with("memory:") => Err(Failure::Usage(format!(
+            None => Ok(format!("file:{}", hierlock::default_path()?.display()).into()),
+            Some(url) if url.expose().starts_with("memory:") => Err(Failure::usage(format!(
                 "`{url}` is of no use here: it locks within one process only; use file:PATH"
             ))),
             Some(url) => Ok(url.clone()),
@@ -131,102 +137,88 @@ impl Run {
         url: &ServerUrl,
         signals: &mut Signals,
     ) -> Result<Guard, Failure> {
-        let args = &self.args;
-        let mut request = locks.request_all(args.what.targets.clone()).mode(args.what.mode());
-        if let Some(span) = args.within {
-            request = request.within(span);
+        let lock = &self.args.lock;
+        let mut request = locks.request_all(lock.targets.clone()).mode(lock.mode);
+        if let Some(limit) = self.args.within {
+            request = request.within(limit);
         }
-        if args.no_wait {
+        if self.args.no_wait {
             request = request.no_wait();
         }
-        let asked = Instant::now();
-        let acquire = request.acquire();
-        tokio::pin!(acquire);
-        let mut notice = Some(Box::pin(sleep(NOTICE_AFTER)));
+        let started = Instant::now();
+        let mut acquire = pin!(request.acquire());
+        let mut notice = pin!(sleep(WAIT_NOTICE_DELAY));
+        let mut after_notice = false;
         let guard = loop {
-            let notice_due = async {
-                match &mut notice {
-                    Some(sleep) => sleep.await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                guard = &mut acquire => break guard.map_err(Failure::Lock)?,
-                signal = signals.next() => return Err(Failure::Signal(signal)),
-                () = notice_due => {
-                    notice = None;
-                    let hint = held_around(url, &args.what.targets);
-                    self.reporter.tell(&Event::Waiting { targets: self.targets(), hint });
+                guard = &mut acquire => break guard?,
+                signal = signals.next() => return Err(Failure::signal(signal)),
+                () = &mut notice, if !after_notice => {
+                    after_notice = true;
+                    let (targets, hint) = (self.targets.clone(), held_by_outer_run(url, &lock.targets));
+                    self.reporter.report(&CommandEvent::Waiting { targets, hint });
                 }
             }
         };
-        self.reporter.tell(&Event::Acquired {
-            targets: self.targets(),
-            waited_ms: asked.elapsed().as_millis(),
-            noticed: notice.is_none(),
-        });
+        let (targets, waited_ms) = (self.targets.clone(), started.elapsed().as_millis());
+        self.reporter.report(&CommandEvent::Acquired { targets, waited_ms, after_notice });
         Ok(guard)
     }
 
-    /// Runs the command, and tells how it ended and what became of the lock. Fails only if it did not begin.
-    async fn run_under(
+    /// Runs the command, and reports how it ended and whether the lock was lost. Fails only if it did not start.
+    async fn run_command(
         &self,
         guard: Guard,
         url: &ServerUrl,
         signals: &mut Signals,
-    ) -> Result<ExitCode, Failure> {
-        let passed = match self.args.keep_password {
-            true => url.expose().to_owned(),
-            false => url.without_password(),
-        };
-        let variables = [("HIERLOCK_TARGETS", self.targets().join("\n")), ("HIERLOCK_URL", passed)];
-        let mut child = Child::start(&self.args.command, variables)
-            .map_err(|(error, exit)| Failure::Io { doing: "run the command", error, exit })?;
+    ) -> CommandResult {
+        let visible_url =
+            if self.args.keep_password { url.expose().to_owned() } else { url.without_password() };
+        let variables =
+            [("HIERLOCK_TARGETS", self.targets.join("\n")), ("HIERLOCK_URL", visible_url)];
+        let mut child = Child::start(&self.args.command, variables)?;
         let mut lost = Box::pin(guard.lost());
-        let ended = loop {
+        let exit = loop {
             tokio::select! {
                 biased;
-                ended = child.ended() => break ended,
+                exit = child.wait() => break exit,
                 signal = signals.next() => child.signal(signal),
                 error = &mut lost => {
-                    self.tell_lost(&error, None);
-                    child.end().await;
-                    self.tell_exited(child.ended().await);
-                    return Ok(exit::LOST.into());
+                    self.report_lost(&error, None);
+                    child.terminate().await;
+                    self.report_exit(child.wait().await);
+                    return Ok(exit::LOST);
                 }
             }
         };
         drop(lost);
-        self.tell_exited(ended);
-        // A lock that was lost just before the end was lost all the same; and so it is if nobody can tell.
+        self.report_exit(exit);
+        // A lock that was lost just before the end, or may have been, is lost.
         if let Err(error) = guard.release().await {
-            self.tell_lost(&error, Some(ended));
-            return Ok(exit::LOST.into());
+            self.report_lost(&error, Some(exit));
+            return Ok(exit::LOST);
         }
-        Ok(ExitCode::from(ended.code))
+        Ok(exit.code)
     }
 
-    fn tell_exited(&self, Ended { code, signal }: Ended) {
-        self.reporter.tell(&Event::Exited { code, signal });
+    fn report_exit(&self, ChildExit { code, signal }: ChildExit) {
+        self.reporter.report(&CommandEvent::Exited { code, signal });
     }
 
-    /// `ended` is how the command ended, if it ran to its own end.
-    fn tell_lost(&self, error: &hierlock::Error, ended: Option<Ended>) {
-        let (code, signal) = (ended.map(|ended| ended.code), ended.and_then(|ended| ended.signal));
-        let (message, exit) = (error.to_string(), exit::LOST.0);
-        self.reporter.tell(&Event::Lost { message, exit, code, signal });
-    }
-
-    fn targets(&self) -> Vec<String> {
-        self.args.what.targets.iter().map(Target::to_string).collect()
+    /// `exit` is how the command ended, if it ran to its own end.
+    fn report_lost(&self, error: &hierlock::Error, exit: Option<ChildExit>) {
+        let (code, signal) = (exit.map(|exit| exit.code), exit.and_then(|exit| exit.signal));
+        let message = error.to_string();
+        self.reporter.report(&CommandEvent::Lost { message, exit: exit::LOST, code, signal });
     }
 }
 
-/// The target that a `hierlock run` around this one says it holds: then this would wait for itself.
-fn held_around(url: &ServerUrl, targets: &[Target]) -> Option<String> {
-    // The one around this one may have kept its password to itself.
-    let around = ServerUrl::new(std::env::var("HIERLOCK_URL").ok()?);
-    if around.without_password() != url.without_password() {
+/// Returns a target in conflict with ours that a `hierlock run` around this one holds, by its environment variables:
+/// then this one may wait for itself.
+fn held_by_outer_run(url: &ServerUrl, targets: &[Target]) -> Option<String> {
+    // The password may have been left out.
+    let outer_url = ServerUrl::new(std::env::var("HIERLOCK_URL").ok()?);
+    if outer_url.without_password() != url.without_password() {
         return None;
     }
     let held = std::env::var("HIERLOCK_TARGETS").ok()?;

@@ -1,6 +1,6 @@
 //! `hierlock lab`, from the outside.
 
-use crate::support::{Place, code, hierlock, stderr, stdout, until};
+use crate::support::{TestDirectory, code, hierlock, stderr, stdout, until};
 use hierlock_sandbox::{Engine, Sandbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,7 +17,7 @@ fn lab(arguments: &[&str]) -> Output {
 }
 
 /// A scenario in a file of its own.
-fn file(place: &Place, name: &str, text: &str) -> PathBuf {
+fn file(place: &TestDirectory, name: &str, text: &str) -> PathBuf {
     let path = place.directory.path().join(name);
     fs::write(&path, text).unwrap();
     path
@@ -67,9 +67,137 @@ fn built_in_scenarios_are_listed_and_can_be_named() {
     assert!(stderr(&output).contains("`hierlock lab list` lists them"), "{output:?}");
 }
 
+/// The scenarios that `lab run` runs in memory with these arguments, in their order.
+fn selected(arguments: &[&str]) -> Vec<String> {
+    let output = lab(&[&["run", "--engine", "memory", "--json"], arguments].concat());
+    assert_eq!(code(&output), Some(0), "{arguments:?}: {}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let scenarios = report["scenarios"].as_array().unwrap();
+    scenarios.iter().map(|scenario| scenario["name"].as_str().unwrap().to_owned()).collect()
+}
+
 #[test]
-fn a_difference_is_told_and_can_be_blessed() {
-    let place = Place::new();
+fn a_topic_or_a_pattern_selects_built_in_scenarios() {
+    let topic = selected(&["--topic", "hierarchy"]);
+    assert!(topic.len() > 5 && topic.iter().all(|name| name.starts_with("hierarchy/")));
+    for pattern in ["hierarchy", "hierarchy/", "hierarchy/*", "hier*"] {
+        assert_eq!(selected(&[pattern]), topic, "{pattern}");
+    }
+    let with_s = selected(&["hierarchy/s*"]);
+    let expected: Vec<&String> =
+        topic.iter().filter(|name| name.starts_with("hierarchy/s")).collect();
+    assert!(!expected.is_empty() && expected.len() < topic.len());
+    assert_eq!(with_s.iter().collect::<Vec<_>>(), expected);
+    assert_eq!(selected(&["*/same-nod?"]), ["hierarchy/same-node"]);
+    // Each once, in the order of the arguments.
+    let both = selected(&["hierarchy/same-node", "hierarchy", "hierarchy/s*"]);
+    assert_eq!((both.len(), both[0].as_str()), (topic.len(), "hierarchy/same-node"));
+}
+
+#[test]
+fn a_directory_or_a_pattern_selects_files() {
+    let place = TestDirectory::new();
+    let directory = place.directory.path();
+    fs::create_dir_all(directory.join("mine/deep")).unwrap();
+    for name in ["mine/b.lab", "mine/a.lab", "mine/deep/a.lab", "mine/notes.txt"] {
+        file(&place, name, WAITS);
+    }
+    let at = |pattern: &str| directory.join(pattern).to_str().unwrap().to_owned();
+    for (pattern, expected) in [
+        ("mine", &["mine/a", "mine/b", "deep/a"][..]),
+        ("mine/", &["mine/a", "mine/b", "deep/a"]),
+        ("mine/a*", &["mine/a"]),
+        ("mine/*.lab", &["mine/a", "mine/b"]),
+        ("mine/d*", &["deep/a"]),
+        ("m*/a.lab", &["mine/a"]),
+        ("mine/b.lab", &["mine/b"]),
+    ] {
+        assert_eq!(selected(&[&at(pattern)]), expected, "{pattern}");
+    }
+    // A directory comes before the topic of the same name; without it, the topic is there.
+    fs::create_dir(directory.join("hierarchy")).unwrap();
+    let run = || {
+        let mut command = hierlock(&["lab", "run", "--engine", "memory", "hierarchy"]);
+        stdout(&command.current_dir(directory).output().unwrap())
+    };
+    assert!(run().contains("hierarchy/same-node"));
+    file(&place, "hierarchy/mine.lab", WAITS);
+    assert!(run().contains("hierarchy/mine") && !run().contains("hierarchy/same-node"));
+}
+
+#[test]
+fn a_near_miss_says_what_may_have_been_meant() {
+    for (arguments, says) in [
+        (["run", "deadlok"], "did you mean `deadlock`?"),
+        (["run", "deadlok/"], "did you mean `deadlock`?"),
+        (["run", "deadlock/cycel"], "did you mean `deadlock/cycle`?"),
+        (["run", "deadlok/c*"], "did you mean `deadlock/c*`?"),
+        (["run", "deadlock/zzz*"], "`hierlock lab list` lists them"),
+        (["run", "elsewhere"], "`hierlock lab list` lists them"),
+        (
+            ["run", "--topic=deadlok"],
+            "is not a topic; did you mean `deadlock`? There are anomalies, ",
+        ),
+        (
+            ["list", "--topic=deadlok"],
+            "is not a topic; did you mean `deadlock`? There are anomalies, ",
+        ),
+        (["run", "elsewhere.lab"], "elsewhere.lab cannot be read"),
+    ] {
+        let output = lab(&arguments);
+        assert_eq!(code(&output), Some(64), "{arguments:?}");
+        assert!(stderr(&output).contains(says), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+/// What the lab prints on a terminal, which script(1) makes.
+fn on_terminal(arguments: &[&str]) -> (Option<i32>, String) {
+    let command = format!("{} lab {}", env!("CARGO_BIN_EXE_hierlock"), arguments.join(" "));
+    let mut script = Command::new("script");
+    let output = script.args(["-qec", &command, "/dev/null"]).env("NO_COLOR", "1").output();
+    let output = output.unwrap();
+    (code(&output), stdout(&output).replace('\r', ""))
+}
+
+#[test]
+fn on_a_terminal_topics_are_lines_and_failures_are_whole() {
+    let place = TestDirectory::new();
+    for topic in ["one", "two"] {
+        fs::create_dir(place.directory.path().join(topic)).unwrap();
+        for name in ["a", "b", "c", "d"] {
+            file(&place, &format!("{topic}/{name}.lab"), WAITS);
+        }
+    }
+    let directory = place.directory.path().to_str().unwrap();
+    let run = ["run", directory, NO_SERVER[0], NO_SERVER[1]];
+    let (code, text) = on_terminal(&run);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("✓ one  4 scenarios, 8 cases on memory, file\n✓ two  4 "), "{text}");
+    assert!(!text.contains("one/a") && text.contains("16 cases of 8 scenarios"), "{text}");
+    // To a pipe, and of one topic, it is a line a scenario.
+    let piped = stdout(&lab(&run));
+    assert!(piped.contains("✓ one/a  2 cases on memory, file\n✓ one/b  "), "{piped}");
+    let (_, topic) = on_terminal(&["run", "hierarchy", NO_SERVER[0], NO_SERVER[1]]);
+    assert!(topic.contains("✓ hierarchy/same-node "), "{topic}");
+    let (_, verbose) = on_terminal(&[&run[..], &["--verbose"]].concat());
+    assert!(verbose.contains("one/a  A node twice") && verbose.contains("B> lock u1/a1/r1"));
+
+    file(&place, "two/b.lab", &WAITS.replace("blocked by A on node u1/a1 ", "done"));
+    let (code, text) = on_terminal(&run);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("✓ one  4 scenarios") && text.contains("✗ two  3 of 4 scenarios"),
+        "{text}"
+    );
+    for part in ["two/b  A node twice", "✗ two/b on memory", "expected:", "observed:"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(!text.contains("two/a"), "{text}");
+}
+
+#[test]
+fn a_difference_is_reported_and_can_be_blessed() {
+    let place = TestDirectory::new();
     let text = WAITS.replace("blocked by A on node u1/a1 ", "done");
     // What was not run is not blessed: it is for these two alone.
     let path = file(&place, "wrong.lab", &text.replace("twice\n", "twice\nengines: memory file\n"));
@@ -89,8 +217,8 @@ fn a_difference_is_told_and_can_be_blessed() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_place() {
-    let place = Place::new();
+fn a_mistake_is_reported_with_its_position() {
+    let place = TestDirectory::new();
     let path = file(&place, "bad.lab", "# Title\nA> lock u1\nB> lock u1\n = blokced by A\n");
     let output = lab(&["run", path.to_str().unwrap(), NO_SERVER[0], NO_SERVER[1]]);
     assert_eq!(code(&output), Some(64));
@@ -100,9 +228,9 @@ fn a_mistake_is_told_with_its_place() {
 }
 
 #[test]
-fn what_is_stuck_ends_with_a_story() {
+fn a_stuck_step_is_reported() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
-    let place = Place::new();
+    let place = TestDirectory::new();
     let text = "# Stuck\nlimit: 300ms\nengines: postgres\nA> select pg_sleep(600)\n";
     let path = file(&place, "stuck.lab", text);
     let output = lab(&["run", path.to_str().unwrap(), "--url", server.url()]);
@@ -125,7 +253,7 @@ fn count(server: &Sandbox, sql: &str) -> i64 {
 
 /// Interrupts a scenario that would take for ever, once something of it is on the server.
 fn interrupted(server: &Sandbox, text: &str, begun: &str) {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path = file(&place, "long.lab", text);
     let mut command = hierlock(&["lab", "run", path.to_str().unwrap(), "--url", server.url()]);
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -161,7 +289,7 @@ fn ctrl_c_leaves_nothing_on_the_server() {
 
 #[test]
 fn files_are_laid_out() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path =
         file(&place, "ugly.lab", "# Title\nA>   lock u1\nB> lock u1\n      =   blocked by A\n");
     let ugly = path.to_str().unwrap();
@@ -174,7 +302,7 @@ fn files_are_laid_out() {
 
 #[test]
 fn a_new_one_runs_as_it_is() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path = place.directory.path().join("mine.lab");
     let mine = path.to_str().unwrap();
     assert_eq!(code(&lab(&["new", "--tree", mine])), Some(0));
@@ -194,7 +322,7 @@ fn a_new_one_runs_as_it_is() {
 
 #[test]
 fn reports_are_written() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let scenario = file(&place, "waits.lab", WAITS);
     let (html, junit) =
         (place.directory.path().join("r.html"), place.directory.path().join("r.xml"));
@@ -217,7 +345,7 @@ fn reports_are_written() {
 
 #[test]
 fn the_matrix_is_drawn() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let svg = place.directory.path().join("m.svg");
     let output = lab(&["matrix", NO_SERVER[0], NO_SERVER[1], "--svg", svg.to_str().unwrap()]);
     assert_eq!(code(&output), Some(0), "{output:?}");

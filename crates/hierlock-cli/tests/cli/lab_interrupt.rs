@@ -1,6 +1,6 @@
 //! `hierlock lab` is interrupted: every record that was made by then was once lost, and no report written.
 
-use crate::support::{Place, hierlock, until};
+use crate::support::{TestDirectory, hierlock, until};
 use hierlock_sandbox::{Engine, Sandbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -26,14 +26,14 @@ fn count(server: &Sandbox, sql: &str) -> i64 {
 
 /// A run of a quick scenario and then of one that never ends.
 struct Run {
-    place: Place,
+    place: TestDirectory,
     process: Child,
 }
 
 impl Run {
     /// The second scenario is under way when this returns.
     fn start(server: &Sandbox, options: &[&str]) -> Self {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let mut command = hierlock(&["lab", "run", "--jobs", "1", "--url", server.url()]);
         for (name, text) in [("quick.lab", QUICK), ("long.lab", LONG)] {
             let path = place.directory.path().join(name);
@@ -52,14 +52,14 @@ impl Run {
     }
 
     /// The exit code and what was said.
-    fn end(mut self) -> (Option<i32>, String, Place) {
+    fn end(mut self) -> (Option<i32>, String, TestDirectory) {
         let mut said = String::new();
         self.process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         (self.process.wait().unwrap().code(), said, self.place)
     }
 }
 
-fn read(place: &Place, file: &str) -> String {
+fn read(place: &TestDirectory, file: &str) -> String {
     let path: PathBuf = place.directory.path().join(file);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file} was not written: {error}"))
 }
@@ -101,19 +101,47 @@ fn ctrl_c_blesses_nothing() {
     assert_eq!((code, read(&place, "quick.lab").as_str()), (Some(130), QUICK));
 }
 
+/// A server whose processes are all stopped: it answers nobody, on connections that are open neither.
+struct StoppedServer(Vec<Pid>);
+
+impl StoppedServer {
+    fn new(server: &Sandbox) -> Self {
+        let postmaster = server.pid().unwrap() as i32;
+        let mut stopped = Self(vec![Pid::from_raw(postmaster)]);
+        // The postmaster first: from then on it makes no other process.
+        kill(stopped.0[0], Signal::SIGSTOP).unwrap();
+        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
+        for child in children.unwrap().split_whitespace() {
+            let child = Pid::from_raw(child.parse().unwrap());
+            // It may have ended by itself.
+            if kill(child, Signal::SIGSTOP).is_ok() {
+                stopped.0.push(child);
+            }
+        }
+        stopped
+    }
+}
+
+impl Drop for StoppedServer {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            _ = kill(*pid, Signal::SIGCONT);
+        }
+    }
+}
+
 /// While the server answers nobody, nothing can be removed there: a person who asks twice has had enough.
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let mut run = Run::start(&server, &[]);
-    let postmaster = Pid::from_raw(server.pid().unwrap() as i32);
-    kill(postmaster, Signal::SIGSTOP).unwrap();
+    let stopped = StoppedServer::new(&server);
     run.signal(Signal::SIGINT);
     let mut says = BufReader::new(run.process.stderr.take().unwrap()).lines();
     assert!(says.any(|line| line.unwrap().contains("interrupted: ")), "it never says so");
     run.signal(Signal::SIGTERM);
     let (code, ..) = run.end();
-    kill(postmaster, Signal::SIGCONT).unwrap();
+    drop(stopped);
     assert_eq!(code, Some(143), "the second signal");
 }
 

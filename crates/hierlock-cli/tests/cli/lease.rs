@@ -1,7 +1,7 @@
 //! `hierlock lease`, from the outside.
 
-use crate::store::Store;
 use crate::support::{code, hierlock, stderr, stdout, until};
+use crate::test_database::TestDatabase;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -13,13 +13,13 @@ fn acquire<'a>(path: &'a str, owner: &'a str) -> Vec<&'a str> {
     vec!["lease", "acquire", path, "--owner", owner]
 }
 
-fn tokens(store: &Store, arguments: &[&str]) -> Vec<i64> {
+fn tokens(store: &TestDatabase, arguments: &[&str]) -> Vec<i64> {
     let listed = store.json(&[&["lease", "list"], arguments].concat());
     listed.as_array().unwrap().iter().map(|lease| lease["token"].as_i64().unwrap()).collect()
 }
 
 /// Ada edits, Bob is told so, an administrator takes it away, and Ada learns of it.
-pub(crate) fn acquired_held_forced_and_lost(store: &Store) {
+pub(crate) fn acquired_held_forced_and_lost(store: &TestDatabase) {
     let edits = ["--session", "tab-7", "--reason", "edits the address", "--print-token"];
     let token = store.ok(&[&acquire("u1/a1", "ada")[..], &edits].concat());
     let token = token.trim_end();
@@ -55,13 +55,13 @@ pub(crate) fn acquired_held_forced_and_lost(store: &Store) {
 }
 
 #[test]
-fn the_story_on_a_file() {
-    acquired_held_forced_and_lost(&Store::file());
+fn a_lease_from_acquire_to_loss_on_a_file() {
+    acquired_held_forced_and_lost(&TestDatabase::file());
 }
 
 #[test]
 fn a_sentence_a_token_or_json() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     let said = store.ok(&acquire("u1", "ada"));
     assert!(said.starts_with("acquired lease 1 of `u1` for ada until 2"), "{said}");
     assert!(said.ends_with("Z (in 5 min)\n"), "{said}");
@@ -81,7 +81,7 @@ fn a_sentence_a_token_or_json() {
 
 #[test]
 fn released_by_token_session_or_owner() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     for (path, owner, session) in
         [("u1", "ada", "s1"), ("u2", "ada", "s2"), ("u3", "bob", "s1"), ("u4", "bob", "s3")]
     {
@@ -99,7 +99,7 @@ fn released_by_token_session_or_owner() {
 
 #[test]
 fn listed_by_node_and_below() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     for path in ["u1", "u1/a1", "u10", "u2"] {
         store.ok(&[&acquire(path, "ada")[..], &["--reason", "two\nlines"]].concat());
     }
@@ -113,7 +113,7 @@ fn listed_by_node_and_below() {
 
 #[test]
 fn a_lease_whose_time_is_over() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&[&acquire("u1", "ada")[..], &["--ttl", "1ms"]].concat());
     until("it is over", || tokens(&store, &[]).is_empty());
     assert_eq!(tokens(&store, &["--expired"]), [1]);
@@ -127,7 +127,7 @@ fn a_lease_whose_time_is_over() {
 
 #[test]
 fn waiting_ends_when_it_is_free_and_when_time_is_over() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&acquire("u1", "ada"));
     let begun = Instant::now();
     store.fails(75, &[&acquire("u1", "bob")[..], &["--wait", "300ms"]].concat());
@@ -143,7 +143,7 @@ fn waiting_ends_when_it_is_free_and_when_time_is_over() {
 /// Whoever is told to end while it waits must not leave a lease behind that nobody knows of.
 #[test]
 fn a_signal_while_waiting_leaves_nothing() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&acquire("u1", "ada"));
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let waits = [&acquire("u1", "bob")[..], &["--wait", "60s"]].concat();
@@ -158,8 +158,8 @@ fn a_signal_while_waiting_leaves_nothing() {
 
 /// The same at any time: its token was told, or there is none.
 #[test]
-fn a_signal_at_any_time_leaves_what_was_told_or_nothing() {
-    let store = Store::file();
+fn a_signal_at_any_time_leaves_only_leases_whose_token_was_printed() {
+    let store = TestDatabase::file();
     store.ok(&["lease", "provision"]);
     let mut told = Vec::new();
     for millis in 0..40 {
@@ -181,8 +181,8 @@ fn signal_to(process: &std::process::Child, signal: Signal) {
 
 /// A token that could not be told is of no use to anybody, and its lease would be in the way.
 #[test]
-fn a_lease_whose_token_cannot_be_told_is_given_back() {
-    let store = Store::file();
+fn a_lease_whose_token_cannot_be_printed_is_released() {
+    let store = TestDatabase::file();
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = store.command(&acquire("u1", "ada")).stdout(full).output().unwrap();
     assert_eq!(code(&output), Some(69));
@@ -192,7 +192,7 @@ fn a_lease_whose_token_cannot_be_told_is_given_back() {
 
 #[test]
 fn levels_of_ones_own() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     let deep = acquire("o/t/p/d", "ada");
     assert!(store.fails(64, &deep).contains("only 3 levels"));
     store.ok(&[&deep[..], &["--levels", "org,team,project,doc"]].concat());
@@ -201,7 +201,7 @@ fn levels_of_ones_own() {
 
 #[test]
 fn a_wrong_call_is_64_and_changes_nothing() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     let long = "x".repeat(256);
     for (arguments, says) in [
         (&["acquire", "u1"][..], "--owner"),
@@ -268,7 +268,7 @@ fn by_default_it_is_a_file_of_this_user() {
 
 #[test]
 fn what_is_printed_as_sql_is_not_done() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     let sql = store.ok(&["lease", "provision", "--print-sql"]);
     assert!(sql.contains("CREATE TABLE") && sql.contains("hier_leases"), "{sql}");
     let size = fs::metadata(store.path("toolbox.db")).unwrap().len();

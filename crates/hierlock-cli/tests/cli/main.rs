@@ -15,7 +15,7 @@ mod sandbox;
 mod secrets;
 mod server;
 mod settings;
-mod store;
 mod support;
 mod terminal;
+mod test_database;
 mod toolbox;

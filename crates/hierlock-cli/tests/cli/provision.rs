@@ -109,7 +109,7 @@ fn a_wrong_call_is_64_and_a_missing_server_69() {
         (&["--url", "postgres://127.0.0.1/x"][..], "?strategy=striped"),
         (&["--url", "mysql://127.0.0.1/x", "--buckets", "0"], "bucket count"),
         (&["--url", "mysql://127.0.0.1/x", "--repair"], "--check"),
-        (&["--url", "mysql://127.0.0.1/x", "--connections", "0"], "1 to 100"),
+        (&["--url", "mysql://127.0.0.1/x", "--connections", "0"], "1..=100"),
         (&[], "--url"),
         (&["--url", "file:/tmp/x"], "is no database"),
     ] {

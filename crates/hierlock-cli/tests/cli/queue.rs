@@ -1,7 +1,7 @@
 //! `hierlock queue`, from the outside.
 
-use crate::store::Store;
 use crate::support::{Holder, code, is_gone, stderr, stdout, until};
+use crate::test_database::TestDatabase;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -14,20 +14,20 @@ fn signal(process: i32, signal: Signal) {
 }
 
 /// `hierlock queue work mail … -- sh -c SCRIPT`.
-fn work(store: &Store, options: &[&str], script: &str) -> Command {
+fn work(store: &TestDatabase, options: &[&str], script: &str) -> Command {
     let mut command = store.command(&["queue", "work", "mail"]);
     command.args(options).args(["--", "sh", "-c", script]);
     command
 }
 
-fn work_all(store: &Store, options: &[&str], script: &str) -> Output {
+fn work_all(store: &TestDatabase, options: &[&str], script: &str) -> Output {
     let output = work(store, &[options, &["--until-empty"]].concat(), script).output().unwrap();
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     output
 }
 
 /// A worker whose command has begun, and waits.
-fn busy(store: &Store, options: &[&str]) -> Holder {
+fn busy(store: &TestDatabase, options: &[&str]) -> Holder {
     Holder::start(work(store, options, "echo $$; exec sleep 1000"))
 }
 
@@ -46,7 +46,7 @@ fn end(holder: &mut Holder) -> String {
     said
 }
 
-fn counts(store: &Store) -> [u64; 4] {
+fn counts(store: &TestDatabase) -> [u64; 4] {
     let stats = store.json(&["queue", "stats", "mail"]);
     ["ready", "scheduled", "claimed", "dead"].map(|state| stats[0][state].as_u64().unwrap())
 }
@@ -56,7 +56,7 @@ fn events(output: &Output) -> Vec<Value> {
 }
 
 /// Jobs are added and worked on; one is dead in the end, and is brought back.
-pub(crate) fn added_worked_dead_and_retried(store: &Store) {
+pub(crate) fn added_worked_dead_and_retried(store: &TestDatabase) {
     assert_eq!(store.ok(&["queue", "add", "mail", "good"]), "added job 1\n");
     store.ok(&["queue", "add", "mail", "bad", "--max-attempts", "1"]);
     let lines = store.fed(&["queue", "add", "mail", "--lines"], b"one\n\ntwo\n");
@@ -89,7 +89,9 @@ pub(crate) fn added_worked_dead_and_retried(store: &Store) {
 }
 
 /// Nobody could say any more whose job it is: another worker may reach the database, and have it.
-pub(crate) fn a_database_that_goes_away_is_told_and_ends_what_runs(store: &mut Store) {
+pub(crate) fn a_database_that_goes_away_is_reported_and_ends_the_commands(
+    store: &mut TestDatabase,
+) {
     store.ok(&["queue", "add", "mail", ""]);
     let mut holder = busy(store, &["--lease", "3s", "--poll", "100ms"]);
     store.shut_down();
@@ -99,13 +101,13 @@ pub(crate) fn a_database_that_goes_away_is_told_and_ends_what_runs(store: &mut S
 }
 
 #[test]
-fn the_story_on_a_file() {
-    added_worked_dead_and_retried(&Store::file());
+fn a_lease_from_acquire_to_loss_on_a_file() {
+    added_worked_dead_and_retried(&TestDatabase::file());
 }
 
 #[test]
 fn what_is_added_as_json() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     let add = ["queue", "add", "mail", "x", "--unique", "k"];
     assert_eq!(store.json(&add), json!({"result": "added", "id": 1}));
     let again = store.json(&add);
@@ -124,7 +126,7 @@ fn what_is_added_as_json() {
 /// As bytes, with what a shell would change, and longer than a pipe holds.
 #[test]
 fn a_payload_arrives_as_it_is() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     let payload = "$HOME 'ü' \\ \n\n\ttwo lines\r\n".repeat(10_000);
     let added = store.fed(&["queue", "add", "mail", "-"], payload.as_bytes());
     assert_eq!(code(&added), Some(0), "{}", stderr(&added));
@@ -134,15 +136,15 @@ fn a_payload_arrives_as_it_is() {
 
 #[test]
 fn a_command_need_not_read_its_payload() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.fed(&["queue", "add", "mail", "-"], &b"x".repeat(1_000_000));
     work_all(&store, &[], "exit 0");
     assert_eq!(counts(&store), [0, 0, 0, 0]);
 }
 
 #[test]
-fn no_shell_stands_in_between() {
-    let store = Store::file();
+fn arguments_are_passed_without_a_shell() {
+    let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", ""]);
     let words = ["a b", "$HOME", "; exit 3", "*", "", "'\""];
     let mut arguments = vec!["queue", "work", "mail", "--until-empty", "--", "printf", "%s\n"];
@@ -152,7 +154,7 @@ fn no_shell_stands_in_between() {
 
 #[test]
 fn lower_priorities_go_first_and_some_go_later() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     for (payload, priority) in [("last", "200"), ("first", "-5"), ("middle", "100")] {
         store.ok(&["queue", "add", "mail", payload, "--priority", priority]);
     }
@@ -164,7 +166,7 @@ fn lower_priorities_go_first_and_some_go_later() {
 
 #[test]
 fn what_happens_as_lines_of_json() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", "0"]);
     store.ok(&["queue", "add", "mail", "7"]);
     let output = work_all(&store, &["--json"], "read code; exit $code");
@@ -181,7 +183,7 @@ fn what_happens_as_lines_of_json() {
 /// Two commands that each wait for the other.
 #[test]
 fn several_run_at_a_time() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     for payload in ["one two", "two one"] {
         store.ok(&["queue", "add", "mail", payload]);
     }
@@ -195,7 +197,7 @@ fn several_run_at_a_time() {
 
 #[test]
 fn the_last_lines_of_standard_error_are_kept() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", "", "--max-attempts", "1"]);
     let output = work_all(&store, &[], "seq 100000 >&2; kill -9 $$");
     assert!(
@@ -211,7 +213,7 @@ fn the_last_lines_of_standard_error_are_kept() {
 /// Somebody whom the command leaves behind has its standard error: the job is done all the same.
 #[test]
 fn who_is_left_behind_is_not_waited_for() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", ""]);
     let output = work_all(&store, &[], "sleep 60 > /dev/null & echo $!");
     let left: i32 = stdout(&output).trim().parse().unwrap();
@@ -223,7 +225,7 @@ fn who_is_left_behind_is_not_waited_for() {
 #[test]
 fn a_first_signal_lets_what_runs_come_to_its_end() {
     for stop in [Signal::SIGTERM, Signal::SIGINT] {
-        let store = Store::file();
+        let store = TestDatabase::file();
         for payload in ["one", "two", "three"] {
             store.ok(&["queue", "add", "mail", payload]);
         }
@@ -246,7 +248,7 @@ fn a_first_signal_lets_what_runs_come_to_its_end() {
 
 #[test]
 fn a_second_signal_ends_what_runs_and_gives_it_back() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", "one", "--max-attempts", "1"]);
     let script = "sleep 1000 & echo $$; echo $!; wait";
     let mut holder = Holder::start(work(&store, &["--json"], script));
@@ -261,7 +263,7 @@ fn a_second_signal_ends_what_runs_and_gives_it_back() {
 /// The kernel ends its command at once; its job is somebody else's when the lease is over.
 #[test]
 fn the_job_of_a_killed_worker_comes_back() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", "precious"]);
     let mut holder = busy(&store, &["--lease", "3s"]);
     signal(holder.pid(), Signal::SIGKILL);
@@ -277,7 +279,7 @@ fn the_job_of_a_killed_worker_comes_back() {
 /// A command that runs for longer than the lease keeps its job.
 #[test]
 fn a_lease_is_extended_while_the_command_runs() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", ""]);
     let output =
         work_all(&store, &["--lease", "3s", "--poll", "50ms"], "sleep 5; echo $HIERLOCK_ATTEMPT");
@@ -288,7 +290,7 @@ fn a_lease_is_extended_while_the_command_runs() {
 /// A command must not go on when somebody else has its job.
 #[test]
 fn a_lost_job_ends_its_command() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", ""]);
     let mut holder = busy(&store, &["--lease", "300ms", "--json"]);
     store.run("UPDATE hier_jobs SET claim = claim + 1");
@@ -303,7 +305,7 @@ fn a_lost_job_ends_its_command() {
 /// It would fail for every job: no attempt is counted, and the worker ends.
 #[test]
 fn a_command_that_cannot_be_run_fails_no_job() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     for payload in ["one", "two"] {
         store.ok(&["queue", "add", "mail", payload, "--max-attempts", "1"]);
     }
@@ -316,7 +318,7 @@ fn a_command_that_cannot_be_run_fails_no_job() {
 
 #[test]
 fn a_wrong_call_is_64_and_changes_nothing() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     let long = "k".repeat(256);
     for (arguments, says) in [
         (&["add", "mail"][..], "<PAYLOAD"),
@@ -330,7 +332,7 @@ fn a_wrong_call_is_64_and_changes_nothing() {
         (&["retry-dead", "mail"], "<ID>"),
         (&["retry-dead", "mail", "--all", "3"], "cannot be used with"),
         (&["work", "mail"], "<COMMAND>"),
-        (&["work", "mail", "--concurrency", "0", "--", "true"], "1 to 100"),
+        (&["work", "mail", "--concurrency", "0", "--", "true"], "1..=100"),
         (&["work", "mail", "--lease", "99ms", "--", "true"], "at least 100ms"),
         (&["work", "mail", "--poll", "0s", "--", "true"], "poll"),
         (&["work", "two words", "--", "true"], "cannot name a queue"),
@@ -352,7 +354,7 @@ fn a_wrong_call_is_64_and_changes_nothing() {
 
 #[test]
 fn what_is_printed_as_sql_is_not_done() {
-    let store = Store::file();
+    let store = TestDatabase::file();
     let sql = store.ok(&["queue", "provision", "--print-sql"]);
     assert!(sql.contains("CREATE TABLE") && sql.contains("hier_jobs"), "{sql}");
     assert!(fs::metadata(store.path("toolbox.db")).unwrap().len() <= 4096);

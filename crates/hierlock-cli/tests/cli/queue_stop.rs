@@ -1,7 +1,7 @@
 //! `hierlock queue work` is told to stop while its server is away: it once took up to a minute, or for ever.
 
-use crate::store::Store;
 use crate::support::{Holder, code, is_gone, stdout, until};
+use crate::test_database::TestDatabase;
 use hierlock_sandbox::Engine;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -21,7 +21,7 @@ struct Idle {
 
 impl Idle {
     /// It has done a job when this returns.
-    fn start(store: &Store) -> Self {
+    fn start(store: &TestDatabase) -> Self {
         store.ok(&["queue", "add", "idle", "x"]);
         let arguments = ["queue", "work", "idle", "--json", "--poll", "10ms", "--", "true"];
         let mut process = store.command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
@@ -69,7 +69,7 @@ fn is_unread(port: u16) -> bool {
 
 #[test]
 fn a_server_that_says_nothing_does_not_keep_an_idle_worker() {
-    let Some(store) = Store::server(Engine::Mariadb) else { return };
+    let Some(store) = TestDatabase::server(Engine::Mariadb) else { return };
     store.ok(&["queue", "provision"]);
     let idle = Idle::start(&store);
     store.signal_server(Signal::SIGSTOP);
@@ -86,7 +86,7 @@ fn a_server_that_says_nothing_does_not_keep_an_idle_worker() {
 fn a_server_that_was_killed() {
     // What is committed is to outlive it.
     let durable = ["-c", "synchronous_commit=on"];
-    let Some(mut store) = Store::server_with(Engine::Postgres, &durable) else { return };
+    let Some(mut store) = TestDatabase::server_with(Engine::Postgres, &durable) else { return };
     store.ok(&["queue", "provision"]);
     let mut idle = Idle::start(&store);
     store.ok(&["queue", "add", "mail", "precious"]);

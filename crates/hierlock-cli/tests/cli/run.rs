@@ -1,6 +1,6 @@
 //! `hierlock run`, from the outside.
 
-use crate::support::{Holder, Place, code, hierlock, is_gone, stderr, stdout, until};
+use crate::support::{Holder, TestDirectory, code, hierlock, is_gone, stderr, stdout, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 use std::fs;
@@ -14,7 +14,7 @@ fn pid(number: i32) -> Pid {
 
 #[test]
 fn the_exit_code_is_that_of_the_command() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     for expected in [0, 1, 7, 75, 255] {
         let output = place.run(&["u1", "--", "sh", "-c", &format!("exit {expected}")]).output();
         let output = output.unwrap();
@@ -29,8 +29,8 @@ fn the_exit_code_is_that_of_the_command() {
 }
 
 #[test]
-fn no_shell_stands_in_between() {
-    let place = Place::new();
+fn arguments_are_passed_without_a_shell() {
+    let place = TestDirectory::new();
     let words = ["a b", "$HOME", "; exit 3", "*", "", "'\""];
     let mut arguments = vec!["u1", "--", "printf", "%s\n"];
     arguments.extend(words);
@@ -40,7 +40,7 @@ fn no_shell_stands_in_between() {
 
 #[test]
 fn the_command_sees_what_is_held() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let show = "printf '%s|%s' \"$HIERLOCK_TARGETS\" \"$HIERLOCK_URL\"";
     let output = place.run(&["u1/a%2Fb", "u2", "--", "sh", "-c", show]).output().unwrap();
     let url = format!("file:{}", place.lock_file().display());
@@ -49,7 +49,7 @@ fn the_command_sees_what_is_held() {
 
 #[test]
 fn a_command_that_cannot_be_run() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let output = place.run(&["u1", "--", "no-such-command"]).output().unwrap();
     assert_eq!(code(&output), Some(127));
     assert!(stderr(&output).contains("no-such-command"), "{}", stderr(&output));
@@ -100,7 +100,7 @@ fn a_place_that_cannot_be_used_is_69() {
 
 #[test]
 fn the_lock_file_is_private_and_its_directory_is_made() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     assert!(place.is_free("u1"));
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(place.lock_file()), 0o600);
@@ -130,7 +130,7 @@ fn the_default_place_is_the_runtime_directory_then_the_state_directory() {
 
 #[test]
 fn not_acquired_is_75() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let holder = place.hold(&["u1/a1"]);
     for (how, says) in [(&["--try"][..], "is locked"), (&["--within", "20ms"], "timed out")] {
         let mut arguments = how.to_vec();
@@ -150,8 +150,8 @@ fn not_acquired_is_75() {
 }
 
 #[test]
-fn json_tells_every_step_on_standard_error() {
-    let place = Place::new();
+fn json_reports_every_event_on_standard_error() {
+    let place = TestDirectory::new();
     let output =
         place.run(&["--json", "u1", "--", "sh", "-c", "echo out; exit 3"]).output().unwrap();
     assert_eq!(stdout(&output), "out\n");
@@ -169,7 +169,7 @@ fn json_tells_every_step_on_standard_error() {
 
 #[test]
 fn readers_share_and_writers_do_not() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let _one = place.hold(&["--mode", "shared", "u1/a1/r1"]);
     let _two = place.hold(&["--mode", "shared", "u1/a1/r1"]);
     assert!(!place.is_free("u1/a1/r1"));
@@ -179,7 +179,7 @@ fn readers_share_and_writers_do_not() {
 /// Two resources of one account run side by side: each waits for a word from the other.
 #[test]
 fn two_resources_of_one_account_run_side_by_side() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut one = place.hold(&["u1/a1/r1"]);
     let mut two = place.hold(&["u1/a1/r2"]);
     one.tell("from one\n");
@@ -192,7 +192,7 @@ fn two_resources_of_one_account_run_side_by_side() {
 fn one_target_is_one_at_a_time() {
     const SHELLS: usize = 8;
     const EACH: usize = 12;
-    let place = Place::new();
+    let place = TestDirectory::new();
     let counter = place.directory.path().join("counter");
     fs::write(&counter, "0").unwrap();
     let script = "n=$(cat \"$1\"); echo $((n + 1)) > \"$1\"";
@@ -212,7 +212,7 @@ fn one_target_is_one_at_a_time() {
 
 #[test]
 fn signals_are_forwarded_to_the_group_of_the_command() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let script =
             format!("trap 'exit 42' {}; echo $$; while :; do sleep 0.01; done", signal as i32);
@@ -227,7 +227,7 @@ fn signals_are_forwarded_to_the_group_of_the_command() {
 
 #[test]
 fn a_signal_while_waiting_gives_up() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let holder = place.hold(&["u1"]);
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut waiter =
@@ -245,7 +245,7 @@ fn a_signal_while_waiting_gives_up() {
 
 #[test]
 fn an_ignored_signal_stays_ignored() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     // As `nohup` does it.
     let url = format!("file:{}", place.lock_file().display());
     let mut command = std::process::Command::new("sh");
@@ -260,7 +260,7 @@ fn an_ignored_signal_stays_ignored() {
 
 #[test]
 fn kill_9_frees_at_once_and_ends_the_command() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut holder = place.hold(&["u1"]);
     assert!(!place.is_free("u1"));
     kill(pid(holder.pid()), Signal::SIGKILL).unwrap();
@@ -273,7 +273,7 @@ fn kill_9_frees_at_once_and_ends_the_command() {
 
 #[test]
 fn a_lost_lock_ends_the_whole_group() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "sleep 1000 & echo $$; echo $!; wait";
     let mut holder = Holder::start(place.run(&["u1", "--", "sh", "-c", script]));
     let grandchild: i32 = holder.line().parse().unwrap();
@@ -287,7 +287,7 @@ fn a_lost_lock_ends_the_whole_group() {
 /// A command that takes no notice of SIGTERM is ended all the same.
 #[test]
 fn a_stubborn_command_is_ended_when_its_lock_is_lost() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let script = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
     let mut holder = Holder::start(place.run(&["--json", "u1", "--", "sh", "-c", script]));
     fs::remove_file(place.lock_file()).unwrap();
@@ -298,8 +298,8 @@ fn a_stubborn_command_is_ended_when_its_lock_is_lost() {
 }
 
 #[test]
-fn a_long_wait_is_told_with_a_hint_at_a_run_around() {
-    let place = Place::new();
+fn a_long_wait_is_reported_with_a_hint_at_an_outer_run() {
+    let place = TestDirectory::new();
     let holder = place.hold(&["u1"]);
     let url = format!("file:{}", place.lock_file().display());
     let mut inner = place.run(&["--within", "1500ms", "u1/a1", "--", "true"]);
@@ -313,7 +313,7 @@ fn a_long_wait_is_told_with_a_hint_at_a_run_around() {
 /// Started in the background of a terminal, or with none: nothing to hand over, nothing to stop for.
 #[test]
 fn it_runs_in_a_session_without_a_terminal() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut command = place.run(&["u1", "--", "true"]);
     // SAFETY: setsid is async-signal-safe.
     #[expect(unsafe_code, reason = "setsid between fork and exec")]
@@ -328,7 +328,7 @@ fn it_runs_in_a_session_without_a_terminal() {
 /// just then.
 #[test]
 fn a_kill_during_the_start_of_the_command_says_nothing() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     for number in 0..60 {
         let target = format!("u{number}");
         let mut command = place.run(&[&target, "--", "true"]);

@@ -1,7 +1,7 @@
 //! No password is ever printed: it is fed through every command, option, variable and mistake, and all output
 //! is searched for it.
 
-use crate::support::{Place, code, hierlock, stderr, stdout};
+use crate::support::{TestDirectory, code, hierlock, stderr, stdout};
 use hierlock_sandbox::{Engine, Server};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -75,7 +75,7 @@ const VARIABLES: [&str; 6] = [
 ];
 
 /// The commands below one, by their help.
-fn leaves(path: &str) -> Vec<String> {
+pub(crate) fn commands_below(path: &str) -> Vec<String> {
     let mut words: Vec<&str> = path.split_whitespace().collect();
     words.push("--help");
     let help = stdout(&hierlock(&words).output().unwrap());
@@ -88,7 +88,7 @@ fn leaves(path: &str) -> Vec<String> {
     if commands.is_empty() {
         return vec![path.to_owned()];
     }
-    commands.into_iter().flat_map(|name| leaves(format!("{path} {name}").trim())).collect()
+    commands.into_iter().flat_map(|name| commands_below(format!("{path} {name}").trim())).collect()
 }
 
 /// One call, with the address in every variable. Its output has the secret in no form.
@@ -114,7 +114,7 @@ fn search_with(variables: &[&str], words: &[&str], address: &str, more: &[&str])
 #[test]
 fn no_command_prints_a_password() {
     let known: Vec<&str> = COMMANDS.iter().map(|(name, _)| *name).collect();
-    let all = leaves("");
+    let all = commands_below("");
     assert_eq!(all, known, "each command is searched; add what is new to the list");
     thread::scope(|scope| {
         for commands in COMMANDS.chunks(COMMANDS.len().div_ceil(2)) {
@@ -201,7 +201,7 @@ fn a_command_under_a_lock_does_not_see_the_password() {
 /// An argument could clear the terminal, or pretend to be a line of hierlock's own.
 #[test]
 fn control_characters_are_not_echoed() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let nasty = "x\u{1b}[2J\u{7}\u{9b}y";
     let file = place.directory.path().join(nasty);
     let (file, lock_url) = (file.to_str().unwrap(), format!("file:/dev/null/nowhere/{nasty}/x"));

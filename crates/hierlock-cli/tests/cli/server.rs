@@ -1,7 +1,7 @@
 //! `hierlock run` with a lock on a server.
 
 use crate::support::{Holder, code, hierlock, stderr, stdout, until};
-use hierlock_sandbox::proxy::{Fault, Proxy, When};
+use hierlock_sandbox::proxy::{Fault, FaultTrigger, Proxy};
 use hierlock_sandbox::{Engine, Sandbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -58,7 +58,7 @@ fn a_server_is_locked_on(engine: Engine) {
     a_killed_connection_ends_the_command(&server);
     a_loss_that_only_the_release_notices_is_76(&server);
     a_reset_that_only_the_client_hears_leaves_no_lock(&server);
-    every_fault_of_a_network_is_told_by_the_exit_code(&server);
+    every_network_fault_is_visible_in_the_exit_code(&server);
     a_signal_while_waiting_leaves_no_wait(&server);
     a_waiter_outlives_a_restart(&mut server);
     a_server_that_goes_away_ends_the_command(server);
@@ -129,7 +129,7 @@ fn a_reset_that_only_the_client_hears_leaves_no_lock(server: &Sandbox) {
     for keep_alive in ["keep_alive_ms=100", "keep_alive_ms=3600000"] {
         let url = format!("{}&{keep_alive}", proxy.url);
         let holder = Holder::start(run_at(&url, &[&["u1"][..], &HOLD].concat()));
-        proxy.resets_clients();
+        proxy.reset_clients();
         let (code, said) = holder.finish();
         assert_eq!(code, Some(76), "{said}");
         let output = run(server, &["--within", "20s", "u1", "--", "true"]).output().unwrap();
@@ -138,7 +138,7 @@ fn a_reset_that_only_the_client_hears_leaves_no_lock(server: &Sandbox) {
 }
 
 /// Whatever the network does and when: after 69 the command has not run, after 0 and 76 it has, and the lock is free.
-fn every_fault_of_a_network_is_told_by_the_exit_code(server: &Sandbox) {
+fn every_network_fault_is_visible_in_the_exit_code(server: &Sandbox) {
     let network = Runtime::new().unwrap();
     let proxy = network.block_on(Proxy::before(&url(server)));
     let url = format!("{}&keep_alive_ms=3600000&silence_ms=500&reconnect_ms=5000", proxy.url);
@@ -150,7 +150,7 @@ fn every_fault_of_a_network_is_told_by_the_exit_code(server: &Sandbox) {
         // While it connects, and when it locks or releases.
         for skip in [1, 4, 7] {
             let case = format!("{fault:?} after {skip}");
-            proxy.strikes(When::After(skip), fault);
+            proxy.inject(FaultTrigger::After(skip), fault);
             let output = run_at(&url, &["u1", "--", "echo", "ran"]).output().unwrap();
             let ran = stdout(&output) == "ran\n";
             match code(&output) {
@@ -163,7 +163,7 @@ fn every_fault_of_a_network_is_told_by_the_exit_code(server: &Sandbox) {
         // When it releases.
         let case = format!("{fault:?} at the release");
         let holder = Holder::start(run_at(&url, &[&["u1"][..], &HOLD].concat()));
-        proxy.strikes(When::After(0), fault);
+        proxy.inject(FaultTrigger::After(0), fault);
         let (code, said) = holder.finish();
         assert!(matches!(code, Some(0 | 76)), "{case}: {code:?}: {said}");
         is_free(&case);

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A lock file, and commands that use it.
-pub(crate) struct Place {
+pub(crate) struct TestDirectory {
     pub(crate) directory: TempDir,
 }
 
-impl Place {
+impl TestDirectory {
     pub(crate) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }

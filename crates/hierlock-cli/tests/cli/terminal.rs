@@ -1,6 +1,6 @@
 //! At a terminal: the command has it, Ctrl-Z stops both, and `fg` goes on with both.
 
-use crate::support::{Place, until};
+use crate::support::{TestDirectory, until};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,7 @@ impl Drop for Shell {
 
 #[test]
 fn the_command_has_the_terminal_and_stops_and_continues_with_us() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let hold = format!(
         "{} run --url file:{} u1 -- sh -c 'echo be''gun; exec cat'\n",
         env!("CARGO_BIN_EXE_hierlock"),

@@ -1,7 +1,7 @@
 //! `hierlock lease` and `hierlock queue` on servers: one round on each, as it takes seconds to start one.
 
-use crate::store::Store;
 use crate::support::{code, stderr};
+use crate::test_database::TestDatabase;
 use crate::{lease, queue};
 use hierlock_sandbox::Engine;
 
@@ -21,15 +21,15 @@ fn postgres() {
 }
 
 fn a_round(engine: Engine) {
-    let Some(mut store) = Store::server(engine) else { return };
+    let Some(mut store) = TestDatabase::server(engine) else { return };
     without_tables_it_says_how_to_make_them(&store);
     provisioned(&store, engine);
     lease::acquired_held_forced_and_lost(&store);
     queue::added_worked_dead_and_retried(&store);
-    queue::a_database_that_goes_away_is_told_and_ends_what_runs(&mut store);
+    queue::a_database_that_goes_away_is_reported_and_ends_the_commands(&mut store);
 }
 
-fn without_tables_it_says_how_to_make_them(store: &Store) {
+fn without_tables_it_says_how_to_make_them(store: &TestDatabase) {
     for arguments in [
         &["lease", "acquire", "u1", "--owner", "ada"][..],
         &["lease", "list"],
@@ -52,7 +52,7 @@ fn without_tables_it_says_how_to_make_them(store: &Store) {
 }
 
 /// By us, and what is printed by the server's own client.
-fn provisioned(store: &Store, engine: Engine) {
+fn provisioned(store: &TestDatabase, engine: Engine) {
     let script = store.ok(&["lease", "provision", "--print-sql"]);
     assert!(store.fails(69, &["lease", "list"]).contains("lease provision"), "nothing was done");
     match engine {

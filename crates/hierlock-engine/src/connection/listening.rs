@@ -35,17 +35,11 @@ impl ListeningConnection {
         match PgListener::connect_with(&pool).await {
             Ok(listener) => Ok(Self { listener: Box::new(listener), pool }),
             // A pool tries again and again, and says only that it was in vain.
-            Err(error) => match options.connect().await {
-                Ok(_) => Err(error),
-                Err(why) => Err(why),
-            },
+            Err(error) => Err(options.connect().await.err().unwrap_or(error)),
         }
     }
 
-    /// Lends it for some statements.
-    ///
-    /// # Errors
-    /// If the connection was lost, and there is no other to be had.
+    /// Lends it for some statements. Fails if the connection was lost, and there is no other to be had.
     pub async fn as_ref(&mut self) -> Result<ConnectionRef<'_>, sqlx::Error> {
         Ok(ConnectionRef::Postgres(self.listener.acquire().await?))
     }

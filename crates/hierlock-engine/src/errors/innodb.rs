@@ -1,6 +1,7 @@
 //! The errors of MySQL and MariaDB, whose numbers are one family.
 
 use super::ErrorClass::{self, *};
+use super::class_of;
 
 /// Each number with its class.
 const CLASSES: [(u16, ErrorClass); 26] = [
@@ -34,7 +35,7 @@ const CLASSES: [(u16, ErrorClass); 26] = [
 
 /// Returns the class of an error number.
 pub fn class(number: u16) -> ErrorClass {
-    CLASSES.iter().find(|(known, _)| *known == number).map_or(Other, |(_, class)| *class)
+    class_of(number, &CLASSES)
 }
 
 #[cfg(test)]
@@ -43,11 +44,7 @@ mod tests {
 
     #[test]
     fn each_number_has_one_class() {
-        for (at, (number, expected)) in CLASSES.iter().enumerate() {
-            assert!(CLASSES[..at].iter().all(|(other, _)| other != number), "{number} twice");
-            assert_eq!(class(*number), *expected);
-        }
-        assert_eq!(class(1064), Other);
-        assert_eq!(class(0), Other);
+        crate::errors::tests::assert_table(&CLASSES, class);
+        assert_eq!((class(1064), class(0)), (Other, Other));
     }
 }

@@ -91,11 +91,28 @@ impl ErrorClass {
     }
 }
 
+/// Finds the class of a code in the table of an engine.
+fn class_of<C: PartialEq>(code: C, classes: &[(C, ErrorClass)]) -> ErrorClass {
+    let known = classes.iter().find(|(known, _)| *known == code);
+    known.map_or(ErrorClass::Other, |(_, class)| *class)
+}
+
 #[cfg(test)]
-#[cfg(feature = "_driver")]
 mod tests {
     use super::*;
 
+    /// Each code of a table is there once, and has the class that is written behind it.
+    pub(super) fn assert_table<C: Copy + PartialEq + std::fmt::Debug>(
+        classes: &[(C, ErrorClass)],
+        class: impl Fn(C) -> ErrorClass,
+    ) {
+        for (at, (code, expected)) in classes.iter().enumerate() {
+            assert!(classes[..at].iter().all(|(other, _)| other != code), "{code:?} twice");
+            assert_eq!(class(*code), *expected, "{code:?}");
+        }
+    }
+
+    #[cfg(feature = "_driver")]
     #[test]
     fn what_the_driver_says_of_itself_is_a_lost_connection() {
         assert_eq!(ErrorClass::of(&sqlx::Error::PoolTimedOut), ErrorClass::ConnectionLost);

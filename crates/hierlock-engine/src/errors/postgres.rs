@@ -1,6 +1,7 @@
 //! The errors of PostgreSQL, by SQLSTATE.
 
 use super::ErrorClass::{self, *};
+use super::class_of;
 
 /// Each SQLSTATE with its class.
 const CLASSES: [(&str, ErrorClass); 22] = [
@@ -37,10 +38,7 @@ const BY_MESSAGE: [(&str, &str, ErrorClass); 2] =
 pub fn class(code: &str, message: &str) -> ErrorClass {
     let by_message =
         BY_MESSAGE.iter().find(|(known, part, _)| *known == code && message.contains(part));
-    match by_message {
-        Some((_, _, class)) => *class,
-        None => CLASSES.iter().find(|(known, _)| *known == code).map_or(Other, |(_, class)| *class),
-    }
+    by_message.map_or_else(|| class_of(code, &CLASSES), |(.., class)| *class)
 }
 
 #[cfg(test)]
@@ -49,26 +47,16 @@ mod tests {
 
     #[test]
     fn each_code_has_one_class() {
-        for (at, (code, expected)) in CLASSES.iter().enumerate() {
-            assert_eq!(code.len(), 5, "{code}");
-            assert!(CLASSES[..at].iter().all(|(other, _)| other != code), "{code} twice");
-            assert_eq!(class(code, ""), *expected);
+        crate::errors::tests::assert_table(&CLASSES, |code| class(code, ""));
+        assert!(CLASSES.iter().all(|(code, _)| code.len() == 5));
+        for (code, message, expected) in [
+            ("", "", Other),
+            ("55P03", "canceling statement due to lock timeout", LockWaitTimeout),
+            ("55P03", "could not obtain lock on row in relation \"t\"", LockNotAvailable),
+            ("57014", "canceling statement due to statement timeout", StatementTimeout),
+            ("57014", "canceling statement due to user request", Cancelled),
+        ] {
+            assert_eq!(class(code, message), expected, "{code}: {message}");
         }
-        assert_eq!(class("", ""), Other);
-    }
-
-    #[test]
-    fn the_message_tells_a_timeout_from_a_refusal() {
-        let timeout = "canceling statement due to lock timeout";
-        assert_eq!(class("55P03", timeout), LockWaitTimeout);
-        assert_eq!(
-            class("55P03", "could not obtain lock on row in relation \"t\""),
-            LockNotAvailable
-        );
-        assert_eq!(
-            class("57014", "canceling statement due to statement timeout"),
-            StatementTimeout
-        );
-        assert_eq!(class("57014", "canceling statement due to user request"), Cancelled);
     }
 }

@@ -11,14 +11,14 @@ pub fn innodb_records_conflict(wanted: &str, held: &str, is_supremum: bool) -> O
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InnodbMode<'a> {
     /// `X`, `S`, `IX`, `IS`, `AUTO_INC`.
-    pub(super) strength: &'a str,
-    pub(super) is_gap: bool,
-    pub(super) is_record_only: bool,
-    pub(super) is_insert: bool,
+    strength: &'a str,
+    is_gap: bool,
+    is_record_only: bool,
+    is_insert: bool,
 }
 
 impl<'a> InnodbMode<'a> {
-    fn parse(words: &'a str) -> Option<Self> {
+    pub(super) fn parse(words: &'a str) -> Option<Self> {
         let strength = words.split(',').next().filter(|word| !word.is_empty())?;
         let has = |word: &str| words.split(',').any(|one| one == word);
         Some(Self {
@@ -32,29 +32,31 @@ impl<'a> InnodbMode<'a> {
     /// Must a request for a record wait for a lock on the same record? As InnoDB itself decides.
     pub(super) fn waits_for(&self, held: &Self, is_supremum: bool) -> bool {
         let in_gap = self.is_gap || is_supremum;
-        let needs_not = [
-            innodb_compatible(self.strength, held.strength),
+        let needs_not = self.is_compatible(held)
             // Gaps are held side by side; only who inserts into one waits.
-            in_gap && !self.is_insert,
+            || in_gap && !self.is_insert
             // A record is not the gap before it, nor the other way round.
-            held.is_gap && !self.is_insert,
-            in_gap && held.is_record_only,
+            || held.is_gap && !self.is_insert
+            || in_gap && held.is_record_only
             // Nobody waits for one who only wants to insert.
-            held.is_insert,
-        ];
-        !needs_not.contains(&true)
+            || held.is_insert;
+        !needs_not
     }
-}
 
-/// Modes of InnoDB that can be held side by side.
-pub(super) fn innodb_compatible(a: &str, b: &str) -> bool {
-    matches!(
-        (a, b),
-        ("IS", "IS" | "IX" | "S" | "AUTO_INC")
-            | ("IX", "IS" | "IX" | "AUTO_INC")
-            | ("S", "IS" | "S")
-            | ("AUTO_INC", "IS" | "IX")
-    )
+    /// Can both be held side by side on the same table or record?
+    pub(super) fn is_compatible(&self, held: &Self) -> bool {
+        matches!(
+            (self.strength, held.strength),
+            ("IS", "IS" | "IX" | "S" | "AUTO_INC")
+                | ("IX", "IS" | "IX" | "AUTO_INC")
+                | ("S", "IS" | "S")
+                | ("AUTO_INC", "IS" | "IX")
+        )
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(self.strength, "X" | "S" | "IX" | "IS" | "AUTO_INC")
+    }
 }
 
 /// Returns how strong a row lock of PostgreSQL is, from 0: as the extension pgrowlocks, the tuple lock of one who
@@ -89,35 +91,21 @@ pub fn postgres_rows_conflict(wanted: &str, held: &str) -> Option<bool> {
 /// Must a request for a table wait for a lock on it, of PostgreSQL or of InnoDB? Returns None if the modes are not
 /// known.
 pub fn tables_conflict(wanted: &str, held: &str) -> Option<bool> {
-    const MODES: [&str; 8] = [
-        "AccessShareLock",
-        "RowShareLock",
-        "RowExclusiveLock",
-        "ShareUpdateExclusiveLock",
-        "ShareLock",
-        "ShareRowExclusiveLock",
-        "ExclusiveLock",
-        "AccessExclusiveLock",
+    // Each mode with those that it conflicts with, the first being the lowest bit: as in PostgreSQL's manual.
+    const MODES: [(&str, u8); 8] = [
+        ("AccessShareLock", 0b1000_0000),
+        ("RowShareLock", 0b1100_0000),
+        ("RowExclusiveLock", 0b1111_0000),
+        ("ShareUpdateExclusiveLock", 0b1111_1000),
+        ("ShareLock", 0b1110_1100),
+        ("ShareRowExclusiveLock", 0b1111_1100),
+        ("ExclusiveLock", 0b1111_1110),
+        ("AccessExclusiveLock", 0b1111_1111),
     ];
-    // For each mode, those that it conflicts with: as in the manual.
-    const CONFLICTS: [u8; 8] = [
-        0b1000_0000,
-        0b1100_0000,
-        0b1111_0000,
-        0b1111_1000,
-        0b1110_1100,
-        0b1111_1100,
-        0b1111_1110,
-        0b1111_1111,
-    ];
-    let number = |mode: &str| MODES.iter().position(|known| *known == mode);
-    match (number(wanted), number(held)) {
-        (Some(wanted), Some(held)) => Some(CONFLICTS[wanted] & (1 << held) != 0),
-        (None, None) => {
-            let is_innodb = |mode| matches!(mode, "X" | "S" | "IX" | "IS" | "AUTO_INC");
-            let known = is_innodb(wanted) && is_innodb(held);
-            known.then(|| !innodb_compatible(wanted, held))
-        }
-        _ => None,
+    let number = |mode: &str| MODES.iter().position(|(known, _)| *known == mode);
+    if let (Some(wanted), Some(held)) = (number(wanted), number(held)) {
+        return Some(MODES[wanted].1 & (1 << held) != 0);
     }
+    let (wanted, held) = (InnodbMode::parse(wanted)?, InnodbMode::parse(held)?);
+    (wanted.is_known() && held.is_known()).then(|| !wanted.is_compatible(&held))
 }

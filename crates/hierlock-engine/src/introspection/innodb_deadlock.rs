@@ -1,20 +1,20 @@
 //! The last deadlock, as InnoDB tells it: who held what, and who wanted what. Pure: text in, a report out.
 
 use super::dictionary::Dictionary;
-use super::innodb_status::{InnodbLock, first_number, lock_line};
-use super::{DeadlockReport, DeadlockWait, SessionLock};
+use super::innodb_status::{InnodbLock, first_number, read_lock};
+use super::{DeadlockReport, DeadlockWait};
 
 /// A deadlock, as the text tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InnodbDeadlock {
     /// Its time, and the numbers of the statements in it: tells it from another.
     id: String,
-    members: Vec<Member>,
+    members: Vec<DeadlockMember>,
 }
 
 /// A transaction in a deadlock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Member {
+struct DeadlockMember {
     /// The number of its session.
     thread: Option<i64>,
     /// Its own number; none before it has changed anything.
@@ -26,33 +26,19 @@ struct Member {
     conflicts: Vec<InnodbLock>,
 }
 
-/// What a line belongs to.
-enum Part {
-    Head,
-    Wants,
-    Holds,
-    Conflicts,
-}
-
 impl InnodbDeadlock {
     /// Finds the last one in the whole text.
     pub(super) fn read(status: &str) -> Option<Self> {
         let (_, section) = status.split_once("\nLATEST DETECTED DEADLOCK\n")?;
         let section =
             section.split_once("\nTRANSACTIONS\n").map_or(section, |(section, _)| section);
-        let mut members: Vec<Member> = Vec::new();
-        let mut part = Part::Head;
-        let mut id = String::new();
+        let mut members: Vec<DeadlockMember> = Vec::new();
+        let (mut id, mut title) = (String::new(), "");
         for line in section.lines() {
-            if let Some(title) = line.strip_prefix("*** ") {
-                part = match title {
-                    title if title.contains("HOLDS THE LOCK") => Part::Holds,
-                    title if title.contains("WAITING FOR THIS LOCK") => Part::Wants,
-                    title if title.contains("CONFLICTING WITH") => Part::Conflicts,
-                    _ => Part::Head,
-                };
+            if let Some(next) = line.strip_prefix("*** ") {
+                title = next;
                 if title.ends_with(" TRANSACTION:") {
-                    members.push(Member::default());
+                    members.push(DeadlockMember::default());
                 }
                 continue;
             }
@@ -60,7 +46,7 @@ impl InnodbDeadlock {
                 id.extend(query.split(' ').take(1));
             }
             match members.last_mut() {
-                Some(member) => member.read(&part, line),
+                Some(member) => member.read(title, line),
                 None if line.starts_with(|c: char| c.is_ascii_digit()) => id.push_str(line),
                 None => {}
             }
@@ -68,38 +54,30 @@ impl InnodbDeadlock {
         (members.len() > 1).then_some(Self { id, members })
     }
 
-    /// Tables whose keys are to be written out, each with an index.
-    pub(super) fn places(&self) -> Vec<[&str; 3]> {
-        let locks = self
-            .members
-            .iter()
-            .flat_map(|member| member.wants.iter().chain(&member.holds).chain(&member.conflicts));
-        locks.filter_map(InnodbLock::place).collect()
+    /// The indexes whose keys are to be written out: schema, table and index.
+    pub(super) fn indexes(&self) -> impl Iterator<Item = [&str; 3]> {
+        let locks = self.members.iter().flat_map(|it| [&it.wants, &it.holds, &it.conflicts]);
+        locks.flatten().filter_map(InnodbLock::index)
     }
 
     /// Returns it with sessions and targets; None if a session is not told. The text tells the members in order: each
     /// waits for the next, and the last for the first.
     pub(super) fn report(&self, dictionary: &Dictionary) -> Option<DeadlockReport> {
-        let wait = |(at, member): (usize, &Member)| {
+        let wait = |(at, member): (usize, &DeadlockMember)| {
             let other = &self.members[(at + 1) % self.members.len()];
             let (waiter, holder) = (member.thread?, other.thread?);
             let wants = member.wants.first();
-            let wanted = wants.and_then(|lock| lock.targets(dictionary).into_iter().next());
+            let wanted = wants.map(|lock| lock.wanted(dictionary));
             let blocking = wants.map(|wants| other.blocks(wants, member)).unwrap_or_default();
-            let locks = |lock: &InnodbLock| {
-                let granted = !lock.is_waiting;
-                let targets = lock.targets(dictionary).into_iter();
-                targets.map(move |target| SessionLock { session: holder, target, granted })
-            };
-            let blocking = blocking.iter().flat_map(locks).collect();
-            Some(DeadlockWait { waiter, holder, wanted, blocking })
+            let blocking = blocking.iter().flat_map(|lock| lock.session_locks(holder, dictionary));
+            Some(DeadlockWait { waiter, holder, wanted, blocking: blocking.collect() })
         };
         let waits: Option<Vec<DeadlockWait>> = self.members.iter().enumerate().map(wait).collect();
         Some(DeadlockReport { id: self.id.clone(), waits: waits? })
     }
 }
 
-impl Member {
+impl DeadlockMember {
     /// What this one has, or is queued for, that `waiter` waits for when it wants a lock. Nothing if the text
     /// does not tell.
     fn blocks(&self, wants: &InnodbLock, waiter: &Self) -> Vec<InnodbLock> {
@@ -122,24 +100,18 @@ impl Member {
         self.wants.iter().filter(is_in_queue).cloned().collect()
     }
 
-    fn read(&mut self, part: &Part, line: &str) {
-        let locks = match part {
-            Part::Wants => &mut self.wants,
-            Part::Holds => &mut self.holds,
-            Part::Conflicts => &mut self.conflicts,
-            Part::Head => {
-                if let Some(rest) = line.strip_prefix("TRANSACTION ") {
-                    self.number = first_number(rest);
-                } else if let Some((_, rest)) = line.split_once(" thread id ") {
-                    self.thread = self.thread.or(first_number(rest).map(|id| id as i64));
-                }
-                return;
-            }
-        };
-        match (lock_line(line), locks.last_mut()) {
-            (Some(lock), _) => locks.push(lock),
-            (None, Some(lock)) => lock.read_record(line),
-            (None, None) => {}
+    /// Reads a line below a title: of a list of locks, or of the transaction itself.
+    fn read(&mut self, title: &str, line: &str) {
+        if title.contains("HOLDS THE LOCK") {
+            read_lock(&mut self.holds, line);
+        } else if title.contains("WAITING FOR THIS LOCK") {
+            read_lock(&mut self.wants, line);
+        } else if title.contains("CONFLICTING WITH") {
+            read_lock(&mut self.conflicts, line);
+        } else if let Some(rest) = line.strip_prefix("TRANSACTION ") {
+            self.number = first_number(rest);
+        } else if let Some((_, rest)) = line.split_once(" thread id ") {
+            self.thread = self.thread.or(first_number(rest).map(|id| id as i64));
         }
     }
 }
@@ -147,6 +119,7 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::introspection::SessionLock;
     use proptest::prelude::*;
 
     /// As MySQL 9 writes it, shortened.

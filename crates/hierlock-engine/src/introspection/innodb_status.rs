@@ -1,12 +1,18 @@
-//! Reads what InnoDB says of itself (`SHOW ENGINE INNODB STATUS`): transactions with the locks they hold
-//! and wait for, and the last deadlock. Pure: text in, transactions out; what cannot be read is left out.
+//! Reads what InnoDB says of itself (`SHOW ENGINE INNODB STATUS`): transactions with the locks they hold and wait for.
+//! Pure: text in, transactions out; what cannot be read is left out.
 
-use super::conflict::{InnodbMode, innodb_compatible};
+use super::conflict::InnodbMode;
 use super::dictionary::Dictionary;
-use super::{LockKind, LockTarget, innodb};
+use super::{LockKind, LockTarget, SessionLock};
+use crate::row::{CellRow, cell};
 
 /// Asks InnoDB for the text; it is in the third column of the only row.
 pub const QUERY: &str = "SHOW ENGINE INNODB STATUS";
+
+/// The text, from the rows of the answer.
+pub(super) fn text(rows: &[CellRow]) -> &str {
+    rows.first().map_or("", |row| cell(row, 2))
+}
 
 /// A transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,8 +21,6 @@ pub struct InnodbTransaction {
     pub thread: Option<i64>,
     /// The server's number of its statement.
     pub query: Option<u64>,
-    /// Its own number, as its locks name it; 0 before it has changed anything.
-    pub number: Option<u64>,
     /// What it waits for, and for how long, in whatever unit the server counts.
     pub waits: Option<(InnodbLock, u64)>,
     /// How many locks it has, as it says.
@@ -51,17 +55,11 @@ pub struct InnodbLock {
     pub index: Option<String>,
     /// Where the page is.
     pub page: (u64, u64),
-    /// `X`, `S`, `IX`, `IS`, `AUTO-INC`.
+    /// In the words of MySQL's table of locks, so that both say the same: `X,REC_NOT_GAP`.
     pub mode: String,
-    /// Only on the gap before the record.
-    pub is_gap: bool,
-    /// Only on the record.
-    pub is_record_only: bool,
-    /// Of an insert, which wants into the gap.
-    pub is_insert: bool,
     /// Not granted yet.
     pub is_waiting: bool,
-    /// The number of the transaction.
+    /// The number of the transaction; 0 before it has changed anything.
     pub owner: u64,
     /// Those that it is on; none for a table, or if the page was not in memory.
     pub records: Vec<InnodbRecord>,
@@ -90,49 +88,40 @@ pub fn transactions(status: &str) -> Vec<InnodbTransaction> {
 /// One block, from behind `TRANSACTION `.
 fn transaction(text: &str) -> InnodbTransaction {
     let mut transaction = InnodbTransaction::default();
-    let head: String = text.chars().take_while(char::is_ascii_digit).collect();
-    transaction.number = head.parse().ok();
-    let mut lines = text.lines();
-    // Where the next lock goes.
-    let mut waited = None;
-    let mut in_wait = false;
-    for line in lines.by_ref() {
-        if let Some(rest) =
-            line.split(" thread id ").nth(1).filter(|_| transaction.thread.is_none())
-        {
+    let (mut waited, mut wanted, mut in_wait) = (0, Vec::new(), false);
+    for line in text.lines() {
+        if let (None, Some((_, rest))) = (transaction.thread, line.split_once(" thread id ")) {
             transaction.thread = rest.split(',').next().and_then(|id| id.parse().ok());
-            transaction.query = line.split("query id ").nth(1).and_then(first_number);
+            transaction.query = rest.split_once("query id ").and_then(|(_, id)| first_number(id));
         } else if line.contains(" lock struct(s)") {
             let words = line.trim_start_matches("LOCK WAIT ");
             transaction.count = first_number(words).unwrap_or(0) as usize;
         } else if let Some(rest) = line.strip_prefix("------- TRX HAS BEEN WAITING ") {
-            waited = first_number(rest);
-            in_wait = true;
+            (waited, in_wait) = (first_number(rest).unwrap_or(0), true);
         } else if line.starts_with("------------------") {
             in_wait = false;
         } else if line.contains("SUPPRESSING FURTHER PRINTS") {
             transaction.is_cut = true;
-        } else if let Some(lock) = lock_line(line) {
-            match in_wait {
-                true => transaction.waits = Some((lock, waited.unwrap_or(0))),
-                false => transaction.locks.push(lock),
-            }
         } else {
-            let lock = match in_wait {
-                true => transaction.waits.as_mut().map(|(lock, _)| lock),
-                false => transaction.locks.last_mut(),
-            };
-            if let Some(lock) = lock {
-                lock.read_record(line);
-            }
+            read_lock(if in_wait { &mut wanted } else { &mut transaction.locks }, line);
         }
     }
+    transaction.waits = wanted.pop().map(|lock| (lock, waited));
     transaction
+}
+
+/// Reads a line that begins a lock, or belongs to the last one.
+pub(super) fn read_lock(locks: &mut Vec<InnodbLock>, line: &str) {
+    if let Some(lock) = lock_line(line) {
+        locks.push(lock);
+    } else if let Some(lock) = locks.last_mut() {
+        lock.read_record(line);
+    }
 }
 
 /// `RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 30 lock mode S
 /// locks rec but not gap waiting`, or ``TABLE LOCK table `lab`.`t` trx id 30 lock mode IX``.
-pub(super) fn lock_line(line: &str) -> Option<InnodbLock> {
+fn lock_line(line: &str) -> Option<InnodbLock> {
     let mut lock = InnodbLock::default();
     let rest = if let Some(rest) = line.strip_prefix("RECORD LOCKS space id ") {
         lock.page = (first_number(rest)?, first_number(rest.split(" page no ").nth(1)?)?);
@@ -146,10 +135,16 @@ pub(super) fn lock_line(line: &str) -> Option<InnodbLock> {
     (lock.schema, lock.table) = names(table)?;
     lock.owner = first_number(rest)?;
     let mode = rest.split_once("lock mode ").or_else(|| rest.split_once("lock_mode "))?.1;
-    lock.mode = mode.split(' ').next()?.to_owned();
-    lock.is_gap = mode.contains("gap before rec");
-    lock.is_record_only = mode.contains("rec but not gap");
-    lock.is_insert = mode.contains("insert intention");
+    lock.mode = mode.split(' ').next()?.replace("AUTO-INC", "AUTO_INC");
+    for (words, word) in [
+        ("gap before rec", ",GAP"),
+        ("rec but not gap", ",REC_NOT_GAP"),
+        ("insert intention", ",INSERT_INTENTION"),
+    ] {
+        if mode.contains(words) {
+            lock.mode.push_str(word);
+        }
+    }
     lock.is_waiting = mode.ends_with("waiting");
     Some(lock)
 }
@@ -208,25 +203,24 @@ impl InnodbLock {
         record.fields.push(hex.map(|(hex, _)| format!("{hex}{end}")));
     }
 
-    /// Its table and index; none for a whole table.
-    pub(super) fn place(&self) -> Option<[&str; 3]> {
+    /// Its schema, table and index; none for a whole table.
+    pub(super) fn index(&self) -> Option<[&str; 3]> {
         Some([&self.schema, &self.table, self.index.as_deref()?])
     }
 
     /// Does one who waits for this record wait because of the other lock? As InnoDB itself decides.
     pub fn waits_for(&self, other: &Self) -> bool {
-        if self.index != other.index {
+        let (Some(wanted), Some(held)) =
+            (InnodbMode::parse(&self.mode), InnodbMode::parse(&other.mode))
+        else {
             return false;
-        }
-        let (wanted, held) = (self.parts(), other.parts());
+        };
         if self.index.is_none() {
             let is_same = (&self.schema, &self.table) == (&other.schema, &other.table);
-            return is_same && !innodb_compatible(wanted.strength, held.strength);
+            return other.index.is_none() && is_same && !wanted.is_compatible(&held);
         }
-        match self.shared_record(other) {
-            Some(record) => wanted.waits_for(&held, record.heap == SUPREMUM),
-            None => false,
-        }
+        let record = self.shared_record(other).filter(|_| self.index == other.index);
+        record.is_some_and(|record| wanted.waits_for(&held, record.heap == SUPREMUM))
     }
 
     /// The record of this lock that the other is on, too.
@@ -245,51 +239,37 @@ impl InnodbLock {
         part
     }
 
-    fn parts(&self) -> InnodbMode<'_> {
-        InnodbMode {
-            strength: if self.mode == "AUTO-INC" { "AUTO_INC" } else { &self.mode },
-            is_gap: self.is_gap,
-            is_record_only: self.is_record_only,
-            is_insert: self.is_insert,
-        }
-    }
-
-    /// In the words of MySQL's tables of locks, so that both say the same.
-    fn mode_words(&self) -> String {
-        let mut words = self.mode.replace("AUTO-INC", "AUTO_INC");
-        for (is, word) in [
-            (self.is_gap, ",GAP"),
-            (self.is_record_only, ",REC_NOT_GAP"),
-            (self.is_insert, ",INSERT_INTENTION"),
-        ] {
-            if is {
-                words.push_str(word);
-            }
-        }
-        words
-    }
-
-    /// What it is on: a record each, or the table.
-    pub(super) fn targets(&self, dictionary: &Dictionary) -> Vec<LockTarget> {
-        let mode = self.mode_words();
-        let Some(index) = &self.index else {
-            let (schema, table) = (&self.schema, &self.table);
-            return vec![LockTarget::of_table(LockKind::Table, schema, table, &mode)];
+    /// What it is on, as far as it is on one record.
+    fn target(&self, record: Option<&InnodbRecord>, dictionary: &Dictionary) -> LockTarget {
+        let Some(index) = self.index() else {
+            return LockTarget::of_table(LockKind::Table, &self.schema, &self.table, &self.mode);
         };
-        let place = [self.schema.as_str(), &self.table, index];
-        let named = |record: Option<&str>| innodb::record(place, record, &mode);
-        match self.records.is_empty() {
-            // The page was not in memory.
-            true => vec![named(None)],
-            false => self
-                .records
-                .iter()
-                .map(|record| match record.heap {
-                    SUPREMUM => named(Some("supremum")),
-                    _ => named(dictionary.record(place, &record.fields).as_deref()),
-                })
-                .collect(),
-        }
+        let name = record.and_then(|record| match record.heap {
+            SUPREMUM => Some("supremum".to_owned()),
+            _ => dictionary.record(index, &record.fields),
+        });
+        LockTarget::of_record(index, name, &self.mode)
+    }
+
+    /// What one who waits for it wants: a wait is for one record, or for a table.
+    pub(super) fn wanted(&self, dictionary: &Dictionary) -> LockTarget {
+        self.target(self.records.first(), dictionary)
+    }
+
+    /// The same as locks of its session: of each record, or of the table.
+    pub(super) fn session_locks(
+        &self,
+        session: i64,
+        dictionary: &Dictionary,
+    ) -> impl Iterator<Item = SessionLock> {
+        // Without records the page was not in memory.
+        let records = self.records.iter().map(Some).chain(self.records.is_empty().then_some(None));
+        let lock = move |record| SessionLock {
+            session,
+            target: self.target(record, dictionary),
+            granted: !self.is_waiting,
+        };
+        records.map(lock)
     }
 }
 
@@ -395,10 +375,10 @@ FILE I/O
 
     #[test]
     fn locks_are_written_in_the_words_of_mysql() {
-        let transactions = transactions(STATUS);
+        let (transactions, dictionary) = (transactions(STATUS), Dictionary::default());
         let targets = |lock: &InnodbLock| {
-            let targets = lock.targets(&Dictionary::default());
-            targets.iter().map(ToString::to_string).collect::<Vec<_>>()
+            let locks = lock.session_locks(7, &dictionary);
+            locks.map(|lock| lock.target.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(
             targets(&transactions[1].waits.as_ref().unwrap().0),
@@ -424,7 +404,7 @@ FILE I/O
             let status = format!("\nTRANSACTIONS\n\n---TRANSACTION {glued}");
             for transaction in transactions(&status) {
                 for lock in &transaction.locks {
-                    lock.targets(&Dictionary::default());
+                    lock.session_locks(7, &Dictionary::default()).for_each(drop);
                 }
             }
         }

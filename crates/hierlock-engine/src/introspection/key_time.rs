@@ -3,12 +3,12 @@
 use super::key_value::big_endian;
 
 /// `.345`, of the bytes behind the seconds.
-fn fraction(value: u64, bytes: usize, digits: usize) -> String {
-    let micros = value * 10u64.pow(6u32.saturating_sub(2 * bytes as u32));
-    match digits {
-        0 => String::new(),
-        digits => format!(".{}", &format!("{micros:06}")[..digits]),
+fn fraction(value: u64, digits: usize) -> String {
+    if digits == 0 {
+        return String::new();
     }
+    let micros = value * 10u64.pow(6u32.saturating_sub(2 * digits.div_ceil(2) as u32));
+    format!(".{}", &format!("{micros:06}")[..digits])
 }
 
 /// The bytes of the seconds, and those behind.
@@ -29,7 +29,7 @@ pub(super) fn date_time(bytes: &[u8], digits: usize) -> Option<String> {
         months / 13,
         months % 13,
         clock(time),
-        fraction(rest, digits.div_ceil(2), digits)
+        fraction(rest, digits)
     ))
 }
 
@@ -49,7 +49,7 @@ pub(super) fn timestamp(bytes: &[u8], digits: usize) -> Option<String> {
         time / 3600,
         time / 60 % 60,
         time % 60,
-        fraction(rest, digits.div_ceil(2), digits)
+        fraction(rest, digits)
     ))
 }
 
@@ -71,5 +71,5 @@ pub(super) fn time(bytes: &[u8], digits: usize) -> Option<String> {
     let signed = big_endian(bytes)? as i64 - (1 << (8 * bytes.len() - 1));
     let (sign, packed) = (if signed < 0 { "-" } else { "" }, signed.unsigned_abs());
     let rest = packed & ((1 << (8 * behind)) - 1);
-    Some(format!("'{sign}{}{}'", clock(packed >> (8 * behind)), fraction(rest, behind, digits)))
+    Some(format!("'{sign}{}{}'", clock(packed >> (8 * behind)), fraction(rest, digits)))
 }

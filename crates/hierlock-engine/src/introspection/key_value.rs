@@ -21,18 +21,10 @@ pub(super) enum KeyColumn {
     /// The names of its values.
     Enum(Vec<String>),
     Set(Vec<String>),
-    Text(Charset),
+    /// In this character set.
+    Text(String),
     /// Anything else.
     Bytes,
-}
-
-/// How the characters of a text are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Charset {
-    Utf8,
-    Latin1,
-    Utf16,
-    Utf32,
 }
 
 impl KeyColumn {
@@ -59,13 +51,8 @@ impl KeyColumn {
             "double" => KeyColumn::Double,
             "enum" => KeyColumn::Enum(quoted_list(rest)),
             "set" => KeyColumn::Set(quoted_list(rest)),
-            _ => match charset {
-                "utf8" | "utf8mb3" | "utf8mb4" | "ascii" => KeyColumn::Text(Charset::Utf8),
-                "latin1" => KeyColumn::Text(Charset::Latin1),
-                "utf16" | "ucs2" => KeyColumn::Text(Charset::Utf16),
-                "utf32" => KeyColumn::Text(Charset::Utf32),
-                _ => KeyColumn::Bytes,
-            },
+            _ if charset.is_empty() => KeyColumn::Bytes,
+            _ => KeyColumn::Text(charset.to_owned()),
         }
     }
 
@@ -77,7 +64,7 @@ impl KeyColumn {
             None => (hex, false),
         };
         let value = bytes(hex).and_then(|bytes| match (self, is_cut) {
-            (KeyColumn::Text(charset), is_cut) => text(*charset, &bytes, is_cut),
+            (KeyColumn::Text(charset), is_cut) => text(charset, &bytes, is_cut),
             (column, false) => column.value(&bytes),
             (_, true) => None,
         });
@@ -93,12 +80,7 @@ impl KeyColumn {
         if let Some(text) = data.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
             return format!("'{}'", text.trim_end_matches(' '));
         }
-        let number = data.parse::<u64>().ok();
-        let is_coded = matches!(
-            self,
-            KeyColumn::Date | KeyColumn::Year | KeyColumn::Enum(_) | KeyColumn::Set(_)
-        );
-        let value = number.filter(|_| is_coded).and_then(|number| self.coded(number));
+        let value = data.parse().ok().and_then(|number| self.coded(number));
         value.unwrap_or_else(|| data.to_owned())
     }
 
@@ -125,7 +107,7 @@ impl KeyColumn {
         }
     }
 
-    /// What is stored as a number and is none.
+    /// What is stored as a number and is none; None of a column that is stored otherwise.
     fn coded(&self, number: u64) -> Option<String> {
         match self {
             KeyColumn::Date => {
@@ -188,9 +170,9 @@ pub(super) fn big_endian(bytes: &[u8]) -> Option<u64> {
     fits.then(|| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-fn text(charset: Charset, bytes: &[u8], is_cut: bool) -> Option<String> {
-    let read = match charset {
-        Charset::Utf8 => match std::str::from_utf8(bytes) {
+fn text(charset: &str, bytes: &[u8], is_cut: bool) -> Option<String> {
+    let read: String = match charset {
+        "utf8" | "utf8mb3" | "utf8mb4" | "ascii" => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
             // In the middle of a character.
             Err(error) if is_cut && error.error_len().is_none() => {
@@ -198,28 +180,22 @@ fn text(charset: Charset, bytes: &[u8], is_cut: bool) -> Option<String> {
             }
             Err(_) => return None,
         },
-        Charset::Latin1 => {
-            // Between these it is not the Latin-1 of others.
-            let is_odd = |byte: &u8| (0x80..0xa0).contains(byte);
-            if bytes.iter().any(is_odd) {
-                return None;
-            }
-            bytes.iter().map(|byte| char::from(*byte)).collect()
-        }
-        Charset::Utf16 => {
+        // Between these it is not the Latin-1 of others.
+        "latin1" if bytes.iter().any(|byte| (0x80..0xa0).contains(byte)) => return None,
+        "latin1" => bytes.iter().map(|byte| char::from(*byte)).collect(),
+        "utf16" | "ucs2" => {
             let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-            char::decode_utf16(units).collect::<Result<String, _>>().ok()?
+            char::decode_utf16(units).collect::<Result<_, _>>().ok()?
         }
-        Charset::Utf32 => bytes
-            .chunks_exact(4)
-            .map(|unit| char::from_u32(big_endian(unit)? as u32))
-            .collect::<Option<String>>()?,
+        "utf32" => {
+            let units = bytes.chunks_exact(4);
+            units.map(|unit| char::from_u32(big_endian(unit)? as u32)).collect::<Option<_>>()?
+        }
+        _ => return None,
     };
     let read = read.replace('\'', "''");
-    Some(match is_cut {
-        true => format!("'{read}…'"),
-        false => format!("'{}'", read.trim_end_matches(' ')),
-    })
+    let shown = if is_cut { format!("{read}…") } else { read.trim_end_matches(' ').to_owned() };
+    Some(format!("'{shown}'"))
 }
 
 /// Nine digits in four bytes, fewer in fewer; the first bit says that it is not negative.

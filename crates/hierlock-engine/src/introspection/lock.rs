@@ -65,6 +65,20 @@ impl LockTarget {
         let schema = (!schema.is_empty()).then(|| schema.to_owned());
         Self { schema, ..Self::new(kind, table, mode) }
     }
+
+    /// A row or a gap of InnoDB, from the words of MySQL's tables of locks: `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`.
+    pub(super) fn of_record(index: [&str; 3], record: Option<String>, mode: &str) -> Self {
+        let [schema, table, index] = index;
+        let is_supremum = record.as_ref().is_some_and(|record| record.starts_with("supremum"));
+        let is_gap =
+            is_supremum || mode.split(',').any(|word| word == "GAP" || word == "INSERT_INTENTION");
+        let kind = if is_gap { LockKind::Gap } else { LockKind::Row };
+        Self {
+            index: Some(index.to_owned()),
+            record: if is_supremum { Some("supremum".to_owned()) } else { record },
+            ..Self::of_table(kind, schema, table, mode)
+        }
+    }
 }
 
 /// `row 1 of app.numbers (PRIMARY), X`

@@ -7,15 +7,14 @@
 //! Of metadata locks it tells only who holds them, and that only if the plugin `metadata_lock_info` is
 //! there; who waits is seen in the list of processes, and for what is seen in the statement.
 
-use super::dictionary::Dictionary;
 use super::innodb_status::{self, InnodbLock, InnodbTransaction};
-use super::metadata::{MetadataLock, Scope};
+use super::metadata::{MetadataLock, Namespace};
+use super::wait_list::WaitList;
 use super::{
-    IncompleteLocks, IntrospectionScope, LockKind, LockList, LockTarget, LockWait, SessionLock,
-    WaitList, ask_all, if_allowed, innodb,
+    IncompleteLocks, LockKind, LockList, LockTarget, Question, Result, ask_all, if_allowed,
 };
 use crate::row::{CellRow, cell, number_cell};
-use crate::{Dialect, Driver, SessionRef, StatementWords};
+use crate::{Driver, StatementWords};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -32,7 +31,7 @@ pub const IS_LOCK_OUTPUT_ENABLED: &str = "SELECT @@innodb_status_output_locks";
 const CACHE_PAUSE: Duration = Duration::from_millis(110);
 
 /// How often they are read in vain. Others who read them too, with less patience, keep them old.
-const MAX_TRIES: u32 = 8;
+const MAX_CACHE_READS: u32 = 8;
 
 /// When the tables of waits were last read, by anyone in this process. Everyone has to wait for it.
 static LAST_READ: Mutex<Option<Instant>> = Mutex::const_new(None);
@@ -50,64 +49,57 @@ type WaitKey = (i64, u64, (u64, u64), u64);
 #[derive(Debug, Default)]
 pub(super) struct MariadbMemory {
     /// Who is in the way of waits for which the tables were asked.
-    known: HashMap<WaitKey, Vec<i64>>,
-    /// May the listing of locks be switched on?
-    can_list: bool,
+    blockers: HashMap<WaitKey, Vec<i64>>,
+    pub(super) may_enable_lock_output: bool,
 }
 
-impl MariadbMemory {
-    pub(super) fn new(can_list: bool) -> Self {
-        Self { known: HashMap::new(), can_list }
+impl Question<'_, '_> {
+    /// What InnoDB says of its transactions.
+    async fn transactions(&mut self) -> Result<Vec<InnodbTransaction>> {
+        let status = self.session.cells(innodb_status::QUERY).await?;
+        Ok(innodb_status::transactions(innodb_status::text(&status)))
     }
 
-    /// What InnoDB says, with the indexes it speaks of learnt.
-    async fn transactions(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        dictionary: &mut Dictionary,
-        scope: &IntrospectionScope,
-        status: &str,
-    ) -> Result<Vec<InnodbTransaction>, sqlx::Error> {
+    /// The transactions of a status, with the indexes that they speak of learnt. It is asked for again if the listing of
+    /// locks was found to be off, and may be switched on.
+    async fn listed_transactions(&mut self, status: &str) -> Result<Vec<InnodbTransaction>> {
         let mut transactions = innodb_status::transactions(status);
         let is_unlisted = |it: &InnodbTransaction| it.count > 0 && it.locks.is_empty();
-        if self.can_list && transactions.iter().any(is_unlisted) {
+        if self.memory.mariadb.may_enable_lock_output && transactions.iter().any(is_unlisted) {
             // Somebody else has switched it off.
-            self.can_list = if_allowed(session.cells(ENABLE_LOCK_OUTPUT).await)?.is_some();
-            transactions = innodb_status::transactions(&innodb::status(session).await?);
+            let enabled = if_allowed(self.session.cells(ENABLE_LOCK_OUTPUT).await)?;
+            self.memory.mariadb.may_enable_lock_output = enabled.is_some();
+            transactions = self.transactions().await?;
         }
-        let mut places = Vec::new();
         for transaction in &transactions {
-            if transaction.thread.is_some_and(|pid| scope.has(pid)) {
-                places.extend(transaction.locks.iter().filter_map(InnodbLock::place));
-                places.extend(transaction.waits.iter().filter_map(|(lock, _)| lock.place()));
+            if transaction.thread.is_some_and(|pid| self.scope.has(pid)) {
+                let wanted = transaction.waits.iter().map(|(lock, _)| lock);
+                let locks = transaction.locks.iter().chain(wanted);
+                for index in locks.filter_map(InnodbLock::index) {
+                    self.memory.dictionary.learn(self.session, index).await?;
+                }
             }
-        }
-        for place in places {
-            innodb::learn(dictionary, session, Dialect::Mariadb, place).await?;
         }
         Ok(transactions)
     }
 
-    pub(super) async fn waits(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        dictionary: &mut Dictionary,
-        scope: &IntrospectionScope,
-    ) -> Result<Vec<LockWait>, sqlx::Error> {
+    pub(super) async fn mariadb_waits(&mut self) -> Result<WaitList> {
         let mut waits = WaitList::default();
-        let [status, processes] =
-            ask_all(session, [innodb_status::QUERY, &processes(scope)]).await?;
-        let transactions =
-            self.transactions(session, dictionary, scope, innodb::status_text(&status)).await?;
+        // Who of ours waits for something that is not InnoDB's, those who wait longest first.
+        let processes = format!(
+            "SELECT ID, STATE, INFO, DB FROM information_schema.PROCESSLIST WHERE {} \
+             AND (STATE LIKE 'Waiting for %lock' OR STATE = 'User lock') ORDER BY TIME_MS DESC",
+            self.scope.condition("ID")
+        );
+        let [status, processes] = ask_all(self.session, [innodb_status::QUERY, &processes]).await?;
+        let transactions = self.listed_transactions(innodb_status::text(&status)).await?;
         for transaction in &transactions {
-            let (Some(waiter), Some((wanted, waited))) = (transaction.thread, &transaction.waits)
+            let (Some(waiter), Some((wanted, waited))) =
+                (transaction.thread.filter(|pid| self.scope.has(*pid)), &transaction.waits)
             else {
                 continue;
             };
-            if !scope.has(waiter) {
-                continue;
-            }
-            let others = transactions.iter().filter(|other| other.thread != Some(waiter));
+            let others = || transactions.iter().filter(|other| other.thread != Some(waiter));
             let is_in_way = |other: &&InnodbTransaction| {
                 // Who waits in front is in the way too; the longer, the further in front.
                 let is_in_front = |lock: &InnodbLock| {
@@ -115,89 +107,97 @@ impl MariadbMemory {
                 };
                 other.locks.iter().any(|lock| is_in_front(lock) && wanted.waits_for(lock))
             };
-            let is_partial = |it: &InnodbTransaction| it.incomplete().is_some();
-            let blockers = match others.clone().any(is_partial) {
-                true => match self.blockers(session, wait_key(transaction)).await? {
-                    Some(blockers) => blockers,
-                    // It is over.
-                    None => continue,
-                },
-                false => others.filter(is_in_way).filter_map(|other| other.thread).collect(),
+            let blockers = if others().all(|other| other.incomplete().is_none()) {
+                others().filter(is_in_way).filter_map(|other| other.thread).collect()
+            } else if let Some(blockers) = self.blockers(transaction).await? {
+                blockers
+            } else {
+                // It is over.
+                continue;
             };
-            // A lock is on something.
-            if let Some(target) = wanted.targets(dictionary).into_iter().next() {
-                waits.add(waiter, target);
-            }
-            for blocker in blockers {
-                waits.blocked_by(waiter, blocker);
-            }
+            waits.add(waiter, wanted.wanted(&self.memory.dictionary), blockers);
         }
-        metadata_waits(session, &processes, &mut waits).await?;
-        Ok(waits.in_scope(scope))
+        if !processes.is_empty() {
+            self.metadata_waits(&processes, &mut waits).await?;
+        }
+        Ok(waits)
     }
 
-    /// Who is in the way, by the tables; none if the wait is over by the time they tell.
-    async fn blockers(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        key: Option<WaitKey>,
-    ) -> Result<Option<Vec<i64>>, sqlx::Error> {
-        let Some(key) = key else { return Ok(None) };
-        if let Some(known) = self.known.get(&key) {
+    /// Who is in the way of a transaction, by the tables; none if its wait is over by the time they tell.
+    async fn blockers(&mut self, transaction: &InnodbTransaction) -> Result<Option<Vec<i64>>> {
+        let Some(key) = wait_key(transaction) else { return Ok(None) };
+        if let Some(known) = self.memory.mariadb.blockers.get(&key) {
             return Ok(Some(known.clone()));
         }
         let mut last_read = LAST_READ.lock().await;
-        for attempt in 1..=MAX_TRIES {
+        for attempt in 1..=MAX_CACHE_READS {
             if let Some(last_read) = *last_read {
                 // Not for something to happen: the server would answer with what was.
                 tokio::time::sleep_until(last_read + CACHE_PAUSE * attempt).await;
             }
-            let rows = session.cells(LOCK_WAITS).await?;
+            let rows = self.session.cells(LOCK_WAITS).await?;
             *last_read = Some(Instant::now());
-            let ours = rows.iter().filter(|row| number_cell(row, 0) == Some(key.0));
+            let ours = rows.iter().filter(|row| number_cell(row, 0) == transaction.thread);
             let blockers: Vec<i64> = ours.filter_map(|row| number_cell(row, 1)).collect();
-            let now = innodb_status::transactions(&innodb::status(session).await?);
-            if !now.iter().any(|transaction| wait_key(transaction) == Some(key)) {
+            if !self.transactions().await?.iter().any(|now| wait_key(now) == Some(key)) {
                 return Ok(None);
             }
             if !blockers.is_empty() {
-                self.known.insert(key, blockers.clone());
+                self.memory.mariadb.blockers.insert(key, blockers.clone());
                 return Ok(Some(blockers));
             }
         }
         Ok(Some(Vec::new()))
     }
 
-    pub(super) async fn locks(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        dictionary: &mut Dictionary,
-        scope: &IntrospectionScope,
-    ) -> Result<LockList, sqlx::Error> {
-        let status = innodb::status(session).await?;
-        let transactions = self.transactions(session, dictionary, scope, &status).await?;
-        let (mut locks, mut incomplete) = (Vec::new(), Vec::new());
+    pub(super) async fn mariadb_locks(&mut self) -> Result<LockList> {
+        let status = self.session.cells(innodb_status::QUERY).await?;
+        let transactions = self.listed_transactions(innodb_status::text(&status)).await?;
+        let mut list = LockList::default();
         for transaction in &transactions {
-            let Some(session) = transaction.thread.filter(|pid| scope.has(*pid)) else { continue };
+            let Some(session) = transaction.thread.filter(|pid| self.scope.has(*pid)) else {
+                continue;
+            };
             if let Some(reason) = transaction.incomplete() {
                 let (session, reason) = (Some(session), reason.to_owned());
-                incomplete.push(IncompleteLocks { session, reason });
+                list.incomplete.push(IncompleteLocks { session, reason });
             }
             for lock in &transaction.locks {
-                let (targets, granted) = (lock.targets(dictionary), !lock.is_waiting);
-                let locked = |target| SessionLock { session, target, granted };
-                locks.extend(targets.into_iter().map(locked));
+                list.locks.extend(lock.session_locks(session, &self.memory.dictionary));
             }
         }
-        for lock in metadata_locks(session).await? {
+        for lock in self.metadata_locks().await? {
             // Every statement has these.
-            if scope.has(lock.owner) && !matches!(lock.scope, Scope::Other(_)) {
-                locks.push(lock.session_lock());
+            if self.scope.has(lock.owner) && !matches!(lock.namespace, Namespace::Other(_)) {
+                list.locks.push(lock.session_lock());
             }
         }
-        locks.sort();
-        locks.dedup();
-        Ok(LockList { locks, incomplete })
+        Ok(list)
+    }
+
+    async fn metadata_waits(&mut self, processes: &[CellRow], waits: &mut WaitList) -> Result<()> {
+        let mut locks = self.metadata_locks().await?;
+        for row in processes {
+            let Some(waiter) = number_cell(row, 0).filter(|id| !waits.has(*id)) else { continue };
+            let state = cell(row, 1);
+            match wanted(waiter, state, [cell(row, 2), cell(row, 3)], &locks) {
+                Some(wanted) => {
+                    wanted.add_wait(&wanted.blockers(&locks), waits);
+                    // The next may be waiting behind it.
+                    locks.push(wanted);
+                }
+                None => waits.add(waiter, unnamed(state), []),
+            }
+        }
+        Ok(())
+    }
+
+    /// The metadata locks that are held; none if the plugin is not there.
+    async fn metadata_locks(&mut self) -> Result<Vec<MetadataLock>> {
+        let sql = "SELECT THREAD_ID, LOCK_TYPE, TABLE_SCHEMA, TABLE_NAME, LOCK_MODE \
+                   FROM information_schema.METADATA_LOCK_INFO WHERE THREAD_ID <> CONNECTION_ID()";
+        let rows = if_allowed(self.session.cells(sql).await)?.unwrap_or_default();
+        Ok(rows.iter().filter_map(metadata_lock).collect())
     }
 }
 
@@ -208,54 +208,10 @@ fn wait_key(transaction: &InnodbTransaction) -> Option<WaitKey> {
     Some((transaction.thread?, transaction.query.unwrap_or(0), wanted.page, heap))
 }
 
-/// Who of ours waits for something that is not InnoDB's, those who wait longest first.
-fn processes(scope: &IntrospectionScope) -> String {
-    format!(
-        "SELECT ID, STATE, INFO, DB FROM information_schema.PROCESSLIST WHERE {} \
-         AND (STATE LIKE 'Waiting for %lock' OR STATE = 'User lock') ORDER BY TIME_MS DESC",
-        scope.condition("ID")
-    )
-}
-
-async fn metadata_waits(
-    session: &mut SessionRef<'_>,
-    processes: &[CellRow],
-    waits: &mut WaitList,
-) -> Result<(), sqlx::Error> {
-    if processes.is_empty() {
-        return Ok(());
-    }
-    let mut locks = metadata_locks(session).await?;
-    for row in processes {
-        let Some(waiter) = number_cell(row, 0).filter(|id| !waits.has(*id)) else { continue };
-        let state = cell(row, 1);
-        let Some(wanted) = wanted(waiter, state, [cell(row, 2), cell(row, 3)], &locks) else {
-            waits.add(waiter, unnamed(state));
-            continue;
-        };
-        let blockers: Vec<&MetadataLock> = wanted.blockers(&locks).collect();
-        waits.add(waiter, wanted.target(&blockers));
-        for blocker in blockers {
-            waits.blocked_by(waiter, blocker.owner);
-        }
-        // The next may be waiting behind it.
-        locks.push(wanted);
-    }
-    Ok(())
-}
-
-/// The metadata locks that are held; none if the plugin is not there.
-async fn metadata_locks(session: &mut SessionRef<'_>) -> Result<Vec<MetadataLock>, sqlx::Error> {
-    let sql = "SELECT THREAD_ID, LOCK_TYPE, TABLE_SCHEMA, TABLE_NAME, LOCK_MODE \
-               FROM information_schema.METADATA_LOCK_INFO WHERE THREAD_ID <> CONNECTION_ID()";
-    let rows = if_allowed(session.cells(sql).await)?.unwrap_or_default();
-    Ok(rows.iter().filter_map(metadata_lock).collect())
-}
-
 fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     let mut lock = MetadataLock {
         owner: number_cell(row, 0)?,
-        scope: Scope::Object,
+        namespace: Namespace::Object,
         schema: cell(row, 2).to_owned(),
         name: cell(row, 3).to_owned(),
         mode: cell(row, 4).trim_start_matches("MDL_").to_owned(),
@@ -263,9 +219,11 @@ fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     };
     match cell(row, 1) {
         // The key is where the schema would be.
-        "User lock" => (lock.scope, lock.name) = (Scope::User, std::mem::take(&mut lock.schema)),
+        "User lock" => {
+            (lock.namespace, lock.name) = (Namespace::User, std::mem::take(&mut lock.schema));
+        }
         "Schema metadata lock" | "Backup lock" | "Global read lock" | "Commit lock" => {
-            lock.scope = Scope::Other(cell(row, 1).to_owned());
+            lock.namespace = Namespace::Other(cell(row, 1).to_owned());
         }
         _ => {}
     }
@@ -291,31 +249,29 @@ fn wanted(
     match state {
         "User lock" => {
             let is_it = |lock: &&MetadataLock| {
-                lock.scope == Scope::User && statement.contains(lock.name.as_str())
+                lock.namespace == Namespace::User && statement.contains(lock.name.as_str())
             };
             by_others().find(is_it).map(|lock| want(lock, "SHARED_NO_WRITE"))
         }
         "Waiting for table metadata lock" => {
             let mode = wanted_mode(&words);
             let is_named = |lock: &&MetadataLock| {
-                lock.scope == Scope::Object
+                lock.namespace == Namespace::Object
                     && words.has_name(&lock.name)
                     && (lock.schema == schema || words.has_name(&lock.schema))
             };
             let wants = by_others().filter(is_named).map(|lock| want(lock, mode));
             // Of several tables, the one that is not to be had; best one whose database is named too.
-            let wants = wants.filter(|want| want.blockers(held).next().is_some());
+            let wants = wants.filter(|want| !want.blockers(held).is_empty());
             wants.min_by_key(|want| !words.has_name(&want.schema))
         }
         "Waiting for backup lock" => {
             let is_stop = |lock: &&MetadataLock| {
-                lock.mode.contains("FTWRL")
-                    || lock.mode.contains("BLOCK")
-                    || lock.mode.contains("WAIT")
+                ["FTWRL", "BLOCK", "WAIT"].iter().any(|word| lock.mode.contains(word))
             };
-            let is_backup = |lock: &&MetadataLock| matches!(&lock.scope, Scope::Other(scope) if scope == "Backup lock");
-            let backup = || by_others().filter(is_backup);
-            let stop = backup().find(is_stop).or_else(|| backup().next());
+            let backup = Namespace::Other("Backup lock".to_owned());
+            let backups = || by_others().filter(|lock| lock.namespace == backup);
+            let stop = backups().find(is_stop).or_else(|| backups().next());
             stop.map(|lock| want(lock, "BACKUP_DML"))
         }
         _ => None,

@@ -1,6 +1,7 @@
 //! Metadata locks of MySQL and MariaDB: who is in whose way. The servers list these locks but not who
 //! waits for whom, so their rules are here, as the two tables of the server's own source.
 
+use super::wait_list::WaitList;
 use super::{LockKind, LockTarget, SessionLock};
 
 /// A metadata lock, held or wanted.
@@ -8,7 +9,7 @@ use super::{LockKind, LockTarget, SessionLock};
 pub(super) struct MetadataLock {
     /// The number of the session.
     pub(super) owner: i64,
-    pub(super) scope: Scope,
+    pub(super) namespace: Namespace,
     pub(super) schema: String,
     pub(super) name: String,
     /// Such as `SHARED_READ`.
@@ -18,7 +19,7 @@ pub(super) struct MetadataLock {
 
 /// What sort of thing it is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum Namespace {
     /// A table, a routine, a trigger.
     Object,
     /// A lock by name.
@@ -27,51 +28,24 @@ pub(super) enum Scope {
     Other(String),
 }
 
-/// The modes of objects, from weak to strong.
-const MODES: [&str; 10] = [
-    "SHARED",
-    "SHARED_HIGH_PRIO",
-    "SHARED_READ",
-    "SHARED_WRITE",
-    "SHARED_WRITE_LOW_PRIO",
-    "SHARED_UPGRADABLE",
-    "SHARED_READ_ONLY",
-    "SHARED_NO_WRITE",
-    "SHARED_NO_READ_WRITE",
-    "EXCLUSIVE",
-];
-
-/// Who must wait (`-`) for what is granted: a row for each mode that is wanted.
-const GRANTED: [&str; 10] = [
-    "+++++++++-",
-    "+++++++++-",
-    "++++++++--",
-    "++++++----",
-    "++++++----",
-    "+++++-+---",
-    "+++--+++--",
-    "+++---+---",
-    "++--------",
-    "----------",
-];
-
-/// Who lets others go first (`-`), though they only wait.
-const PENDING: [&str; 10] = [
-    "+++++++++-",
-    "++++++++++",
-    "++++++++--",
-    "+++++++---",
-    "++++++----",
-    "+++++++++-",
-    "+++-++++--",
-    "+++++++++-",
-    "+++++++++-",
-    "++++++++++",
+/// The modes of objects, from weak to strong. Who wants one must wait (`-`) for whom, in the same order: for those who
+/// have a lock, and for those who only wait for one and are let go first.
+const MODES: [(&str, &str, &str); 10] = [
+    ("SHARED", "+++++++++-", "+++++++++-"),
+    ("SHARED_HIGH_PRIO", "+++++++++-", "++++++++++"),
+    ("SHARED_READ", "++++++++--", "++++++++--"),
+    ("SHARED_WRITE", "++++++----", "+++++++---"),
+    ("SHARED_WRITE_LOW_PRIO", "++++++----", "++++++----"),
+    ("SHARED_UPGRADABLE", "+++++-+---", "+++++++++-"),
+    ("SHARED_READ_ONLY", "+++--+++--", "+++-++++--"),
+    ("SHARED_NO_WRITE", "+++---+---", "+++++++++-"),
+    ("SHARED_NO_READ_WRITE", "++--------", "+++++++++-"),
+    ("EXCLUSIVE", "----------", "++++++++++"),
 ];
 
 impl MetadataLock {
     fn is_on_the_same(&self, other: &Self) -> bool {
-        self.scope == other.scope && self.schema == other.schema && self.name == other.name
+        self.namespace == other.namespace && self.schema == other.schema && self.name == other.name
     }
 
     /// Must it wait for the other?
@@ -79,46 +53,53 @@ impl MetadataLock {
         if self.owner == other.owner || !self.is_on_the_same(other) {
             return false;
         }
-        let place = |mode: &str| MODES.iter().position(|known| *known == mode);
-        match &self.scope {
+        let place = |mode: &str| MODES.iter().position(|(known, ..)| *known == mode);
+        match &self.namespace {
             // Only one has it; those who wait stand in line.
-            Scope::User => other.granted,
+            Namespace::User => other.granted,
             // Many may change what is inside, or somebody has the whole.
-            Scope::Other(_) => {
+            Namespace::Other(_) => {
                 other.granted && (self.mode != other.mode || self.mode == "EXCLUSIVE")
             }
-            Scope::Object => {
-                let table = if other.granted { &GRANTED } else { &PENDING };
-                match (place(&self.mode), place(&other.mode)) {
-                    (Some(wanted), Some(held)) => table[wanted].as_bytes()[held] == b'-',
+            Namespace::Object => {
+                let (Some(wanted), Some(held)) = (place(&self.mode), place(&other.mode)) else {
                     // A mode of a newer server.
-                    _ => other.granted,
-                }
+                    return other.granted;
+                };
+                let (_, granted, pending) = MODES[wanted];
+                let signs = if other.granted { granted } else { pending };
+                signs.as_bytes()[held] == b'-'
             }
         }
     }
 
-    /// The numbers of those who are in its way.
-    pub(super) fn blockers<'a>(&'a self, all: &'a [Self]) -> impl Iterator<Item = &'a Self> {
-        all.iter().filter(|other| self.waits_for(other))
+    /// Those that are in its way.
+    pub(super) fn blockers<'a>(&self, all: &'a [Self]) -> Vec<&'a Self> {
+        all.iter().filter(|other| self.waits_for(other)).collect()
     }
 
-    /// What it is on. Who is in its way may say more of that.
-    pub(super) fn target(&self, blockers: &[&Self]) -> LockTarget {
+    /// What it is on. What is in its way may say more of that.
+    fn target(&self, blockers: &[&Self]) -> LockTarget {
         // LOCK TABLES has modes of its own; all others guard the definition.
         let is_of_table =
             |lock: &Self| matches!(lock.mode.as_str(), "SHARED_NO_READ_WRITE" | "SHARED_READ_ONLY");
         let is_of_table = is_of_table(self) || blockers.iter().any(|lock| is_of_table(lock));
         let kind = if is_of_table { LockKind::Table } else { LockKind::Metadata };
-        match &self.scope {
-            Scope::User => LockTarget::new(LockKind::Advisory, &self.name, &self.mode),
-            Scope::Object => LockTarget::of_table(kind, &self.schema, &self.name, &self.mode),
-            Scope::Other(word) => {
+        match &self.namespace {
+            Namespace::User => LockTarget::new(LockKind::Advisory, &self.name, &self.mode),
+            Namespace::Object => LockTarget::of_table(kind, &self.schema, &self.name, &self.mode),
+            Namespace::Other(word) => {
                 let mut name = vec![word.to_lowercase(), self.schema.clone(), self.name.clone()];
                 name.retain(|part| !part.is_empty());
                 LockTarget::new(LockKind::Metadata, name.join(" "), &self.mode)
             }
         }
+    }
+
+    /// Adds that its session waits for it because of these.
+    pub(super) fn add_wait(&self, blockers: &[&Self], waits: &mut WaitList) {
+        let owners = blockers.iter().map(|blocker| blocker.owner);
+        waits.add(self.owner, self.target(blockers), owners);
     }
 
     /// The same as a lock of its session.
@@ -133,15 +114,22 @@ mod tests {
 
     fn lock(owner: i64, mode: &str, granted: bool) -> MetadataLock {
         let (schema, name) = ("lab".to_owned(), "t".to_owned());
-        MetadataLock { owner, scope: Scope::Object, schema, name, mode: mode.to_owned(), granted }
+        MetadataLock {
+            owner,
+            namespace: Namespace::Object,
+            schema,
+            name,
+            mode: mode.to_owned(),
+            granted,
+        }
     }
 
     #[test]
     fn the_table_of_granted_locks_is_symmetric() {
-        for (wanted, row) in GRANTED.iter().enumerate() {
-            for (held, sign) in row.chars().enumerate() {
-                let mirrored = GRANTED[held].chars().nth(wanted);
-                assert_eq!(Some(sign), mirrored, "{} and {}", MODES[wanted], MODES[held]);
+        for (wanted, (mode, granted, _)) in MODES.iter().enumerate() {
+            for (held, sign) in granted.chars().enumerate() {
+                let (other, mirrored, _) = MODES[held];
+                assert_eq!(Some(sign), mirrored.chars().nth(wanted), "{mode} and {other}");
             }
         }
     }
@@ -156,7 +144,7 @@ mod tests {
             lock(3, "SHARED_READ", false),
         ];
         let by = |waiter: &MetadataLock| {
-            waiter.blockers(&all).map(|lock| lock.owner).collect::<Vec<_>>()
+            waiter.blockers(&all).iter().map(|lock| lock.owner).collect::<Vec<_>>()
         };
         assert_eq!(by(&all[2]), [1]);
         assert_eq!(by(&all[3]), [2]);
@@ -167,7 +155,7 @@ mod tests {
         let (held, wanted) = (lock(1, "SHARED_NO_READ_WRITE", true), lock(2, "SHARED_READ", false));
         assert_eq!(wanted.target(&[&held]).kind, LockKind::Table);
         assert_eq!(wanted.target(&[]).kind, LockKind::Metadata);
-        let user = MetadataLock { scope: Scope::User, schema: String::new(), ..wanted };
+        let user = MetadataLock { namespace: Namespace::User, schema: String::new(), ..wanted };
         assert_eq!(user.target(&[]).to_string(), "advisory t, SHARED_READ");
     }
 }

@@ -13,7 +13,6 @@
 
 pub mod conflict;
 mod dictionary;
-mod innodb;
 mod innodb_deadlock;
 pub mod innodb_status;
 mod key_time;
@@ -40,114 +39,112 @@ pub use session_list::{SessionInfo, list_sessions};
 use crate::row::CellRow;
 use crate::{Dialect, ErrorClass, SessionRef};
 use dictionary::Dictionary;
+use innodb_deadlock::InnodbDeadlock;
+use mariadb::MariadbMemory;
+use postgres::PostgresMemory;
 use std::time::Duration;
-use wait_list::WaitList;
 
-/// Asks a server about its sessions, and remembers between two questions what need not be asked again.
+type Result<T> = std::result::Result<T, sqlx::Error>;
+
+/// Asks a server about its sessions, and remembers between two questions what need not be asked again. Fails with what
+/// the server says, or if it does not answer.
 ///
 /// The session that asks should have a short limit for waits of its own: naming a row of PostgreSQL reads its table,
 /// which somebody may have locked as a whole.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Introspection {
-    dialect: Dialect,
-    mariadb: mariadb::MariadbMemory,
-    postgres: postgres::PostgresMemory,
     dictionary: Dictionary,
+    mariadb: MariadbMemory,
+    postgres: PostgresMemory,
+}
+
+/// One question: the session that asks it, the sessions it is about, and what is remembered of those before.
+struct Question<'a, 's> {
+    session: &'a mut SessionRef<'s>,
+    scope: &'a IntrospectionScope,
+    memory: &'a mut Introspection,
 }
 
 impl Introspection {
-    /// Knows nothing yet.
-    pub fn new(dialect: Dialect) -> Self {
-        Self {
-            dialect,
-            mariadb: mariadb::MariadbMemory::default(),
-            postgres: postgres::PostgresMemory::default(),
-            dictionary: Dictionary::default(),
-        }
-    }
-
     /// Sets whether the listing of locks may be [switched on](ENABLE_LOCK_OUTPUT), for everybody, if it is found to be
     /// off. Only MariaDB needs it, and only an administrator may. By default it is left alone.
     #[must_use]
     pub fn may_enable_lock_output(mut self, may: bool) -> Self {
-        self.mariadb = mariadb::MariadbMemory::new(may);
+        self.mariadb.may_enable_lock_output = may;
         self
     }
 
     /// Fails if the account may not ask for locks.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn check_permission(&self, session: &mut SessionRef<'_>) -> Result<(), sqlx::Error> {
-        match self.dialect {
-            Dialect::Mysql => session.cells(mysql::PERMISSION_CHECK).await.map(|_| ()),
-            Dialect::Mariadb => innodb::status(session).await.map(|_| ()),
-            Dialect::Postgres => Ok(()),
-        }
+    pub async fn check_permission(&self, session: &mut SessionRef<'_>) -> Result<()> {
+        let question = match session.dialect {
+            Dialect::Mysql => mysql::PERMISSION_CHECK,
+            Dialect::Mariadb => innodb_status::QUERY,
+            Dialect::Postgres => return Ok(()),
+        };
+        session.cells(question).await.map(|_| ())
     }
 
     /// Returns who waits for whom: live, never from a cache that lags.
-    ///
-    /// # Errors
-    /// What the server says, or that it does not answer.
     pub async fn lock_waits(
         &mut self,
         session: &mut SessionRef<'_>,
         scope: &IntrospectionScope,
-    ) -> Result<Vec<LockWait>, sqlx::Error> {
-        let Self { dialect, mariadb, postgres, dictionary } = self;
-        match dialect {
-            Dialect::Mysql => mysql::waits(session, dictionary, scope).await,
-            Dialect::Mariadb => mariadb.waits(session, dictionary, scope).await,
-            Dialect::Postgres => postgres.waits(session, scope).await,
-        }
+    ) -> Result<Vec<LockWait>> {
+        let mut question = Question { session, scope, memory: self };
+        let waits = match question.session.dialect {
+            Dialect::Mysql => question.mysql_waits().await,
+            Dialect::Mariadb => question.mariadb_waits().await,
+            Dialect::Postgres => question.postgres_waits().await,
+        };
+        Ok(waits?.in_scope(scope))
     }
 
     /// Returns the locks of the sessions, held and wanted, as far as the server tells.
-    ///
-    /// # Errors
-    /// What the server says, or that it does not answer.
     pub async fn locks(
         &mut self,
         session: &mut SessionRef<'_>,
         scope: &IntrospectionScope,
-    ) -> Result<LockList, sqlx::Error> {
-        let Self { dialect, mariadb, postgres, dictionary } = self;
-        match dialect {
-            Dialect::Mysql => mysql::locks(session, dictionary, scope).await,
-            Dialect::Mariadb => mariadb.locks(session, dictionary, scope).await,
-            Dialect::Postgres => postgres.locks(session, scope).await,
-        }
+    ) -> Result<LockList> {
+        let mut question = Question { session, scope, memory: self };
+        let mut list = match question.session.dialect {
+            Dialect::Mysql => question.mysql_locks().await,
+            Dialect::Mariadb => question.mariadb_locks().await,
+            Dialect::Postgres => question.postgres_locks().await,
+        }?;
+        list.locks.sort();
+        list.locks.dedup();
+        Ok(list)
     }
 
     /// Returns the last deadlock of rows or tables that the server remembers. PostgreSQL remembers none: it tells the
     /// victim, see [`deadlock_of_victim`](Self::deadlock_of_victim).
-    ///
-    /// # Errors
-    /// What the server says, or that it does not answer.
     pub async fn last_deadlock(
         &mut self,
         session: &mut SessionRef<'_>,
-    ) -> Result<Option<DeadlockReport>, sqlx::Error> {
-        match self.dialect {
-            Dialect::Postgres => Ok(None),
-            dialect => innodb::last_deadlock(session, dialect, &mut self.dictionary).await,
+    ) -> Result<Option<DeadlockReport>> {
+        if session.dialect == Dialect::Postgres {
+            return Ok(None);
         }
+        let status = session.cells(innodb_status::QUERY).await?;
+        let Some(deadlock) = InnodbDeadlock::read(innodb_status::text(&status)) else {
+            return Ok(None);
+        };
+        for index in deadlock.indexes() {
+            self.dictionary.learn(session, index).await?;
+        }
+        Ok(deadlock.report(&self.dictionary))
     }
 
     /// Returns the deadlock in which a session of PostgreSQL was the victim, from the detail and the context of its
     /// error, a line each. None if it cannot be read.
-    ///
-    /// # Errors
-    /// What the server says, or that it does not answer.
     pub async fn deadlock_of_victim(
         &mut self,
         session: &mut SessionRef<'_>,
         scope: &IntrospectionScope,
         victim: i64,
         detail: &str,
-    ) -> Result<Option<DeadlockReport>, sqlx::Error> {
-        postgres_deadlock::report(session, &mut self.postgres, scope, victim, detail).await
+    ) -> Result<Option<DeadlockReport>> {
+        Question { session, scope, memory: self }.postgres_deadlock(victim, detail).await
     }
 
     /// Returns how long the youngest wait had lasted when [`lock_waits`](Self::lock_waits) was last asked. Known on
@@ -158,7 +155,7 @@ impl Introspection {
 }
 
 /// The answer to a question that not everybody may ask; None if it was refused.
-fn if_allowed<T>(answer: Result<T, sqlx::Error>) -> Result<Option<T>, sqlx::Error> {
+fn if_allowed<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if ErrorClass::of(&error).is_connection_lost() => Err(error),
@@ -170,7 +167,7 @@ fn if_allowed<T>(answer: Result<T, sqlx::Error>) -> Result<Option<T>, sqlx::Erro
 async fn ask_all<const N: usize>(
     session: &mut SessionRef<'_>,
     questions: [&str; N],
-) -> Result<[Vec<CellRow>; N], sqlx::Error> {
+) -> Result<[Vec<CellRow>; N]> {
     let mut results = session.results(&questions.join("; ")).await?.into_iter();
     Ok(std::array::from_fn(|_| results.next().unwrap_or_default().rows))
 }

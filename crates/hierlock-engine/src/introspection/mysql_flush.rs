@@ -1,10 +1,11 @@
-//! WaitList of MySQL for `FLUSH TABLES`. They are in no table of locks: `FLUSH TABLES t` waits until nobody
+//! Waits of MySQL for `FLUSH TABLES`. They are in no table of locks: `FLUSH TABLES t` waits until nobody
 //! has the old version of `t` open any more, and who wants to open `t` meanwhile waits for the same. Both
 //! show only as a state of the session. Who has a table open is told by its metadata locks: a session
 //! with LOCK TABLES, or one in the middle of a statement. A transaction between two statements has no
 //! table open, though it keeps its metadata lock.
 
-use super::{IntrospectionScope, LockKind, LockTarget, WaitList};
+use super::wait_list::WaitList;
+use super::{IntrospectionScope, LockKind, LockTarget};
 use crate::row::{CellRow, cell, number_cell};
 use crate::{Driver, StatementWords};
 
@@ -44,7 +45,6 @@ pub(super) fn add_waits(waiters: &[CellRow], open: &[CellRow], waits: &mut WaitL
             || flushes.any(|(_, words, own)| flushes_all(words) || names(words, own, schema, table))
     };
     for (waiter, words, own) in &statements {
-        let mut is_named = false;
         for row in open {
             let (Some(holder), schema, table) = (number_cell(row, 0), cell(row, 1), cell(row, 2))
             else {
@@ -52,14 +52,12 @@ pub(super) fn add_waits(waiters: &[CellRow], open: &[CellRow], waits: &mut WaitL
             };
             let wants = flushes_all(words) || names(words, own, schema, table);
             if holder != *waiter && wants && is_flushed(schema, table) {
-                is_named = true;
-                waits.add(*waiter, LockTarget::of_table(LockKind::Table, schema, table, "FLUSH"));
-                waits.blocked_by(*waiter, holder);
+                let target = LockTarget::of_table(LockKind::Table, schema, table, "FLUSH");
+                waits.add(*waiter, target, [holder]);
             }
         }
-        if !is_named {
-            waits.add(*waiter, LockTarget::new(LockKind::Table, "table flush", "FLUSH"));
-        }
+        // Unless a table has been found.
+        waits.add(*waiter, LockTarget::new(LockKind::Table, "table flush", "FLUSH"), []);
     }
 }
 

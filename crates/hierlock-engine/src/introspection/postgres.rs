@@ -2,11 +2,11 @@
 //! its table of locks: who wants a row that is taken waits for the *transaction* that has it, and keeps
 //! the row's place in line (a tuple lock) meanwhile.
 
+use super::wait_list::WaitList;
 use super::{
-    IncompleteLocks, IntrospectionScope, LockKind, LockList, LockTarget, LockWait, SessionLock,
-    WaitList, ask_all, if_allowed, quoted,
+    IncompleteLocks, IntrospectionScope, LockKind, LockList, LockTarget, Question, Result,
+    SessionLock, ask_all, if_allowed, quoted,
 };
-use crate::SessionRef;
 use crate::row::{CellRow, cell, number_cell};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -66,230 +66,198 @@ pub(super) struct PostgresMemory {
     places: HashMap<[String; 3], String>,
 }
 
-impl PostgresMemory {
-    pub(super) async fn waits(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        scope: &IntrospectionScope,
-    ) -> Result<Vec<LockWait>, sqlx::Error> {
+impl Question<'_, '_> {
+    pub(super) async fn postgres_waits(&mut self) -> Result<WaitList> {
         let mut waits = WaitList::default();
-        let locks = locks_of(scope, "NOT l.granted");
-        let [locks, snapshots] = ask_all(session, [&locks, &safe_snapshots(scope)]).await?;
-        self.youngest_wait = None;
+        let locks = locks_of(self.scope, "NOT l.granted");
+        let questions = [locks.as_str(), &safe_snapshots(self.scope)];
+        let [locks, snapshots] = ask_all(self.session, questions).await?;
+        let waited = locks.iter().map(|row| number_cell(row, 16).unwrap_or(0).max(0) as u64);
+        self.memory.postgres.youngest_wait = waited.min().map(Duration::from_millis);
         for row in &locks {
-            let Some(waiter) = number_cell(row, 0) else { continue };
-            let waited = number_cell(row, 16).and_then(|millis| millis.try_into().ok());
-            let waited = Duration::from_millis(waited.unwrap_or_default());
-            self.youngest_wait = Some(self.youngest_wait.map_or(waited, |known| known.min(waited)));
             // Nobody in the way: it was granted between two looks.
-            if cell(row, 15).is_empty() {
-                continue;
-            }
-            let mut target = target(row);
-            self.name_row(session, scope, row, &mut target).await?;
-            waits.add(waiter, target);
-            let by_prepared = prepared_blockers(session, scope, waiter, cell(row, 15)).await?;
-            match by_prepared.is_empty() {
-                true => blocked_by(&mut waits, waiter, cell(row, 15)),
-                false => blocked_by(&mut waits, waiter, &by_prepared),
+            if let (Some(waiter), false) = (number_cell(row, 0), cell(row, 15).is_empty()) {
+                let target = self.named_target(row).await?;
+                waits.add(waiter, target, self.blockers_of(waiter, cell(row, 15)).await?);
             }
         }
         for row in &snapshots {
             let Some(waiter) = number_cell(row, 0) else { continue };
-            waits.add(waiter, LockTarget::new(LockKind::Transaction, "safe snapshot", ""));
-            blocked_by(&mut waits, waiter, cell(row, 1));
+            let target = LockTarget::new(LockKind::Transaction, "safe snapshot", "");
+            waits.add(waiter, target, pids(cell(row, 1)));
         }
-        Ok(waits.in_scope(scope))
+        Ok(waits)
     }
 
-    /// Names the row of a lock by its primary key instead of its place.
-    async fn name_row(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        scope: &IntrospectionScope,
-        row: &CellRow,
-        target: &mut LockTarget,
-    ) -> Result<(), sqlx::Error> {
-        let (schema, table) = match cell(row, 1) {
-            "tuple" => (cell(row, 4), cell(row, 5)),
-            _ => (cell(row, 11), cell(row, 12)),
+    /// What a lock is on, a row being named by its primary key if that can be read, else by its place.
+    async fn named_target(&mut self, row: &CellRow) -> Result<LockTarget> {
+        let mut target = target(row);
+        let (LockKind::Row, Some(place)) = (target.kind, &target.record) else {
+            return Ok(target);
         };
-        let Some(place) = target.record.clone().filter(|_| target.kind == LockKind::Row) else {
-            return Ok(());
-        };
-        let known = [cell(row, 0), cell(row, 7), schema, table, &place].map(str::to_owned);
-        let name = match self.rows.get(&known) {
-            Some(name) => name.clone(),
+        let table = [target.schema.as_deref().unwrap_or_default(), &target.object];
+        let wait = [cell(row, 0), cell(row, 7), table[0], table[1], place].map(str::to_owned);
+        let key = match self.memory.postgres.rows.get(&wait) {
+            Some(key) => key.clone(),
             None => {
-                let name = self.row_key(session, scope, [schema, table], &place).await?;
-                self.rows.insert(known, name.clone());
-                name
+                let key = self.row_key(table, place).await?;
+                self.memory.postgres.rows.insert(wait, key.clone());
+                key
             }
         };
-        target.record = name.or(Some(place));
-        Ok(())
+        target.record = key.or(target.record);
+        Ok(target)
     }
 
     /// The primary key of the row at a place, if it can be read at once.
-    async fn row_key(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        scope: &IntrospectionScope,
-        [schema, table]: [&str; 2],
-        place: &str,
-    ) -> Result<Option<String>, sqlx::Error> {
+    async fn row_key(&mut self, table: [&str; 2], place: &str) -> Result<Option<String>> {
+        let [schema, name] = table;
         // Somebody else's tables are not read.
-        if scope.schema.as_deref() != Some(schema) {
+        if self.scope.schema.as_deref() != Some(schema) {
             return Ok(None);
         }
-        let known = [schema, table].map(str::to_owned);
-        if !self.keys.contains_key(&known) {
-            let key = session.cells(&primary_key(schema, table)).await?.into_iter().next();
-            self.keys.insert(known.clone(), key.and_then(|mut row| row.remove(0)));
+        let (keys, known) = (&mut self.memory.postgres.keys, table.map(str::to_owned));
+        if !keys.contains_key(&known) {
+            let rows = self.session.cells(&primary_key(schema, name)).await?;
+            keys.insert(known.clone(), first_cell(rows));
         }
-        let Some(Some(key)) = self.keys.get(&known) else { return Ok(None) };
-        let relation = relation(schema, table);
-        let key = format!("SELECT {key} || '' FROM {relation} WHERE ctid = '{place}'");
+        let Some(Some(key)) = keys.get(&known) else { return Ok(None) };
+        let relation = relation(schema, name);
+        let row = format!("SELECT {key} || '' FROM {relation} WHERE ctid = '{place}'");
         // The table may be locked as a whole, or gone.
-        let rows = if_allowed(session.cells(&key).await)?.unwrap_or_default();
-        Ok(rows.into_iter().next().and_then(|mut row| row.remove(0)))
+        Ok(if_allowed(self.session.cells(&row).await)?.and_then(first_cell))
     }
 
-    pub(super) async fn locks(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        scope: &IntrospectionScope,
-    ) -> Result<LockList, sqlx::Error> {
-        let mut locks = Vec::new();
+    pub(super) async fn postgres_locks(&mut self) -> Result<LockList> {
+        let mut list = LockList::default();
         let mut tables = BTreeSet::new();
-        let mut unread = None;
-        let rows = session.cells(&locks_of(scope, "l.locktype <> 'virtualxid'")).await?;
+        let rows = locks_of(self.scope, "l.locktype <> 'virtualxid'");
+        let rows = self.session.cells(&rows).await?;
         for row in &rows {
-            let Some(pid) = number_cell(row, 0) else { continue };
+            let Some(session) = number_cell(row, 0) else { continue };
+            let granted = cell(row, 3) == "t";
             // Who waits for a transaction because of a row only has a place in line for the row.
             let is_place_in_line = |other: &CellRow| {
                 other[0] == row[0] && !cell(other, 12).is_empty() && other[13] == row[6]
             };
-            if cell(row, 1) == "tuple" && cell(row, 3) == "t" && rows.iter().any(is_place_in_line) {
+            if cell(row, 1) == "tuple" && granted && rows.iter().any(is_place_in_line) {
                 continue;
             }
             if cell(row, 1) == "relation" {
                 match (cell(row, 10), cell(row, 4)) {
-                    ("r" | "p", schema) if scope.schema.as_deref() == Some(schema) => {
-                        tables.insert(cell(row, 5).to_owned());
+                    ("r" | "p", schema) if self.scope.schema.as_deref() == Some(schema) => {
+                        tables.insert(cell(row, 5));
                     }
                     ("r" | "p", schema) if !schema.starts_with("pg_") => {}
                     // Indexes are locked along with their tables, catalogues by every statement.
                     _ => continue,
                 }
             }
-            let mut target = target(row);
-            self.name_row(session, scope, row, &mut target).await?;
-            locks.push(SessionLock { session: pid, target, granted: cell(row, 3) == "t" });
+            let target = self.named_target(row).await?;
+            list.locks.push(SessionLock { session, target, granted });
         }
-        match (&scope.row_locks_schema, &scope.schema) {
-            (Some(extension), Some(schema)) => {
-                for table in tables {
-                    match self.row_locks(session, scope, extension, [schema, &table]).await? {
-                        Some(rows) => locks.extend(rows),
-                        None => {
-                            unread = Some(format!("the row locks of {table} could not be read"));
-                        }
-                    }
+        let mut unread = None;
+        if let (Some(extension), Some(schema)) = (&self.scope.row_locks_schema, &self.scope.schema)
+        {
+            for table in tables {
+                match self.row_locks(extension, [schema, table]).await? {
+                    Some(rows) => list.locks.extend(rows),
+                    None => unread = Some(format!("the row locks of {table} could not be read")),
                 }
             }
-            _ => unread = Some(NO_ROW_LOCKS.to_owned()),
+        } else {
+            unread = Some(NO_ROW_LOCKS.to_owned());
         }
-        locks.sort();
-        locks.dedup();
-        let incomplete = unread.map(|reason| IncompleteLocks { session: None, reason });
-        Ok(LockList { locks, incomplete: incomplete.into_iter().collect() })
+        list.incomplete.extend(unread.map(|reason| IncompleteLocks { session: None, reason }));
+        Ok(list)
     }
 
     /// The row at a place: its primary key if that can be read, or was when it was locked; else the place.
-    pub(super) async fn row_at(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        scope: &IntrospectionScope,
-        [schema, table]: [&str; 2],
-        place: &str,
-    ) -> Result<String, sqlx::Error> {
-        let now = self.row_key(session, scope, [schema, table], place).await?;
-        let known = || self.places.get(&[schema, table, place].map(str::to_owned)).cloned();
+    pub(super) async fn row_at(&mut self, table: [&str; 2], place: &str) -> Result<String> {
+        let now = self.row_key(table, place).await?;
+        let known = [table[0], table[1], place].map(str::to_owned);
+        let known = || self.memory.postgres.places.get(&known).cloned();
         Ok(now.or_else(known).unwrap_or_else(|| place.to_owned()))
     }
 
     /// Who has rows of a table, by the extension that tells; `None` if the table cannot be read.
     async fn row_locks(
         &mut self,
-        session: &mut SessionRef<'_>,
-        scope: &IntrospectionScope,
         extension: &str,
-        [schema, table]: [&str; 2],
-    ) -> Result<Option<Vec<SessionLock>>, sqlx::Error> {
+        table: [&str; 2],
+    ) -> Result<Option<Vec<SessionLock>>> {
+        let [schema, name] = table;
         let sql = format!(
             "SELECT r.locked_row, p.pid, m.mode FROM {extension}.pgrowlocks({}) r, \
              unnest(r.pids) WITH ORDINALITY p(pid, n), unnest(r.modes) WITH ORDINALITY m(mode, n) \
              WHERE p.n = m.n",
-            quoted(&relation(schema, table), '\'')
+            quoted(&relation(schema, name), '\'')
         );
         let mut locks = Vec::new();
         // Behind a change of the table it cannot be read.
-        let Some(rows) = if_allowed(session.cells(&sql).await)? else { return Ok(None) };
+        let Some(rows) = if_allowed(self.session.cells(&sql).await)? else { return Ok(None) };
         for row in rows {
-            let Some(pid) = number_cell(&row, 1).filter(|pid| scope.has(*pid)) else { continue };
+            let Some(session) = number_cell(&row, 1).filter(|pid| self.scope.has(*pid)) else {
+                continue;
+            };
             let place = cell(&row, 0);
-            let key = self.row_key(session, scope, [schema, table], place).await?;
+            let key = self.row_key(table, place).await?;
             if let Some(key) = &key {
-                self.places.insert([schema, table, place].map(str::to_owned), key.clone());
+                let known = [schema, name, place].map(str::to_owned);
+                self.memory.postgres.places.insert(known, key.clone());
             }
             let target = LockTarget {
                 record: key.or_else(|| Some(place.to_owned())),
-                ..LockTarget::of_table(LockKind::Row, schema, table, cell(&row, 2))
+                ..LockTarget::of_table(LockKind::Row, schema, name, cell(&row, 2))
             };
-            locks.push(SessionLock { session: pid, target, granted: true });
+            locks.push(SessionLock { session, target, granted: true });
         }
         Ok(Some(locks))
     }
+
+    /// The blockers of a session, from their list. A prepared transaction, which has no process and is 0 there, becomes
+    /// the session that has prepared it, if that is known of all of them.
+    async fn blockers_of(&mut self, waiter: i64, list: &str) -> Result<Vec<i64>> {
+        let (mut blockers, prepared) = (pids(list), &self.scope.prepared);
+        if prepared.is_empty() || !blockers.contains(&0) {
+            return Ok(blockers);
+        }
+        let what = |of: &str| {
+            let columns =
+                ["database", "relation", "page", "tuple", "transactionid", "classid", "objid"];
+            columns.map(|column| format!("{of}.{column}")).join(", ")
+        };
+        let sql = format!(
+            "SELECT quote_literal(p.gid) FROM pg_locks w JOIN pg_locks h ON h.granted AND h.pid IS NULL \
+             AND h.locktype = w.locktype AND ({}) IS NOT DISTINCT FROM ({}) \
+             JOIN pg_locks own ON own.granted AND own.pid IS NULL AND own.locktype = 'transactionid' \
+             AND own.virtualtransaction = h.virtualtransaction \
+             JOIN pg_prepared_xacts p ON p.transaction = own.transactionid \
+             WHERE NOT w.granted AND w.pid = {waiter}",
+            what("h"),
+            what("w")
+        );
+        let rows = self.session.cells(&sql).await?;
+        let preparer = |row: &CellRow| {
+            let (_, pid) = prepared.iter().find(|(name, _)| name == cell(row, 0))?;
+            Some(*pid)
+        };
+        let preparers: Option<Vec<i64>> = rows.iter().map(preparer).collect();
+        if let Some(preparers) = preparers.filter(|preparers| !preparers.is_empty()) {
+            blockers.retain(|pid| *pid != 0);
+            blockers.extend(preparers);
+        }
+        Ok(blockers)
+    }
 }
 
-/// The blockers of a session, a prepared transaction being the session that prepared it; empty if there is
-/// none among them of which that is known.
-async fn prepared_blockers(
-    session: &mut SessionRef<'_>,
-    scope: &IntrospectionScope,
-    waiter: i64,
-    blockers: &str,
-) -> Result<String, sqlx::Error> {
-    // Prepared transactions have no process, and no number.
-    if scope.prepared.is_empty() || !blockers.split(' ').any(|pid| pid == "0") {
-        return Ok(String::new());
-    }
-    let what = |of: &str| {
-        let columns =
-            ["database", "relation", "page", "tuple", "transactionid", "classid", "objid"];
-        columns.map(|column| format!("{of}.{column}")).join(", ")
-    };
-    let sql = format!(
-        "SELECT quote_literal(p.gid) FROM pg_locks w JOIN pg_locks h ON h.granted AND h.pid IS NULL \
-         AND h.locktype = w.locktype AND ({}) IS NOT DISTINCT FROM ({}) \
-         JOIN pg_locks own ON own.granted AND own.pid IS NULL AND own.locktype = 'transactionid' \
-         AND own.virtualtransaction = h.virtualtransaction \
-         JOIN pg_prepared_xacts p ON p.transaction = own.transactionid \
-         WHERE NOT w.granted AND w.pid = {waiter}",
-        what("h"),
-        what("w")
-    );
-    let rows = session.cells(&sql).await?;
-    let preparer = |row: &CellRow| scope.prepared.iter().find(|(name, _)| name == cell(row, 0));
-    let preparers: Vec<&(String, i64)> = rows.iter().filter_map(preparer).collect();
-    // One of which that is not known stays without a session.
-    if preparers.is_empty() || preparers.len() < rows.len() {
-        return Ok(String::new());
-    }
-    let others = blockers.split(' ').filter(|pid| *pid != "0").map(str::to_owned);
-    let preparers = preparers.iter().map(|(_, id)| id.to_string());
-    Ok(others.chain(preparers).collect::<Vec<_>>().join(" "))
+/// The numbers of sessions, with a blank between two.
+fn pids(list: &str) -> Vec<i64> {
+    list.split(' ').filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn first_cell(rows: Vec<CellRow>) -> Option<String> {
+    rows.into_iter().next()?.into_iter().next()?
 }
 
 /// Asks how to write the primary key of a table.
@@ -307,12 +275,6 @@ fn primary_key(schema: &str, table: &str) -> String {
 
 fn relation(schema: &str, table: &str) -> String {
     format!("{}.{}", quoted(schema, '"'), quoted(table, '"'))
-}
-
-fn blocked_by(waits: &mut WaitList, waiter: i64, list: &str) {
-    for blocker in list.split(' ').filter_map(|pid| pid.parse().ok()) {
-        waits.blocked_by(waiter, blocker);
-    }
 }
 
 /// What a lock is on.

@@ -1,73 +1,86 @@
 //! The deadlock of a session of PostgreSQL, from what the victim is told.
 
-use super::postgres::PostgresMemory;
 use super::{
-    DeadlockReport, DeadlockWait, IntrospectionScope, LockKind, LockTarget, SessionLock, quoted,
+    DeadlockReport, DeadlockWait, LockKind, LockTarget, Question, Result, SessionLock, quoted,
 };
-use crate::SessionRef;
 use crate::row::cell;
 
-/// The deadlock, from the detail of the error: `Process 7 waits for ShareLock on transaction 740; blocked by process 8.`,
-/// a line for each; and where the victim's own statement was: `while updating tuple (0,2) in relation "numbers"`.
-pub(super) async fn report(
-    session: &mut SessionRef<'_>,
-    memory: &mut PostgresMemory,
-    scope: &IntrospectionScope,
-    victim: i64,
-    detail: &str,
-) -> Result<Option<DeadlockReport>, sqlx::Error> {
-    let lines = detail.lines().filter(|line| line.starts_with("Process "));
-    let Some(mut waits) = lines.map(read_wait).collect::<Option<Vec<DeadlockWait>>>() else {
-        return Ok(None);
-    };
-    for wait in &mut waits {
-        let Some(wanted) = wait.wanted.as_mut() else { continue };
-        match wanted.kind {
-            LockKind::Row | LockKind::Table => {
-                name_table(session, memory, scope, wanted).await?;
-                if wanted.kind == LockKind::Row {
-                    // Only who is queued for a row has a lock on its place.
-                    let target = LockTarget { mode: String::new(), ..wanted.clone() };
-                    wait.blocking =
-                        vec![SessionLock { session: wait.holder, target, granted: false }];
+impl Question<'_, '_> {
+    /// The deadlock, from the detail of the error: `Process 7 waits for ShareLock on transaction 740; blocked by
+    /// process 8.`, a line for each; and where the victim's own statement was: `while updating tuple (0,2) in relation
+    /// "numbers"`.
+    pub(super) async fn postgres_deadlock(
+        &mut self,
+        victim: i64,
+        detail: &str,
+    ) -> Result<Option<DeadlockReport>> {
+        let lines = detail.lines().filter(|line| line.starts_with("Process "));
+        let Some(mut waits) = lines.map(read_wait).collect::<Option<Vec<DeadlockWait>>>() else {
+            return Ok(None);
+        };
+        for wait in &mut waits {
+            let Some(wanted) = wait.wanted.as_mut() else { continue };
+            match wanted.kind {
+                LockKind::Row | LockKind::Table => {
+                    self.name_table(wanted).await?;
+                    if wanted.kind == LockKind::Row {
+                        // Only who is queued for a row has a lock on its place.
+                        let target = LockTarget { mode: String::new(), ..wanted.clone() };
+                        wait.blocking =
+                            vec![SessionLock { session: wait.holder, target, granted: false }];
+                    }
                 }
-            }
-            LockKind::Transaction if wait.waiter == victim => {
-                if let Some(context) = detail.lines().find_map(Context::read) {
-                    *wanted = context.target(session, memory, scope).await?;
+                LockKind::Transaction if wait.waiter == victim => {
+                    if let Some(context) = detail.lines().find_map(ErrorContext::read) {
+                        *wanted = self.target_of(&context).await?;
+                    }
                 }
+                _ => {}
             }
-            _ => {}
         }
+        Ok((!waits.is_empty()).then(|| DeadlockReport { id: String::new(), waits }))
     }
-    Ok((!waits.is_empty()).then(|| DeadlockReport { id: String::new(), waits }))
-}
 
-/// Tables are numbers there, and rows places.
-async fn name_table(
-    session: &mut SessionRef<'_>,
-    memory: &mut PostgresMemory,
-    scope: &IntrospectionScope,
-    wanted: &mut LockTarget,
-) -> Result<(), sqlx::Error> {
-    let Ok(number) = wanted.object.parse::<u32>() else { return Ok(()) };
-    let name = format!(
-        "SELECT n.nspname, c.relname FROM pg_class c \
-         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {number}"
-    );
-    if let Some(row) = session.cells(&name).await?.first() {
-        let (schema, table) = (cell(row, 0), cell(row, 1));
-        (wanted.schema, wanted.object) = (Some(schema.to_owned()), table.to_owned());
-        if let Some(place) = wanted.record.take() {
-            wanted.record = Some(memory.row_at(session, scope, [schema, table], &place).await?);
+    /// Tables are numbers there, and rows places.
+    async fn name_table(&mut self, wanted: &mut LockTarget) -> Result<()> {
+        let Ok(number) = wanted.object.parse::<u32>() else { return Ok(()) };
+        let name = format!(
+            "SELECT n.nspname, c.relname FROM pg_class c \
+             JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {number}"
+        );
+        if let Some(row) = self.session.cells(&name).await?.first() {
+            let (schema, table) = (cell(row, 0), cell(row, 1));
+            (wanted.schema, wanted.object) = (Some(schema.to_owned()), table.to_owned());
+            if let Some(place) = wanted.record.take() {
+                wanted.record = Some(self.row_at([schema, table], &place).await?);
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// The row, or the key in an index that is to be inserted.
+    async fn target_of(&mut self, context: &ErrorContext<'_>) -> Result<LockTarget> {
+        let ErrorContext { verb, place, relation } = *context;
+        // Without a schema it is not known which table of that name it is.
+        let schema = self.scope.schema.as_deref().unwrap_or_default();
+        let table = format!(
+            "SELECT t.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid \
+             WHERE n.nspname = {} AND c.relname = {}",
+            quoted(schema, '\''),
+            quoted(relation, '\'')
+        );
+        if let Some(row) = self.session.cells(&table).await?.first() {
+            let target = LockTarget::of_table(LockKind::Row, schema, cell(row, 0), verb);
+            return Ok(LockTarget { index: Some(relation.to_owned()), ..target });
+        }
+        let record = Some(self.row_at([schema, relation], place).await?);
+        Ok(LockTarget { record, ..LockTarget::of_table(LockKind::Row, schema, relation, verb) })
+    }
 }
 
 /// Where a statement was when it failed.
-#[derive(Debug, PartialEq, Eq)]
-struct Context<'a> {
+struct ErrorContext<'a> {
     /// `updating`, `locking`, `inserting`.
     verb: &'a str,
     place: &'a str,
@@ -75,7 +88,7 @@ struct Context<'a> {
     relation: &'a str,
 }
 
-impl<'a> Context<'a> {
+impl<'a> ErrorContext<'a> {
     /// `while updating tuple (0,2) in relation "numbers"`
     fn read(line: &'a str) -> Option<Self> {
         let rest = line.strip_prefix("while ")?;
@@ -86,31 +99,6 @@ impl<'a> Context<'a> {
             place: what.get(begin..=end)?,
             relation: relation.strip_suffix('"')?,
         })
-    }
-
-    /// The row, or the key in an index that is to be inserted.
-    async fn target(
-        &self,
-        session: &mut SessionRef<'_>,
-        memory: &mut PostgresMemory,
-        scope: &IntrospectionScope,
-    ) -> Result<LockTarget, sqlx::Error> {
-        // Without a schema it is not known which table of that name it is.
-        let schema = scope.schema.as_deref().unwrap_or_default();
-        let of_table = |table: &str| LockTarget::of_table(LockKind::Row, schema, table, self.verb);
-        let table = format!(
-            "SELECT t.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid \
-             WHERE n.nspname = {} AND c.relname = {}",
-            quoted(schema, '\''),
-            quoted(self.relation, '\'')
-        );
-        if let Some(row) = session.cells(&table).await?.first() {
-            let index = Some(self.relation.to_owned());
-            return Ok(LockTarget { index, ..of_table(cell(row, 0)) });
-        }
-        let row = memory.row_at(session, scope, [schema, self.relation], self.place).await?;
-        Ok(LockTarget { record: Some(row), ..of_table(self.relation) })
     }
 }
 
@@ -169,7 +157,7 @@ mod tests {
             ("while updating", None),
             ("SQL statement \"select 1\"", None),
         ] {
-            let context = Context::read(line).map(|it| (it.verb, it.place, it.relation));
+            let context = ErrorContext::read(line).map(|it| (it.verb, it.place, it.relation));
             assert_eq!(context, read);
         }
     }

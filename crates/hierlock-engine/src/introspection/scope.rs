@@ -1,5 +1,3 @@
-//! Which sessions are asked about.
-
 use std::collections::BTreeSet;
 
 /// Which sessions are asked about, and what may be read to name what they lock. By default all sessions, and nothing.

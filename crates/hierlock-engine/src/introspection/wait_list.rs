@@ -3,37 +3,34 @@
 use super::{IntrospectionScope, LockTarget, LockWait};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Waits as they are found.
+/// What each session waits for, and for whom.
 #[derive(Debug, Default)]
-pub(super) struct WaitList {
-    found: BTreeMap<i64, (BTreeSet<i64>, Option<LockTarget>)>,
-}
+pub(super) struct WaitList(BTreeMap<i64, (LockTarget, BTreeSet<i64>)>);
 
 impl WaitList {
-    /// Somebody waits, for whom is not known (yet).
-    pub(super) fn add(&mut self, waiter: i64, wanted: LockTarget) {
-        let (_, known) = self.found.entry(waiter).or_default();
-        known.get_or_insert(wanted);
-    }
-
-    pub(super) fn blocked_by(&mut self, waiter: i64, blocker: i64) {
+    /// Adds blockers of a session, which may be known to wait already: then it waits for what was told first.
+    pub(super) fn add(
+        &mut self,
+        waiter: i64,
+        wanted: LockTarget,
+        blockers: impl IntoIterator<Item = i64>,
+    ) {
+        let (_, known) = self.0.entry(waiter).or_insert_with(|| (wanted, BTreeSet::new()));
         // A session may hold up itself (a lock of its own that it wants stronger), but not wait for it.
-        if blocker != waiter {
-            self.found.entry(waiter).or_default().0.insert(blocker);
-        }
+        known.extend(blockers.into_iter().filter(|blocker| *blocker != waiter));
     }
 
     pub(super) fn has(&self, waiter: i64) -> bool {
-        self.found.contains_key(&waiter)
+        self.0.contains_key(&waiter)
     }
 
     /// Returns those of the sessions that are asked about, ascending.
     pub(super) fn in_scope(self, scope: &IntrospectionScope) -> Vec<LockWait> {
-        let waits = self.found.into_iter().filter(|(waiter, _)| scope.has(*waiter));
-        let wait = |(waiter, (blockers, wanted))| LockWait {
+        let waits = self.0.into_iter().filter(|(waiter, _)| scope.has(*waiter));
+        let wait = |(waiter, (wanted, blockers)): (i64, (LockTarget, BTreeSet<i64>))| LockWait {
             waiter,
-            blockers: BTreeSet::into_iter(blockers).collect(),
-            wanted,
+            blockers: blockers.into_iter().collect(),
+            wanted: Some(wanted),
         };
         waits.map(wait).collect()
     }
@@ -48,12 +45,9 @@ mod tests {
     fn blockers_are_gathered_and_nobody_waits_for_itself() {
         let target = |object: &str| LockTarget::new(LockKind::Table, object, "X");
         let mut waits = WaitList::default();
-        waits.add(7, target("first"));
-        waits.add(7, target("second"));
-        for blocker in [9, 8, 100, 7, 8] {
-            waits.blocked_by(7, blocker);
-        }
-        waits.blocked_by(100, 7);
+        waits.add(7, target("first"), []);
+        waits.add(7, target("second"), [9, 8, 100, 7, 8]);
+        waits.add(100, target("third"), [7]);
         let waits = waits.in_scope(&IntrospectionScope::of_sessions([7, 8]));
         let wanted = Some(target("first"));
         assert_eq!(waits, [LockWait { waiter: 7, blockers: vec![8, 9, 100], wanted }]);

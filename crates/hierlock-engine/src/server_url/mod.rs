@@ -1,5 +1,6 @@
 //! The address of a lock or a database as a person writes it, which may hold a password.
 
+mod go_dsn;
 mod parameters;
 mod redact;
 
@@ -76,11 +77,8 @@ impl ServerUrl {
         Some(url.into())
     }
 
-    /// Fails if a parameter behind the `?` is none of the driver's: for those who connect by themselves. The
-    /// driver would ignore it.
-    ///
-    /// # Errors
-    /// Such a parameter, with what was probably meant.
+    /// Fails if a parameter behind the `?` is none of the driver's, with what was probably meant: for those who connect
+    /// by themselves. The driver would ignore it.
     pub fn check_parameters(&self) -> Result<(), UrlParameterError> {
         parameters::check(&self.0, UrlUse::Driver)
     }

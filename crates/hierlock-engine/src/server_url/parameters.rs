@@ -1,7 +1,7 @@
 //! Which parameters a URL may have. A driver ignores those that it does not know, so a word that is spelled
 //! wrong would lock something else than was meant: it is refused here.
 
-use crate::nearest;
+use crate::{Dialect, Driver, nearest};
 
 /// What is hierlock's own in the URL of a lock on a server.
 pub const LOCK_PARAMETERS: [&str; 10] = [
@@ -17,49 +17,58 @@ pub const LOCK_PARAMETERS: [&str; 10] = [
     "scope",
 ];
 
-/// What sqlx reads in the URL of MySQL or MariaDB.
-const MYSQL: [&str; 13] = [
-    "ssl-mode",
-    "sslmode",
-    "ssl-ca",
-    "sslca",
-    "ssl-cert",
-    "sslcert",
-    "ssl-key",
-    "sslkey",
-    "charset",
-    "collation",
-    "socket",
-    "timezone",
-    "time-zone",
+const MYSQL: &[Driver] = &[Driver::Mysql];
+const POSTGRES: &[Driver] = &[Driver::Postgres];
+const SERVERS: &[Driver] = &[Driver::Mysql, Driver::Postgres];
+const SQLITE: &[Driver] = &[Driver::Sqlite];
+
+/// What sqlx reads in the URLs of these drivers, and what never holds a secret: it may be shown.
+const HARMLESS: [(&str, &[Driver]); 16] = [
+    ("sslmode", SERVERS),
+    ("ssl-mode", SERVERS),
+    ("charset", MYSQL),
+    ("collation", MYSQL),
+    ("socket", MYSQL),
+    ("timezone", MYSQL),
+    ("time-zone", MYSQL),
+    ("host", POSTGRES),
+    ("hostaddr", POSTGRES),
+    ("port", POSTGRES),
+    ("dbname", POSTGRES),
+    ("user", POSTGRES),
+    ("application_name", POSTGRES),
+    ("statement-cache-capacity", SERVERS),
+    ("mode", SQLITE),
+    ("cache", SQLITE),
 ];
 
-/// The same for PostgreSQL. `options[NAME]` comes on top.
-const POSTGRES: [&str; 17] = [
-    "sslmode",
-    "ssl-mode",
-    "sslrootcert",
-    "ssl-root-cert",
-    "ssl-ca",
-    "sslcert",
-    "ssl-cert",
-    "sslkey",
-    "ssl-key",
-    "host",
-    "hostaddr",
-    "port",
-    "dbname",
-    "user",
-    "password",
-    "application_name",
-    "options",
+/// What it reads besides, and what is hidden. For PostgreSQL `options[NAME]` comes on top.
+const MAYBE_SECRET: [(&str, &[Driver]); 12] = [
+    ("sslca", MYSQL),
+    ("ssl-ca", SERVERS),
+    ("sslrootcert", POSTGRES),
+    ("ssl-root-cert", POSTGRES),
+    ("sslcert", SERVERS),
+    ("ssl-cert", SERVERS),
+    ("sslkey", SERVERS),
+    ("ssl-key", SERVERS),
+    ("password", POSTGRES),
+    ("options", POSTGRES),
+    ("immutable", SQLITE),
+    ("vfs", SQLITE),
 ];
 
-/// Read for both kinds of servers.
-const ALL_DRIVERS: [&str; 1] = ["statement-cache-capacity"];
+/// Whether the value of a parameter may be shown, of whatever URL it is.
+pub(super) fn is_harmless(name: &str) -> bool {
+    LOCK_PARAMETERS.contains(&name) || HARMLESS.iter().any(|(known, _)| *known == name)
+}
 
-/// The same for a file of SQLite.
-const SQLITE: [&str; 4] = ["mode", "cache", "immutable", "vfs"];
+/// The names of the parameters that a driver reads.
+fn names_of(driver: Driver) -> impl Iterator<Item = &'static str> {
+    let of_driver =
+        HARMLESS.iter().chain(&MAYBE_SECRET).filter(move |(_, of)| of.contains(&driver));
+    of_driver.map(|(name, _)| *name)
+}
 
 /// A parameter of a URL that nobody knows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,22 +103,8 @@ pub enum UrlUse {
     Driver,
 }
 
-/// What the driver of a scheme knows; None if it has no driver.
-fn known_to_driver(scheme: &str) -> Option<Vec<&'static str>> {
-    let of_driver: &[&str] = match scheme {
-        "mysql" | "mariadb" => &MYSQL,
-        "postgres" | "postgresql" => &POSTGRES,
-        "sqlite" => return Some(SQLITE.to_vec()),
-        _ => return None,
-    };
-    Some([of_driver, &ALL_DRIVERS].concat())
-}
-
-/// Fails at the first parameter that neither hierlock nor the driver knows. A URL without a scheme that has
-/// parameters is left alone: it is refused for that.
-///
-/// # Errors
-/// [`UrlParameterError`], with what was probably meant.
+/// Fails at the first parameter that neither hierlock nor the driver knows, with what was probably meant. A URL without a
+/// scheme that has parameters is left alone: it is refused for that.
 pub fn check(url: &str, of: UrlUse) -> Result<(), UrlParameterError> {
     // As a reader of URLs sees it.
     let (scheme, rest) = url.trim().split_once(':').unwrap_or_default();
@@ -119,15 +114,21 @@ pub fn check(url: &str, of: UrlUse) -> Result<(), UrlParameterError> {
     if ["memory", "file"].contains(&scheme) {
         return without(scheme, query);
     }
-    let Some(mut known) = known_to_driver(scheme) else { return Ok(()) };
+    let driver = match scheme {
+        "sqlite" => Driver::Sqlite,
+        scheme => match Dialect::from_scheme(scheme) {
+            Some(dialect) => dialect.driver(),
+            None => return Ok(()),
+        },
+    };
+    let mut known: Vec<&str> = names_of(driver).collect();
     if of == UrlUse::Lock {
         known.splice(0..0, LOCK_PARAMETERS);
     }
     for (name, _) in form_urlencoded::parse(query.as_bytes()) {
-        let is_known = known.contains(&&*name)
-            || (scheme.starts_with("postgres")
-                && name.starts_with("options[")
-                && name.ends_with(']'));
+        let is_option =
+            driver == Driver::Postgres && name.starts_with("options[") && name.ends_with(']');
+        let is_known = is_option || known.contains(&&*name);
         if !is_known {
             let of_lock = of == UrlUse::Driver && LOCK_PARAMETERS.contains(&&*name);
             return Err(unknown(name.into_owned(), scheme, &known, of_lock));
@@ -154,13 +155,9 @@ fn without(scheme: &str, query: &str) -> Result<(), UrlParameterError> {
     let is_word = |name: &&str| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
     };
-    match name.filter(is_word) {
-        Some(name) => {
-            let scheme = if scheme == "file" { "file" } else { "memory" };
-            Err(UrlParameterError::NoParameters { scheme, name: name.to_owned() })
-        }
-        None => Ok(()),
-    }
+    let Some(name) = name.filter(is_word) else { return Ok(()) };
+    let scheme = if scheme == "file" { "file" } else { "memory" };
+    Err(UrlParameterError::NoParameters { scheme, name: name.to_owned() })
 }
 
 #[cfg(test)]
@@ -226,15 +223,15 @@ mod tests {
         }
         let mysql = |url: &str| url.parse::<MySqlConnectOptions>();
         let postgres = |url: &str| url.parse::<PgConnectOptions>();
-        for name in MYSQL.iter().chain(&ALL_DRIVERS) {
+        for name in names_of(Driver::Mysql) {
             assert!(is_read(name, mysql, "mysql://h/d"), "{name}");
         }
-        for name in POSTGRES.iter().chain(&ALL_DRIVERS).chain(&["options[search_path]"]) {
+        for name in names_of(Driver::Postgres).chain(["options[search_path]"]) {
             assert!(is_read(name, postgres, "postgres://h/d"), "{name}");
         }
         assert!(!is_read("tabel", mysql, "mysql://h/d"));
         assert!(!is_read("tabel", postgres, "postgres://h/d"));
-        for name in SQLITE {
+        for name in names_of(Driver::Sqlite) {
             let sqlite = |url: &str| url.parse::<sqlx::sqlite::SqliteConnectOptions>();
             assert!(is_read(name, sqlite, "sqlite:x"), "{name}");
         }

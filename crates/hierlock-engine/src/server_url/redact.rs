@@ -9,36 +9,12 @@
 //! 5. Anything else is hidden, unless nothing in it can stand before a secret.
 
 use super::parameters;
+use crate::Dialect;
 use std::borrow::Cow;
 
-const HIDDEN: &str = "***";
+const HIDDEN_TEXT: &str = "***";
 
-const NAMES_FILES: [&str; 3] = ["file", "memory", "sqlite"];
-const NAMES_SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
-
-/// Parameters of the drivers whose values may be shown, besides all of our own.
-const HARMLESS: [&str; 16] = [
-    "sslmode",
-    "ssl-mode",
-    "charset",
-    "collation",
-    "socket",
-    "timezone",
-    "time-zone",
-    "statement-cache-capacity",
-    "host",
-    "hostaddr",
-    "port",
-    "dbname",
-    "user",
-    "application_name",
-    "mode",
-    "cache",
-];
-
-fn is_harmless(parameter: &str) -> bool {
-    parameters::LOCK_PARAMETERS.contains(&parameter) || HARMLESS.contains(&parameter)
-}
+const FILE_SCHEMES: [&str; 3] = ["file", "memory", "sqlite"];
 
 pub(super) fn redact(text: &str) -> Cow<'_, str> {
     let go = ["@tcp(", "@unix("].into_iter().filter_map(|network| text.rfind(network)).max();
@@ -46,10 +22,10 @@ pub(super) fn redact(text: &str) -> Cow<'_, str> {
         && is_scheme(scheme)
     {
         let rest = match scheme {
-            scheme if NAMES_FILES.contains(&scheme) => query(rest),
-            scheme if NAMES_SERVERS.contains(&scheme) => authority(rest).into(),
+            scheme if FILE_SCHEMES.contains(&scheme) => query(rest),
+            scheme if Dialect::from_scheme(scheme).is_some() => authority(rest).into(),
             // Maybe a user whose password begins with two slashes.
-            _ => HIDDEN.into(),
+            _ => HIDDEN_TEXT.into(),
         };
         return format!("{scheme}://{rest}").into();
     }
@@ -68,7 +44,7 @@ pub(super) fn redact(text: &str) -> Cow<'_, str> {
         // The first word is the scheme that somebody meant, or the name of a user.
         let first: String = text.chars().take_while(char::is_ascii_alphanumeric).collect();
         let follows = text[first.len()..].starts_with(':');
-        return if follows { format!("{first}:{HIDDEN}").into() } else { HIDDEN.into() };
+        return if follows { format!("{first}:{HIDDEN_TEXT}").into() } else { HIDDEN_TEXT.into() };
     }
     text.into()
 }
@@ -78,7 +54,7 @@ pub(super) fn redact(text: &str) -> Cow<'_, str> {
 pub(super) fn names_file(text: &str) -> bool {
     let is_go = ["@tcp(", "@unix("].iter().any(|network| text.contains(network));
     let scheme = text.split_once(':').map(|(scheme, _)| scheme);
-    !is_go && scheme.is_some_and(|scheme| NAMES_FILES.contains(&scheme))
+    !is_go && scheme.is_some_and(|scheme| FILE_SCHEMES.contains(&scheme))
 }
 
 fn is_scheme(scheme: &str) -> bool {
@@ -91,7 +67,7 @@ fn authority(text: &str) -> String {
     let Some((login, address)) = text.rsplit_once('@') else { return query(&port(text)).into() };
     if login.contains('?') {
         // Of a password, or of a parameter: nobody knows.
-        return HIDDEN.to_owned();
+        return HIDDEN_TEXT.to_owned();
     }
     format!("{}@{}", user(login), query(&port(address)))
 }
@@ -100,7 +76,7 @@ fn authority(text: &str) -> String {
 fn user(login: &str) -> String {
     let colon = login.to_ascii_lowercase().find("%3a");
     match [login.find(':'), colon].into_iter().flatten().min() {
-        Some(end) => format!("{}:{HIDDEN}", &login[..end]),
+        Some(end) => format!("{}:{HIDDEN_TEXT}", &login[..end]),
         None => login.to_owned(),
     }
 }
@@ -118,7 +94,7 @@ fn port(text: &str) -> Cow<'_, str> {
     match address[begin..].find(':').map(|colon| begin + colon + 1) {
         Some(port) if !is_number(&address[port..]) => {
             // What follows may be the rest of it.
-            format!("{}{HIDDEN}", &address[..port]).into()
+            format!("{}{HIDDEN_TEXT}", &address[..port]).into()
         }
         _ => format!("{address}{rest}").into(),
     }
@@ -136,12 +112,12 @@ fn query(text: &str) -> Cow<'_, str> {
     let shown: Vec<Cow<'_, str>> = parameters
         .split('&')
         .map(|parameter| match parameter.split_once('=') {
-            Some((name, value)) if !is_harmless(name) || value.contains(['?', '@']) => {
-                format!("{name}={HIDDEN}").into()
+            Some((name, value)) if !parameters::is_harmless(name) || value.contains(['?', '@']) => {
+                format!("{name}={HIDDEN_TEXT}").into()
             }
             Some(_) => parameter.into(),
             None if parameter.is_empty() => parameter.into(),
-            None => HIDDEN.into(),
+            None => HIDDEN_TEXT.into(),
         })
         .collect();
     format!("{front}?{}{fragment}", shown.join("&")).into()

@@ -1,5 +1,6 @@
 //! Who a session is to the server.
 
+use crate::UnreadableAnswer;
 use crate::row::TextRow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -15,8 +16,9 @@ pub struct SessionId {
 
 impl SessionId {
     /// Reads the columns that a session has asked for of itself.
-    pub(crate) fn read(pid: &str, identity: &str) -> Option<Self> {
-        Some(Self { pid: pid.parse().ok()?, identity: hashed(identity) })
+    pub(crate) fn read(pid: &str, identity: &str) -> Result<Self, UnreadableAnswer> {
+        let pid = pid.parse().map_err(|_| UnreadableAnswer("the number of the session"))?;
+        Ok(Self { pid, identity: hashed(identity) })
     }
 
     /// Returns whether that is what the server says of the session that has the number now.

@@ -7,11 +7,11 @@ pub mod settings;
 pub use id::SessionId;
 pub use session_ref::SessionRef;
 
-use crate::abandoned::Owner;
+use crate::abandoned::SessionOwner;
 use crate::connection::Connection;
 use crate::row::TextRow;
-use crate::{Dialect, ServerAddress, ServerError, sessions, timed_out};
-use settings::{Purpose, SessionSettings, SetUp};
+use crate::{Dialect, ServerAddress, ServerError, UnreadableAnswer, sessions, timed_out};
+use settings::{Purpose, SessionSettings};
 use std::any::Any;
 use std::fmt;
 use std::time::Duration;
@@ -21,10 +21,12 @@ use std::time::Duration;
 /// Dropped, it is ended on the server as well, from another connection of its [`Pool`](crate::Pool): the server may not
 /// have heard that the connection is over, and would keep its locks. Only a session that is known to hold nothing is
 /// just [closed](Self::close), or given back to the pool.
+///
+/// Its statements fail with what the server says, or if it has not answered within the limit.
 pub struct Session {
     connection: Connection,
     /// Who ends it on the server. None if it is known to hold nothing, or belongs to no pool.
-    owner: Option<Owner>,
+    owner: Option<SessionOwner>,
     /// Whether it is known to be in no transaction and to hold nothing. Whoever is lent the session may change that.
     is_clean: bool,
     /// How long the server may take to answer what it need not wait for.
@@ -51,7 +53,7 @@ impl Session {
         address: &ServerAddress,
         answer_limit: Duration,
         (purpose, settings): (Purpose, &SessionSettings),
-        owner: Option<Owner>,
+        owner: Option<SessionOwner>,
     ) -> Result<Self, ServerError> {
         let failed = |source| ServerError::Connect { server: address.to_string(), source };
         let connect = tokio::time::timeout(answer_limit, address.connect());
@@ -74,14 +76,11 @@ impl Session {
     }
 
     /// Connects by itself: nobody ends it on the server when it is dropped.
-    ///
-    /// # Errors
-    /// If there is no connection to be had.
     pub async fn connect_alone(
         address: &ServerAddress,
         answer_limit: Duration,
     ) -> Result<Self, ServerError> {
-        let settings = (Purpose::Side, &SessionSettings::default());
+        let settings = (Purpose::Control, &SessionSettings::default());
         Self::connect(address, answer_limit, settings, None).await
     }
 
@@ -91,15 +90,15 @@ impl Session {
         purpose: Purpose,
         settings: &SessionSettings,
     ) -> Result<(), sqlx::Error> {
-        let SetUp { first, last } = settings.set_up(self.dialect, purpose);
+        let (first, last) = settings.set_up(self.dialect, purpose);
         let (version, identity) =
             (sessions::version(self.dialect), sessions::own_identity(self.dialect));
         let rows = self.rows(&format!("{first}; SELECT {version}, {identity}{last}")).await?;
         // On PostgreSQL settings are rows too.
         let Some([version, is_read_only, pid, identity]) = rows.last().map(|row| &row[..]) else {
-            return Err(sqlx::Error::RowNotFound);
+            return Err(UnreadableAnswer("who the session is").into());
         };
-        self.id = SessionId::read(pid, identity).ok_or(sqlx::Error::RowNotFound)?;
+        self.id = SessionId::read(pid, identity)?;
         self.is_read_only = is_read_only != "0";
         self.version = version.clone();
         if self.dialect.is_innodb() {
@@ -115,18 +114,14 @@ impl Session {
     }
 
     /// Asks the server again for the session's number.
-    ///
-    /// # Errors
-    /// What the server says.
     pub async fn ask_pid(&mut self) -> Result<i64, sqlx::Error> {
         let rows = self.rows(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
-        rows.first().and_then(|row| row[0].parse().ok()).ok_or(sqlx::Error::RowNotFound)
+        let pid = rows.first().and_then(|row| row[0].parse().ok());
+        Ok(pid.ok_or(UnreadableAnswer("the number of the session"))?)
     }
 
-    /// Ends its transaction by ROLLBACK, which frees everything it holds, and makes it ready for the next.
-    ///
-    /// # Errors
-    /// What the server says. Then it is not known to be clean.
+    /// Ends its transaction by ROLLBACK, which frees everything it holds, and makes it ready for the next. If that fails
+    /// it is not known to be clean.
     pub async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
         if self.dialect.is_innodb() {
             return self.as_ref().roll_back("ROLLBACK").await;
@@ -140,9 +135,6 @@ impl Session {
     }
 
     /// Ends a transaction in which nothing was done, or that a failure has ended.
-    ///
-    /// # Errors
-    /// What the server says.
     pub async fn leave_transaction(&mut self) -> Result<(), sqlx::Error> {
         self.in_transaction = false;
         self.as_ref().roll_back("ROLLBACK").await
@@ -197,33 +189,21 @@ impl Session {
     }
 
     /// Runs statements that return nothing and wait for nobody.
-    ///
-    /// # Errors
-    /// What the server says, or that it does not answer.
     pub async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         self.as_ref().run(sql).await
     }
 
     /// The same; returns how many rows they changed.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
         self.as_ref().affected(sql).await
     }
 
     /// Asks what waits for nobody.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
         self.as_ref().rows(sql).await
     }
 
     /// Asks the server whether it is still there.
-    ///
-    /// # Errors
-    /// If it is not.
     pub async fn ping(&mut self) -> Result<(), sqlx::Error> {
         // It changes nothing.
         let is_clean = self.is_clean;
@@ -233,9 +213,6 @@ impl Session {
     }
 
     /// Sends rows through `COPY … FROM STDIN`, which only PostgreSQL has; returns how many went in.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn copy_in(&mut self, sql: &str, rows: Vec<u8>) -> Result<u64, sqlx::Error> {
         match &mut self.connection {
             #[cfg(feature = "postgres")]

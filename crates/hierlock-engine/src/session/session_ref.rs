@@ -3,10 +3,11 @@
 use super::SessionId;
 use crate::connection::{ConnectionRef, PacketResult, StatementResult};
 use crate::row::{CellRow, Row, TextRow};
-use crate::{Dialect, Value, sessions, timed_out};
+use crate::{Dialect, UnreadableAnswer, Value, sessions, timed_out};
 use std::time::Duration;
 
-/// A session, lent for some statements.
+/// A session, lent for some statements. They fail with what the server says; those that wait for nobody also if it has
+/// not answered within the limit.
 #[derive(Debug)]
 pub struct SessionRef<'a> {
     /// Its connection.
@@ -36,8 +37,7 @@ impl<'a> SessionRef<'a> {
 
     /// Ends the transaction of the session by this ROLLBACK, after which it holds nothing.
     ///
-    /// # Errors
-    /// As [`run`](Self::run). Then it is not known to be clean.
+    /// If that fails it is not known to be clean.
     pub async fn roll_back(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         self.run(sql).await?;
         self.mark_clean();
@@ -57,9 +57,6 @@ impl<'a> SessionRef<'a> {
     /// # Cancel safety
     /// None: dropped before its end it leaves a statement running on the server. Only whoever owns the session may call
     /// it, and cancels it on the server first.
-    ///
-    /// # Errors
-    /// What the server says.
     pub async fn run_unlimited(
         &mut self,
         sql: String,
@@ -72,9 +69,6 @@ impl<'a> SessionRef<'a> {
     }
 
     /// The same for what waits for nobody.
-    ///
-    /// # Errors
-    /// What the server says, or that it does not answer.
     pub async fn run_limited(
         &mut self,
         sql: String,
@@ -91,63 +85,42 @@ impl<'a> SessionRef<'a> {
     }
 
     /// Runs statements that return nothing and wait for nobody.
-    ///
-    /// # Errors
-    /// What the server says, or that it does not answer.
     pub async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         self.affected(sql).await.map(|_| ())
     }
 
     /// The same; returns how many rows they changed.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
         within(self.answer_limit, self.connection.run(sql)).await
     }
 
     /// Asks the server whether it is still there.
-    ///
-    /// # Errors
-    /// If it is not.
     pub async fn ping(&mut self) -> Result<(), sqlx::Error> {
         within(self.answer_limit, self.connection.ping()).await
     }
 
     /// Asks what waits for nobody.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
         let packet = within(self.answer_limit, self.connection.packet(sql)).await?;
         packet.rows.into_iter().map(Row::into_text).collect()
     }
 
     /// The same, with NULL told from an empty text.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn cells(&mut self, sql: &str) -> Result<Vec<CellRow>, sqlx::Error> {
         let results = self.results(sql).await?;
         Ok(results.into_iter().flat_map(|result| result.rows).collect())
     }
 
     /// The same for several statements in one round trip, with the rows of each by themselves.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn results(&mut self, sql: &str) -> Result<Vec<StatementResult>, sqlx::Error> {
         within(self.answer_limit, self.connection.results(sql)).await
     }
 
     /// Asks the server who the session is.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub async fn ask_id(&mut self) -> Result<SessionId, sqlx::Error> {
         let rows = self.rows(&format!("SELECT {}", sessions::own_identity(self.dialect))).await?;
-        let id = rows.first().and_then(|row| SessionId::read(&row[0], &row[1]));
-        id.ok_or(sqlx::Error::RowNotFound)
+        let row = rows.first().ok_or(UnreadableAnswer("who the session is"))?;
+        Ok(SessionId::read(&row[0], &row[1])?)
     }
 }
 

@@ -1,24 +1,11 @@
 //! What must be seen of a pair, from the rules of locking as they are told to people. Pure, and stated
 //! without the library's tables of modes and plans, so that the two can disagree.
 
+use super::report::PairOutcome;
 use super::tree::Node;
 use crate::place::{Engine, Place};
 use hierlock::Mode::{self, Exclusive, Shared, Update};
 use hierlock::sql::Strategy;
-use serde::Serialize;
-
-/// What must be seen of a request while another node is held.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "is")]
-pub(crate) enum Expected {
-    /// It is granted beside the holder.
-    Granted,
-    /// It waits for the holder.
-    Blocked {
-        /// The node at which they meet.
-        at: Node,
-    },
-}
 
 /// What locks can be told apart at a place. What is lacking is rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +46,8 @@ impl Abilities {
 ///    and one updater with readers; nobody goes together with a writer.
 /// 3. Whoever updates or writes below a node will change what its reader reads, so only readers may be
 ///    below a reader or an updater.
-pub(super) fn expected(place: Place, held: (&Node, Mode), requested: (&Node, Mode)) -> Expected {
-    let Some(at) = held.0.upper(requested.0) else { return Expected::Granted };
+pub(super) fn expected(place: Place, held: (&Node, Mode), requested: (&Node, Mode)) -> PairOutcome {
+    let Some(at) = held.0.upper(requested.0) else { return PairOutcome::Granted };
     let abilities = Abilities::of(place);
     let really = |(node, mode): (&Node, Mode)| abilities.rounded(node, mode);
     let together = if held.0 == requested.0 {
@@ -69,16 +56,10 @@ pub(super) fn expected(place: Place, held: (&Node, Mode), requested: (&Node, Mod
             (Shared, Shared) | (Shared, Update) | (Update, Shared)
         )
     } else {
-        let (upper, lower) = match at == held.0 {
-            true => (held, requested),
-            false => (requested, held),
-        };
+        let (upper, lower) = if at == held.0 { (held, requested) } else { (requested, held) };
         really(upper) != Exclusive && lower.1 == Shared
     };
-    match together {
-        true => Expected::Granted,
-        false => Expected::Blocked { at: at.clone() },
-    }
+    if together { PairOutcome::Granted } else { PairOutcome::Blocked { at: at.to_string() } }
 }
 
 #[cfg(test)]
@@ -92,8 +73,8 @@ mod tests {
         Place { engine, strategy }
     }
 
-    fn is_blocked(expected: &Expected) -> bool {
-        matches!(expected, Expected::Blocked { .. })
+    fn is_blocked(expected: &PairOutcome) -> bool {
+        matches!(expected, PairOutcome::Blocked { .. })
     }
 
     fn blocked(place: Place, tree: TreeSize, modes: (Mode, Mode)) -> usize {

@@ -2,30 +2,25 @@
 //! every place. What blocks is *observed*, and compared with rules that are stated here once more.
 //!
 //! ```text
-//!   tree ──► every pair ──► run: hold, request, look, release ──► report ──► text, svg, JSON
-//!     └────► expected: the rules, as told to people ───────────────┘
-//!                                     ground: a database (or file, or tree) of its own
+//!   tree ──► every pair ──► pairs: a case each ──runner──► records ──► report ──► text, svg, JSON
+//!     └────► expected: the rules, as told to people ───────────────────┘
 //! ```
-//!
-//! Who starts servers, and what is typed to get here, is not known here.
 
 mod expected;
-mod ground;
+mod pairs;
 mod report;
-mod run;
 mod svg;
 mod text;
 mod tree;
 
 pub use report::{
-    MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, ModePair, PairOutcome, UnusablePlace,
+    FailedPlace, MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, ModePair, PairOutcome,
 };
-pub use run::MatrixProgress;
 pub use tree::{TreeError, TreeSize};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, RunEvent};
 use crate::place::{Engine, Place};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use std::time::{Duration, Instant};
 
 /// What to run.
@@ -41,8 +36,8 @@ pub struct MatrixOptions {
     pub jobs: usize,
     /// How long a step may take before it counts as odd.
     pub limit: Duration,
-    /// Over how many buckets striped places are striped. Unless told, so many that no two nodes share
-    /// one; with few, false contention shows as disagreement.
+    /// The number of buckets of striped places. By default so many that no two nodes share one; with few,
+    /// false contention shows as disagreement.
     pub buckets: Option<u32>,
 }
 
@@ -60,9 +55,6 @@ impl Default for MatrixOptions {
     }
 }
 
-/// Why a place that was not through has nothing to show.
-const INTERRUPTED: &str = "interrupted before all of its pairs were run; this report is partial";
-
 /// What cannot be run at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
@@ -75,84 +67,42 @@ pub enum MatrixError {
 }
 
 impl Lab {
-    /// Runs every pair at every place, on the servers of this lab. A place that cannot be used is told in the
-    /// report, and the others are run all the same.
+    /// Runs every pair at every place of these options, on the servers of this lab. A place is in the report as
+    /// soon as it is done, or has failed; the others are run all the same. `on_event` is called with what
+    /// happens, as it happens: each pair is a case.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use hierlock_lab::{Lab, MatrixOptions};
+    /// use hierlock_lab::{Lab, MatrixOptions, MatrixReport};
     ///
-    /// let report = Lab::new()?.matrix(&MatrixOptions::default(), |_| ()).await?;
+    /// let options = MatrixOptions::default();
+    /// let mut report = MatrixReport::new(&options)?;
+    /// Lab::new()?.matrix(&options, &mut report, |_| ()).await;
     /// assert!(report.agrees());
     /// println!("{}", report.text(false));
     /// # Ok(()) }
     /// ```
     ///
-    /// # Errors
-    /// A tree of no size or too large, or nothing to run.
-    ///
     /// # Cancel safety
-    /// Dropped before its end, it ends its requests and removes what it made on the servers.
+    /// Dropped before its end, it cancels its requests and removes what it made on the servers; the report has
+    /// the places that were done by then.
     pub async fn matrix(
         &self,
         options: &MatrixOptions,
-        progress: impl Fn(MatrixProgress) + Send + Sync,
-    ) -> Result<MatrixReport, MatrixError> {
-        self.matrix_until(options, progress, std::future::pending()).await
-    }
-
-    /// The same, until `stop` comes: places that are not through by then are [unusable](MatrixReport::unusable).
-    /// What was made there is removed in the background; that is done when the lab has been dropped.
-    ///
-    /// # Errors
-    /// As of [`matrix`](Self::matrix).
-    ///
-    /// # Cancel safety
-    /// As of [`matrix`](Self::matrix).
-    pub async fn matrix_until(
-        &self,
-        options: &MatrixOptions,
-        progress: impl Fn(MatrixProgress) + Send + Sync,
-        stop: impl Future<Output = ()>,
-    ) -> Result<MatrixReport, MatrixError> {
-        options.tree.check()?;
-        if options.places.is_empty() || options.modes.is_empty() {
-            return Err(MatrixError::Nothing);
+        report: &mut MatrixReport,
+        on_event: impl Fn(RunEvent<'_>) + Sync,
+    ) {
+        let (started, on_event) = (Instant::now(), &on_event);
+        let planned = options.tree.pairs() * options.modes.len() * options.places.len();
+        on_event(RunEvent::RunStarted { planned });
+        let runs = stream::iter(&options.places).map(|&place| async move {
+            (place, pairs::run_place(self, place, options, on_event).await)
+        });
+        let mut runs = std::pin::pin!(runs.buffer_unordered(options.jobs.max(1)));
+        while let Some((place, boards)) = runs.next().await {
+            report.add(place, boards, options);
+            report.elapsed = started.elapsed();
         }
-        let begun = Instant::now();
-        let progress: &(dyn Fn(MatrixProgress) + Send + Sync) = &progress;
-        let mut runs = Vec::new();
-        for &place in &options.places {
-            runs.push(async move { (place, run::place(self, place, options, progress).await) });
-        }
-        let jobs = options.jobs.max(1);
-        let mut all = Vec::new();
-        let finished = async {
-            let mut runs = std::pin::pin!(futures_util::stream::iter(runs).buffer_unordered(jobs));
-            while let Some(ran) = runs.next().await {
-                all.push(ran);
-            }
-        };
-        tokio::select! {
-            () = finished => {}
-            () = stop => {}
-        }
-        let mut report = MatrixReport {
-            tree: options.tree,
-            boards: Vec::new(),
-            unusable: Vec::new(),
-            elapsed: begun.elapsed(),
-        };
-        for &place in &options.places {
-            let at = all.iter().position(|(known, _)| *known == place);
-            match at.map(|at| all.swap_remove(at)) {
-                Some((_, Ok(boards))) => report.boards.extend(boards),
-                Some((_, Err(error))) => {
-                    report.unusable.push(UnusablePlace { place, why: error.to_string() });
-                }
-                None => report.unusable.push(UnusablePlace { place, why: INTERRUPTED.to_owned() }),
-            }
-        }
-        Ok(report)
+        on_event(RunEvent::RunFinished);
     }
 }

@@ -1,9 +1,10 @@
-//! What was seen of all pairs, as data: questions to ask it, and nothing of how it was found out or how
-//! it is shown. As JSON through serde.
+//! What was seen of all pairs. As JSON through serde.
 
-use super::expected::Expected;
 use super::tree::{Node, TreeSize};
+use super::{MatrixError, MatrixOptions};
+use crate::environment::LabError;
 use crate::place::Place;
+use crate::report::group_by;
 use hierlock::Mode;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -39,15 +40,6 @@ impl fmt::Display for PairOutcome {
     }
 }
 
-impl fmt::Display for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Expected::Granted => f.write_str("granted beside it"),
-            Expected::Blocked { at } => write!(f, "waits for it at {at}"),
-        }
-    }
-}
-
 /// One ordered pair of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MatrixCell {
@@ -56,7 +48,7 @@ pub struct MatrixCell {
     /// The node that was asked for meanwhile.
     pub(crate) requested: Node,
     /// What the rules say.
-    pub(crate) expected: Expected,
+    pub(crate) expected: PairOutcome,
     /// What was seen.
     pub seen: PairOutcome,
 }
@@ -64,13 +56,7 @@ pub struct MatrixCell {
 impl MatrixCell {
     /// Is what was seen what the rules say?
     pub fn agrees(&self) -> bool {
-        match (&self.expected, &self.seen) {
-            (Expected::Granted, PairOutcome::Granted) => true,
-            (Expected::Blocked { at }, PairOutcome::Blocked { at: seen }) => {
-                at.to_string() == *seen
-            }
-            _ => false,
-        }
+        self.expected == self.seen
     }
 }
 
@@ -132,7 +118,7 @@ impl Serialize for MatrixBoard {
 
 /// A place that could not be used, or not to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct UnusablePlace {
+pub struct FailedPlace {
     /// Which.
     pub place: Place,
     /// Why not, in a sentence.
@@ -174,11 +160,6 @@ impl MatrixBoard {
     pub fn counts(&self) -> MatrixCounts {
         MatrixCounts::of(self.cells.iter())
     }
-
-    /// Is it the same picture as another, whoever took how long?
-    fn looks_like(&self, other: &MatrixBoard) -> bool {
-        self.modes == other.modes && self.cells == other.cells
-    }
 }
 
 /// Everything that was seen.
@@ -189,12 +170,51 @@ pub struct MatrixReport {
     /// Each place and combination of modes, in the order in which they were asked for.
     pub boards: Vec<MatrixBoard>,
     /// Places that have nothing to show.
-    pub unusable: Vec<UnusablePlace>,
+    pub unusable: Vec<FailedPlace>,
     /// How long all of it took, as clocks go.
     pub elapsed: Duration,
 }
 
+/// Why a place that was not done has nothing to show.
+const INTERRUPTED: &str = "interrupted before all of its pairs were run; this report is partial";
+
 impl MatrixReport {
+    /// Returns the report of a run that has not begun: no place is done yet.
+    ///
+    /// # Errors
+    /// A tree of no size or too large, or nothing to run.
+    pub fn new(options: &MatrixOptions) -> Result<Self, MatrixError> {
+        options.tree.check()?;
+        if options.places.is_empty() || options.modes.is_empty() {
+            return Err(MatrixError::Nothing);
+        }
+        let not_done = |place: &Place| FailedPlace { place: *place, why: INTERRUPTED.to_owned() };
+        let unusable = options.places.iter().map(not_done).collect();
+        Ok(Self { tree: options.tree, boards: Vec::new(), unusable, elapsed: Duration::ZERO })
+    }
+
+    /// Adds what has become of a place, in the order of the options.
+    pub(super) fn add(
+        &mut self,
+        place: Place,
+        boards: Result<Vec<MatrixBoard>, LabError>,
+        options: &MatrixOptions,
+    ) {
+        match boards {
+            Ok(boards) => {
+                self.unusable.retain(|unusable| unusable.place != place);
+                self.boards.extend(boards);
+                self.boards.sort_by_key(|board| {
+                    options.places.iter().position(|place| *place == board.place)
+                });
+            }
+            Err(LabError(why)) => {
+                let this = self.unusable.iter_mut().filter(|unusable| unusable.place == place);
+                this.for_each(|unusable| unusable.why.clone_from(&why));
+            }
+        }
+    }
+
     /// Was every pair seen to be what the rules say, at every place?
     pub fn agrees(&self) -> bool {
         self.unusable.is_empty()
@@ -212,29 +232,12 @@ impl MatrixReport {
         MatrixCounts::of(self.boards.iter().flat_map(|board| &board.cells))
     }
 
-    /// The matrix for a terminal. Boards that look the same are shown once, with all their places.
-    pub fn text(&self, colour: bool) -> String {
-        super::text::text(self, colour)
-    }
-
-    /// The matrix as a heat map. Boards that look the same are drawn once, with all their places.
-    pub fn svg(&self) -> String {
-        super::svg::svg(self)
-    }
-
-    /// Boards that look the same, together: what is worth showing once. Those of the same modes follow
-    /// each other.
-    pub fn pictures(&self) -> Vec<Vec<&MatrixBoard>> {
-        let mut pictures: Vec<Vec<&MatrixBoard>> = Vec::new();
-        for board in &self.boards {
-            match pictures.iter_mut().find(|alike| alike[0].looks_like(board)) {
-                Some(alike) => alike.push(board),
-                None => pictures.push(vec![board]),
-            }
-        }
-        let first = |modes: ModePair| self.boards.iter().position(|board| board.modes == modes);
-        pictures.sort_by_key(|alike| first(alike[0].modes));
-        pictures
+    /// Boards with the same modes and the same cells, together, since they are shown once. Those of the same modes
+    /// follow each other.
+    pub fn distinct_boards(&self) -> Vec<Vec<&MatrixBoard>> {
+        let by_modes = group_by(&self.boards, |board| board.modes).into_iter();
+        let by_cells = by_modes.flat_map(|(_, boards)| group_by(boards, |board| &board.cells));
+        by_cells.map(|(_, boards)| boards).collect()
     }
 }
 
@@ -268,11 +271,8 @@ pub(super) mod fixtures {
         let nodes = tree.nodes();
         let cell = |place: Place, modes: &ModePair, held: &Node, requested: &Node| {
             let expected = expected(place, (held, modes.held), (requested, modes.requested));
-            let seen = match &expected {
-                Expected::Granted => PairOutcome::Granted,
-                Expected::Blocked { at } => PairOutcome::Blocked { at: at.to_string() },
-            };
-            MatrixCell { held: held.clone(), requested: requested.clone(), expected, seen }
+            let (held, requested, seen) = (held.clone(), requested.clone(), expected.clone());
+            MatrixCell { held, requested, expected, seen }
         };
         let board = |place: Place, modes: &ModePair| {
             let pairs = nodes.iter().flat_map(|held| nodes.iter().map(move |other| (held, other)));
@@ -291,27 +291,26 @@ mod tests {
     use super::fixtures::as_expected;
     use super::*;
     use crate::place::Engine;
-    use crate::place::Place;
 
     fn everywhere() -> MatrixReport {
         as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE])
     }
 
     #[test]
-    fn what_looks_the_same_is_one_picture() {
+    fn boards_that_look_the_same_are_one() {
         let mut report = everywhere();
         assert_eq!(report.boards.len(), 12);
-        assert_eq!(report.pictures().len(), 1);
+        assert_eq!(report.distinct_boards().len(), 1);
         report.boards[3].cells[5].seen = PairOutcome::Granted;
-        let pictures = report.pictures();
-        assert_eq!(pictures.iter().map(Vec::len).collect::<Vec<_>>(), [11, 1]);
+        let distinct = report.distinct_boards();
+        assert_eq!(distinct.iter().map(Vec::len).collect::<Vec<_>>(), [11, 1]);
     }
 
     #[test]
-    fn pictures_of_the_same_modes_follow_each_other() {
+    fn boards_of_the_same_modes_follow_each_other() {
         let report = as_expected(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
         let mut modes: Vec<ModePair> =
-            report.pictures().iter().map(|alike| alike[0].modes).collect();
+            report.distinct_boards().iter().map(|same| same[0].modes).collect();
         assert!(modes.len() > 9, "some places lack some modes");
         modes.dedup();
         assert_eq!(modes, ModePair::all());
@@ -326,8 +325,8 @@ mod tests {
             let mut flipped = report.clone();
             let cell = &mut flipped.boards[0].cells[place];
             cell.expected = match &cell.expected {
-                Expected::Granted => Expected::Blocked { at: cell.held.clone() },
-                Expected::Blocked { .. } => Expected::Granted,
+                PairOutcome::Granted => PairOutcome::Blocked { at: cell.held.to_string() },
+                _ => PairOutcome::Granted,
             };
             assert!(!flipped.agrees());
             assert_eq!(flipped.disagreements().count(), 1);
@@ -350,7 +349,7 @@ mod tests {
     fn a_place_that_was_not_run_is_no_agreement() {
         let mut report = everywhere();
         let place = report.boards[0].place;
-        report.unusable.push(UnusablePlace { place, why: "there is no server".into() });
+        report.unusable.push(FailedPlace { place, why: "there is no server".into() });
         assert!(!report.agrees());
     }
 

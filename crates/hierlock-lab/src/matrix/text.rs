@@ -1,275 +1,136 @@
-//! The matrix for a terminal: a triangle where both halves look the same, else the square. Pure; knows
-//! only the report.
+//! The matrix for a terminal: a triangle if both halves look the same, else the square.
 
-use super::expected::Expected;
 use super::report::{MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, PairOutcome};
 use super::tree::Node;
-use std::fmt::Write;
-use std::time::Duration;
+use crate::report::{BOLD, DIM, FAILURE, SUCCESS, TerminalText, count, duration};
+use anstyle::{Ansi256Color, Style};
 
-/// A cell and the space behind it.
-const CELL: usize = 3;
-/// How many disagreements of one picture are told in words.
-const TOLD: usize = 12;
-/// How wide a line of words may be.
-const WIDTH: usize = 88;
+/// The width of a cell and the blank behind it.
+const CELL_WIDTH: usize = 3;
+/// The width of the names of the rows.
+const LABEL_WIDTH: usize = 15;
+/// How many disagreements of one board are listed.
+const MAX_LISTED: usize = 12;
+/// How wide the list of places may be.
+const MAX_LIST_WIDTH: usize = 88;
+/// How a wait at a user, an account or a resource is drawn.
+const WAITS: [(Style, &str); Node::LEVELS] = [
+    (Ansi256Color(166).on_default(), "██"),
+    (Ansi256Color(208).on_default(), "▓▓"),
+    (Ansi256Color(221).on_default(), "▒▒"),
+];
+/// How the other outcomes are drawn.
+const GRANTED: &str = "· ";
+const UNEXPECTED_WAIT: &str = "!w";
+const WAIT_ELSEWHERE: &str = "!@";
+const UNEXPECTED_GRANT: &str = "!g";
+const NEITHER: &str = "!?";
 
-/// See [`MatrixReport::text`].
-pub(super) fn text(report: &MatrixReport, colour: bool) -> String {
-    let mut out = Out { text: String::new(), colour };
-    let (tree, nodes) = (report.tree, report.tree.nodes());
-    out.bold(&format!("Held × requested on a tree of {tree}"));
-    out.line(&format!(": {} nodes, {} ordered pairs", nodes.len(), tree.pairs()));
-    for picture in report.pictures() {
+impl MatrixReport {
+    /// The matrix for a terminal. Boards that look the same are shown once, with all their places.
+    pub fn text(&self, colour: bool) -> String {
+        let mut out = TerminalText { colour, ..TerminalText::default() };
+        let (tree, nodes) = (self.tree, self.tree.nodes());
+        out.push_styled(BOLD, format!("Held × requested on a tree of {tree}"));
+        out.line(format!(": {} nodes, {} ordered pairs", nodes.len(), tree.pairs()));
+        for same in self.distinct_boards() {
+            out.line("");
+            board(&mut out, &same, &nodes);
+        }
         out.line("");
-        out.picture(&picture, &nodes);
+        legend(&mut out, self);
+        out.line("");
+        places(&mut out, self);
+        summary(&mut out, self);
+        out.text
+    }
+}
+
+/// Boards that look the same.
+fn board(out: &mut TerminalText, same: &[&MatrixBoard], nodes: &[Node]) {
+    let board = same[0];
+    out.push_styled(BOLD, board.modes);
+    if same.len() == 1 {
+        out.line(format!(", on {}", board.place));
+    } else {
+        out.line(format!(", the same on {} places:", same.len()));
+        place_list(out, same);
     }
     out.line("");
-    out.legend(report);
-    out.line("");
-    out.places(report);
-    out.summary(report);
-    out.text
+    header(out, nodes);
+    let is_triangle = is_symmetric(board, nodes.len());
+    for (row, node) in nodes.iter().enumerate() {
+        if row > 0 && node.level() == 0 {
+            out.line("");
+        }
+        let name = format!("{}{}", "  ".repeat(node.level() + 1), node.id());
+        out.push(format!("{name:LABEL_WIDTH$}"));
+        let shown = if is_triangle { row + 1 } else { nodes.len() };
+        for (cell, column) in board.cells[row * nodes.len()..][..shown].iter().zip(nodes) {
+            out.push(gap(column, nodes));
+            let (style, sign) = drawn(cell);
+            out.push_styled(style, sign);
+            out.push(" ");
+        }
+        out.line("");
+    }
+    if is_triangle {
+        out.line("");
+        out.line("  Both halves look the same, held and requested exchanged; one is shown.");
+    }
+    disagreements(out, board);
 }
 
-/// How a piece is shown where there is colour, as a terminal's escape codes have it.
-#[derive(Clone, Copy)]
-enum Ink {
-    Bold,
-    Dim,
-    Bad,
-    Good,
-    /// A wait at a user, an account, a resource.
-    Level(usize),
+/// The places, in as many lines as they need.
+fn place_list(out: &mut TerminalText, same: &[&MatrixBoard]) {
+    let mut line = String::new();
+    for place in same.iter().map(|board| board.place.to_string()) {
+        if line.is_empty() {
+            line = place;
+        } else if line.chars().count() + place.chars().count() + 3 > MAX_LIST_WIDTH {
+            out.line(format!("  {line}"));
+            line = place;
+        } else {
+            line += &format!(" · {place}");
+        }
+    }
+    out.line(format!("  {line}"));
 }
 
-impl Ink {
-    fn code(self) -> &'static str {
-        match self {
-            Ink::Bold => "1",
-            Ink::Dim => "2",
-            Ink::Bad => "1;31",
-            Ink::Good => "32",
-            Ink::Level(0) => "38;5;166",
-            Ink::Level(1) => "38;5;208",
-            Ink::Level(_) => "38;5;221",
+/// The nodes of the columns, each a line below its parent.
+fn header(out: &mut TerminalText, nodes: &[Node]) {
+    for (level, corner) in ["  requested →", "", "  held ↓"].into_iter().enumerate() {
+        out.push(format!("{corner:LABEL_WIDTH$}"));
+        for node in nodes {
+            let id = if node.level() == level { node.id() } else { String::new() };
+            out.push(format!("{}{id:CELL_WIDTH$}", gap(node, nodes)));
         }
+        out.line("");
     }
 }
 
-/// The text, as far as it has come.
-struct Out {
-    text: String,
-    colour: bool,
-}
-
-impl Out {
-    fn line(&mut self, text: &str) {
-        self.text.push_str(text);
-        // What stands at the end of a line and is not seen would only trouble whoever compares.
-        self.text.truncate(self.text.trim_end_matches(' ').len());
-        self.text.push('\n');
-    }
-
-    fn ink(&mut self, ink: Ink, text: &str) {
-        match self.colour {
-            // Writing to a string cannot fail.
-            true => drop(write!(self.text, "\x1b[{}m{text}\x1b[0m", ink.code())),
-            false => self.text.push_str(text),
-        }
-    }
-
-    fn bold(&mut self, text: &str) {
-        self.ink(Ink::Bold, text);
-    }
-
-    /// Words that go on in the next line, indented.
-    fn wrapped(&mut self, words: impl IntoIterator<Item = String>) {
-        let mut line = String::new();
-        for word in words {
-            if !line.is_empty() && line.chars().count() + word.chars().count() + 3 > WIDTH {
-                self.line(&format!("  {line}"));
-                line.clear();
-            }
-            line.push_str(if line.is_empty() { "" } else { " · " });
-            line.push_str(&word);
-        }
-        self.line(&format!("  {line}"));
-    }
-
-    fn picture(&mut self, alike: &[&MatrixBoard], nodes: &[Node]) {
-        let board = alike[0];
-        self.bold(&board.modes.to_string());
-        match alike.len() {
-            1 => self.line(&format!(", on {}", board.place)),
-            count => {
-                self.line(&format!(", the same on {count} places:"));
-                self.wrapped(alike.iter().map(|board| board.place.to_string()));
-            }
-        }
-        self.line("");
-        let triangle = is_symmetric(board, nodes.len());
-        self.head(nodes);
-        for (row, node) in nodes.iter().enumerate() {
-            if row > 0 && node.level() == 0 {
-                self.line("");
-            }
-            self.text.push_str(&format!("  {:<label$}", indented(node), label = LABEL - 2));
-            let cells = &board.cells[row * nodes.len()..][..nodes.len()];
-            let shown = if triangle { row + 1 } else { nodes.len() };
-            for (cell, column) in cells[..shown].iter().zip(nodes) {
-                self.text.push_str(gap(column, nodes));
-                self.cell(cell);
-            }
-            self.line("");
-        }
-        if triangle {
-            self.line("");
-            self.line("  Both halves look the same, held and requested exchanged; one is shown.");
-        }
-        self.told(board);
-    }
-
-    /// The nodes of the columns, each a line below the one that it belongs to.
-    fn head(&mut self, nodes: &[Node]) {
-        for level in 0..Node::LEVELS {
-            let corner = match level {
-                0 => "  requested →",
-                2 => "  held ↓",
-                _ => "",
-            };
-            self.text.push_str(&format!("{corner:<LABEL$}"));
-            for node in nodes {
-                let id = if node.level() == level { node.id() } else { String::new() };
-                self.text.push_str(gap(node, nodes));
-                self.text.push_str(&format!("{id:<CELL$}"));
-            }
-            self.line("");
-        }
-    }
-
-    fn cell(&mut self, cell: &MatrixCell) {
-        let glyphs = glyphs(cell);
-        match &cell.seen {
-            _ if !cell.agrees() => self.ink(Ink::Bad, glyphs),
-            PairOutcome::Blocked { at } => self.ink(Ink::Level(level_of(at)), glyphs),
-            _ => self.ink(Ink::Dim, glyphs),
-        }
-        self.text.push(' ');
-    }
-
-    /// The disagreements, in words.
-    fn told(&mut self, board: &MatrixBoard) {
-        let odd: Vec<&MatrixCell> = board.cells.iter().filter(|cell| !cell.agrees()).collect();
-        if !odd.is_empty() {
-            self.line("");
-        }
-        for cell in odd.iter().take(TOLD) {
-            let MatrixCell { held, requested, expected, seen } = cell;
-            self.ink(Ink::Bad, "  disagrees");
-            self.line(&format!(
-                ": {held} held, {requested} requested: {seen}; expected: {expected}"
-            ));
-        }
-        if odd.len() > TOLD {
-            self.line(&format!("  … and {} more", odd.len() - TOLD));
-        }
-    }
-
-    fn legend(&mut self, report: &MatrixReport) {
-        let seen = |glyph: &str| {
-            let mut cells = report.boards.iter().flat_map(|board| &board.cells);
-            cells.any(|cell| glyphs(cell) == glyph)
-        };
-        let waits = "waits for the holder, and is granted when the holder lets go; they meet at";
-        for (ink, glyph, means) in [
-            (Ink::Level(0), "██", format!("{waits} a user")),
-            (Ink::Level(1), "▓▓", format!("{:>1$}", "an account", waits.len() + 11)),
-            (Ink::Level(2), "▒▒", format!("{:>1$}", "a resource", waits.len() + 11)),
-            (Ink::Dim, "·", "is granted beside the holder".to_owned()),
-            (Ink::Bad, "!w", "waits, and should be granted".to_owned()),
-            (Ink::Bad, "!@", "waits, but not where it should".to_owned()),
-            (Ink::Bad, "!g", "is granted, and should wait".to_owned()),
-            (Ink::Bad, "!?", "neither is granted nor waits for the holder".to_owned()),
-        ] {
-            let expected = matches!(ink, Ink::Level(_) | Ink::Dim);
-            if expected || seen(glyph) {
-                self.text.push_str("  ");
-                self.ink(ink, &format!("{glyph:<2}"));
-                self.line(&format!("  {means}"));
-            }
-        }
-    }
-
-    /// A line a board.
-    fn places(&mut self, report: &MatrixReport) {
-        let many = report.boards.iter().any(|board| board.modes != report.boards[0].modes);
-        let name = |board: &MatrixBoard| match many {
-            true => format!("{}, {}", board.place, board.modes),
-            false => board.place.to_string(),
-        };
-        let widest = report.boards.iter().map(|board| name(board).chars().count()).max();
-        let width = widest.unwrap_or(0).max(5);
-        self.ink(Ink::Dim, &format!("  {:<width$}  blocked  granted  disagree     time", "place"));
-        self.line("");
-        for board in &report.boards {
-            let MatrixCounts { blocked, granted, disagreements, .. } = board.counts();
-            self.text.push_str(&format!("  {:<width$}  {blocked:>7}  {granted:>7}", name(board)));
-            self.ink(
-                if disagreements == 0 { Ink::Dim } else { Ink::Bad },
-                &format!("  {disagreements:>8}"),
-            );
-            self.line(&format!("  {:>7}", seconds(board.elapsed)));
-        }
-        for unusable in &report.unusable {
-            self.text.push_str(&format!("  {:<width$}  ", unusable.place));
-            self.ink(Ink::Bad, "not run");
-            self.line(&format!(": {}", unusable.why));
-        }
-        self.line("");
-    }
-
-    fn summary(&mut self, report: &MatrixReport) {
-        let MatrixCounts { pairs, blocked, granted, odd, disagreements } = report.counts();
-        let ink = if report.agrees() { Ink::Good } else { Ink::Bad };
-        let count = match disagreements {
-            0 => "no disagreement".to_owned(),
-            1 => "1 disagreement".to_owned(),
-            count => format!("{count} disagreements"),
-        };
-        self.text.push_str(&format!("{pairs} pairs: {blocked} blocked, {granted} granted, "));
-        if odd > 0 {
-            self.ink(Ink::Bad, &format!("{odd} neither"));
-            self.text.push_str(", ");
-        }
-        self.ink(ink, &count);
-        match report.unusable.len() {
-            0 => {}
-            1 => self.ink(Ink::Bad, ", 1 place not run"),
-            count => self.ink(Ink::Bad, &format!(", {count} places not run")),
-        }
-        self.line(&format!(", in {}", seconds(report.elapsed)));
-    }
+/// Users stand apart.
+fn gap(node: &Node, nodes: &[Node]) -> &'static str {
+    if node.level() == 0 && *node != nodes[0] { " " } else { "" }
 }
 
 /// Do both halves look the same, held and requested exchanged?
 fn is_symmetric(board: &MatrixBoard, nodes: usize) -> bool {
-    let shown = |row: usize, column: usize| glyphs(&board.cells[row * nodes + column]);
-    (0..nodes).all(|row| (0..row).all(|column| shown(row, column) == shown(column, row)))
+    let sign = |row: usize, column: usize| drawn(&board.cells[row * nodes + column]).1;
+    (0..nodes).all(|row| (0..row).all(|column| sign(row, column) == sign(column, row)))
 }
 
-/// How wide the names of the rows are.
-const LABEL: usize = 15;
-
-/// Two characters at most.
-fn glyphs(cell: &MatrixCell) -> &'static str {
+/// How a cell is drawn.
+fn drawn(cell: &MatrixCell) -> (Style, &'static str) {
     match &cell.seen {
-        PairOutcome::Odd { .. } => "!?",
-        PairOutcome::Granted if cell.agrees() => "· ",
-        PairOutcome::Granted => "!g",
-        PairOutcome::Blocked { at } if cell.agrees() => ["██", "▓▓", "▒▒"][level_of(at)],
-        PairOutcome::Blocked { .. } if cell.expected == Expected::Granted => "!w",
-        PairOutcome::Blocked { .. } => "!@",
+        PairOutcome::Odd { .. } => (FAILURE, NEITHER),
+        PairOutcome::Granted if cell.agrees() => (DIM, GRANTED),
+        PairOutcome::Granted => (FAILURE, UNEXPECTED_GRANT),
+        PairOutcome::Blocked { at } if cell.agrees() => WAITS[level_of(at)],
+        PairOutcome::Blocked { .. } if cell.expected == PairOutcome::Granted => {
+            (FAILURE, UNEXPECTED_WAIT)
+        }
+        PairOutcome::Blocked { .. } => (FAILURE, WAIT_ELSEWHERE),
     }
 }
 
@@ -278,45 +139,110 @@ pub(super) fn level_of(path: &str) -> usize {
     path.matches('/').count().min(Node::LEVELS - 1)
 }
 
-/// Users stand apart.
-fn gap(node: &Node, nodes: &[Node]) -> &'static str {
-    if node.level() == 0 && *node != nodes[0] { " " } else { "" }
-}
-
-fn indented(node: &Node) -> String {
-    format!("{}{}", "  ".repeat(node.level()), node.id())
-}
-
-fn seconds(span: Duration) -> String {
-    match span.as_millis() {
-        ms @ 0..1000 => format!("{ms} ms"),
-        _ => format!("{:.1} s", span.as_secs_f64()),
+fn disagreements(out: &mut TerminalText, board: &MatrixBoard) {
+    let cells: Vec<&MatrixCell> = board.cells.iter().filter(|cell| !cell.agrees()).collect();
+    if !cells.is_empty() {
+        out.line("");
     }
+    for MatrixCell { held, requested, expected, seen } in cells.iter().take(MAX_LISTED) {
+        out.push_styled(FAILURE, "  disagrees");
+        out.line(format!(": {held} held, {requested} requested: {seen}; expected: {expected}"));
+    }
+    if cells.len() > MAX_LISTED {
+        out.line(format!("  … and {} more", cells.len() - MAX_LISTED));
+    }
+}
+
+/// What the signs mean. Those of disagreements are explained only if there are any.
+fn legend(out: &mut TerminalText, report: &MatrixReport) {
+    let waits = "waits for the holder, and is granted when the holder lets go; they meet at";
+    let indent = waits.len() + 11;
+    let [user, account, resource] = WAITS;
+    for ((style, sign), meaning) in [
+        (user, format!("{waits} a user")),
+        (account, format!("{:>indent$}", "an account")),
+        (resource, format!("{:>indent$}", "a resource")),
+        ((DIM, GRANTED), "is granted beside the holder".to_owned()),
+        ((FAILURE, UNEXPECTED_WAIT), "waits, and should be granted".to_owned()),
+        ((FAILURE, WAIT_ELSEWHERE), "waits, but not where it should".to_owned()),
+        ((FAILURE, UNEXPECTED_GRANT), "is granted, and should wait".to_owned()),
+        ((FAILURE, NEITHER), "neither is granted nor waits for the holder".to_owned()),
+    ] {
+        let mut cells = report.boards.iter().flat_map(|board| &board.cells);
+        if style != FAILURE || cells.any(|cell| drawn(cell).1 == sign) {
+            let sign = out.styled(style, sign);
+            out.line(format!("  {sign}  {meaning}"));
+        }
+    }
+}
+
+/// A line for every board.
+fn places(out: &mut TerminalText, report: &MatrixReport) {
+    let has_modes = report.boards.iter().any(|board| board.modes != report.boards[0].modes);
+    let name = |board: &MatrixBoard| {
+        let modes = if has_modes { format!(", {}", board.modes) } else { String::new() };
+        format!("{}{modes}", board.place)
+    };
+    let widest = report.boards.iter().map(|board| name(board).chars().count()).max();
+    let width = widest.unwrap_or(0).max(5);
+    out.push_styled(DIM, format!("  {:width$}  blocked  granted  disagree      time", "place"));
+    out.line("");
+    for board in &report.boards {
+        let MatrixCounts { blocked, granted, disagreements, .. } = board.counts();
+        out.push(format!("  {:width$}  {blocked:>7}  {granted:>7}", name(board)));
+        let style = if disagreements == 0 { DIM } else { FAILURE };
+        out.push_styled(style, format!("  {disagreements:>8}"));
+        out.line(format!("  {:>8}", duration(board.elapsed)));
+    }
+    for unusable in &report.unusable {
+        out.push(format!("  {:width$}  ", unusable.place));
+        out.push_styled(FAILURE, "not run");
+        out.line(format!(": {}", unusable.why));
+    }
+    out.line("");
+}
+
+fn summary(out: &mut TerminalText, report: &MatrixReport) {
+    let MatrixCounts { pairs, blocked, granted, odd, disagreements } = report.counts();
+    out.push(format!("{pairs} pairs: {blocked} blocked, {granted} granted, "));
+    if odd > 0 {
+        out.push_styled(FAILURE, format!("{odd} neither"));
+        out.push(", ");
+    }
+    let disagreements = match disagreements {
+        0 => "no disagreement".to_owned(),
+        some => count(some, "disagreement"),
+    };
+    out.push_styled(if report.agrees() { SUCCESS } else { FAILURE }, disagreements);
+    if !report.unusable.is_empty() {
+        let places = count(report.unusable.len(), "place");
+        out.push_styled(FAILURE, format!(", {places} not run"));
+    }
+    out.line(format!(", in {}", duration(report.elapsed)));
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::report::fixtures::as_expected;
-    use super::super::report::{ModePair, UnusablePlace};
+    use super::super::report::{FailedPlace, ModePair};
     use super::super::tree::TreeSize;
     use super::*;
-    use crate::place::Engine;
-    use crate::place::Place;
+    use crate::place::{Engine, Place};
     use hierlock::Mode;
 
     #[test]
     fn a_triangle_where_all_agree() {
         let report =
             as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
-        insta::assert_snapshot!(text(&report, false));
+        insta::assert_snapshot!(report.text(false));
     }
 
     #[test]
-    fn a_square_where_the_halves_differ_and_a_picture_for_each_kind_of_place() {
+    fn a_square_where_the_halves_differ_and_a_board_for_each_kind_of_place() {
         let tree = TreeSize { users: 1, accounts: 2, resources: 2 };
         let modes = ModePair { held: Mode::Shared, requested: Mode::Update };
         let report = as_expected(tree, Place::all(Engine::ALL), &[modes]);
-        insta::assert_snapshot!(text(&report, false));
+        insta::assert_snapshot!(report.text(false));
     }
 
     /// Of each kind one, and two places of which one could not be run.
@@ -326,7 +252,7 @@ mod tests {
         let mut report = as_expected(tree, Place::all([Engine::Memory, Engine::File]), &modes);
         let file = report.boards.pop().unwrap();
         let why = "there is no such directory".into();
-        report.unusable.push(UnusablePlace { place: file.place, why });
+        report.unusable.push(FailedPlace { place: file.place, why });
         let cells = &mut report.boards[0].cells;
         cells[1].seen = PairOutcome::Granted;
         cells[4].seen = PairOutcome::Blocked { at: "u1/a1".into() };
@@ -336,28 +262,28 @@ mod tests {
     }
 
     #[test]
-    fn disagreements_are_marked_and_told() {
-        insta::assert_snapshot!(text(&with_disagreements(), false));
+    fn disagreements_are_marked_and_listed() {
+        insta::assert_snapshot!(with_disagreements().text(false));
     }
 
     #[test]
     fn colour_changes_nothing_else() {
         let report = with_disagreements();
-        let coloured = text(&report, true);
-        assert!(coloured.contains("\u{1b}[1;31m!g"), "{coloured}");
+        let coloured = report.text(true);
+        assert!(coloured.contains("\u{1b}[1m\u{1b}[31m!g"), "{coloured}");
         let mut plain = String::new();
         for (number, piece) in coloured.split('\u{1b}').enumerate() {
             let piece = if number == 0 { piece } else { piece.split_once('m').unwrap().1 };
             plain.push_str(piece);
         }
         let ends = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
-        assert_eq!(ends(&plain), ends(&text(&report, false)));
+        assert_eq!(ends(&plain), ends(&report.text(false)));
     }
 
     #[test]
     fn fourteen_nodes_fit_into_a_terminal() {
         let report = as_expected(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
-        for line in text(&report, false).lines() {
+        for line in report.text(false).lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }
     }

@@ -141,10 +141,8 @@ impl Node {
     /// The upper of two nodes of which one is the other or above it. None if they have nothing to do
     /// with each other.
     pub(crate) fn upper<'a>(&'a self, other: &'a Node) -> Option<&'a Node> {
-        let (upper, lower) = match self.0.len() <= other.0.len() {
-            true => (self, other),
-            false => (other, self),
-        };
+        let is_upper = self.0.len() <= other.0.len();
+        let (upper, lower) = if is_upper { (self, other) } else { (other, self) };
         lower.0.starts_with(&upper.0).then_some(upper)
     }
 }

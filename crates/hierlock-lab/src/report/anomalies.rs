@@ -1,8 +1,9 @@
-//! Which anomaly shows at which isolation level of which engine, as observed: a table made from the records
-//! of scenarios that look for one. What an anomaly *is* stands in the scenario; here it is only a name.
+//! Which anomaly shows at which isolation level of which engine, as observed: a table of the records of scenarios
+//! that look for one.
 
-use super::grouping::{Rounds, rounds};
-use super::{Story, words};
+use super::display::one_line;
+use super::grouping::{Rounds, by_case, distinct, group_by};
+use super::{ScenarioSummary, json};
 use crate::observation::{FailureKind, Observation};
 use crate::place::Engine;
 use crate::record::{Interruption, Record, Report, Verdict};
@@ -10,187 +11,159 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Where a scenario has no axis `isolation`.
-const DEFAULT: &str = "default";
+/// The axis of the isolation level.
+const ISOLATION: &str = "isolation";
+
+/// The level of a scenario without that axis.
+const DEFAULT_LEVEL: &str = "default";
 
 /// From the weakest to the strongest.
 const LEVELS: [&str; 4] = ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
-/// The table.
+/// Anomalies by isolation level, as observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Anomalies {
+pub struct AnomalyTable {
     /// Engine by engine, from the weakest level to the strongest.
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<AnomalyColumn>,
     /// In the order of the records.
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<AnomalyRow>,
     /// Set if not everything was looked for: the table is partial then.
     pub(crate) interruption: Option<Interruption>,
 }
 
 /// An isolation level of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Column {
-    /// The engine.
-    pub engine: Engine,
+pub(crate) struct AnomalyColumn {
+    pub(crate) engine: Engine,
     /// The level, or `default`.
-    pub isolation: String,
+    pub(crate) isolation: String,
 }
 
-/// An anomaly, looked for by one scenario.
+/// An anomaly that a scenario looks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Row {
-    /// What it is called: `G1a dirty read`.
-    pub anomaly: String,
-    /// The scenario that looks for it.
-    pub scenario: String,
-    /// Under each column; `None` where it was not looked for.
-    pub cells: Vec<Option<Cell>>,
+pub(crate) struct AnomalyRow {
+    /// `G1a dirty read`
+    pub(crate) anomaly: String,
+    pub(crate) scenario: String,
+    /// Under each column; `None` if it was not looked for.
+    pub(crate) cells: Vec<Option<AnomalyCell>>,
 }
 
-/// What was seen in one place.
+/// What was seen at one isolation level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Cell {
+pub(crate) struct AnomalyCell {
     /// In how many rounds it has shown.
-    pub shown: usize,
-    /// Of how many that went far enough to tell.
-    pub rounds: usize,
-    /// What prevented it, where it never showed.
-    pub how: Option<How>,
+    pub(crate) shown: usize,
+    /// Of how many that were run to their end.
+    pub(crate) rounds: usize,
+    /// What prevented it, if it never showed.
+    pub(crate) how: Option<Prevention>,
     /// Whether all rounds are as the scenario expects.
-    pub agrees: bool,
+    pub(crate) agrees: bool,
     /// The index of the record to look at.
-    pub record: usize,
+    pub(crate) record: usize,
 }
 
-/// What kept an anomaly from showing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What kept an anomaly from showing, the strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum How {
-    /// Somebody was chosen to end a deadlock.
+pub(crate) enum Prevention {
+    /// A session was the victim of a deadlock.
     Deadlock,
-    /// Somebody was told that another's change came first.
+    /// A session lost against another's change.
     Conflict,
-    /// Somebody waited until it was allowed to wait no longer.
+    /// A session waited until its timeout.
     TimedOut,
-    /// Somebody would have had to wait, and was not to.
+    /// A session was not to wait, and would have had to.
     Refused,
-    /// Somebody waited until the other was through.
+    /// A session waited until the other was through.
     Waits,
-    /// Nobody was stopped; it is just not seen.
+    /// Nothing was stopped; the anomaly is just not seen.
     NotSeen,
 }
 
-impl How {
-    /// In a word or two.
-    pub(crate) fn name(self) -> &'static str {
+impl Prevention {
+    fn name(self) -> &'static str {
         match self {
-            How::Deadlock => "deadlock",
-            How::Conflict => "conflict",
-            How::TimedOut => "timed out",
-            How::Refused => "refused",
-            How::Waits => "waits",
-            How::NotSeen => "not seen",
+            Prevention::Deadlock => "deadlock",
+            Prevention::Conflict => "conflict",
+            Prevention::TimedOut => "timed out",
+            Prevention::Refused => "refused",
+            Prevention::Waits => "waits",
+            Prevention::NotSeen => "not seen",
         }
     }
 
     /// The strongest thing that happened in a run.
-    fn of(record: &Record) -> Self {
-        let ends = record.steps.iter().filter_map(|step| step.ended.as_ref());
-        let seen: Vec<&Observation> = record
-            .steps
-            .iter()
-            .map(|step| &step.seen)
-            .chain(ends.map(|ended| &ended.observation))
-            .collect();
-        let failed =
-            |kind| seen.iter().any(|seen| matches!(seen, Observation::Failed(f) if f.kind == kind));
-        match () {
-            () if failed(FailureKind::Deadlock) => How::Deadlock,
-            () if failed(FailureKind::Conflict) => How::Conflict,
-            () if failed(FailureKind::TimedOut) => How::TimedOut,
-            () if failed(FailureKind::Refused) => How::Refused,
-            () if seen.iter().any(|seen| matches!(seen, Observation::Blocked(_))) => How::Waits,
-            () => How::NotSeen,
-        }
+    fn new(record: &Record) -> Self {
+        let observations = record.steps.iter().flat_map(|step| {
+            [Some(&step.seen), step.ended.as_ref().map(|ended| &ended.observation)]
+        });
+        let rank = |observation: &Observation| match observation {
+            Observation::Failed(failure) => match failure.kind {
+                FailureKind::Deadlock => Prevention::Deadlock,
+                FailureKind::Conflict => Prevention::Conflict,
+                FailureKind::TimedOut => Prevention::TimedOut,
+                FailureKind::Refused => Prevention::Refused,
+                FailureKind::Cancelled | FailureKind::Other => Prevention::NotSeen,
+            },
+            Observation::Blocked(_) => Prevention::Waits,
+            Observation::Done(_) | Observation::Stuck => Prevention::NotSeen,
+        };
+        observations.flatten().map(rank).min().unwrap_or(Prevention::NotSeen)
     }
 }
 
-impl Cell {
-    fn of(case: &Rounds<'_>) -> Self {
-        let told: Vec<&(usize, &Record)> = case
-            .iter()
-            .filter(|(_, record)| !matches!(record.verdict, Verdict::Failed { .. }))
-            .collect();
-        let shown = told.iter().filter(|(_, record)| record.anomaly == Some(true)).count();
-        let odd = case.iter().find(|(_, record)| !record.agrees());
-        let telling = told.iter().find(|(_, record)| record.anomaly == Some(true)).copied();
-        Cell {
+impl AnomalyCell {
+    fn new(case: &Rounds<'_>) -> Self {
+        let mut ended = case.clone();
+        ended.retain(|(_, record)| !matches!(record.verdict, Verdict::Failed { .. }));
+        let shows = |(_, record): &&(usize, &Record)| record.anomaly == Some(true);
+        let shown = ended.iter().filter(shows).count();
+        let differing = case.iter().find(|(_, record)| !record.agrees());
+        AnomalyCell {
             shown,
-            rounds: told.len(),
-            how: told.first().filter(|_| shown == 0).map(|(_, record)| How::of(record)),
-            agrees: odd.is_none(),
-            record: odd.or(telling).unwrap_or(&case[0]).0,
+            rounds: ended.len(),
+            how: ended.first().filter(|_| shown == 0).map(|(_, record)| Prevention::new(record)),
+            agrees: differing.is_none(),
+            record: differing.or(ended.iter().find(shows)).unwrap_or(&case[0]).0,
         }
     }
 
-    /// `shows`, `prevented: waits`, `shows in 3 of 10`, `failed`; with a ✗ where the scenario expects another
+    /// `shows`, `prevented: waits`, `shows in 3 of 10`, `failed`; with a ✗ if the scenario expects another
     /// thing.
-    pub(crate) fn words(&self) -> String {
-        let mut text = match (self.shown, self.rounds, self.how) {
+    pub(crate) fn text(&self) -> String {
+        let text = match (self.shown, self.rounds, self.how) {
             (_, 0, _) => "failed".to_owned(),
             (0, _, Some(how)) => format!("prevented: {}", how.name()),
             (0, _, None) => "prevented".to_owned(),
             (shown, rounds, _) if shown == rounds => "shows".to_owned(),
             (shown, rounds, _) => format!("shows in {shown} of {rounds}"),
         };
-        if !self.agrees {
-            text += " ✗";
-        }
-        text
+        if self.agrees { text } else { text + " ✗" }
     }
 }
 
-impl Anomalies {
+impl AnomalyTable {
     /// The table of all records that look for an anomaly.
-    pub fn of(report: &Report, stories: &[Story]) -> Self {
-        let looking = report.records.iter().enumerate().filter(|(_, r)| r.anomaly.is_some());
-        let cases = rounds(looking);
-        let mut columns: Vec<Column> = Vec::new();
-        for case in &cases {
-            let column = column(case[0].1);
-            if !columns.contains(&column) {
-                columns.push(column);
-            }
-        }
+    pub fn new(report: &Report, scenarios: &[ScenarioSummary]) -> Self {
+        let cases = by_case(report.records.iter().enumerate().filter(|(_, r)| r.anomaly.is_some()));
+        let mut columns = distinct(cases.iter().map(column));
         columns.sort_by_key(|column| {
             let level = LEVELS.iter().position(|level| *level == column.isolation);
             (column.engine, level.unwrap_or(LEVELS.len()))
         });
-        let mut rows: Vec<Row> = Vec::new();
-        for case in &cases {
-            let record = case[0].1;
-            let story = stories.iter().find(|story| story.name == record.scenario);
-            let anomaly = story.and_then(|story| story.anomaly.as_ref()).unwrap_or(&record.title);
-            let anomaly = words::one_line(&(anomaly.clone() + &others(record)));
-            let row = rows
-                .iter()
-                .position(|row| row.anomaly == anomaly && row.scenario == record.scenario)
-                .unwrap_or_else(|| {
-                    let scenario = record.scenario.clone();
-                    rows.push(Row { anomaly, scenario, cells: vec![None; columns.len()] });
-                    rows.len() - 1
-                });
-            let here = column(record);
-            // Several places of one engine (strategies) share a column; the first that disagrees counts.
-            if let Some(at) = columns.iter().position(|column| *column == here) {
-                let cell = Cell::of(case);
-                let slot = &mut rows[row].cells[at];
-                if slot.as_ref().is_none_or(|known| known.agrees && !cell.agrees) {
-                    *slot = Some(cell);
-                }
-            }
-        }
-        Anomalies { columns, rows, interruption: report.interruption }
+        let rows = group_by(&cases, |case| (anomaly(case[0].1, scenarios), &case[0].1.scenario));
+        let rows = rows.into_iter().map(|((anomaly, scenario), cases)| {
+            let cell = |here: &AnomalyColumn| {
+                // Several places of one engine (strategies) share a column; the first that disagrees counts.
+                let cells = cases.iter().filter(|case| column(case) == *here);
+                cells.map(|case| AnomalyCell::new(case)).min_by_key(|cell| cell.agrees)
+            };
+            let cells = columns.iter().map(cell).collect();
+            AnomalyRow { anomaly, scenario: scenario.clone(), cells }
+        });
+        Self { rows: rows.collect(), columns, interruption: report.interruption }
     }
 
     /// Whether there is nothing to show.
@@ -198,41 +171,30 @@ impl Anomalies {
         self.rows.is_empty()
     }
 
-    /// The engines of the columns, each with how many it has.
-    pub(crate) fn engines(&self) -> Vec<(Engine, usize)> {
-        let mut engines: Vec<(Engine, usize)> = Vec::new();
-        for column in &self.columns {
-            match engines.last_mut() {
-                Some((engine, wide)) if *engine == column.engine => *wide += 1,
-                _ => engines.push((column.engine, 1)),
-            }
-        }
-        engines
+    /// The engines of the columns, each with its columns and their indices.
+    pub(crate) fn engines(&self) -> Vec<(Engine, Vec<(usize, &AnomalyColumn)>)> {
+        group_by(self.columns.iter().enumerate(), |(_, column)| column.engine)
     }
 
-    /// For a terminal: a table for each engine, since all levels of all engines beside each other are wider
-    /// than most terminals.
+    /// For a terminal: a table for each engine, since one with all of them is wider than most terminals.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        for (engine, _) in self.engines() {
-            let here: Vec<usize> = (0..self.columns.len())
-                .filter(|column| self.columns[*column].engine == engine)
-                .collect();
+        let mut tables = Vec::new();
+        for (engine, columns) in self.engines() {
             let mut table = Table::new();
             table.load_style(presets::UTF8_FULL_CONDENSED);
-            let levels = here.iter().map(|column| self.columns[*column].isolation.as_str());
+            let levels = columns.iter().map(|(_, column)| column.isolation.as_str());
             table.set_header([engine.name()].into_iter().chain(levels));
             for row in &self.rows {
-                if here.iter().any(|column| row.cells[*column].is_some()) {
-                    let cells = here.iter().map(|column| cell_words(&row.cells[*column]));
-                    table.add_row([row.anomaly.clone()].into_iter().chain(cells));
+                let cells = || columns.iter().map(|(index, _)| &row.cells[*index]);
+                if cells().any(Option::is_some) {
+                    table.add_row([row.anomaly.clone()].into_iter().chain(cells().map(cell_text)));
                 }
             }
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{table}\n");
+            tables.push(format!("{table}\n"));
         }
-        text.pop();
+        let mut text = tables.join("\n");
         if let Some(interruption) = self.interruption {
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "\n{interruption}");
         }
         text
@@ -240,22 +202,18 @@ impl Anomalies {
 
     /// For documents: one table, with a column for every level of every engine.
     pub fn markdown(&self) -> String {
-        let plain =
+        let escape =
             |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
         let mut text = "| anomaly |".to_owned();
-        for Column { engine, isolation } in &self.columns {
-            let _ = write!(text, " {engine}<br>{} |", plain(isolation));
+        for AnomalyColumn { engine, isolation } in &self.columns {
+            let _ = write!(text, " {engine}<br>{} |", escape(isolation));
         }
-        text += "\n|---|";
-        text += &"---|".repeat(self.columns.len());
-        text.push('\n');
+        let _ = write!(text, "\n|---|{}\n", "---|".repeat(self.columns.len()));
         for row in &self.rows {
-            let _ = write!(text, "| {} |", plain(&row.anomaly));
+            let _ = write!(text, "| {} |", escape(&row.anomaly));
             for cell in &row.cells {
-                let _ = match cell {
-                    Some(cell) if cell.shown > 0 => write!(text, " **{}** |", cell.words()),
-                    cell => write!(text, " {} |", cell_words(cell)),
-                };
+                let bold = if cell.as_ref().is_some_and(|cell| cell.shown > 0) { "**" } else { "" };
+                let _ = write!(text, " {bold}{}{bold} |", cell_text(cell));
             }
             text.push('\n');
         }
@@ -267,37 +225,32 @@ impl Anomalies {
 
     /// For programs.
     pub fn json(&self) -> String {
-        // Texts, numbers and arrays always become JSON.
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
-        text.push('\n');
-        text
+        json::pretty(self)
     }
 }
 
-fn column(record: &Record) -> Column {
-    let isolation = record.variant.iter().find(|(axis, _)| axis == "isolation");
-    Column {
+fn column(case: &Rounds<'_>) -> AnomalyColumn {
+    let record = case[0].1;
+    let isolation = record.variant.iter().find(|(axis, _)| axis == ISOLATION);
+    AnomalyColumn {
         engine: record.place.engine,
-        isolation: isolation.map_or(DEFAULT, |(_, level)| level).to_owned(),
+        isolation: isolation.map_or(DEFAULT_LEVEL, |(_, level)| level).to_owned(),
     }
 }
 
-/// The values of axes other than the isolation: ` [u1]`.
-fn others(record: &Record) -> String {
-    let values: Vec<&str> = record
-        .variant
-        .iter()
-        .filter(|(axis, _)| axis != "isolation")
-        .map(|(_, value)| value.as_str())
-        .collect();
-    match values.is_empty() {
-        true => String::new(),
-        false => format!(" [{}]", values.join(", ")),
+/// The anomaly, with the values of axes other than the isolation: `G1a dirty read [u1]`.
+fn anomaly(record: &Record, scenarios: &[ScenarioSummary]) -> String {
+    let summary = scenarios.iter().find(|summary| summary.name == record.scenario);
+    let anomaly = summary.and_then(|summary| summary.anomaly.as_ref()).unwrap_or(&record.title);
+    let others = record.variant.iter().filter(|(axis, _)| axis != ISOLATION);
+    match others.map(|(_, value)| value.as_str()).collect::<Vec<_>>() {
+        none if none.is_empty() => one_line(anomaly),
+        values => one_line(&format!("{anomaly} [{}]", values.join(", "))),
     }
 }
 
-fn cell_words(cell: &Option<Cell>) -> String {
-    cell.as_ref().map_or("–".to_owned(), Cell::words)
+fn cell_text(cell: &Option<AnomalyCell>) -> String {
+    cell.as_ref().map_or("–".to_owned(), AnomalyCell::text)
 }
 
 #[cfg(test)]
@@ -305,7 +258,7 @@ mod tests {
     use super::*;
     use crate::report::fixtures::{self, dirty_read, write_skew};
 
-    fn table() -> Anomalies {
+    fn table() -> AnomalyTable {
         let mut records = Vec::new();
         // Stronger levels first: the table puts them in order.
         for level in ["serializable", "read committed", "read uncommitted"] {
@@ -316,8 +269,8 @@ mod tests {
                 }
             }
         }
-        let report = Report { records, missing: vec![], ..Report::default() };
-        Anomalies::of(&report, &fixtures::stories())
+        let report = Report { records, ..Report::default() };
+        AnomalyTable::new(&report, &fixtures::scenarios())
     }
 
     #[test]
@@ -347,7 +300,7 @@ mod tests {
             records: vec![dirty_read(Engine::Mysql, "read uncommitted"), never],
             ..Report::default()
         };
-        let table = Anomalies::of(&report, &[]);
-        assert_eq!(table.rows[0].cells[0].as_ref().unwrap().words(), "shows in 1 of 2");
+        let table = AnomalyTable::new(&report, &[]);
+        assert_eq!(table.rows[0].cells[0].as_ref().unwrap().text(), "shows in 1 of 2");
     }
 }

@@ -1,119 +1,106 @@
-//! A deadlock explained: who waited for what, which lock of whom was in the way, and which statement took it. As
-//! much as is known, and what is not known is said.
+//! A deadlock or a circle of waits in sentences: who waits for what, which lock of whom blocks it, and which
+//! statement took that. What is not known is said.
 
-use super::words;
-use crate::observation::{LockedObject, Name};
-use crate::record::{BlockingLock, Circle, Deadlock, Link, Record, StepRecord};
+use super::display::{locked_object, one_line, truncate};
+use super::transcript::is_look;
+use crate::record::{BlockingLock, Deadlock, Record, StepRecord, WaitCycle, WaitEdge};
 
-/// A statement with its place: `line 17 (B> select …)`.
-fn statement(record: &Record, index: usize) -> Option<String> {
-    let step = record.steps.get(index)?;
-    let text = words::shorten(&words::one_line(&step.text), 120);
-    Some(match text.is_empty() {
-        true => format!("line {}", step.line),
-        false => format!("line {} ({}> {text})", step.line, step.session),
-    })
-}
+/// The heading of a circle that stays.
+pub(crate) const CIRCLE: &str = "A circle of waits that the engine does not end";
 
-/// The step in which somebody waited when the circle closed: the last that was more than a look.
-pub(crate) fn waiting_step<'a>(
-    record: &'a Record,
-    deadlock: &Deadlock,
-    who: &Name,
-) -> Option<(usize, &'a StepRecord)> {
-    let upto = record.steps.get(..=deadlock.step).unwrap_or(&record.steps);
-    upto.iter().enumerate().rev().find(|(_, step)| step.session == *who && !step.text.is_empty())
-}
+/// The longest statement that is quoted in full.
+const MAX_STATEMENT: usize = 120;
 
 /// A sentence for every link, and one for the end.
 pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
-    let mut told = Vec::new();
-    if let Some(closed) = statement(record, deadlock.step) {
-        // One who is not in the circle may have let others go on, into it.
-        let by = record.steps.get(deadlock.step).map(|step| &step.session);
-        let is_member = deadlock.circle.iter().any(|link| Some(&link.waiter) == by);
+    let mut sentences = Vec::new();
+    if let Some(closing) = record.steps.get(deadlock.step) {
+        // A session outside of the circle may have let others go on, into it.
+        let is_member = deadlock.circle.iter().any(|link| link.waiter == closing.session);
         let how = if is_member || deadlock.circle.is_empty() { "by" } else { "during" };
-        told.push(format!("The circle was closed {how} {closed}."));
+        sentences.push(format!("The circle was closed {how} {}.", statement(closing)));
     }
     if deadlock.circle.is_empty() {
-        told.push("Who waited for whom is not told.".to_owned());
+        sentences.push("Who waited for whom is not told.".to_owned());
     }
-    told.extend(deadlock.circle.iter().map(|link| told_link(record, deadlock, link)));
-    told.push(format!("{} was chosen to end it.", deadlock.victim));
-    told
+    sentences.extend(deadlock.circle.iter().map(|link| deadlock_link(record, deadlock, link)));
+    sentences.push(format!("{} was chosen to end it.", deadlock.victim));
+    sentences
+}
+
+/// A sentence for every link of a circle that stays.
+pub(crate) fn circle(record: &Record, circle: &WaitCycle) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if let Some(closing) = record.steps.get(circle.step) {
+        sentences.push(format!("It was closed by {}.", statement(closing)));
+    }
+    for WaitEdge { waiter, holder, wants, blocking, .. } in &circle.links {
+        let mut sentence = format!("{waiter} waits for {holder}");
+        if let Some(object) = wants {
+            sentence += &format!(" ({})", locked_object(object));
+        }
+        for lock in blocking {
+            let state = if lock.granted { "holds" } else { "is queued for" };
+            sentence += &format!("; {holder} {state} {}", blocking_lock(record, lock));
+        }
+        sentences.push(sentence + ".");
+    }
+    let end = "It stays until a wait runs out of time or a session is ended from outside.";
+    sentences.push(end.to_owned());
+    sentences
 }
 
 /// `A wanted … in line 18; B held … since line 16 (B> select …).`
-fn told_link(record: &Record, deadlock: &Deadlock, link: &Link) -> String {
-    let mut text = match &link.wants {
-        Some(thing) => format!("{} wanted {}", link.waiter, told_thing(thing)),
-        None => format!("{} waited for {}, for what was not seen,", link.waiter, link.holder),
+fn deadlock_link(record: &Record, deadlock: &Deadlock, link: &WaitEdge) -> String {
+    let WaitEdge { waiter, holder, wants, blocking, unknown } = link;
+    // The step in which it waited when the circle closed: its last that was more than a look.
+    let mut steps = record.steps.get(..=deadlock.step).unwrap_or(&record.steps).iter().rev();
+    let step = steps.find(|step| step.session == *waiter && !is_look(step));
+    let mut sentence = match wants {
+        Some(object) => format!("{waiter} wanted {}", locked_object(object)),
+        None => format!("{waiter} waited for {holder}, for what was not seen,"),
     };
-    if let Some((index, step)) = waiting_step(record, deadlock, &link.waiter) {
-        match (&link.wants, statement(record, index)) {
-            (None, Some(statement)) => text += &format!(" in {statement}"),
-            _ => text += &format!(" in line {}", step.line),
-        }
+    match (step, wants) {
+        (Some(step), Some(_)) => sentence += &format!(" in line {}", step.line),
+        (Some(step), None) => sentence += &format!(" in {}", statement(step)),
+        (None, _) => {}
     }
-    for lock in &link.blocking {
-        text += &format!("; {} {}", link.holder, told_lock(record, lock, false));
+    for lock in blocking {
+        let state = if lock.granted { "held" } else { "was queued for" };
+        sentence += &format!("; {holder} {state} {}", blocking_lock(record, lock));
     }
-    if link.blocking.is_empty() && link.wants.is_some() {
-        text += &format!("; {} was in its way", link.holder);
+    if blocking.is_empty() && wants.is_some() {
+        sentence += &format!("; {holder} was in its way");
     }
-    for unknown in &link.unknown {
-        text += &format!("; {}", words::one_line(unknown));
+    for unknown in unknown {
+        sentence += &format!("; {}", one_line(unknown));
     }
-    text + "."
+    sentence + "."
 }
 
-/// `held … since line 16 (B> select …)`, `was queued for … since line 17 (…)`
-fn told_lock(record: &Record, lock: &BlockingLock, is_now: bool) -> String {
-    let state = match (lock.granted, is_now) {
-        (true, true) => "holds",
-        (true, false) => "held",
-        (false, true) => "is queued for",
-        (false, false) => "was queued for",
-    };
-    let mut text = format!("{state} {}", told_thing(&lock.thing));
-    match lock.statement.and_then(|index| statement(record, index)) {
-        Some(statement) => text += &format!(" since {statement}"),
+/// `row 1 of numbers (PRIMARY), X since line 16 (B> select …), granted in line 18`
+fn blocking_lock(record: &Record, lock: &BlockingLock) -> String {
+    let BlockingLock { thing, statement: asked, granted_in, unknown, .. } = lock;
+    let step = |index: &Option<usize>| index.and_then(|index| record.steps.get(index));
+    let mut text = locked_object(thing);
+    match step(asked) {
+        Some(asked) => text += &format!(" since {}", statement(asked)),
         None => {
-            let unknown = lock.unknown.as_deref().unwrap_or("since when is not known");
-            text += &format!(" ({})", words::one_line(unknown));
+            let unknown = unknown.as_deref().unwrap_or("since when is not known");
+            text += &format!(" ({})", one_line(unknown));
         }
     }
-    if let (Some(asked), Some(granted)) = (lock.statement, lock.granted_in)
-        && asked != granted
-        && let Some(step) = record.steps.get(granted)
-    {
-        text += &format!(", granted in line {}", step.line);
+    if let Some(granted) = step(granted_in).filter(|_| asked.is_some() && asked != granted_in) {
+        text += &format!(", granted in line {}", granted.line);
     }
     text
 }
 
-/// The title of a circle that stays.
-pub(crate) const CIRCLE: &str = "A circle of waits that the engine does not end";
-
-/// A sentence for every link of a circle that stays.
-pub(crate) fn circle(record: &Record, circle: &Circle) -> Vec<String> {
-    let mut told = Vec::new();
-    if let Some(closed) = statement(record, circle.step) {
-        told.push(format!("It was closed by {closed}."));
+/// A statement and its place: `line 17 (B> select …)`.
+fn statement(step: &StepRecord) -> String {
+    let StepRecord { line, session, .. } = step;
+    match truncate(&one_line(&step.text), MAX_STATEMENT) {
+        empty if empty.is_empty() => format!("line {line}"),
+        text => format!("line {line} ({session}> {text})"),
     }
-    for Link { waiter, holder, wants, blocking, .. } in &circle.links {
-        let wants = wants.as_ref().map(told_thing);
-        let wants = wants.map_or_else(String::new, |thing| format!(" ({thing})"));
-        let locks =
-            blocking.iter().map(|lock| format!("; {holder} {}", told_lock(record, lock, true)));
-        told.push(format!("{waiter} waits for {holder}{wants}{}.", locks.collect::<String>()));
-    }
-    told.push(
-        "It stays until a wait runs out of time or a session is ended from outside.".to_owned(),
-    );
-    told
-}
-
-fn told_thing(thing: &LockedObject) -> String {
-    words::one_line(&thing.to_string())
 }

@@ -1,46 +1,50 @@
-//! Records put together as reports show them: by scenario, and within one by place and case.
+//! Records grouped as reports show them: by scenario, then by place, then by case. Also [`Tally`].
 
-use super::{Story, words};
-use crate::observation::Name;
+use super::ScenarioSummary;
+use crate::observation::SessionName;
 use crate::place::{Engine, Place};
-use crate::record::{Missing, Record, Report, Verdict};
+use crate::record::{MissingEngine, Record, Report, Verdict};
+use serde::Serialize;
+
+/// A record, and its index in the report.
+pub(crate) type IndexedRecord<'a> = (usize, &'a Record);
 
 /// A scenario with everything that was run of it.
-pub(crate) struct Group<'a> {
+pub(crate) struct ScenarioGroup<'a> {
     pub(crate) name: &'a str,
     pub(crate) title: &'a str,
-    pub(crate) story: Option<&'a Story>,
-    /// In the order of the report, with the index there.
-    pub(crate) records: Vec<(usize, &'a Record)>,
-    /// Engines it was to be run on, and which are not there.
-    pub(crate) missing: Vec<&'a Missing>,
+    pub(crate) summary: Option<&'a ScenarioSummary>,
+    /// In the order of the report.
+    pub(crate) records: Vec<IndexedRecord<'a>>,
+    /// Engines on which it was to be run, and which are missing.
+    pub(crate) missing: Vec<&'a MissingEngine>,
 }
 
-/// In the order of the stories, then in that of the records.
-pub(crate) fn by_scenario<'a>(report: &'a Report, stories: &'a [Story]) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = stories
-        .iter()
-        .map(|story| Group {
-            name: &story.name,
-            title: &story.title,
-            story: Some(story),
+/// In the order of the scenarios, then in that of the records.
+pub(crate) fn by_scenario<'a>(
+    report: &'a Report,
+    scenarios: &'a [ScenarioSummary],
+) -> Vec<ScenarioGroup<'a>> {
+    let group = |summary: &'a ScenarioSummary| {
+        let is_planned = |missing: &&MissingEngine| summary.engines.contains(&missing.engine);
+        ScenarioGroup {
+            name: &summary.name,
+            title: &summary.title,
+            summary: Some(summary),
             records: Vec::new(),
-            missing: report
-                .missing
-                .iter()
-                .filter(|missing| story.engines.contains(&missing.engine))
-                .collect(),
-        })
-        .collect();
-    for (index, record) in report.records.iter().enumerate() {
-        // Records come in runs of one scenario, so the last group is the likely one; but any may be.
-        match groups.iter_mut().rev().find(|group| group.name == record.scenario) {
-            Some(group) => group.records.push((index, record)),
-            None => groups.push(Group {
-                name: &record.scenario,
-                title: &record.title,
-                story: None,
-                records: vec![(index, record)],
+            missing: report.missing.iter().filter(is_planned).collect(),
+        }
+    };
+    let mut groups: Vec<ScenarioGroup<'a>> = scenarios.iter().map(group).collect();
+    let records = report.records.iter().enumerate();
+    for (name, records) in group_by(records, |(_, record)| record.scenario.as_str()) {
+        match groups.iter_mut().find(|group| group.name == name) {
+            Some(group) => group.records = records,
+            None => groups.push(ScenarioGroup {
+                name,
+                title: &records[0].1.title,
+                summary: None,
+                records,
                 missing: Vec::new(),
             }),
         }
@@ -49,80 +53,85 @@ pub(crate) fn by_scenario<'a>(report: &'a Report, stories: &'a [Story]) -> Vec<G
     groups
 }
 
-impl<'a> Group<'a> {
+impl<'a> ScenarioGroup<'a> {
+    /// Whether all of its runs agree.
+    pub(crate) fn agrees(&self) -> bool {
+        self.records.iter().all(|(_, record)| record.agrees())
+    }
+
     /// Where it was run, in the order of the records.
     pub(crate) fn places(&self) -> Vec<Place> {
-        let mut places = Vec::new();
-        for (_, record) in &self.records {
-            if !places.contains(&record.place) {
-                places.push(record.place);
-            }
+        distinct(self.records.iter().map(|(_, record)| record.place))
+    }
+
+    /// The cases that were run at a place.
+    pub(crate) fn cases_at(&self, place: &Place) -> Vec<Rounds<'a>> {
+        by_case(self.records.iter().copied().filter(|(_, record)| record.place == *place))
+    }
+}
+
+/// The rounds of one case; there is at least one.
+pub(crate) type Rounds<'a> = Vec<IndexedRecord<'a>>;
+
+/// The rounds of each case, cases in the order of their first round.
+pub(crate) fn by_case<'a>(records: impl Iterator<Item = IndexedRecord<'a>>) -> Vec<Rounds<'a>> {
+    let case = |(_, record): &IndexedRecord<'a>| (&record.scenario, record.place, &record.variant);
+    group_by(records, case).into_iter().map(|(_, rounds)| rounds).collect()
+}
+
+/// Groups items by a key. Groups are in the order of their first items, items in their own.
+pub(crate) fn group_by<T, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key(&item);
+        // Items of one group mostly follow each other, so the last group is the likely one.
+        match groups.iter_mut().rev().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
         }
-        places
     }
-
-    /// What was run at one place: the rounds of each case, cases in their order.
-    pub(crate) fn cases_at(&self, place: Place) -> Vec<Rounds<'a>> {
-        rounds(self.records.iter().copied().filter(|(_, record)| record.place == place))
-    }
+    groups
 }
 
-/// The rounds of one case, with their indices in the report; there is at least one.
-pub(crate) type Rounds<'a> = Vec<(usize, &'a Record)>;
-
-/// Records of one case put together.
-pub(crate) fn rounds<'a>(records: impl Iterator<Item = (usize, &'a Record)>) -> Vec<Rounds<'a>> {
-    let mut cases: Vec<Rounds<'a>> = Vec::new();
-    for (index, record) in records {
-        let same = |case: &&mut Rounds<'a>| {
-            let first = case[0].1;
-            first.scenario == record.scenario
-                && first.place == record.place
-                && first.variant == record.variant
-        };
-        match cases.iter_mut().rev().find(same) {
-            Some(case) => case.push((index, record)),
-            None => cases.push(vec![(index, record)]),
-        }
-    }
-    cases
-}
-
-/// The values of a variant: `read committed, u1`; empty where nothing varies.
-pub(crate) fn variant(record: &Record) -> String {
-    let values: Vec<&str> = record.variant.iter().map(|(_, value)| value.as_str()).collect();
-    words::one_line(&values.join(", "))
-}
-
-/// `deadlock/cycle [read committed] on mysql striped, round 2`; the round only where there are several.
-pub(crate) fn run_name(record: &Record) -> String {
-    let mut name = format!("{} on {}", words::one_line(&record.case_name()), record.place);
-    if record.round > 1 {
-        name += &format!(", round {}", record.round);
-    }
-    name
+/// Each item once, in the order in which it first comes.
+pub(crate) fn distinct<T: PartialEq + Clone>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    group_by(items, T::clone).into_iter().map(|(item, _)| item).collect()
 }
 
 /// The sessions of a record, in the order of their names.
-pub(crate) fn sessions(record: &Record) -> Vec<Name> {
-    let mut names: Vec<Name> = record.steps.iter().map(|step| step.session.clone()).collect();
+pub(crate) fn sessions(record: &Record) -> Vec<&SessionName> {
+    let mut names: Vec<&SessionName> = record.steps.iter().map(|step| &step.session).collect();
     names.sort();
     names.dedup();
     names
 }
 
-/// How many of each verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The engines of a report, also those that are missing, in the order of [`Engine::ALL`].
+pub(crate) fn engines(report: &Report) -> Vec<Engine> {
+    let is_there = |engine: &Engine| {
+        report.records.iter().any(|record| record.place.engine == *engine)
+            || report.missing.iter().any(|missing| missing.engine == *engine)
+    };
+    Engine::ALL.into_iter().filter(is_there).collect()
+}
+
+/// How many cases have which verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
+    pub(crate) cases: usize,
     pub(crate) agreed: usize,
     pub(crate) disagreed: usize,
     pub(crate) failed: usize,
 }
 
 impl Tally {
-    pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
+    pub(crate) fn new<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut tally = Tally::default();
         for record in records {
+            tally.cases += 1;
             match record.verdict {
                 Verdict::Agrees => tally.agreed += 1,
                 Verdict::Disagrees { .. } => tally.disagreed += 1,
@@ -131,19 +140,4 @@ impl Tally {
         }
         tally
     }
-
-    pub(crate) fn total(self) -> usize {
-        self.agreed + self.disagreed + self.failed
-    }
-}
-
-/// The engines that a report speaks of, those that are missing too, in the order of [`Engine::ALL`].
-pub(crate) fn engines(report: &Report) -> Vec<Engine> {
-    Engine::ALL
-        .into_iter()
-        .filter(|engine| {
-            report.records.iter().any(|record| record.place.engine == *engine)
-                || report.missing.iter().any(|missing| missing.engine == *engine)
-        })
-        .collect()
 }

@@ -1,45 +1,33 @@
-//! The report for programs. The members are a contract: they may become more, but none changes its meaning.
+//! The report for programs. The members are a contract: more may come, but none changes its meaning.
 
 use super::grouping::Tally;
-use super::{Story, topic};
+use super::{ScenarioSummary, topic};
 use crate::place::Engine;
-use crate::record::{Interruption, Missing, Record, Report};
+use crate::record::{Interruption, MissingEngine, Record, Report};
 use serde::Serialize;
 use std::collections::HashSet;
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct ReportDocument<'a> {
     agrees: bool,
     interruption: Option<Interruption>,
     took_ms: f64,
-    tally: Counts,
-    missing: &'a [Missing],
-    scenarios: Vec<Told<'a>>,
-    records: Vec<Run<'a>>,
+    tally: Tally,
+    missing: &'a [MissingEngine],
+    scenarios: Vec<ScenarioDocument<'a>>,
+    records: Vec<RecordDocument<'a>>,
 }
 
 #[derive(Serialize)]
-struct Counts {
-    cases: usize,
-    agreed: usize,
-    disagreed: usize,
-    failed: usize,
-}
-
-#[derive(Serialize)]
-struct Told<'a> {
+struct ScenarioDocument<'a> {
     name: &'a str,
     topic: &'a str,
-    title: &'a str,
-    why: &'a str,
-    advice: &'a str,
-    anomaly: Option<&'a str>,
-    seeds: &'a [String],
-    engines: &'a [Engine],
+    #[serde(flatten)]
+    summary: &'a ScenarioSummary,
 }
 
 #[derive(Serialize)]
-struct Run<'a> {
+struct RecordDocument<'a> {
     case: String,
     agrees: bool,
     engine: Engine,
@@ -48,51 +36,71 @@ struct Run<'a> {
     record: &'a Record,
 }
 
-/// See [`Report::json`].
-pub(crate) fn json(report: &Report, stories: &[Story]) -> String {
-    let tally = Tally::of(&report.records);
-    let ran: HashSet<&str> = report.records.iter().map(|record| &*record.scenario).collect();
-    let whole = Whole {
-        agrees: report.agrees(),
-        interruption: report.interruption,
-        took_ms: report.took.as_micros() as f64 / 1000.0,
-        tally: Counts {
-            cases: tally.total(),
-            agreed: tally.agreed,
-            disagreed: tally.disagreed,
-            failed: tally.failed,
-        },
-        missing: &report.missing,
-        scenarios: stories
-            .iter()
-            .filter(|story| ran.contains(&*story.name))
-            .map(|story| Told {
-                name: &story.name,
-                topic: topic(&story.name),
-                title: &story.title,
-                why: &story.why,
-                advice: &story.advice,
-                anomaly: story.anomaly.as_deref(),
-                seeds: &story.seeds,
-                engines: &story.engines,
-            })
-            .collect(),
-        records: report
-            .records
-            .iter()
-            .map(|record| Run {
-                case: record.case_name(),
-                agrees: record.agrees(),
-                engine: record.place.engine,
-                strategy: record.place.strategy.map(|strategy| strategy.to_string()),
-                record,
-            })
-            .collect(),
-    };
+impl Report {
+    /// The whole report as one JSON document, indented, with a line feed at its end.
+    ///
+    /// ```text
+    /// { "agrees": bool, "took_ms": number,
+    ///   "interruption": null, or { "finished", "planned": number } if not everything was run,
+    ///   "tally": { "cases", "agreed", "disagreed", "failed": number },
+    ///   "missing": [ { "engine", "why" } ],
+    ///   "scenarios": [ { "name", "topic", "title", "why", "advice", "anomaly" or null, "seeds": [], "engines": [] } ],
+    ///   "records": [ {
+    ///     "case": "deadlock/cycle [read committed]", "agrees": bool,
+    ///     "engine": "mysql", "strategy": "striped" or null,
+    ///     "scenario", "file", "title", "place", "server", "variant": { axis: value }, "round": number,
+    ///     "took_ms", "verdict": { "is": "agrees" | "disagrees" | "failed", "step", "why" },
+    ///     "anomaly": bool or null, "notes": [ "what else there is to say" ],
+    ///     "steps": [ { "line", "session", "text", "began_ms", "seen", "seen_ms",
+    ///                  "ended": { "observation", "at_ms", "during" } or null,
+    ///                  "expected", "difference" or null, "waits": [], "locks": [] or null } ],
+    ///     "deadlocks": [ { "step", "victim",
+    ///                      "circle": [ { "waiter", "holder", "wants" or null, "unknown": [],
+    ///                                    "blocking": [ { "thing", "granted", "statement" or null,
+    ///                                                    "granted_in" or null, "unknown" or null } ] } ] } ],
+    ///     "circles": [ { "step", "links": [ as in a deadlock ] } ] } ] }
+    /// ```
+    ///
+    /// An observation has `is`: `done` (with `rows`, an array of arrays of texts and nulls, or null, and
+    /// `changed`), `blocked` (with `waiter`, `blockers`, `strangers`, `thing`), `failed` (with `kind`, `code`,
+    /// `message`, `detail`) or `stuck`. Times are milliseconds since the first step of the record; steps are
+    /// named by their index, from 0.
+    pub fn json(&self, scenarios: &[ScenarioSummary]) -> String {
+        let ran: HashSet<&str> = self.records.iter().map(|record| &*record.scenario).collect();
+        pretty(&ReportDocument {
+            agrees: self.agrees(),
+            interruption: self.interruption,
+            took_ms: self.took.as_micros() as f64 / 1000.0,
+            tally: Tally::new(&self.records),
+            missing: &self.missing,
+            scenarios: scenarios
+                .iter()
+                .filter(|summary| ran.contains(&*summary.name))
+                .map(|summary| ScenarioDocument {
+                    name: &summary.name,
+                    topic: topic(&summary.name),
+                    summary,
+                })
+                .collect(),
+            records: self
+                .records
+                .iter()
+                .map(|record| RecordDocument {
+                    case: record.case_name(),
+                    agrees: record.agrees(),
+                    engine: record.place.engine,
+                    strategy: record.place.strategy.map(|strategy| strategy.to_string()),
+                    record,
+                })
+                .collect(),
+        })
+    }
+}
+
+/// Indented, with a line feed at the end.
+pub(super) fn pretty(document: &impl Serialize) -> String {
     // Texts, numbers and arrays always become JSON.
-    let mut text = serde_json::to_string_pretty(&whole).unwrap_or_default();
-    text.push('\n');
-    text
+    serde_json::to_string_pretty(document).unwrap_or_default() + "\n"
 }
 
 #[cfg(test)]
@@ -104,20 +112,19 @@ mod tests {
     fn everything_of_a_record_is_there() {
         let report = Report {
             records: vec![dirty_read(Engine::Mysql, "serializable")],
-            missing: fixtures::report().missing,
-            interruption: None,
             took: std::time::Duration::from_micros(12_345),
+            ..fixtures::report()
         };
-        insta::assert_snapshot!(json(&report, &fixtures::stories()));
+        insta::assert_snapshot!(report.json(&fixtures::scenarios()));
     }
 
     #[test]
     fn a_deadlock_names_its_steps_by_index() {
-        let report = fixtures::report();
-        let whole: serde_json::Value = serde_json::from_str(&json(&report, &[])).unwrap();
-        let circle = &whole["records"][0]["deadlocks"][0];
-        assert_eq!(circle["step"], 5);
-        assert_eq!(circle["circle"][0]["blocking"][0]["statement"], 3);
+        let json = fixtures::report().json(&[]);
+        let whole: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let deadlock = &whole["records"][0]["deadlocks"][0];
+        assert_eq!(deadlock["step"], 5);
+        assert_eq!(deadlock["circle"][0]["blocking"][0]["statement"], 3);
         assert_eq!(whole["agrees"], false);
         assert_eq!(whole["records"][3]["engine"], "mysql");
         assert_eq!(whole["records"][3]["strategy"], "striped");

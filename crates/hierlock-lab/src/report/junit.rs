@@ -1,119 +1,75 @@
 //! The report for CI, as JUnit XML: a suite for every scenario, a test for every case and place.
 
-use super::grouping::{Tally, by_scenario, variant};
-use super::text::{Look, story};
-use super::{Story, words};
+use super::ScenarioSummary;
+use super::display::{self, one_line, printable};
+use super::grouping::by_scenario;
+use super::text::{TextStyle, run_text};
 use crate::record::{Record, Report, Verdict};
-use std::fmt::Write as _;
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use std::time::Duration;
 
-/// See [`Report::junit`].
-pub(crate) fn junit(report: &Report, stories: &[Story]) -> String {
-    let groups = by_scenario(report, stories);
-    let skipped = groups.iter().map(|group| group.missing.len()).sum();
-    let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
-    let mut tally = Tally::of(&report.records);
-    tally.failed += usize::from(report.interruption.is_some());
-    let all = counts(tally, skipped, report.took);
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "<testsuites name=\"hierlock lab\" {all}>");
-    for group in &groups {
-        let records = || group.records.iter().map(|(_, record)| *record);
-        let took = records().map(|record| record.took).sum();
-        let counts = counts(Tally::of(records()), group.missing.len(), took);
-        let _ = writeln!(text, "  <testsuite name=\"{}\" {counts}>", escape(group.name));
-        for record in records() {
-            case(&mut text, record);
+/// The name of the report, and of what belongs to no scenario.
+const NAME: &str = "hierlock lab";
+
+impl Report {
+    /// The whole report as one XML document.
+    ///
+    /// What disagrees is a failure, what could not be run to its end an error, and an engine that is missing
+    /// a skipped test of every scenario that wanted it. A report that is partial has an error that says so.
+    pub fn junit(&self, scenarios: &[ScenarioSummary]) -> String {
+        let mut report = quick_junit::Report::new(NAME);
+        report.set_time(self.took);
+        for group in by_scenario(self, scenarios) {
+            let mut suite = TestSuite::new(printable(group.name));
+            suite.set_time(group.records.iter().map(|(_, record)| record.took).sum());
+            suite.add_test_cases(group.records.iter().map(|(_, record)| run(record)));
+            for missing in &group.missing {
+                let mut status = TestCaseStatus::skipped();
+                status.set_message(one_line(&missing.why));
+                suite.add_test_case(test_case(group.name, missing.engine.name(), status));
+            }
+            report.add_test_suite(suite);
         }
-        for missing in &group.missing {
-            let _ = writeln!(
-                text,
-                "    <testcase classname=\"{}\" name=\"{}\" time=\"0.000\">\n      <skipped message=\"{}\"/>\n    </testcase>",
-                escape(group.name),
-                missing.engine,
-                escape(&words::one_line(&missing.why))
-            );
+        if let Some(interruption) = self.interruption {
+            let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+            status.set_message(interruption.to_string());
+            let mut suite = TestSuite::new(NAME);
+            suite.set_time(Duration::ZERO);
+            suite.add_test_case(test_case(NAME, "everything is run", status));
+            report.add_test_suite(suite);
         }
-        text += "  </testsuite>\n";
+        // Writing to a String cannot fail.
+        report.to_string().unwrap_or_default()
     }
-    if let Some(interruption) = report.interruption {
-        let _ = writeln!(
-            text,
-            "  <testsuite name=\"hierlock lab\" tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\" time=\"0.000\">\n    \
-             <testcase classname=\"hierlock lab\" name=\"everything is run\" time=\"0.000\">\n      \
-             <error message=\"{interruption}\"/>\n    </testcase>\n  </testsuite>"
-        );
-    }
-    text += "</testsuites>\n";
-    text
 }
 
-fn case(text: &mut String, record: &Record) {
+fn run(record: &Record) -> TestCase {
+    let status = match &record.verdict {
+        Verdict::Agrees => TestCaseStatus::success(),
+        Verdict::Disagrees { why, .. } => failure(record, NonSuccessKind::Failure, why),
+        Verdict::Failed { why } => failure(record, NonSuccessKind::Error, why),
+    };
     let mut name = record.place.to_string();
     if !record.variant.is_empty() {
-        name += &format!(" [{}]", variant(record));
+        name += &format!(" [{}]", display::variant(record));
     }
-    if record.round > 1 {
-        name += &format!(", round {}", record.round);
-    }
-    let _ = write!(
-        text,
-        "    <testcase classname=\"{}\" name=\"{}\" file=\"{}\" time=\"{}\"",
-        escape(&record.scenario),
-        escape(&name),
-        escape(&record.file),
-        seconds(record.took)
-    );
-    let (element, why) = match &record.verdict {
-        Verdict::Agrees => {
-            *text += "/>\n";
-            return;
-        }
-        Verdict::Disagrees { why, .. } => ("failure", why),
-        Verdict::Failed { why } => ("error", why),
-    };
-    let told = story(record, Look::default());
-    let _ = writeln!(
-        text,
-        ">\n      <{element} message=\"{}\">{}</{element}>\n    </testcase>",
-        escape(&words::one_line(why)),
-        escape(&told)
-    );
+    let name = display::list([name, display::round(record)]);
+    let mut case = test_case(&record.scenario, &name, status);
+    case.set_time(record.took);
+    case.extra.insert("file".into(), printable(&record.file).into());
+    case
 }
 
-fn counts(tally: Tally, skipped: usize, took: Duration) -> String {
-    format!(
-        "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{skipped}\" time=\"{}\"",
-        tally.total() + skipped,
-        tally.disagreed,
-        tally.failed,
-        seconds(took)
-    )
+fn failure(record: &Record, kind: NonSuccessKind, why: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_message(one_line(why)).set_description(run_text(record, TextStyle::default()));
+    status
 }
 
-fn seconds(took: Duration) -> String {
-    format!("{:.3}", took.as_secs_f64())
-}
-
-/// For text and for attributes in double quotes. Characters that XML cannot hold at all are replaced.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&apos;",
-            '\n' => escaped.push('\n'),
-            '\t' => escaped.push(' '),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
-                escaped.push(char::REPLACEMENT_CHARACTER);
-            }
-            c => escaped.push(c),
-        }
-    }
-    escaped
+fn test_case(scenario: &str, name: &str, status: TestCaseStatus) -> TestCase {
+    let mut case = TestCase::new(printable(name), status);
+    case.set_classname(printable(scenario)).set_time(Duration::ZERO);
+    case
 }
 
 #[cfg(test)]
@@ -127,32 +83,28 @@ mod tests {
         report.records.retain(|record| {
             !record.scenario.starts_with("tree") && record.scenario != "deadlock/ring"
         });
-        insta::assert_snapshot!(junit(&report, &fixtures::stories()));
+        insta::assert_snapshot!(report.junit(&fixtures::scenarios()));
     }
 
     #[test]
     fn what_xml_cannot_hold_is_replaced() {
-        assert_eq!(
-            escape("a\u{1b}<&>\"'\u{ffff}日"),
-            "a\u{fffd}&lt;&amp;&gt;&quot;&apos;\u{fffd}日"
-        );
+        let mut record = fixtures::injection();
+        record.scenario = "a\u{1b}<&>\"'\u{ffff}日".to_owned();
+        let report = Report { records: vec![record], ..Report::default() };
+        let name = "<testsuite name=\"a\u{fffd}&lt;&amp;&gt;&quot;&apos;\u{fffd}日\"";
+        let xml = report.junit(&[]);
+        assert!(xml.contains(name), "{xml}");
     }
 
-    /// A reader of our own, small as it is: every element that opens is closed, in order, and no text holds
-    /// a bare sign.
     #[test]
-    fn the_document_is_well_formed() {
-        let text = junit(&fixtures::report(), &fixtures::stories());
-        let mut open = Vec::new();
-        for part in text.split('<').skip(1) {
-            let (tag, body) = part.split_once('>').expect("every element has an end");
-            assert!(!body.contains('"'), "{body}");
-            match tag {
-                tag if tag.starts_with('?') || tag.ends_with('/') => {}
-                tag if tag.starts_with('/') => assert_eq!(open.pop(), Some(&tag[1..])),
-                tag => open.push(tag.split(' ').next().unwrap()),
-            }
-        }
-        assert_eq!(open, [""; 0]);
+    fn the_document_can_be_read_back() {
+        let xml = fixtures::report().junit(&fixtures::scenarios());
+        let read = quick_junit::Report::deserialize_from_str(&xml).unwrap();
+        assert_eq!((read.tests, read.failures, read.errors, read.skipped), (16, 2, 1, 2));
+        // The reader trims texts at their end.
+        assert_eq!(
+            read.to_string().unwrap(),
+            xml.replace("\n</failure>", "</failure>").replace("\n</error>", "</error>")
+        );
     }
 }

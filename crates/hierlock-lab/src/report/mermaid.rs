@@ -1,131 +1,120 @@
 //! One run as a Mermaid sequence diagram: the sessions, the server between them, and who waits for whom.
 
-use super::grouping::{run_name, sessions};
-use super::transcript::{Seen, Sort, transcript};
-use super::words;
-use crate::observation::{Name, Observation};
+use super::display::{duration, names, one_line, run_name, truncate};
+use super::grouping::sessions;
+use super::transcript::{Outcome, WakeUp, is_look, wake_ups};
+use crate::observation::{Observation, SessionName};
 use crate::record::Record;
 use std::fmt::Write as _;
 
-/// Longer texts make a diagram too wide to read.
-const MOST: usize = 72;
+/// The longest text of an arrow. Longer ones make a diagram too wide to read.
+const MAX_TEXT: usize = 72;
 
-/// See [`Record::mermaid`].
-pub(crate) fn mermaid(record: &Record) -> String {
-    let mut text = "sequenceDiagram\n".to_owned();
-    let mut line = |line: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "    {line}");
-    };
-    line(format!("title {}", escape(&run_name(record), MOST * 2)));
-    let names = sessions(record);
-    for (i, name) in names.iter().enumerate() {
-        line(format!("participant {} as {name}", id(name)));
-        // Between the first and the others, so that arrows are short.
-        if i == 0 {
-            line(format!("participant server as {}", escape(&record.server, MOST)));
-        }
-    }
-    for entry in transcript(record) {
-        let who = id(&entry.step.session);
-        if !entry.step.text.is_empty() {
-            line(format!("{who}->>server: {}", escape(&entry.step.text, MOST)));
-        }
-        match &entry.step.seen {
-            // A look changes nothing; only what it finds against expectation is worth a line.
-            _ if entry.step.text.is_empty() => {}
-            Observation::Blocked(wait) => {
-                line(format!("activate {who}"));
-                line(format!("Note over {who}: {}", escape(&words::wait(wait), MOST)));
-            }
-            seen => line(format!("server{}{who}: {}", arrow(seen), answer(&Seen::of(seen)))),
-        }
-        if let Some(difference) = &entry.step.difference {
-            line(format!("Note over {who}: ✗ {}", escape(difference, MOST * 2)));
-        }
-        for end in &entry.let_go {
-            let who = id(end.session);
-            let seen = record.steps[end.step].ended.as_ref().map(|ended| &ended.observation);
-            let arrow = seen.map_or("-->>", arrow);
-            let after = words::duration(end.waited);
-            line(format!("server{arrow}{who}: {}, after {after}", answer(&end.seen)));
-            if matches!(record.steps[end.step].seen, Observation::Blocked(_)) {
-                line(format!("deactivate {who}"));
+impl Record {
+    /// One run as a sequence diagram of Mermaid.
+    pub fn mermaid(&self) -> String {
+        let mut text = "sequenceDiagram\n".to_owned();
+        let mut line = |line: String| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "    {line}");
+        };
+        line(format!("title {}", escape(&run_name(self), MAX_TEXT * 2)));
+        for (i, name) in sessions(self).into_iter().enumerate() {
+            line(format!("participant {} as {name}", id(name)));
+            // Between the first and the others, so that arrows are short.
+            if i == 0 {
+                line(format!("participant server as {}", escape(&self.server, MAX_TEXT)));
             }
         }
-        for deadlock in record.deadlocks.iter().filter(|deadlock| deadlock.step == entry.index) {
-            let victim = &deadlock.victim;
-            line(format!("Note over {}: ☠ {victim} was chosen to end the deadlock", id(victim)));
+        for (index, step) in self.steps.iter().enumerate() {
+            let session = id(&step.session);
+            // A look changes nothing; only a difference is worth a line.
+            if !is_look(step) {
+                line(format!("{session}->>server: {}", escape(&step.text, MAX_TEXT)));
+                if let Observation::Blocked(_) = step.seen {
+                    line(format!("activate {session}"));
+                    line(format!("Note over {session}: {}", answer(&step.seen)));
+                } else {
+                    line(format!("server{}{session}: {}", arrow(&step.seen), answer(&step.seen)));
+                }
+            }
+            if let Some(difference) = &step.difference {
+                line(format!("Note over {session}: ✗ {}", escape(difference, MAX_TEXT * 2)));
+            }
+            for WakeUp { step, ended, waited, .. } in wake_ups(self, index) {
+                let (arrow, answer) = (arrow(&ended.observation), answer(&ended.observation));
+                let (session, after) = (id(&step.session), duration(waited));
+                line(format!("server{arrow}{session}: {answer}, after {after}"));
+                if let Observation::Blocked(_) = step.seen {
+                    line(format!("deactivate {session}"));
+                }
+            }
+            for deadlock in self.deadlocks.iter().filter(|deadlock| deadlock.step == index) {
+                let victim = &deadlock.victim;
+                let session = id(victim);
+                line(format!("Note over {session}: ☠ {victim} was chosen to end the deadlock"));
+            }
+            for circle in self.circles.iter().filter(|circle| circle.step == index) {
+                let waiters = names(circle.links.iter().map(|link| &link.waiter));
+                line(format!("Note over {session}: ∞ {waiters} wait in a circle that stays"));
+            }
         }
-        for circle in record.circles.iter().filter(|circle| circle.step == entry.index) {
-            let who = id(&entry.step.session);
-            let names: Vec<Name> = circle.links.iter().map(|link| link.waiter.clone()).collect();
-            let names = words::names(&names);
-            line(format!("Note over {who}: ∞ {names} wait in a circle that stays"));
-        }
+        text
     }
-    text
 }
 
 /// A failure is an arrow with a cross.
 fn arrow(seen: &Observation) -> &'static str {
-    match Sort::of(seen) {
-        Sort::Done | Sort::Blocked => "-->>",
-        Sort::Deadlock | Sort::Failed | Sort::Stuck => "--x",
+    match seen {
+        Observation::Done(_) | Observation::Blocked(_) => "-->>",
+        Observation::Failed(_) | Observation::Stuck => "--x",
     }
 }
 
-fn answer(seen: &Seen) -> String {
-    match &seen.headline {
-        Some(headline) => escape(headline, MOST),
-        None => escape(&seen.rows.join(", "), MOST),
-    }
+fn answer(seen: &Observation) -> String {
+    let Outcome { headline, rows, .. } = Outcome::new(seen);
+    escape(&(headline + &rows.join(", ")), MAX_TEXT)
 }
 
-/// A name that no word of Mermaid's language can be taken for: `A`, `s_Note`.
-fn id(name: &Name) -> String {
+/// A name that cannot be taken for a keyword of Mermaid: `A`, `s_Note`.
+fn id(name: &SessionName) -> String {
     match name.as_str() {
         letter if letter.len() == 1 => letter.to_owned(),
         longer => format!("s_{longer}"),
     }
 }
 
-/// One line in which nothing means anything to Mermaid: what does is written as its number.
-fn escape(text: &str, most: usize) -> String {
-    let mut escaped = String::new();
-    for c in words::shorten(&words::one_line(text), most).chars() {
-        match c {
-            '#' | ';' | '%' | '"' | '<' | '>' | '&' | '{' | '}' | '\\' | '`' | ':' => {
-                let _ = write!(escaped, "#{};", u32::from(c));
-            }
-            c => escaped.push(c),
+/// At most `max` characters on one line; each that means something to Mermaid is written as its number.
+fn escape(text: &str, max: usize) -> String {
+    let escape = |c: char| match c {
+        '#' | ';' | '%' | '"' | '<' | '>' | '&' | '{' | '}' | '\\' | '`' | ':' => {
+            format!("#{};", u32::from(c))
         }
-    }
-    escaped
+        c => c.to_string(),
+    };
+    truncate(&one_line(text), max).chars().map(escape).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::place::Engine;
-    use crate::report::fixtures::{cycle, hostile, readers, ring};
+    use crate::report::fixtures::{cycle, injection, place, readers, ring};
 
     #[test]
     fn a_deadlock_shows_the_wait_and_the_victim() {
-        insta::assert_snapshot!(mermaid(&cycle(Engine::Mysql, "A")));
+        insta::assert_snapshot!(cycle(Engine::Mysql, "A").mermaid());
     }
 
     #[test]
-    fn a_ring_of_three_and_those_that_are_let_go() {
-        insta::assert_snapshot!(mermaid(&ring()));
+    fn a_ring_of_three_and_its_wake_ups() {
+        insta::assert_snapshot!(ring().mermaid());
     }
 
     #[test]
     fn nothing_in_a_text_means_anything_to_mermaid() {
-        let text = mermaid(&hostile());
+        let text = injection().mermaid();
         insta::assert_snapshot!(text);
-        let statements = text.lines().filter(|line| line.contains(": "));
-        for line in statements {
+        for line in text.lines().filter(|line| line.contains(": ")) {
             let after = line.split_once(": ").unwrap().1;
             let plain = after.split('#').skip(1).all(|rest| {
                 let (code, _) = rest.split_once(';').unwrap();
@@ -137,8 +126,7 @@ mod tests {
 
     #[test]
     fn every_activation_ends() {
-        let place = crate::report::fixtures::place(Engine::Memory);
-        let text = mermaid(&readers(place, 1));
+        let text = readers(place(Engine::Memory), 1).mermaid();
         assert_eq!(text.matches(" activate ").count(), text.matches("deactivate ").count());
     }
 }

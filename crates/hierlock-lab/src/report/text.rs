@@ -1,316 +1,305 @@
-//! The report for a terminal: a line for every scenario and place, the story of every disagreement, and a
-//! summary. It knows how wide the terminal is and whether it has colours only because it is told.
+//! The report for a terminal: a line for every scenario and place, the transcript of every disagreement, and a
+//! summary.
 
-use super::grouping::{Group, Rounds, Tally, by_scenario, run_name, sessions, variant};
-use super::paint::{BAD, FAINT, GOOD, Paint, STRONG, WAITING};
-use super::transcript::{Entry, Seen, Sort, transcript};
-use super::{Story, explain, words};
+use super::display::{self, count, duration, one_line, wrap};
+use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, distinct, group_by, sessions};
+use super::terminal::{BOLD, DIM, FAILURE, SESSIONS, SUCCESS, TerminalText, WAITING};
+use super::transcript::{outcomes, prompt};
+use super::{ScenarioSummary, explain, topic};
 use crate::columns::columns;
-use crate::observation::Name;
+use crate::observation::{Observation, SessionName};
 use crate::record::{Record, Report, Verdict};
+use anstyle::Style;
 
-/// How the text is to look.
+/// With more scenarios than this, one that agrees gets a single line.
+const MAX_DETAILED: usize = 5;
+
+/// Lines are at least this wide, however narrow the terminal is.
+const MIN_WIDTH: usize = 24;
+
+/// Where the outcome of a step begins.
+const OUTCOME_INDENT: usize = 9;
+
+/// The style of a report for a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct TextStyle {
     /// With colours of a terminal.
     pub colour: bool,
     /// In how many columns.
     pub width: usize,
     /// With the transcripts of all runs, not only of those that disagree.
     pub verbose: bool,
+    /// With a line for each topic instead of each scenario, if there are several topics. Scenarios that disagree are
+    /// shown as always.
+    pub by_topic: bool,
 }
 
-impl Default for Look {
+impl Default for TextStyle {
     fn default() -> Self {
-        Look { colour: false, width: 100, verbose: false }
+        TextStyle { colour: false, width: 100, verbose: false, by_topic: false }
     }
 }
 
-/// See [`Report::text`].
-pub(crate) fn text(report: &Report, stories: &[Story], look: Look) -> String {
-    let mut page = Page { look, paint: Paint { colour: look.colour }, text: String::new() };
-    let groups = by_scenario(report, stories);
-    let places = groups.iter().flat_map(|group| group.places()).map(|p| p.to_string().len());
-    let column = places.max().unwrap_or(0).max(8);
-    let names = groups.iter().map(|group| columns(group.name)).max().unwrap_or(0);
-    let is_short = |group: &&Group<'_>| {
-        let agrees = group.records.iter().all(|(_, record)| record.agrees());
-        !look.verbose && agrees && groups.len() > TOLD_IN_FULL
-    };
-    for group in &groups {
-        match is_short(&group) {
-            true => page.scenario_in_short(group, names),
-            false => page.scenario(group, column),
-        }
-    }
-    for group in &groups {
-        for (_, record) in &group.records {
-            if look.verbose || !record.agrees() {
-                page.run(record);
+impl Report {
+    /// The whole report for a terminal.
+    ///
+    /// ```
+    /// use hierlock_lab::{Report, TextStyle};
+    ///
+    /// assert_eq!(Report::default().text(&[], TextStyle::default()), "Nothing was run.\n");
+    /// ```
+    pub fn text(&self, scenarios: &[ScenarioSummary], style: TextStyle) -> String {
+        let mut writer = TextReporter::new(style);
+        let groups = by_scenario(self, scenarios);
+        let places = groups.iter().flat_map(|group| group.places()).map(|p| p.to_string().len());
+        let place_width = places.max().unwrap_or(0).max(8);
+        let is_short = !style.verbose && groups.len() > MAX_DETAILED;
+        let topics = group_by(&groups, |group| topic(group.name));
+        if is_short && style.by_topic && topics.len() > 1 {
+            let name_width = topics.iter().map(|(topic, _)| columns(topic)).max().unwrap_or(0);
+            for (topic, groups) in &topics {
+                writer.topic_line(topic, groups, name_width);
+                for group in groups.iter().filter(|group| !group.agrees()) {
+                    writer.scenario(group, place_width);
+                }
             }
-        }
-    }
-    if !look.verbose {
-        // Those that disagree have been told in full.
-        page.notes(report.records.iter().filter(|record| record.agrees()));
-    }
-    page.summary(report, &groups);
-    page.text
-}
-
-/// One run as a story of its own: what [`text`] tells of a disagreement.
-pub(super) fn story(record: &Record, look: Look) -> String {
-    let mut page = Page { look, paint: Paint { colour: look.colour }, text: String::new() };
-    page.run(record);
-    page.text.trim_start_matches('\n').to_owned()
-}
-
-/// Of more scenarios than this, one that agrees is a line.
-const TOLD_IN_FULL: usize = 5;
-
-struct Page {
-    look: Look,
-    paint: Paint,
-    text: String,
-}
-
-impl Page {
-    fn line(&mut self, line: impl AsRef<str>) {
-        self.text += line.as_ref().trim_end();
-        self.text.push('\n');
-    }
-
-    /// A paragraph, its first line after `lead`, the others as far to the right.
-    fn paragraph(&mut self, lead: &str, lead_columns: usize, text: &str) {
-        let width = self.look.width.saturating_sub(lead_columns).max(24);
-        for (i, line) in words::wrap(&words::tame(text), width).iter().enumerate() {
-            match i {
-                0 => self.line(format!("{lead}{line}")),
-                _ => self.line(format!("{:lead_columns$}{line}", "")),
-            }
-        }
-    }
-
-    fn scenario(&mut self, group: &Group<'_>, column: usize) {
-        let name = words::one_line(group.name);
-        let lead = format!("{}  ", self.paint.with(STRONG, &name));
-        self.paragraph(&lead, columns(&name) + 2, group.title);
-        for place in group.places() {
-            let cases = group.cases_at(place);
-            let runs: Vec<&Record> = cases.iter().flatten().map(|(_, record)| *record).collect();
-            let tally = Tally::of(runs.iter().copied());
-            let mark = match tally.agreed == tally.total() {
-                true => self.paint.with(GOOD, "✓"),
-                false => self.paint.with(BAD, "✗"),
-            };
-            let lead = format!("  {mark} {:column$}  ", place.to_string());
-            self.paragraph(&lead, column + 6, &at_place(&cases, tally));
-        }
-        for missing in &group.missing {
-            let mark = self.paint.with(FAINT, "–");
-            self.line(format!("  {mark} {:column$}  is missing", missing.engine.name()));
-        }
-    }
-
-    /// That it agrees, and where; nothing, if it was run nowhere.
-    fn scenario_in_short(&mut self, group: &Group<'_>, column: usize) {
-        let mut engines: Vec<&str> =
-            group.places().iter().map(|place| place.engine.name()).collect();
-        engines.dedup();
-        if engines.is_empty() {
-            return;
-        }
-        let name = words::one_line(group.name);
-        let blanks = column.saturating_sub(columns(&name));
-        let mark = self.paint.with(GOOD, "✓");
-        let cases = words::count(group.records.len(), "case");
-        let lead = format!("{mark} {}{:blanks$}  ", self.paint.with(STRONG, &name), "");
-        let seen = format!("{cases} on {}", engines.join(", "));
-        self.line(format!("{lead}{}", self.paint.with(FAINT, seen)));
-    }
-
-    /// What there is to say of runs besides, once for each that says the same.
-    fn notes<'a>(&mut self, records: impl Iterator<Item = &'a Record>) {
-        let mut told = Vec::new();
-        for record in records {
-            let at = format!("{} ({})", record.scenario, record.place);
-            for note in record.notes.iter().map(|note| format!("{at}: {note}")) {
-                if !told.contains(&note) {
-                    told.push(note);
+        } else {
+            let name_width = groups.iter().map(|group| columns(group.name)).max().unwrap_or(0);
+            for group in &groups {
+                if is_short && group.agrees() {
+                    let cases = count(group.records.len(), "case");
+                    writer.short_line(group.name, name_width, &[group], &cases);
+                } else {
+                    writer.scenario(group, place_width);
                 }
             }
         }
-        if !told.is_empty() {
-            self.line("");
+        for (_, record) in groups.iter().flat_map(|group| &group.records) {
+            if style.verbose || !record.agrees() {
+                writer.out.line("");
+                writer.run(record);
+            }
         }
-        for note in told {
-            let lead = format!("{} ", self.paint.with(STRONG, "note:"));
-            self.paragraph(&lead, 6, &note);
+        if !style.verbose {
+            // Those that disagree have their notes in their transcripts.
+            writer.notes(self.records.iter().filter(|record| record.agrees()));
+        }
+        writer.summary(self, &groups);
+        writer.out.text
+    }
+}
+
+/// One run with its transcript, as [`Report::text`] shows a disagreement.
+pub(super) fn run_text(record: &Record, style: TextStyle) -> String {
+    let mut writer = TextReporter::new(style);
+    writer.run(record);
+    writer.out.text
+}
+
+struct TextReporter {
+    width: usize,
+    out: TerminalText,
+}
+
+impl TextReporter {
+    fn new(style: TextStyle) -> Self {
+        let out = TerminalText { colour: style.colour, ..TerminalText::default() };
+        Self { width: style.width, out }
+    }
+
+    /// A paragraph, its first line after `lead`, the others after `indent` blanks.
+    fn paragraph(&mut self, lead: &str, indent: usize, text: &str) {
+        self.styled_paragraph(Style::new(), lead, indent, text);
+    }
+
+    fn styled_paragraph(&mut self, style: Style, lead: &str, indent: usize, text: &str) {
+        let width = self.width.saturating_sub(indent).max(MIN_WIDTH);
+        for (i, line) in wrap(&display::printable(text), width).iter().enumerate() {
+            self.out.push(if i == 0 { lead.to_owned() } else { " ".repeat(indent) });
+            self.out.line(self.out.styled(style, line));
+        }
+    }
+
+    /// A paragraph after a heading of its own.
+    fn labelled(&mut self, indent: usize, label: &str, text: &str) {
+        let lead = format!("{:indent$}{} ", "", self.out.styled(BOLD, label));
+        self.paragraph(&lead, indent + label.len() + 1, text);
+    }
+
+    fn check_mark(&self, agrees: bool) -> String {
+        let style = if agrees { SUCCESS } else { FAILURE };
+        self.out.styled(style, display::check_mark(agrees))
+    }
+
+    fn scenario(&mut self, group: &ScenarioGroup<'_>, place_width: usize) {
+        let name = one_line(group.name);
+        let lead = format!("{}  ", self.out.styled(BOLD, &name));
+        self.paragraph(&lead, columns(&name) + 2, group.title);
+        for place in group.places() {
+            let cases = group.cases_at(&place);
+            let agrees = cases.iter().flatten().all(|(_, record)| record.agrees());
+            let lead = format!("  {} {place:place_width$}  ", self.check_mark(agrees));
+            self.paragraph(&lead, place_width + 6, &place_summary(&cases));
+        }
+        for missing in &group.missing {
+            let mark = self.out.styled(DIM, "–");
+            self.out.line(format!("  {mark} {:place_width$}  is missing", missing.engine));
+        }
+    }
+
+    /// The scenarios of a topic in one line.
+    fn topic_line(&mut self, topic: &str, groups: &[&ScenarioGroup<'_>], name_width: usize) {
+        let run: Vec<_> = groups.iter().filter(|group| !group.records.is_empty()).collect();
+        let agreed = run.iter().filter(|group| group.agrees()).count();
+        let mut scenarios = count(run.len(), "scenario");
+        if agreed < run.len() {
+            scenarios = format!("{agreed} of {scenarios} agree");
+        }
+        let cases = count(groups.iter().map(|group| group.records.len()).sum(), "case");
+        self.short_line(topic, name_width, groups, &format!("{scenarios}, {cases}"));
+    }
+
+    /// A scenario or topic in one line, with its counts and where it was run; nothing if it was run nowhere.
+    fn short_line(
+        &mut self,
+        name: &str,
+        name_width: usize,
+        groups: &[&ScenarioGroup<'_>],
+        counts: &str,
+    ) {
+        let places = groups.iter().flat_map(|group| group.places());
+        let engines = distinct(places.map(|place| place.engine.name()));
+        if engines.is_empty() {
+            return;
+        }
+        let name = one_line(name);
+        let padding = " ".repeat(name_width.saturating_sub(columns(&name)));
+        let mark = self.check_mark(groups.iter().all(|group| group.agrees()));
+        self.out.push(format!("{mark} {}{padding}  ", self.out.styled(BOLD, &name)));
+        self.out.line(self.out.styled(DIM, format!("{counts} on {}", engines.join(", "))));
+    }
+
+    /// The notes of these runs, each once.
+    fn notes<'a>(&mut self, records: impl Iterator<Item = &'a Record>) {
+        let notes = distinct(records.flat_map(|record| {
+            let Record { scenario, place, notes, .. } = record;
+            notes.iter().map(move |note| format!("{scenario} ({place}): {note}"))
+        }));
+        if !notes.is_empty() {
+            self.out.line("");
+        }
+        for note in notes {
+            self.labelled(0, "note:", &note);
         }
     }
 
     fn run(&mut self, record: &Record) {
-        let mark = match record.verdict {
-            Verdict::Agrees => self.paint.with(GOOD, "✓"),
-            _ => self.paint.with(BAD, "✗"),
-        };
-        self.line("");
-        self.line(format!("{mark} {}", self.paint.with(STRONG, run_name(record))));
+        let name = self.out.styled(BOLD, display::run_name(record));
+        self.out.line(format!("{} {name}", self.check_mark(record.agrees())));
         self.paragraph("  ", 2, &record.title);
-        let server = words::one_line(&record.server);
-        let at = match &record.verdict {
-            Verdict::Disagrees { step, .. } => record.steps.get(*step),
-            Verdict::Failed { .. } => record.steps.last(),
-            Verdict::Agrees => None,
+        let location = format!("{}, {}", display::location(record), one_line(&record.server));
+        self.out.line(format!("  {}", self.out.styled(DIM, location)));
+        self.out.line("");
+        // A transcript ends with the first difference.
+        let (last, disagrees) = match record.verdict {
+            Verdict::Disagrees { step, .. } => (step, true),
+            _ => (usize::MAX, false),
         };
-        let place = match at {
-            Some(step) => format!("{}:{}", words::one_line(&record.file), step.line),
-            None => words::one_line(&record.file),
-        };
-        self.line(format!("  {}", self.paint.with(FAINT, format!("{place}, {server}"))));
-        self.line("");
-        self.transcript(record);
-        self.verdict(record);
-        let told = last_told(record);
-        for deadlock in record.deadlocks.iter().filter(|deadlock| deadlock.step <= told) {
-            self.line("");
-            self.line(format!("  {}", self.paint.with(STRONG, "The deadlock")));
-            for sentence in explain::deadlock(record, deadlock) {
-                self.paragraph("    ", 4, &sentence);
-            }
+        let names = sessions(record);
+        for index in (0..record.steps.len()).take_while(|index| *index <= last) {
+            self.step(record, index, &names, disagrees && index == last);
         }
-        for circle in record.circles.iter().filter(|circle| circle.step <= told) {
-            self.line("");
-            self.line(format!("  {}", self.paint.with(STRONG, explain::CIRCLE)));
-            for sentence in explain::circle(record, circle) {
-                self.paragraph("    ", 4, &sentence);
-            }
+        self.verdict(record);
+        for deadlock in record.deadlocks.iter().filter(|deadlock| deadlock.step <= last) {
+            self.sentences("The deadlock", explain::deadlock(record, deadlock));
+        }
+        for circle in record.circles.iter().filter(|circle| circle.step <= last) {
+            self.sentences(explain::CIRCLE, explain::circle(record, circle));
         }
         for note in &record.notes {
-            self.line("");
-            let lead = format!("  {} ", self.paint.with(STRONG, "note:"));
-            self.paragraph(&lead, 8, note);
+            self.out.line("");
+            self.labelled(2, "note:", note);
         }
     }
 
-    /// Up to the first difference, if there is one.
-    fn transcript(&mut self, record: &Record) {
-        let names = sessions(record);
-        let last = last_told(record);
-        for entry in transcript(record).into_iter().take_while(|entry| entry.index <= last) {
-            let differs =
-                matches!(record.verdict, Verdict::Disagrees { .. }) && entry.index == last;
-            self.entry(&entry, &names, differs);
+    fn sentences(&mut self, heading: &str, sentences: Vec<String>) {
+        self.out.line("");
+        self.out.line(format!("  {}", self.out.styled(BOLD, heading)));
+        for sentence in sentences {
+            self.paragraph("    ", 4, &sentence);
         }
     }
 
-    fn entry(&mut self, entry: &Entry<'_>, names: &[Name], differs: bool) {
-        let Entry { step, seen, let_go, .. } = entry;
-        let name = step.session.as_str();
-        let style = self.paint.session(names.iter().position(|n| *n == step.session).unwrap_or(0));
-        let mark = if differs { self.paint.with(BAD, "✗") } else { " ".to_owned() };
-        let number = self.paint.with(FAINT, format!("{:>4}", step.line));
-        let prompt = if step.text.is_empty() { '<' } else { '>' };
-        let prompt = self.paint.with(style, format!("{name}{prompt}"));
-        let lead = format!("{mark} {number}  {prompt} ");
-        self.paragraph(&lead, 8 + name.len() + 2, &step.text);
-        self.seen("", seen);
-        for end in let_go {
-            let after = words::duration(end.waited);
-            let goes = match end.seen.sort {
-                Sort::Done => "goes on",
-                _ => "is ended",
+    fn step(&mut self, record: &Record, index: usize, names: &[&SessionName], differs: bool) {
+        let step = &record.steps[index];
+        let nth = names.iter().position(|name| **name == step.session).unwrap_or(0);
+        let mark = if differs { self.check_mark(false) } else { " ".to_owned() };
+        let line = self.out.styled(DIM, format!("{:>4}", step.line));
+        let prompt = prompt(step);
+        let indent = 9 + prompt.len();
+        let prompt = self.out.styled(SESSIONS[nth % SESSIONS.len()], prompt);
+        self.paragraph(&format!("{mark} {line}  {prompt} "), indent, &step.text);
+        for (seen, outcome) in outcomes(record, index) {
+            let style = match seen {
+                Observation::Done(_) => SUCCESS,
+                Observation::Blocked(_) => WAITING,
+                Observation::Failed(_) | Observation::Stuck => FAILURE,
             };
-            self.seen(&format!("↳ {} {goes} after {after}", end.session), &end.seen);
-        }
-    }
-
-    /// What was seen, on lines of their own; `whose` where it is not the step above.
-    fn seen(&mut self, whose: &str, seen: &Seen) {
-        const LEFT: usize = 9;
-        let style = match seen.sort {
-            Sort::Done => GOOD,
-            Sort::Blocked => WAITING,
-            Sort::Deadlock | Sort::Failed | Sort::Stuck => BAD,
-        };
-        let headline = match (whose, &seen.headline) {
-            ("", Some(headline)) => format!("= {headline}"),
-            ("", None) => String::new(),
-            (whose, Some(headline)) => format!("{whose}: {headline}"),
-            (whose, None) => format!("{whose}:"),
-        };
-        if !headline.is_empty() {
-            let width = self.look.width.saturating_sub(LEFT + 2).max(24);
-            for (i, line) in words::wrap(&headline, width).iter().enumerate() {
-                let indent = if i == 0 { LEFT } else { LEFT + 2 };
-                let line = self.paint.with(style, line);
-                self.line(format!("{:indent$}{line}", ""));
+            let (lead, indent) = (" ".repeat(OUTCOME_INDENT), OUTCOME_INDENT + 2);
+            if !outcome.headline.is_empty() {
+                self.styled_paragraph(style, &lead, indent, &outcome.headline);
             }
-        }
-        for row in &seen.rows {
-            let row = self.paint.with(style, row);
-            self.line(format!("{:LEFT$}{row}", ""));
-        }
-        if let Some(said) = &seen.said {
-            self.paragraph(&format!("{:1$}", "", LEFT + 2), LEFT + 2, said);
+            for row in &outcome.rows {
+                self.out.line(format!("{lead}{}", self.out.styled(style, row)));
+            }
+            if !outcome.message.is_empty() {
+                self.paragraph(&" ".repeat(indent), indent, &outcome.message);
+            }
         }
     }
 
     fn verdict(&mut self, record: &Record) {
-        match &record.verdict {
-            Verdict::Agrees => {}
-            Verdict::Failed { why } => {
-                self.line("");
-                let lead = format!("  {} ", self.paint.with(BAD, "failed:"));
-                self.paragraph(&lead, 10, why);
-            }
-            Verdict::Disagrees { step, why } => {
-                self.line("");
-                if let Some(step) = record.steps.get(*step) {
-                    let expected = match step.expected.trim() {
-                        "" => "done",
-                        expected => expected,
-                    };
-                    let observed = words::observation(&step.seen);
-                    for (word, text) in [("expected:", expected), ("observed:", &*observed)] {
-                        let lead = format!("  {} ", self.paint.with(STRONG, word));
-                        self.paragraph(&lead, 12, text);
-                    }
-                }
-                self.paragraph("  ", 2, why);
-            }
+        let Some(why) = display::why(record) else { return };
+        self.out.line("");
+        if let Some(step) = display::differing_step(record) {
+            self.labelled(2, "expected:", display::expected(step));
+            self.labelled(2, "observed:", &display::observation(&step.seen));
+        }
+        if matches!(record.verdict, Verdict::Failed { .. }) {
+            let lead = format!("  {} ", self.out.styled(FAILURE, "failed:"));
+            self.paragraph(&lead, 10, why);
+        } else {
+            self.paragraph("  ", 2, why);
         }
     }
 
-    fn summary(&mut self, report: &Report, groups: &[Group<'_>]) {
+    fn summary(&mut self, report: &Report, groups: &[ScenarioGroup<'_>]) {
         if let Some(interruption) = report.interruption {
-            self.line("");
-            self.line(self.paint.with(BAD, interruption));
+            self.out.line("");
+            self.out.line(self.out.styled(FAILURE, interruption));
         }
         if report.records.is_empty() && report.missing.is_empty() {
-            self.line("Nothing was run.");
+            self.out.line("Nothing was run.");
             return;
         }
-        self.line("");
-        let tally = Tally::of(&report.records);
-        let said = |paint: Paint, style, n: usize, text: String| match n {
-            0 => text,
-            _ => paint.with(style, text),
-        };
-        let scenarios = groups.iter().filter(|group| !group.records.is_empty()).count();
-        self.line(format!(
-            "{} of {}: {}, {}, {}, in {}",
-            words::count(tally.total(), "case"),
-            words::count(scenarios, "scenario"),
-            said(self.paint, GOOD, tally.agreed, format!("{} agreed", tally.agreed)),
-            said(self.paint, BAD, tally.disagreed, format!("{} disagreed", tally.disagreed)),
-            said(self.paint, BAD, tally.failed, format!("{} failed", tally.failed)),
-            words::duration(report.took),
-        ));
-        let nowhere = groups.iter().filter(|group| group.records.is_empty()).count();
-        if nowhere > 0 {
-            let those = words::count(nowhere, "scenario");
-            self.line(format!("{those} not run: nothing that is there can run them"));
+        self.out.line("");
+        let Tally { cases, agreed, disagreed, failed } = Tally::new(&report.records);
+        let not_run = groups.iter().filter(|group| group.records.is_empty()).count();
+        let scenarios = count(groups.len() - not_run, "scenario");
+        self.out.push(format!("{} of {scenarios}: ", count(cases, "case")));
+        for (style, n, verb) in [
+            (SUCCESS, agreed, "agreed"),
+            (FAILURE, disagreed, "disagreed"),
+            (FAILURE, failed, "failed"),
+        ] {
+            let style = if n > 0 { style } else { Style::new() };
+            self.out.push_styled(style, format!("{n} {verb}"));
+            self.out.push(", ");
+        }
+        self.out.line(format!("in {}", duration(report.took)));
+        if not_run > 0 {
+            let scenarios = count(not_run, "scenario");
+            self.out.line(format!("{scenarios} not run: nothing that is there can run them"));
         }
         for missing in &report.missing {
             let lead = format!("missing: {}: ", missing.engine);
@@ -319,52 +308,32 @@ impl Page {
     }
 }
 
-/// The index of the last step that is told: that of the first difference.
-fn last_told(record: &Record) -> usize {
-    match &record.verdict {
-        Verdict::Disagrees { step, .. } => *step,
-        _ => usize::MAX,
-    }
-}
-
-/// What is to be said of the cases at one place, on its line.
-fn at_place(cases: &[Rounds<'_>], tally: Tally) -> String {
+/// The cases of a scenario at one place, on its line.
+fn place_summary(cases: &[Rounds<'_>]) -> String {
     let took = cases.iter().flatten().map(|(_, record)| record.took).sum();
-    let mut text = words::duration(took);
     let rounds = cases.iter().map(Vec::len).max().unwrap_or(1);
-    if cases.len() > 1 {
-        text += &format!(", {}", words::count(cases.len(), "variant"));
-    }
-    if rounds > 1 {
-        text += &format!(", {rounds} rounds");
-    }
-    if tally.agreed == tally.total() {
-        return text;
-    }
-    let mut differ = Vec::new();
+    let text = display::list([
+        duration(took),
+        if cases.len() > 1 { count(cases.len(), "variant") } else { String::new() },
+        if rounds > 1 { format!("{rounds} rounds") } else { String::new() },
+    ]);
+    let mut parts = vec![text];
     for case in cases {
-        let bad = case.iter().filter(|(_, record)| !record.agrees()).count();
-        if bad > 0 {
-            let name = variant(case[0].1);
-            let times = if rounds > 1 { format!("{bad} of {}", case.len()) } else { String::new() };
-            let line = case.iter().find_map(|(_, record)| first_line(record));
-            let parts = [name, times, line.unwrap_or_default()];
-            differ.push(parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", "));
+        let differing: Vec<&Record> =
+            case.iter().map(|(_, record)| *record).filter(|record| !record.agrees()).collect();
+        if let Some(first) = differing.first() {
+            let often = format!("{} of {}", differing.len(), case.len());
+            let often = if rounds > 1 { often } else { String::new() };
+            parts.push(display::list([display::variant(first), often, differing_line(first)]));
         }
     }
-    format!("{text}; {}", differ.join("; "))
+    parts.join("; ")
 }
 
 /// `line 19 disagrees`, `failed`.
-fn first_line(record: &Record) -> Option<String> {
-    match &record.verdict {
-        Verdict::Agrees => None,
-        Verdict::Disagrees { step, .. } => Some(match record.steps.get(*step) {
-            Some(step) => format!("line {} disagrees", step.line),
-            None => "disagrees".to_owned(),
-        }),
-        Verdict::Failed { .. } => Some("failed".to_owned()),
-    }
+fn differing_line(record: &Record) -> String {
+    let step = display::differing_step(record);
+    step.map_or(String::new(), |step| format!("line {} ", step.line)) + display::verdict(record)
 }
 
 #[cfg(test)]
@@ -373,37 +342,71 @@ mod tests {
     use crate::place::Engine;
     use crate::report::fixtures::{self, cycle, cycle_disagrees};
 
-    fn look() -> Look {
-        Look { width: 80, ..Look::default() }
+    const STYLE: TextStyle =
+        TextStyle { colour: false, width: 80, verbose: false, by_topic: false };
+
+    #[test]
+    fn runs_that_disagree_are_shown_with_their_transcripts() {
+        insta::assert_snapshot!(fixtures::report().text(&fixtures::scenarios(), STYLE));
     }
 
     #[test]
-    fn the_whole_report_tells_the_stories_of_those_that_disagree() {
-        let text = text(&fixtures::report(), &fixtures::stories(), look());
-        insta::assert_snapshot!(text);
-    }
-
-    #[test]
-    fn a_run_that_agrees_is_told_when_asked_for() {
-        insta::assert_snapshot!(story(&cycle(Engine::Mysql, "A"), look()));
+    fn a_run_that_agrees_is_shown_when_asked_for() {
+        insta::assert_snapshot!(run_text(&cycle(Engine::Mysql, "A"), STYLE));
         let report = Report {
             records: vec![cycle(Engine::Mysql, "B")],
             took: std::time::Duration::from_millis(16),
             ..Report::default()
         };
-        assert!(!text(&report, &[], look()).contains("begin"));
-        assert!(text(&report, &[], Look { verbose: true, ..look() }).contains("A> begin"));
+        assert!(!report.text(&[], STYLE).contains("begin"));
+        let verbose = TextStyle { verbose: true, ..STYLE };
+        assert!(report.text(&[], verbose).contains("A> begin"));
+    }
+
+    #[test]
+    fn topics_are_lines_where_there_are_several() {
+        let record = |scenario: &str, engine, agrees: bool| Record {
+            scenario: scenario.into(),
+            ..if agrees { cycle(engine, "A") } else { cycle_disagrees(engine) }
+        };
+        let style = TextStyle { by_topic: true, ..STYLE };
+        let mut records: Vec<Record> = ["a/1", "a/2", "a/3", "long/1", "long/2", "long/3"]
+            .into_iter()
+            .flat_map(|name| {
+                [Engine::Mysql, Engine::Mariadb].map(|engine| record(name, engine, true))
+            })
+            .collect();
+        let text = |records: &[Record], style| {
+            Report { records: records.to_vec(), ..Report::default() }.text(&[], style)
+        };
+        let lines = "✓ a     3 scenarios, 6 cases on mysql, mariadb\n\
+                     ✓ long  3 scenarios, 6 cases on mysql, mariadb\n\n12 cases of 6 scenarios";
+        assert!(text(&records, style).starts_with(lines));
+        // A line for each scenario: of one topic, and where topics are not asked for.
+        assert!(text(&records, STYLE).starts_with("✓ a/1     2 cases on mysql, mariadb\n✓ a/2 "));
+        let names = ["a/1", "a/2", "a/3", "a/4", "a/5", "a/6"];
+        let topic = names.map(|name| record(name, Engine::Mysql, true));
+        assert_eq!(text(&topic, style), text(&topic, STYLE));
+        // A disagreement is shown whole.
+        records[3] = record("a/2", Engine::Mariadb, false);
+        let shown = text(&records, style);
+        assert!(
+            shown.starts_with("✗ a     2 of 3 scenarios agree, 6 cases on mysql, mariadb\na/2  ")
+        );
+        let transcript = run_text(&records[3], style);
+        assert!(shown.contains(&transcript) && !shown.contains("a/1"), "{shown}");
     }
 
     #[test]
     fn colour_is_used_only_where_it_is_asked_for() {
         let record = cycle_disagrees(Engine::Mariadb);
-        assert!(!story(&record, look()).contains('\u{1b}'));
-        assert!(story(&record, Look { colour: true, ..look() }).contains("\u{1b}[1m\u{1b}[31m✗"));
+        assert!(!run_text(&record, STYLE).contains('\u{1b}'));
+        let coloured = run_text(&record, TextStyle { colour: true, ..STYLE });
+        assert!(coloured.contains("\u{1b}[1m\u{1b}[31m✗"));
     }
 
     #[test]
-    fn what_a_server_says_cannot_command_the_terminal() {
-        assert!(!story(&fixtures::hostile(), look()).contains(['\u{1b}', '\0']));
+    fn a_server_message_cannot_command_the_terminal() {
+        assert!(!run_text(&fixtures::injection(), STYLE).contains(['\u{1b}', '\0']));
     }
 }

@@ -1,128 +1,92 @@
-//! A run as it would have looked in terminals: each step, what was seen of it, and whom it let go. Only the
-//! words are made here; text and page lay them out.
+//! A run as terminals would have shown it: each step, what was seen of it, and the waits that ended during it.
 
-use super::words;
-use crate::observation::{Name, Observation};
-use crate::record::{Ended, Record, StepRecord};
+use super::display::{duration, engine_message, observation, row};
+use crate::observation::Observation;
+use crate::record::{Record, StepRecord, WaitEnd};
 use std::time::Duration;
 
-/// Rows beyond these are only counted: a transcript is to be read.
-const MOST_ROWS: usize = 20;
+/// Rows beyond these are only counted.
+const MAX_ROWS: usize = 20;
 
-/// A line of the transcript.
-pub(crate) struct Entry<'a> {
-    pub(crate) index: usize,
+/// The end of a wait.
+pub(crate) struct WakeUp<'a> {
+    /// The step that had waited, and its index.
     pub(crate) step: &'a StepRecord,
-    /// What was first seen of it.
-    pub(crate) seen: Seen,
-    /// Those that went on, or failed, because of it or while it ran, in the order in which they did.
-    pub(crate) let_go: Vec<LetGo<'a>>,
-}
-
-/// The end of a wait, told where it happened.
-pub(crate) struct LetGo<'a> {
-    /// The index of the step that had waited.
-    pub(crate) step: usize,
-    pub(crate) session: &'a Name,
+    pub(crate) index: usize,
+    pub(crate) ended: &'a WaitEnd,
     pub(crate) waited: Duration,
-    pub(crate) seen: Seen,
 }
 
-/// An observation in words.
-pub(crate) struct Seen {
-    /// Of what sort, for colours: `done`, `blocked`, `deadlock`, `failed`, `stuck`.
-    pub(crate) sort: Sort,
-    /// `blocked by A on row 1 of numbers (PRIMARY), X`; nothing for rows, which speak for themselves.
-    pub(crate) headline: Option<String>,
+/// The waits that ended during a step, in the order of their ends.
+pub(crate) fn wake_ups(record: &Record, during: usize) -> Vec<WakeUp<'_>> {
+    let mut wake_ups = Vec::new();
+    for (index, step) in record.steps.iter().enumerate() {
+        if let Some(ended) = step.ended.as_ref().filter(|ended| ended.during == during) {
+            let waited = ended.at.saturating_sub(step.began);
+            wake_ups.push(WakeUp { step, index, ended, waited });
+        }
+    }
+    wake_ups.sort_by_key(|wake_up| wake_up.ended.at);
+    wake_ups
+}
+
+/// Whether a step only looks at a session that waits.
+pub(crate) fn is_look(step: &StepRecord) -> bool {
+    step.text.is_empty()
+}
+
+/// `A>`, or `A<` if the step only looks.
+pub(crate) fn prompt(step: &StepRecord) -> String {
+    format!("{}{}", step.session, if is_look(step) { '<' } else { '>' })
+}
+
+/// An observation as a transcript shows it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// `blocked by A on row 1 of numbers (PRIMARY), X`; empty if there are rows.
+    pub(crate) headline: String,
     /// `| 1 | 30`, a row each.
     pub(crate) rows: Vec<String>,
-    /// What the engine said.
-    pub(crate) said: Option<String>,
+    /// The engine's message, or nothing.
+    pub(crate) message: String,
 }
 
-/// What an observation means for the reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
-    Done,
-    Blocked,
-    Deadlock,
-    Failed,
-    Stuck,
-}
-
-impl Sort {
-    pub(crate) fn of(seen: &Observation) -> Self {
-        match seen {
-            Observation::Done(_) => Sort::Done,
-            Observation::Blocked(_) => Sort::Blocked,
-            Observation::Failed(_) if seen.is_deadlock() => Sort::Deadlock,
-            Observation::Failed(_) => Sort::Failed,
-            Observation::Stuck => Sort::Stuck,
+impl Outcome {
+    pub(crate) fn new(seen: &Observation) -> Self {
+        let mut rows = Vec::new();
+        if let Observation::Done(answer) = seen {
+            let all = answer.rows.as_deref().unwrap_or_default();
+            rows.extend(all.iter().take(MAX_ROWS).map(|cells| row(cells)));
+            if all.len() > MAX_ROWS {
+                rows.push(format!("… and {} more", all.len() - MAX_ROWS));
+            }
         }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Sort::Done => "done",
-            Sort::Blocked => "blocked",
-            Sort::Deadlock => "deadlock",
-            Sort::Failed => "failed",
-            Sort::Stuck => "stuck",
-        }
-    }
-}
-
-impl Seen {
-    pub(crate) fn of(observation: &Observation) -> Self {
-        let mut seen = Seen {
-            sort: Sort::of(observation),
-            headline: Some(words::observation(observation)),
-            rows: Vec::new(),
-            said: None,
+        let headline = if rows.is_empty() { observation(seen) } else { String::new() };
+        let message = match seen {
+            Observation::Failed(failure) => engine_message(failure),
+            _ => String::new(),
         };
-        match observation {
-            Observation::Done(answer) => {
-                if let Some(rows) = answer.rows.as_ref().filter(|rows| !rows.is_empty()) {
-                    seen.headline = None;
-                    seen.rows = rows.iter().take(MOST_ROWS).map(|row| words::row(row)).collect();
-                    if rows.len() > MOST_ROWS {
-                        seen.rows.push(format!("… and {} more", rows.len() - MOST_ROWS));
-                    }
-                }
-            }
-            Observation::Failed(failure) => {
-                seen.said = Some(words::said(failure)).filter(|said| !said.is_empty());
-            }
-            Observation::Blocked(_) | Observation::Stuck => {}
-        }
-        seen
+        Outcome { headline, rows, message }
     }
 }
 
-/// The whole of a run.
-pub(crate) fn transcript(record: &Record) -> Vec<Entry<'_>> {
-    let mut entries: Vec<Entry<'_>> = record
-        .steps
-        .iter()
-        .enumerate()
-        .map(|(index, step)| Entry { index, step, seen: Seen::of(&step.seen), let_go: Vec::new() })
-        .collect();
-    let mut ends: Vec<(usize, &StepRecord, &Ended)> = record
-        .steps
-        .iter()
-        .enumerate()
-        .filter_map(|(index, step)| Some((index, step, step.ended.as_ref()?)))
-        .collect();
-    ends.sort_by_key(|(_, _, ended)| ended.at);
-    for (index, step, ended) in ends {
-        if let Some(entry) = entries.get_mut(ended.during) {
-            entry.let_go.push(LetGo {
-                step: index,
-                session: &step.session,
-                waited: ended.at.saturating_sub(step.began),
-                seen: Seen::of(&ended.observation),
-            });
-        }
+/// What is below a step: what was seen of it, then the end of each wait that ended during it. The headlines are
+/// `= done` and `↳ B goes on after 2.7 ms: done`.
+pub(crate) fn outcomes(record: &Record, index: usize) -> Vec<(&Observation, Outcome)> {
+    let seen = &record.steps[index].seen;
+    let mut own = Outcome::new(seen);
+    if !own.headline.is_empty() {
+        own.headline.insert_str(0, "= ");
     }
-    entries
+    let mut outcomes = vec![(seen, own)];
+    for WakeUp { step, ended, waited, .. } in wake_ups(record, index) {
+        let seen = &ended.observation;
+        let mut outcome = Outcome::new(seen);
+        let verb = if matches!(seen, Observation::Done(_)) { "goes on" } else { "is ended" };
+        let headline =
+            format!("↳ {} {verb} after {}: {}", step.session, duration(waited), outcome.headline);
+        outcome.headline = headline.trim_end().to_owned();
+        outcomes.push((seen, outcome));
+    }
+    outcomes
 }

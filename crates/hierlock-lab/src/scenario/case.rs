@@ -1,11 +1,25 @@
-//! A scenario made definite: one variant, at one place. This is what is run.
+//! A scenario made definite: one variant, at one place, with brackets resolved, `{name}`s replaced and defaults filled
+//! in. This is what is run.
 
-use super::file::{Actor, Expectation, LockDeed, Scenario, SettingValue};
-use crate::observation::Name;
-use crate::place::Place;
+use super::expectation::{Expectation, SessionSelector};
+use super::file::{Axis, Guarded, Scenario, StepTemplate};
+use super::lock_action::LockAction;
+use super::settings::SettingValue;
+use super::template::Variant;
+use crate::observation::SessionName;
+use crate::place::{Engine, Place};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long a step may neither end nor be seen to wait, by default.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Into how many buckets a level is striped, by default: enough that nothing collides by chance.
+const DEFAULT_BUCKETS: u32 = 1009;
+
+/// More cases than this in one file are a slip of the pen.
+pub(super) const MAX_CASES: usize = 5_000;
 
 /// One variant of a scenario, at one place.
 #[derive(Clone, Debug)]
@@ -25,7 +39,7 @@ pub struct Case {
     /// SQL when it is all over.
     pub teardown: Vec<Statement>,
     /// Every session that does something, with its settings, in the order to apply them.
-    pub sessions: BTreeMap<Name, Vec<SettingValue>>,
+    pub sessions: BTreeMap<SessionName, Vec<SettingValue>>,
     /// The transcript.
     pub steps: Vec<Step>,
 }
@@ -45,22 +59,163 @@ pub struct Step {
     /// Its line in the file.
     pub line: usize,
     /// Whose.
-    pub who: Actor,
+    pub session: SessionSelector,
     /// What is done.
-    pub deed: CaseDeed,
+    pub action: Action,
     /// What must be seen; done, if the file says nothing.
     pub expected: Option<Expectation>,
     /// What would show the anomaly.
     pub signs: Vec<Expectation>,
 }
 
-/// What is done in a step of a case.
+/// What is done in a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CaseDeed {
-    /// A statement.
+pub enum Action {
+    /// A statement, sent as it is.
     Sql(String),
     /// Something on the tree, and how it was written.
-    Lock(LockDeed, String),
+    Lock(LockAction, String),
     /// Nothing: a look at the session's last step.
     Look,
+}
+
+impl Scenario {
+    /// Every variant at every place, in the order of the axes, then of the places.
+    pub fn cases(self: &Arc<Self>) -> Vec<Case> {
+        let places = self.places();
+        let mut cases = Vec::new();
+        for (index, variant) in variants(&self.axes).into_iter().enumerate() {
+            cases.extend(places.iter().map(|place| self.case(index, &variant, *place)));
+        }
+        cases
+    }
+
+    /// Where it runs.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let engines: &[Engine] = match &self.engines {
+            Some(engines) => engines,
+            None if self.has_sql() => &Engine::SERVERS,
+            None => &Engine::ALL,
+        };
+        engines.iter().flat_map(|engine| self.places_on(*engine)).collect()
+    }
+
+    fn places_on(&self, engine: Engine) -> Vec<Place> {
+        let locks = self.steps.iter().any(|step| step.is_lock() && step.guard.allows(engine));
+        if !locks || engine.strategies().is_empty() {
+            return vec![Place { engine, strategy: None }];
+        }
+        let wanted = self.strategies.as_deref();
+        let strategies = engine.strategies().iter().copied();
+        strategies
+            .filter(|strategy| wanted.is_none_or(|wanted| wanted.contains(strategy)))
+            .map(|strategy| Place { engine, strategy: Some(strategy) })
+            .collect()
+    }
+
+    pub(crate) fn has_sql(&self) -> bool {
+        !self.setup.is_empty()
+            || !self.teardown.is_empty()
+            || self.steps.iter().any(StepTemplate::is_sql)
+    }
+
+    fn case(self: &Arc<Self>, index: usize, variant: &Variant, place: Place) -> Case {
+        let mut case = Case {
+            scenario: Arc::clone(self),
+            variant: variant.clone(),
+            place,
+            limit: self.limit.unwrap_or(DEFAULT_LIMIT),
+            buckets: self.buckets.unwrap_or(DEFAULT_BUCKETS),
+            setup: Vec::new(),
+            teardown: Vec::new(),
+            sessions: BTreeMap::new(),
+            steps: Vec::new(),
+        };
+        case.setup = case.statements(&self.setup, index);
+        case.teardown = case.statements(&self.teardown, index);
+        let steps = self.steps.iter().filter(|step| step.guard.fits(&case));
+        case.steps = steps.filter_map(|step| case.step(step, index)).collect();
+        case.sessions = case.sessions(index);
+        case
+    }
+}
+
+impl Case {
+    fn statements(&self, blocks: &[Guarded<String>], index: usize) -> Vec<Statement> {
+        let statements = blocks.iter().filter(|statement| statement.guard.fits(self));
+        let filled = statements.filter_map(|statement| {
+            let sql = statement.value.of(index)?.clone();
+            Some(Statement { line: statement.position.line, sql })
+        });
+        filled.collect()
+    }
+
+    /// What is said of all comes before what is said of one, so that the latter wins.
+    fn sessions(&self, index: usize) -> BTreeMap<SessionName, Vec<SettingValue>> {
+        let levels = self.variant.iter().filter(|(name, _)| name == "isolation");
+        let levels = levels.map(|(_, level)| SettingValue::Isolation(level.clone()));
+        let all: Vec<_> = self.scenario.settings.iter().filter(|s| s.guard.fits(self)).collect();
+        let mut sessions = BTreeMap::new();
+        for step in &self.steps {
+            let SessionSelector::Session(name) = &step.session else { continue };
+            let common = all.iter().filter(|setting| setting.session.is_none());
+            let own = all.iter().filter(|setting| {
+                setting.session.as_ref().is_some_and(|(session, _)| session == name)
+            });
+            let settings = common.chain(own).filter_map(|setting| setting.values.of(index));
+            let values = levels.clone().chain(settings.flatten().cloned()).collect();
+            sessions.entry(name.clone()).or_insert(values);
+        }
+        sessions
+    }
+
+    fn step(&self, step: &StepTemplate, index: usize) -> Option<Step> {
+        let expectation = step.expectation(self).and_then(|which| step.expectations.get(which));
+        let signs = step.signs.iter().filter(|sign| sign.guard.fits(self));
+        Some(Step {
+            line: step.line,
+            session: step.session.clone(),
+            action: step.action.of(index)?.clone(),
+            expected: expectation.and_then(|expectation| expectation.value.of(index)).cloned(),
+            signs: signs.filter_map(|sign| sign.value.of(index)).cloned().collect(),
+        })
+    }
+}
+
+impl StepTemplate {
+    pub(crate) fn is_lock(&self) -> bool {
+        matches!(self.action.values.first(), Some(Action::Lock(..)))
+    }
+
+    pub(crate) fn is_sql(&self) -> bool {
+        matches!(self.action.values.first(), Some(Action::Sql(_)))
+    }
+
+    pub(crate) fn is_look(&self) -> bool {
+        matches!(self.action.values.first(), Some(Action::Look))
+    }
+}
+
+/// How many combinations of the axes there are.
+pub(super) fn variant_count(axes: &[Axis]) -> usize {
+    axes.iter().map(|axis| axis.turns.len()).fold(1, usize::saturating_mul)
+}
+
+/// Every combination of the axes; one without any values, if there are no axes, and none, if there are too many.
+pub(super) fn variants(axes: &[Axis]) -> Vec<Variant> {
+    if variant_count(axes) > MAX_CASES {
+        return Vec::new();
+    }
+    let mut variants = vec![Variant::new()];
+    for axis in axes {
+        let turns = |before: &Variant| -> Vec<Variant> {
+            let turn = |turn: &Vec<String>| {
+                let values = axis.names.iter().cloned().zip(turn.iter().cloned());
+                before.iter().cloned().chain(values).collect()
+            };
+            axis.turns.iter().map(turn).collect()
+        };
+        variants = variants.iter().flat_map(turns).collect();
+    }
+    variants
 }

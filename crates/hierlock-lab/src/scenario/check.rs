@@ -1,185 +1,310 @@
-//! What can only be seen in the whole of a file: brackets that never fit, lines that never count,
-//! tables with holes, axes that change nothing. Pure; everything was read before.
+//! What can only be seen in the whole of a file: brackets that never fit, lines that never count, tables with holes, axes
+//! that change nothing, sessions that are not there. Pure; everything was read before.
 
-use super::case::Case;
-use super::expand::Choice;
-use super::file::{Deed, Label, Line, Scenario, Table, Wanted};
-use super::mistake::{Mistakes, Spot, listed, nearest};
-use super::only::{Dimension, Only};
-use super::text::{Text, placeholders};
-use std::sync::Arc;
+use super::case::{Action, Case, Step};
+use super::diagnostic::{Diagnostics, ParseError, Position, listed, nearest};
+use super::expectation::{ExpectedOutcome, SessionSelector};
+use super::file::{ExpectationTable, Scenario, StepTemplate};
+use super::guard::{CaseGuard, Dimension, Label};
+use super::template::Template;
+use crate::observation::SessionName;
 
-/// Notes all of it.
-pub(crate) fn check(scenario: &Arc<Scenario>, cases: &[Case], mistakes: &mut Mistakes<'_>) {
-    let mut checker = Checker { scenario, cases, mistakes };
-    checker.axes();
-    checker.headers();
+/// Reports all of it.
+pub(super) fn check(scenario: &Scenario, cases: &[Case], diagnostics: &mut Diagnostics<'_>) {
+    let mut checker = Checker { scenario, diagnostics };
+    for case in cases {
+        checker.check_server(case);
+        checker.check_order(case);
+        checker.check_sessions(case);
+    }
+    checker.check_axes();
+    checker.check_headers();
+    checker.check_isolation();
     if cases.is_empty() {
         return;
     }
-    checker.anywhere();
-    for line in &scenario.lines {
-        checker.step(line);
+    let cases: Vec<&Case> = cases.iter().collect();
+    checker.check_blocks(&cases);
+    for step in &scenario.steps {
+        checker.check_step(step, &cases);
     }
 }
 
 struct Checker<'c, 't> {
     scenario: &'c Scenario,
-    cases: &'c [Case],
-    mistakes: &'c mut Mistakes<'t>,
+    diagnostics: &'c mut Diagnostics<'t>,
 }
 
-impl Checker<'_, '_> {
-    /// An axis that changes nothing only makes the run longer.
-    fn axes(&mut self) {
-        let texts = texts(self.scenario);
-        let guards = guards(self.scenario);
-        let tables: Vec<&Table> =
-            self.scenario.lines.iter().filter_map(|line| line.table.as_ref()).collect();
-        for axis in &self.scenario.axes {
-            for name in axis.names.iter().filter(|name| *name != "isolation") {
-                let own = Dimension::Axis(name.clone());
-                let used = texts.iter().any(|text| text.mentions(name))
-                    || guards.iter().any(|only| only.groups.iter().any(|(d, _)| *d == own))
-                    || tables.iter().any(|t| t.by == own || t.across.as_ref() == Some(&own));
-                if used {
-                    continue;
+impl<'c> Checker<'c, '_> {
+    /// `memory:` and `file:` have locks and nothing else.
+    fn check_server(&mut self, case: &Case) {
+        let engine = case.place.engine;
+        if engine.server().is_some() {
+            return;
+        }
+        let scenario = self.scenario;
+        let mut report = |what: &str, position: Position| {
+            let message = format!(
+                "{engine} has no {what}; take it out of `engines:`, or guard this with the engines \
+                 that have"
+            );
+            self.diagnostics.report_first(position, message);
+        };
+        for step in scenario.steps.iter().filter(|step| step.is_sql() && step.guard.fits(case)) {
+            report("SQL", step.action.template.begin());
+        }
+        let blocks = scenario.setup.iter().chain(&scenario.teardown);
+        for statement in blocks.filter(|statement| statement.guard.fits(case)) {
+            report("SQL", statement.position);
+        }
+        // Without any SQL more is wrong than that.
+        for axis in scenario.axes.iter().filter(|axis| axis.sets_isolation() && scenario.has_sql())
+        {
+            report("isolation level", Position { line: axis.line, column: 1 });
+        }
+        for setting in scenario.settings.iter().filter(|setting| setting.guard.fits(case)) {
+            report("settings", setting.values.template.begin());
+        }
+    }
+
+    /// A look needs something to look at, and a victim needs a deadlock.
+    fn check_order(&mut self, case: &Case) {
+        let mut acted: Vec<&SessionName> = Vec::new();
+        let mut candidates = 0;
+        for step in &case.steps {
+            let message = match &step.session {
+                SessionSelector::Session(name) => {
+                    let is_first = !acted.contains(&name);
+                    acted.push(name);
+                    (step.action == Action::Look && is_first).then(|| {
+                        format!(
+                            "{name} has done nothing before this{}, so there is nothing to look at",
+                            self.here(case)
+                        )
+                    })
                 }
-                let near = texts.iter().find_map(|text| {
-                    placeholders(&text.text)
-                        .find(|(_, other)| nearest(other, &[name]).is_some())
-                        .map(|(at, other)| (text.spot(at).line, other))
-                });
-                let hint = match near {
-                    Some((line, other)) => format!("; is `{{{other}}}` on line {line} meant?"),
-                    None => format!("; write `{{{name}}}` where its values are to stand"),
-                };
-                let spot = self.find(axis.line, name);
-                self.mistakes.at(spot, format!("`{name}` is not used{hint}"));
+                SessionSelector::Victim if candidates > 0 => None,
+                SessionSelector::Survivor if candidates == 2 => None,
+                session => Some(format!(
+                    "there is no deadlock before this{} of which `{session}` could be one; it is \
+                     expected with ` = deadlock, A or B`",
+                    self.here(case)
+                )),
+            };
+            if let Some(message) = message {
+                self.diagnostics.report_first(Position { line: step.line, column: 1 }, message);
+            }
+            for expected in step.expected.iter().flat_map(|expectation| &expectation.alternatives) {
+                if let ExpectedOutcome::Deadlock { victims } = expected
+                    && !victims.is_empty()
+                {
+                    candidates = victims.len();
+                }
             }
         }
     }
 
-    fn headers(&mut self) {
-        let scenario = self.scenario;
-        let lock_steps = scenario.has_lock_steps();
-        for (key, there) in
-            [("strategies", scenario.strategies.is_some()), ("buckets", scenario.buckets.is_some())]
-        {
-            if there && !lock_steps {
-                let spot = self.header(key);
-                self.mistakes.at(
-                    spot,
-                    format!("`{key}:` is for lock steps, and there are none (`A> lock u1`)"),
-                );
+    /// Where this is so, if it may be otherwise elsewhere.
+    fn here(&self, case: &Case) -> String {
+        let differs = |step: &StepTemplate| {
+            let is_guarded = step.expectations.iter().any(|expect| !expect.guard.is_always());
+            is_guarded || step.table.is_some() || !step.guard.is_always()
+        };
+        let differs = self.scenario.steps.iter().any(differs);
+        if differs { format!(" ({})", case.place) } else { String::new() }
+    }
+
+    /// Whoever is named in what must be seen does something, and does not wait for itself.
+    fn check_sessions(&mut self, case: &Case) {
+        let steps = self.scenario.steps.iter().filter(|step| step.guard.fits(case));
+        for (template, step) in steps.zip(&case.steps) {
+            let expectation = template.expectation(case).map(|which| &template.expectations[which]);
+            let signs = template.signs.iter().filter(|sign| sign.guard.fits(case));
+            let values = step.expected.iter().chain(&step.signs);
+            for (written, value) in expectation.into_iter().chain(signs).zip(values) {
+                for expected in &value.alternatives {
+                    self.check_names(&written.value.template, expected, step, case);
+                }
             }
         }
-        let signs = scenario.lines.iter().flat_map(|line| &line.signs);
-        match (&scenario.anomaly, signs.map(|sign| sign.line).next()) {
-            (Some(_), None) => {
-                let spot = self.header("anomaly");
-                self.mistakes.at(
-                    spot,
-                    "nothing says what would show the anomaly; write ` ! …` below the step that \
-                     would",
-                );
+    }
+
+    fn check_names(
+        &mut self,
+        template: &Template,
+        expected: &ExpectedOutcome,
+        step: &Step,
+        case: &Case,
+    ) {
+        let names: Vec<SessionSelector> = match expected {
+            ExpectedOutcome::Blocked { by, .. } => by.clone(),
+            ExpectedOutcome::Deadlock { victims } => {
+                victims.iter().cloned().map(SessionSelector::Session).collect()
             }
-            (None, Some(line)) => {
-                let spot = self.find(line, "!");
-                self.mistakes.at(
-                    spot,
-                    "` ! …` says what would show an anomaly; name it above, with `anomaly: …`",
-                );
+            _ => return,
+        };
+        let is_wait = matches!(expected, ExpectedOutcome::Blocked { .. });
+        for name in names {
+            let message = match &name {
+                SessionSelector::Session(known) if !case.sessions.contains_key(known) => {
+                    let known: Vec<&str> = case.sessions.keys().map(SessionName::as_str).collect();
+                    let known = listed(&known, "and");
+                    format!("{name} does nothing in this scenario; its sessions are {known}")
+                }
+                _ if is_wait && name == step.session => {
+                    format!("this is a step of {name}, and nobody waits for itself")
+                }
+                _ => continue,
+            };
+            let at = find(&template.fill(&case.variant), &name.to_string());
+            template.report(&case.variant, ParseError::new(at, message), self.diagnostics);
+        }
+    }
+
+    /// An axis that changes nothing only makes the run longer.
+    fn check_axes(&mut self) {
+        let scenario = self.scenario;
+        let templates = scenario.templates();
+        let tables: Vec<_> = scenario.steps.iter().filter_map(|step| step.table.as_ref()).collect();
+        for axis in &scenario.axes {
+            for (name, position) in axis.names.iter().zip(&axis.positions) {
+                let own = Dimension::Axis(name.clone());
+                let is_used = |(template, guard): &(&Template, &CaseGuard)| {
+                    template.mentions(name) || guard.0.iter().any(|word| word.dimension == own)
+                };
+                if name == "isolation"
+                    || templates.iter().any(is_used)
+                    || tables
+                        .iter()
+                        .any(|table| table.by == own || table.across.as_ref() == Some(&own))
+                {
+                    continue;
+                }
+                let near = templates.iter().find_map(|(template, _)| {
+                    let is_near = |(_, other): &(usize, &str)| nearest(other, &[name]).is_some();
+                    let (at, other) = template.placeholders().find(is_near)?;
+                    Some((template.position(at).line, other))
+                });
+                let hint = match near {
+                    Some((line, other)) => format!("is `{{{other}}}` on line {line} meant?"),
+                    None => format!("write `{{{name}}}` where its values are to stand"),
+                };
+                self.diagnostics.report(*position, format!("`{name}` is not used; {hint}"));
             }
+        }
+    }
+
+    fn check_headers(&mut self) {
+        let scenario = self.scenario;
+        let lock_steps = scenario.steps.iter().any(StepTemplate::is_lock);
+        for (key, position) in &scenario.headers {
+            if matches!(*key, "strategies" | "buckets") && !lock_steps {
+                let message =
+                    format!("`{key}:` is for lock steps, and there are none (`A> lock u1`)");
+                self.diagnostics.report(*position, message);
+            }
+        }
+        let mut signs = scenario.steps.iter().flat_map(|step| &step.signs);
+        match (&scenario.anomaly, signs.next()) {
+            (Some(_), None) => self.report_header(
+                "anomaly",
+                "nothing says what would show the anomaly; write ` ! …` below the step that would",
+            ),
+            (None, Some(sign)) => self.diagnostics.report(
+                sign.position,
+                "` ! …` says what would show an anomaly; name it above, with `anomaly: …`",
+            ),
             _ => {}
         }
         let places = scenario.places();
         for engine in scenario.engines.iter().flatten() {
             if !places.iter().any(|place| place.engine == *engine) {
                 let names: Vec<&str> = engine.strategies().iter().map(|s| s.name()).collect();
-                let spot = self.header("strategies");
-                self.mistakes.at(
-                    spot,
-                    format!(
-                        "{engine} has none of these strategies; it has {}",
-                        listed(&names, "and")
-                    ),
-                );
+                let names = listed(&names, "and");
+                let message = format!("{engine} has none of these strategies; it has {names}");
+                self.report_header("strategies", message);
             }
         }
-        if scenario.engines.as_ref().is_some_and(Vec::is_empty) {
-            let spot = self.header("engines");
-            self.mistakes.at(spot, "there is no engine");
-        } else if places.is_empty() && scenario.engines.is_none() {
-            let spot = self.header("strategies");
-            self.mistakes.at(spot, "no engine has one of these strategies");
+        match &scenario.engines {
+            Some(engines) if engines.is_empty() => {
+                self.report_header("engines", "there is no engine");
+            }
+            None if places.is_empty() => {
+                self.report_header("strategies", "no engine has one of these strategies");
+            }
+            _ => {}
         }
-        self.isolation();
+    }
+
+    fn report_header(&mut self, key: &str, message: impl Into<String>) {
+        let header = self.scenario.headers.iter().find(|(known, _)| *known == key);
+        let position = header.map_or(Position { line: 1, column: 1 }, |(_, position)| *position);
+        self.diagnostics.report(position, message);
     }
 
     /// `sessions: isolation …` would undo the axis.
-    fn isolation(&mut self) {
-        let axis = self.scenario.axes.iter().find(|a| a.names.iter().any(|n| n == "isolation"));
-        let Some(axis) = axis else { return };
+    fn check_isolation(&mut self) {
+        let Some(axis) = self.scenario.axes.iter().find(|axis| axis.sets_isolation()) else {
+            return;
+        };
         if !self.scenario.has_sql() {
-            let spot = self.find(axis.line, "isolation");
-            self.mistakes.at(spot, "isolation matters only to SQL, and there is none");
+            let name = axis.names.iter().position(|name| name == "isolation").unwrap_or(0);
+            let message = "isolation matters only to SQL, and there is none";
+            self.diagnostics.report(axis.positions[name], message);
         }
         for setting in &self.scenario.settings {
-            let what = &setting.what;
-            if what.session.is_none()
-                && setting.only.is_always()
-                && what.text.text.starts_with("isolation")
-                && !what.text.mentions("isolation")
+            let template = &setting.values.template;
+            if setting.session.is_none()
+                && setting.guard.is_always()
+                && template.text.starts_with("isolation")
+                && !template.mentions("isolation")
             {
-                self.mistakes.at(what.text.begins(), format!(
+                let message = format!(
                     "the isolation level varies (line {}), and this would set it to one; leave it \
-                     out", axis.line));
+                     out",
+                    axis.line
+                );
+                self.diagnostics.report(template.begin(), message);
             }
         }
     }
 
     /// Brackets outside of steps, and settings of sessions that do nothing.
-    fn anywhere(&mut self) {
-        let all: Vec<&Case> = self.cases.iter().collect();
+    fn check_blocks(&mut self, cases: &[&Case]) {
         for statement in self.scenario.setup.iter().chain(&self.scenario.teardown) {
-            // The brackets stand at the head of the block, on a line above.
-            let head = self.above(statement.line, '[');
-            self.fits(&statement.only, head, &all);
+            self.check_guard(&statement.guard, cases);
         }
         for setting in &self.scenario.settings {
-            self.fits(&setting.only, setting.line, &all);
-            if let Some(name) = &setting.what.session
-                && !self.cases.iter().any(|case| case.sessions.contains_key(name))
+            self.check_guard(&setting.guard, cases);
+            if let Some((name, position)) = &setting.session
+                && !cases.iter().any(|case| case.sessions.contains_key(name))
             {
-                let spot = self.find(setting.line, name.as_str());
-                self.mistakes.at(spot, format!("{name} does nothing in this scenario"));
+                let message = format!("{name} does nothing in this scenario");
+                self.diagnostics.report(*position, message);
             }
         }
     }
 
-    fn step(&mut self, line: &Line) {
-        let all: Vec<&Case> = self.cases.iter().collect();
-        if !self.fits(&line.only, line.line, &all) {
+    fn check_step(&mut self, step: &'c StepTemplate, all: &[&Case]) {
+        if !self.check_guard(&step.guard, all) {
             return;
         }
-        let fits = |case: &&Case| line.only.fits(&case.place, &case.variant);
-        let cases: Vec<&Case> = self.cases.iter().filter(fits).collect();
-        for sign in &line.signs {
-            self.fits(&sign.only, sign.line, &cases);
+        let cases: Vec<&Case> = all.iter().copied().filter(|case| step.guard.fits(case)).collect();
+        for sign in &step.signs {
+            self.check_guard(&sign.guard, &cases);
         }
-        if let Some(table) = &line.table {
-            self.table(table, &cases);
+        if let Some(table) = &step.table {
+            self.check_labels(table, &table.by, &table.rows, "row", &cases);
+            if let Some(across) = &table.across {
+                self.check_labels(table, across, &table.columns, "column", &cases);
+            }
             return;
         }
-        let chosen: Vec<Option<Choice>> =
-            cases.iter().map(|case| line.choice(&case.place, &case.variant)).collect();
-        for (index, expect) in line.expects.iter().enumerate() {
-            let fits = self.fits(&expect.only, expect.line, &cases);
-            if fits && !chosen.contains(&Some(Choice::Line(index))) {
-                let spot = self.find(expect.line, "=");
-                self.mistakes.at(
-                    spot,
+        let chosen: Vec<usize> = cases.iter().filter_map(|case| step.expectation(case)).collect();
+        for (index, expect) in step.expectations.iter().enumerate() {
+            if self.check_guard(&expect.guard, &cases) && !chosen.contains(&index) {
+                self.diagnostics.report(
+                    expect.position,
                     "this never counts, because a line above it fits first; put what has no \
                      brackets last",
                 );
@@ -187,148 +312,84 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Whether brackets fit at least one case; if not, or if a word of them never does, that is noted.
-    fn fits(&mut self, only: &Only, line: usize, cases: &[&Case]) -> bool {
-        for (dimension, values) in &only.groups {
-            for value in values {
-                let has = |case: &&Case| {
-                    dimension.value(&case.place, &case.variant) == Some(value.as_str())
-                };
-                if cases.iter().any(has) {
-                    continue;
+    /// Whether brackets fit at least one case; if not, or if a word of them never does, that is reported.
+    fn check_guard(&mut self, guard: &CaseGuard, cases: &[&Case]) -> bool {
+        let Some(first) = guard.0.first() else { return true };
+        if let Some(word) = guard.0.iter().find(|word| !cases.iter().any(|case| word.fits(case))) {
+            let value = &word.value;
+            let sort = match word.dimension {
+                Dimension::Engine => "engines",
+                Dimension::Strategy => "strategies",
+                Dimension::Axis(_) => "values",
+            };
+            let message = match values(&word.dimension, cases).as_slice() {
+                [] => format!("there are no {sort} here, so `{value}` never fits"),
+                known => {
+                    let known = listed(known, "and");
+                    format!("`{value}` is not among the {sort} here, which are {known}")
                 }
-                let known = occurring(dimension, cases);
-                let sort = match dimension {
-                    Dimension::Engine => "engines",
-                    Dimension::Strategy => "strategies",
-                    Dimension::Axis(_) => "values",
-                };
-                let message = match known.is_empty() {
-                    true => format!("there are no {sort} here, so `{value}` never fits"),
-                    false => format!(
-                        "`{value}` is not among the {sort} here, which are {}",
-                        listed(&known, "and")
-                    ),
-                };
-                let spot = self.find(line, value);
-                self.mistakes.at(spot, message);
-                return false;
-            }
+            };
+            self.diagnostics.report(word.position, message);
+            return false;
         }
-        let fits = cases.iter().any(|case| only.fits(&case.place, &case.variant));
+        let fits = cases.iter().any(|case| guard.fits(case));
         if !fits {
-            let spot = self.find(line, "[");
-            self.mistakes.at(spot, "no case is all of this at once");
+            self.diagnostics.report(first.position, "no case is all of this at once");
         }
         fits
     }
 
-    /// Every case has its cell, and every head has a case.
-    fn table(&mut self, table: &Table, cases: &[&Case]) {
-        let rows: Vec<(usize, &Label)> =
-            table.rows.iter().map(|row| (row.line, &row.label)).collect();
-        let columns: Vec<(usize, &Label)> =
-            table.columns.iter().map(|label| (table.line, label)).collect();
-        let sides = [(Some(&table.by), rows, "row"), (table.across.as_ref(), columns, "column")];
-        for (dimension, labels, what) in sides {
-            let Some(dimension) = dimension else { continue };
-            let occurring = occurring(dimension, cases);
-            let mut named: Vec<&str> = Vec::new();
-            for (line, label) in &labels {
-                let Label::Values(values) = label else { continue };
-                named.extend(values.iter().map(String::as_str));
-                for value in values.iter().filter(|value| !occurring.contains(&value.as_str())) {
-                    let spot = self.find(*line, value);
-                    let message = format!(
-                        "no case has `{value}` here; there are {}",
-                        listed(&occurring, "and")
-                    );
-                    self.mistakes.at(spot, message);
-                }
-            }
-            if labels.iter().any(|(_, label)| **label == Label::Others) {
-                continue;
-            }
-            let without: Vec<&str> =
-                occurring.into_iter().filter(|value| !named.contains(value)).collect();
-            let nameless = cases.iter().any(|c| dimension.value(&c.place, &c.variant).is_none());
-            if !without.is_empty() || nameless {
-                let missing = match without.is_empty() {
-                    true => format!("cases that have no {}", dimension.name()),
-                    false => listed(&without, "and"),
-                };
-                let spot = self.find(table.line, "by");
-                self.mistakes.at(
-                    spot,
-                    format!(
-                        "the table has no {what} for {missing}; `*` would be one for all others"
-                    ),
-                );
-            }
+    /// Every case has its row (or column), and every head has a case.
+    fn check_labels(
+        &mut self,
+        table: &ExpectationTable,
+        dimension: &Dimension,
+        labels: &[Label],
+        what: &str,
+        cases: &[&Case],
+    ) {
+        let occurring = values(dimension, cases);
+        let words = || labels.iter().flat_map(|label| &label.0);
+        for word in words().filter(|word| !occurring.contains(&word.value.as_str())) {
+            let known = listed(&occurring, "and");
+            let message = format!("no case has `{}` here; there are {known}", word.value);
+            self.diagnostics.report(word.position, message);
         }
-    }
-
-    /// Where a word stands in a line, behind whatever begins it.
-    fn find(&self, line: usize, word: &str) -> Spot {
-        let source = self.scenario.text.lines().nth(line - 1).unwrap_or_default();
-        let byte = source.find(word).unwrap_or(0);
-        Spot { line, column: source[..byte].chars().count() + 1 }
-    }
-
-    /// Where a header stands.
-    fn header(&self, key: &str) -> Spot {
-        let begins = |line: &str| {
-            line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'))
+        if labels.iter().any(Label::is_rest) {
+            return;
+        }
+        let is_missing = |value: &&str| !words().any(|word| word.value == *value);
+        let missing: Vec<&str> = occurring.iter().copied().filter(is_missing).collect();
+        let missing = if !missing.is_empty() {
+            listed(&missing, "and")
+        } else if cases.iter().any(|case| dimension.value(case).is_none()) {
+            format!("cases that have no {}", dimension.name())
+        } else {
+            return;
         };
-        let line = self.scenario.text.lines().position(begins).map_or(1, |index| index + 1);
-        Spot { line, column: 1 }
-    }
-
-    /// The line at the margin above a line.
-    fn above(&self, line: usize, with: char) -> usize {
-        let lines: Vec<&str> = self.scenario.text.lines().take(line).collect();
-        let head = |line: &&str| line.contains(with) && line.starts_with(char::is_alphabetic);
-        lines.iter().rposition(head).map_or(line, |index| index + 1)
+        let message =
+            format!("the table has no {what} for {missing}; `*` would be one for all others");
+        self.diagnostics.report(table.position, message);
     }
 }
 
 /// The values that some case has, each once.
-fn occurring<'c>(dimension: &Dimension, cases: &[&'c Case]) -> Vec<&'c str> {
+fn values<'c>(dimension: &Dimension, cases: &[&'c Case]) -> Vec<&'c str> {
     let mut values = Vec::new();
-    for case in cases {
-        if let Some(value) = dimension.value(&case.place, &case.variant)
-            && !values.contains(&value)
-        {
+    for value in cases.iter().filter_map(|case| dimension.value(case)) {
+        if !values.contains(&value) {
             values.push(value);
         }
     }
     values
 }
 
-/// Every text in which a `{name}` is replaced.
-fn texts(scenario: &Scenario) -> Vec<&Text> {
-    let mut texts: Vec<&Text> = Vec::new();
-    texts.extend(scenario.setup.iter().chain(&scenario.teardown).map(|guarded| &guarded.what));
-    texts.extend(scenario.settings.iter().map(|setting| &setting.what.text));
-    for line in &scenario.lines {
-        if let Deed::Sql(text) | Deed::Lock(text) = &line.deed {
-            texts.push(text);
-        }
-        let lines = line.expects.iter().chain(&line.signs).map(|guarded| &guarded.what);
-        let cells = line.table.iter().flat_map(|t| &t.rows).flat_map(|row| &row.cells);
-        texts.extend(lines.chain(cells).flat_map(Wanted::texts));
-    }
-    texts
-}
-
-/// Every pair of brackets.
-fn guards(scenario: &Scenario) -> Vec<&Only> {
-    let mut guards: Vec<&Only> = Vec::new();
-    guards.extend(scenario.setup.iter().chain(&scenario.teardown).map(|guarded| &guarded.only));
-    guards.extend(scenario.settings.iter().map(|setting| &setting.only));
-    for line in &scenario.lines {
-        guards.push(&line.only);
-        guards.extend(line.expects.iter().chain(&line.signs).map(|guarded| &guarded.only));
-    }
-    guards
+/// Where a word stands in a text.
+fn find(text: &str, word: &str) -> usize {
+    let is_whole = |at: &usize| {
+        let before = text[..*at].chars().next_back();
+        let after = text[*at + word.len()..].chars().next();
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    };
+    text.match_indices(word).map(|(at, _)| at).find(is_whole).unwrap_or(0)
 }

@@ -1,39 +1,43 @@
 //! Scenarios as data: the file as it was written, and the cases that come of it.
 //!
 //! ```text
-//!   text ──outline──► lines ──parse──► Scenario ──expand──► Cases     what is run
-//!            │                            │ check: what only the whole of a file shows
-//!            ├──► format: the same, laid out as everywhere
-//!            └──► bless: the same, with what was observed
+//!   text ──source_lines──► lines ──parse──► Scenario ──cases──► Cases     what is run
+//!                            │                 │          └─ check: what only the whole of a file shows
+//!                            │                 └─ templates: text with {name}s, and its value in each variant
+//!                            ├──► format: the same, laid out as everywhere
+//!                            └──► bless: the same, with what was observed
 //! ```
+//!
+//! Every text is read once: a template while its line is parsed, for each variant if an axis stands in it. Making cases
+//! only picks from these values, and so cannot fail.
 
 mod bless;
 mod case;
 mod check;
-mod expand;
+mod diagnostic;
 mod expectation;
 mod file;
 mod format;
+mod guard;
 mod layout;
-mod lock_step;
-mod mistake;
-mod only;
-mod outline;
+mod lock_action;
 mod parse;
 mod reader;
 mod scan;
 mod settings;
-mod text;
-mod wanted;
-mod wording;
+mod source_line;
+mod template;
 
-pub use case::{Case, CaseDeed, Statement, Step};
-pub use file::{
-    Actor, Expectation, Expected, ExpectedCell, ExpectedRows, LockDeed, Scenario, SettingValue,
-};
-pub use mistake::Mistake;
+pub use case::{Action, Case, Statement, Step};
+pub use diagnostic::Diagnostic;
+pub use expectation::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
+pub use file::Scenario;
+pub use lock_action::LockAction;
+pub use settings::SettingValue;
 
 use crate::record::Record;
+use source_line::source_lines;
+use std::sync::Arc;
 
 impl Scenario {
     /// The extension of a scenario file.
@@ -53,8 +57,11 @@ impl Scenario {
     ///
     /// # Errors
     /// What is wrong with it; such a file is left as it is.
-    pub fn format(file: &str, text: &str) -> Result<String, Vec<Mistake>> {
-        format::format(file, text)
+    pub fn format(file: &str, text: &str) -> Result<String, Vec<Diagnostic>> {
+        let text = parse::without_byte_order_mark(text);
+        let lines = source_lines(text);
+        parse::parse(file, file, text, &lines)?;
+        Ok(format::format(&lines))
     }
 
     /// The text of the scenario, with what the records say wherever they disagree with it.
@@ -63,7 +70,7 @@ impl Scenario {
     /// and neither have the cases that were not run: there the file stays as it is. A wait that ended in a
     /// failure which no line speaks of gets a line. A scenario whose steps depend on what was seen before may
     /// need to be run and blessed again.
-    pub fn bless(&self, records: &[Record]) -> String {
+    pub fn bless(self: &Arc<Self>, records: &[Record]) -> String {
         bless::bless(self, records)
     }
 }

@@ -1,7 +1,12 @@
-//! Reads small pieces of the language word by word: what stands behind a mark, in a lock step, in a
-//! setting. Knows words and quotes, not what they mean.
+//! Reads small pieces of the language word by word: what stands behind a mark, in a lock step, in a setting. Knows words
+//! and quotes, not what they mean.
 
-use super::mistake::Slip;
+use super::diagnostic::ParseError;
+use hierlock_engine::parse_duration;
+use std::time::Duration;
+
+/// Longer is a slip of the pen, and no clock overflows.
+const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Goes through a text from left to right.
 #[derive(Clone, Copy)]
@@ -13,7 +18,7 @@ pub(crate) struct Reader<'t> {
 impl<'t> Reader<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
         let mut reader = Reader { text, at: 0 };
-        reader.skip_blanks();
+        reader.advance(0);
         reader
     }
 
@@ -30,24 +35,21 @@ impl<'t> Reader<'t> {
         self.at == self.text.len()
     }
 
-    fn skip_blanks(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
+    /// Goes on behind so many bytes, and the white space behind them.
+    fn advance(&mut self, bytes: usize) {
+        self.at = self.text.len() - self.rest()[bytes..].trim_start().len();
     }
 
     /// The next word, left where it is: up to white space, a comma, a parenthesis or a quote.
     pub(crate) fn peek(&self) -> &'t str {
-        let rest = self.rest();
-        let end = rest
-            .find(|c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | '\''))
-            .unwrap_or(rest.len());
-        &rest[..end]
+        let ends = |c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | '\'');
+        self.rest().split(ends).next().unwrap_or_default()
     }
 
     /// The next word; empty if something else stands there.
     pub(crate) fn word(&mut self) -> &'t str {
         let word = self.peek();
-        self.at += word.len();
-        self.skip_blanks();
+        self.advance(word.len());
         word
     }
 
@@ -65,36 +67,28 @@ impl<'t> Reader<'t> {
     pub(crate) fn take_char(&mut self, c: char) -> bool {
         let there = self.rest().starts_with(c);
         if there {
-            self.at += c.len_utf8();
-            self.skip_blanks();
+            self.advance(c.len_utf8());
         }
         there
     }
 
     /// `'…'`, in which two quotes are one, if a quote stands there.
-    pub(crate) fn quoted(&mut self) -> Result<Option<String>, Slip> {
+    pub(crate) fn quoted(&mut self) -> Result<Option<String>, ParseError> {
         let Some(inside) = self.rest().strip_prefix('\'') else { return Ok(None) };
         let mut text = String::new();
         let mut chars = inside.char_indices().peekable();
         while let Some((at, c)) = chars.next() {
-            if c != '\'' {
-                text.push(c);
-            } else if chars.next_if(|(_, next)| *next == '\'').is_some() {
-                text.push('\'');
-            } else {
-                self.at += at + 2;
-                self.skip_blanks();
+            if c == '\'' && chars.next_if(|(_, next)| *next == '\'').is_none() {
+                self.advance(at + 2);
                 return Ok(Some(text));
             }
+            text.push(c);
         }
-        Err(Slip::new(
-            self.at,
-            "this quote is not closed; a quote inside of quotes is written twice",
-        ))
+        self.fail("this quote is not closed; a quote inside of quotes is written twice")
     }
 
     /// A word, or a text in quotes; `None` if neither stands there.
-    pub(crate) fn word_or_quoted(&mut self) -> Result<Option<String>, Slip> {
+    pub(crate) fn word_or_quoted(&mut self) -> Result<Option<String>, ParseError> {
         if let Some(text) = self.quoted()? {
             return Ok(Some(text));
         }
@@ -111,49 +105,44 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Something is wrong here.
-    pub(crate) fn slip<T>(&self, message: impl Into<String>) -> Result<T, Slip> {
-        Err(Slip::new(self.at, message))
+    /// Fails here: what stands here cannot, with what could.
+    pub(crate) fn unexpected<T>(&self, hint: &str) -> Result<T, ParseError> {
+        self.fail(format!("{} cannot stand here; {hint}", self.found()))
+    }
+
+    /// Fails here: what stands here is not what it should be, with what that is.
+    pub(crate) fn is_not<T>(&self, what: &str) -> Result<T, ParseError> {
+        self.fail(format!("{} is not {what}", self.found()))
+    }
+
+    /// Fails here.
+    pub(crate) fn fail<T>(&self, message: impl Into<String>) -> Result<T, ParseError> {
+        Err(ParseError::new(self.at, message))
     }
 }
 
-/// `300ms`, `5s`, `2m`
-pub(crate) fn duration(text: &str) -> Option<std::time::Duration> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
-    let number: u64 = text[..unit_at].parse().ok()?;
-    let millis = match &text[unit_at..] {
-        "ms" => number,
-        "s" => number.checked_mul(1_000)?,
-        "m" => number.checked_mul(60_000)?,
-        _ => return None,
-    };
-    // A day: longer is a slip of the pen, and no clock overflows.
-    (millis <= 86_400_000).then(|| std::time::Duration::from_millis(millis))
+/// A time of at least so much, and at most a day.
+pub(crate) fn duration(text: &str, least: Duration) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(time) if time < least => Err(format!("`{text}` is too short; write at least {least:?}")),
+        Ok(time) if time > MAX_DURATION => Err(format!("`{text}` is too long; write at most 24h")),
+        result => result.map_err(|error| error.to_string()),
+    }
 }
-
-/// What a duration looks like, for messages.
-pub(crate) const DURATION: &str = "a time such as 300ms, 5s or 2m";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
-    fn durations() {
-        for (text, read) in [
-            ("300ms", Some(Duration::from_millis(300))),
-            ("5s", Some(Duration::from_secs(5))),
-            ("2m", Some(Duration::from_secs(120))),
-            ("0s", Some(Duration::ZERO)),
-            ("5", None),
-            ("s", None),
-            ("-5s", None),
-            ("5h", None),
-            ("99999999999999999999s", None),
-            ("18446744073709551615m", None),
-        ] {
-            assert_eq!(duration(text), read, "{text}");
+    fn durations_have_limits() {
+        let least = Duration::from_millis(1);
+        assert_eq!(duration("24h", least), Ok(MAX_DURATION));
+        assert_eq!(duration("0s", Duration::ZERO), Ok(Duration::ZERO));
+        for (text, says) in
+            [("25h", "at most 24h"), ("0s", "at least 1ms"), ("99999999999999999999s", "300ms")]
+        {
+            assert!(duration(text, least).unwrap_err().contains(says), "{text}");
         }
     }
 

@@ -1,37 +1,19 @@
-//! Quotes and comments of a line: what in it counts, and where its comment begins. Knows nothing of
-//! what the line says.
+//! Quotes, comments and separators of a line. Knows nothing of what the line says.
+//!
+//! A line of SQL has the quotes and comments of all servers, also over several lines. In a line of our own a quote
+//! opens at the beginning of a word and closes on the same line, so that an apostrophe is only an apostrophe.
 
 use hierlock_engine::lexer::{OpenToken, Rules, TokenKind, resume};
 
-/// How quotes are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
-    /// As in SQL: `'…'`, `"…"`, backquotes, `$$…$$`, `-- …` and `/* … */`, over several lines.
-    Sql,
-    /// As in our own lines: a quote opens at the beginning of a word and closes on the same line, so
-    /// that an apostrophe is only an apostrophe.
-    Words,
-}
-
-/// Reads a line on from what is open, gives every character that is no comment to `each` with whether
-/// it belongs to a quote, and returns where the line's own comment begins; its end if it has none.
-///
-/// One of our own lines opens nothing: what is open before it is left as it is.
-pub(crate) fn scan(
+/// Reads a line of SQL on from what is `open` and returns where its `#` comment begins; its end if it has none. Gives
+/// every character outside of comments to `each`, with whether it belongs to a quote.
+pub(crate) fn scan_sql(
     line: &str,
-    style: Style,
     open: &mut OpenToken,
-    each: impl FnMut(usize, char, bool),
+    mut each: impl FnMut(usize, char, bool),
 ) -> usize {
-    match style {
-        Style::Sql => scan_sql(line, open, each),
-        Style::Words => scan_words(line, each),
-    }
-}
-
-/// A file may run on several engines, so the rules are those that fit all of them.
-fn scan_sql(line: &str, open: &mut OpenToken, mut each: impl FnMut(usize, char, bool)) -> usize {
     let mut goes_on = *open != OpenToken::Nothing;
+    // A file may run on several engines, so the rules are those that fit all of them.
     let mut tokens = resume(Rules::ANY_SERVER, std::mem::take(open), line);
     let (mut at, mut last) = (0, ' ');
     for token in tokens.by_ref() {
@@ -39,7 +21,7 @@ fn scan_sql(line: &str, open: &mut OpenToken, mut each: impl FnMut(usize, char, 
         // Behind an SQL comment that ends with its line, a `#` is ours all the same.
         let may_be_ours = token.kind == TokenKind::Code || is_line_comment;
         for (offset, c) in token.text.char_indices() {
-            if may_be_ours && c == '#' && is_comment(&line[at + offset..], last, Style::Sql) {
+            if may_be_ours && last.is_whitespace() && begins_comment(&line[at + offset..]) {
                 return at + offset;
             }
             if token.kind != TokenKind::Comment {
@@ -54,7 +36,10 @@ fn scan_sql(line: &str, open: &mut OpenToken, mut each: impl FnMut(usize, char, 
     line.len()
 }
 
-fn scan_words(line: &str, mut each: impl FnMut(usize, char, bool)) -> usize {
+/// The same for a line of our own.
+pub(crate) fn scan_words(line: &str, mut each: impl FnMut(usize, char, bool)) -> usize {
+    // A blank may always follow a mark, so a mark is as good as a blank.
+    let marks = ['=', '|', '!', ':', '<', '[', ']', ','];
     let mut quote = None;
     let mut last = ' ';
     for (at, c) in line.char_indices() {
@@ -64,7 +49,11 @@ fn scan_words(line: &str, mut each: impl FnMut(usize, char, bool)) -> usize {
                 each(at, c, true);
                 quote = quote.filter(|_| c != open);
             }
-            (None, '#') if is_comment(rest, last, Style::Words) => return at,
+            (None, '#')
+                if (last.is_whitespace() || marks.contains(&last)) && begins_comment(rest) =>
+            {
+                return at;
+            }
             (None, '\'' | '"' | '`') if !last.is_alphanumeric() && rest[1..].contains(c) => {
                 each(at, c, true);
                 quote = Some(c);
@@ -76,12 +65,10 @@ fn scan_words(line: &str, mut each: impl FnMut(usize, char, bool)) -> usize {
     line.len()
 }
 
-/// A `#` is one after white space (or at the beginning) and before white space (or at the end). In
-/// our own lines a mark is as good as a blank, since a blank may always follow it.
-fn is_comment(rest: &str, last: char, style: Style) -> bool {
-    let marks = ['=', '|', '!', ':', '<', '[', ']', ','];
-    (last.is_whitespace() || (style == Style::Words && marks.contains(&last)))
-        && rest[1..].chars().next().is_none_or(char::is_whitespace)
+/// A `#` with white space or nothing behind it.
+pub(crate) fn begins_comment(text: &str) -> bool {
+    let behind = text.strip_prefix('#');
+    behind.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
 }
 
 /// The parts of one of our own lines between separators, each with the byte at which it begins.
@@ -89,7 +76,7 @@ pub(crate) fn split(text: &str, separator: char) -> Vec<(usize, &str)> {
     let mut parts = Vec::new();
     let mut from = 0;
     let mut depth = 0usize;
-    scan(text, Style::Words, &mut OpenToken::Nothing, |at, c, quoted| match c {
+    scan_words(text, |at, c, quoted| match c {
         _ if quoted => {}
         '(' => depth += 1,
         ')' => depth = depth.saturating_sub(1),
@@ -104,35 +91,51 @@ pub(crate) fn split(text: &str, separator: char) -> Vec<(usize, &str)> {
     parts
 }
 
+/// One blank where there were several, outside of quotes; none at the ends.
+pub(crate) fn squeezed(text: &str) -> String {
+    let mut squeezed = String::with_capacity(text.len());
+    let end = scan_words(text, |_, c, quoted| {
+        if quoted || !c.is_whitespace() {
+            squeezed.push(c);
+        } else if !squeezed.is_empty() && !squeezed.ends_with(' ') {
+            squeezed.push(' ');
+        }
+    });
+    squeezed.push_str(&text[end..]);
+    squeezed.truncate(squeezed.trim_end().len());
+    squeezed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_comment_stands_between_blanks_and_outside_of_quotes() {
-        for (line, style, content, open) in [
-            ("# all of it", Style::Words, "", None),
-            ("engines: mysql # why", Style::Words, "engines: mysql ", None),
-            ("select a#b", Style::Sql, "select a#b", None),
-            ("select a #b", Style::Sql, "select a #b", None),
-            ("select ' # ' # x", Style::Sql, "select ' # ' ", None),
-            ("select 'it''s # ' #", Style::Sql, "select 'it''s # ' ", None),
-            ("select ` # `, \" # \"", Style::Sql, "select ` # `, \" # \"", None),
-            ("don't # x", Style::Words, "don't ", None),
-            ("'tis # x", Style::Words, "'tis ", None),
-            ("select 'a # b", Style::Sql, "select 'a # b", Some("'")),
-            ("as $$ # x", Style::Sql, "as $$ # x", Some("$$")),
-            ("as $f$ it's $$ $f$ # x", Style::Sql, "as $f$ it's $$ $f$ ", None),
-            ("select 1 -- don't # x", Style::Sql, "select 1 -- don't ", None),
-            ("select 1 --# x", Style::Sql, "select 1 --# x", None),
-            ("select /* it's # */ 2 # x", Style::Sql, "select /* it's # */ 2 ", None),
-            ("select a$b$c # x", Style::Sql, "select a$b$c ", None),
-            ("select $1 # x", Style::Sql, "select $1 ", None),
+        for (line, content) in [
+            ("# all of it", ""),
+            ("engines: mysql # why", "engines: mysql "),
+            ("don't # x", "don't "),
+            ("'tis # x", "'tis "),
         ] {
-            let mut state = OpenToken::Nothing;
-            let end = scan(line, style, &mut state, |_, _, _| {});
-            assert_eq!(&line[..end], content, "{line}");
-            assert_eq!(state.mark().as_deref(), open, "{line}");
+            assert_eq!(&line[..scan_words(line, |_, _, _| {})], content, "{line}");
+        }
+        for (line, content, mark) in [
+            ("select a#b", "select a#b", None),
+            ("select a #b", "select a #b", None),
+            ("select ' # ' # x", "select ' # ' ", None),
+            ("select 'it''s # ' #", "select 'it''s # ' ", None),
+            ("select ` # `, \" # \"", "select ` # `, \" # \"", None),
+            ("select 'a # b", "select 'a # b", Some("'")),
+            ("as $$ # x", "as $$ # x", Some("$$")),
+            ("as $f$ it's $$ $f$ # x", "as $f$ it's $$ $f$ ", None),
+            ("select 1 -- don't # x", "select 1 -- don't ", None),
+            ("select 1 --# x", "select 1 --# x", None),
+            ("select /* it's # */ 2 # x", "select /* it's # */ 2 ", None),
+            ("select a$b$c # x", "select a$b$c ", None),
+            ("select $1 # x", "select $1 ", None),
+        ] {
+            check_sql(line, content, mark, &mut OpenToken::Nothing);
         }
     }
 
@@ -145,10 +148,13 @@ mod tests {
             ("as $$ # x", "as $$ # x", Some("$$")),
             ("# it's $$; # y", "# it's $$; ", None),
         ] {
-            let end = scan(line, Style::Sql, &mut open, |_, _, _| {});
-            assert_eq!(&line[..end], content, "{line}");
-            assert_eq!(open.mark().as_deref(), mark, "{line}");
+            check_sql(line, content, mark, &mut open);
         }
+    }
+
+    fn check_sql(line: &str, content: &str, mark: Option<&str>, open: &mut OpenToken) {
+        let end = scan_sql(line, open, |_, _, _| {});
+        assert_eq!((&line[..end], open.mark().as_deref()), (content, mark), "{line}");
     }
 
     #[test]

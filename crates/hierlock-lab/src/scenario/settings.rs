@@ -1,73 +1,76 @@
 //! What sessions are set to: `isolation read committed, autocommit off`.
 
-use super::file::SettingValue;
-use super::layout::squeezed;
-use super::mistake::{Slip, unknown};
-use super::reader::{DURATION, Reader, duration};
-use super::scan::split;
+use super::diagnostic::{ParseError, unknown};
+use super::reader::{Reader, duration};
+use super::scan::{split, squeezed};
+use std::time::Duration;
+
+/// What a session can be set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingValue {
+    /// `isolation read committed`
+    Isolation(String),
+    /// `autocommit off`
+    Autocommit(bool),
+    /// `lock wait timeout 1s`
+    LockWaitTimeout(Duration),
+    /// `set NAME = VALUE`, in the engine's own words.
+    Sql(String),
+}
 
 /// The isolation levels, the weakest first.
-pub(super) const ISOLATION_LEVELS: [&str; 4] =
+const ISOLATION_LEVELS: [&str; 4] =
     ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 /// An isolation level, in small letters with single blanks.
 pub(crate) fn isolation(text: &str) -> Result<String, String> {
     let level = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-    match ISOLATION_LEVELS.contains(&level.as_str()) {
-        true => Ok(level),
-        false => Err(unknown(&level, "an isolation level", &ISOLATION_LEVELS)),
+    if ISOLATION_LEVELS.contains(&level.as_str()) {
+        Ok(level)
+    } else {
+        Err(unknown(&level, "an isolation level", &ISOLATION_LEVELS))
     }
 }
 
 /// Reads settings, separated by commas.
-pub(crate) fn read(text: &str) -> Result<Vec<SettingValue>, Slip> {
-    split(text, ',')
-        .into_iter()
-        .map(|(at, part)| one(part).map_err(|slip| Slip::new(at + slip.at, slip.message)))
-        .collect()
+pub(crate) fn read(text: &str) -> Result<Vec<SettingValue>, ParseError> {
+    let parts = split(text, ',').into_iter();
+    parts.map(|(at, part)| one(part).map_err(|error| error.within(at))).collect()
 }
 
-fn one(text: &str) -> Result<SettingValue, Slip> {
+fn one(text: &str) -> Result<SettingValue, ParseError> {
     let mut reader = Reader::new(text);
     let begin = reader;
-    if reader.take("isolation") {
-        let level = isolation(reader.rest());
-        return level.map(SettingValue::Isolation).map_err(|why| Slip::new(reader.at(), why));
-    }
-    if reader.take("autocommit") {
-        let on = match reader.rest().trim() {
-            "on" => true,
-            "off" => false,
-            _ => return reader.slip("it is `autocommit on` or `autocommit off`"),
-        };
-        return Ok(SettingValue::Autocommit(on));
-    }
-    if reader.take("lock wait timeout") {
-        return match duration(reader.rest().trim()) {
-            Some(time) if !time.is_zero() => Ok(SettingValue::LockWaitTimeout(time)),
-            _ => reader.slip(format!("{} is not {DURATION}", reader.found())),
-        };
-    }
-    if reader.take("set") {
-        return match reader.rest().trim() {
-            "" => reader.slip("it is `set NAME = VALUE`, in the words of the engine"),
+    let value = if reader.take("isolation") {
+        isolation(reader.rest()).map(SettingValue::Isolation)
+    } else if reader.take("autocommit") {
+        match reader.rest().trim() {
+            "on" => Ok(SettingValue::Autocommit(true)),
+            "off" => Ok(SettingValue::Autocommit(false)),
+            _ => Err("it is `autocommit on` or `autocommit off`".to_owned()),
+        }
+    } else if reader.take("lock wait timeout") {
+        let least = Duration::from_millis(1);
+        duration(reader.rest().trim(), least).map(SettingValue::LockWaitTimeout)
+    } else if reader.take("set") {
+        match reader.rest().trim() {
+            "" => Err("it is `set NAME = VALUE`, in the words of the engine".to_owned()),
             _ => Ok(SettingValue::Sql(squeezed(begin.rest()))),
-        };
-    }
-    let known = ["isolation", "autocommit", "lock wait timeout", "set"];
-    match begin.is_over() {
-        true => begin.slip(
-            "a setting is missing; it is `isolation LEVEL`, `autocommit off`, `lock wait timeout \
-             1s` or `set NAME = VALUE`",
-        ),
-        false => begin.slip(unknown(begin.peek(), "a setting", &known)),
-    }
+        }
+    } else if reader.is_over() {
+        Err("a setting is missing; it is `isolation LEVEL`, `autocommit off`, `lock wait timeout \
+             1s` or `set NAME = VALUE`"
+            .to_owned())
+    } else {
+        let known = ["isolation", "autocommit", "lock wait timeout", "set"];
+        Err(unknown(reader.peek(), "a setting", &known))
+    };
+    value.map_err(|message| ParseError::new(reader.at(), message))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn settings_are_read() {
@@ -92,12 +95,13 @@ mod tests {
             ("autocommit off, isolation", 25, "an isolation level"),
             ("autocommit no", 11, "on"),
             ("lock wait timeout 5", 18, "`5` is not a time"),
+            ("lock wait timeout 0s", 18, "too short"),
             ("isolaton serializable", 0, "did you mean `isolation`"),
             ("set", 3, "set NAME = VALUE"),
         ] {
-            let slip = read(text).unwrap_err();
-            assert!(slip.message.contains(says), "{text}: {}", slip.message);
-            assert_eq!(slip.at, at, "{text}");
+            let error = read(text).unwrap_err();
+            assert!(error.message.contains(says), "{text}: {}", error.message);
+            assert_eq!(error.at, at, "{text}");
         }
     }
 }

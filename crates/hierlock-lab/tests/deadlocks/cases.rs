@@ -2,8 +2,7 @@
 //! false.
 
 use super::{lab, run};
-use hierlock_lab::{Engine, Link, Record, Scenario};
-use std::sync::Arc;
+use hierlock_lab::{Engine, Record, Scenario, WaitEdge};
 
 const NUMBERS: &str = "create table numbers (id int primary key, value int not null);\n  \
      insert into numbers values (1, 30), (2, 10), (3, 5);";
@@ -21,8 +20,8 @@ async fn explained(engines: &[Engine], setup: &str, steps: &[&str]) -> Vec<Strin
         );
         let text = format!("{head}{}\n", steps.join("\n"));
         let scenario = Scenario::parse("test/case", "case.lab", &text);
-        let scenario = Arc::new(scenario.unwrap_or_else(|mistakes| panic!("{mistakes:?}\n{text}")));
-        let records = run(&lab, &scenario.cases().unwrap()).await;
+        let scenario = scenario.unwrap_or_else(|found| panic!("{found:?}\n{text}"));
+        let records = run(&lab, &scenario.cases()).await;
         let record = &records[0];
         let deadlock = record.deadlocks.first().unwrap_or_else(|| panic!("{record:?}"));
         let mut links: Vec<String> =
@@ -35,7 +34,7 @@ async fn explained(engines: &[Engine], setup: &str, steps: &[&str]) -> Vec<Strin
 }
 
 /// Lines are counted from the first step, as 1.
-fn told(record: &Record, link: &Link) -> String {
+fn told(record: &Record, link: &WaitEdge) -> String {
     let line = |index: usize| record.steps[index].line - 9;
     let wants = link.wants.as_ref().map_or("?".to_owned(), ToString::to_string);
     // What the victim of PostgreSQL wanted has the mode of its tuple lock only if a look came in time.

@@ -1,14 +1,16 @@
 //! Another pair of eyes: what the servers themselves say of a deadlock and of locks, read without any code of
 //! the lab. A session of its own is added to a case, and asks after each step.
 
-use hierlock_lab::{Actor, Case, CaseDeed, Engine, Name, Observation, Record, Step, StepRecord};
+use hierlock_lab::{
+    Action, Case, Engine, Observation, Record, SessionName, SessionSelector, Step, StepRecord,
+};
 use std::collections::BTreeMap;
 
 /// The session that asks.
 const WITNESS: &str = "Witness";
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
+fn name(text: &str) -> SessionName {
+    SessionName::new(text).unwrap()
 }
 
 /// The case, with a question of each session for its number, and of the witness after each step.
@@ -16,8 +18,8 @@ pub(crate) fn watched(mut case: Case) -> Case {
     let engine = case.place.engine;
     let ask = |line, who: &str, sql: &str| Step {
         line,
-        who: Actor::Session(name(who)),
-        deed: CaseDeed::Sql(sql.to_owned()),
+        session: SessionSelector::Session(name(who)),
+        action: Action::Sql(sql.to_owned()),
         expected: None,
         signs: Vec::new(),
     };
@@ -62,7 +64,7 @@ pub(crate) fn watched(mut case: Case) -> Case {
 pub(crate) struct WitnessRecord<'a> {
     record: &'a Record,
     /// Sessions by their numbers.
-    sessions: BTreeMap<String, Name>,
+    sessions: BTreeMap<String, SessionName>,
 }
 
 impl<'a> WitnessRecord<'a> {
@@ -72,7 +74,7 @@ impl<'a> WitnessRecord<'a> {
         Self { record, sessions: sessions.collect() }
     }
 
-    pub(crate) fn session(&self, number: &str) -> Option<&Name> {
+    pub(crate) fn session(&self, number: &str) -> Option<&SessionName> {
         self.sessions.get(number)
     }
 

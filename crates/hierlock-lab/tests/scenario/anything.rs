@@ -1,30 +1,28 @@
-//! Whatever a file contains, reading it ends with a scenario or with mistakes, never with a panic; and
+//! Whatever a file contains, reading it ends with a scenario or with diagnostics, never with a panic; and
 //! laying it out changes nothing but blanks.
 
 use crate::formatting::{meaning, untidy};
 use crate::reading::CYCLE;
 use hierlock_lab::Scenario;
 use proptest::prelude::*;
-use std::sync::Arc;
 
 /// Reads it, and holds what is promised of every text.
 fn read(text: &str) {
     match Scenario::parse("a/b", "b.lab", text) {
         Ok(scenario) => {
-            let scenario = Arc::new(scenario);
             let tidy = Scenario::format("b.lab", text).expect("what reads can be laid out");
             let again = Scenario::parse("a/b", "b.lab", &tidy);
-            let again = Arc::new(again.expect("what was laid out reads"));
+            let again = again.expect("what was laid out reads");
             // The title of a file without one is its name; everything else is in its text.
             assert_eq!(meaning(&scenario), meaning(&again), "{text:?}");
             assert_eq!(Scenario::format("b.lab", &tidy).unwrap(), tidy, "{text:?}");
         }
-        Err(mistakes) => {
-            assert!(!mistakes.is_empty());
-            for mistake in mistakes {
-                assert!(mistake.line >= 1 && mistake.column >= 1);
-                assert!(mistake.line <= text.lines().count().max(1), "{mistake}");
-                assert!(mistake.to_string().lines().count() >= 3);
+        Err(diagnostics) => {
+            assert!(!diagnostics.is_empty());
+            for diagnostic in diagnostics {
+                assert!(diagnostic.line >= 1 && diagnostic.column >= 1);
+                assert!(diagnostic.line <= text.lines().count().max(1), "{diagnostic}");
+                assert!(diagnostic.to_string().lines().count() >= 3);
             }
         }
     }

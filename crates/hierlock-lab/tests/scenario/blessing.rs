@@ -3,13 +3,13 @@
 use crate::formatting::meaning;
 use crate::reading::parse;
 use hierlock_lab::{
-    Actor, Answer, Case, Deadlock, Engine, Failure, FailureKind, Link, LockKind, LockedObject,
-    Name, Observation, Record, StepRecord, Verdict, Wait,
+    Answer, Case, Deadlock, Engine, Failure, FailureKind, LockKind, LockedObject, Observation,
+    Record, SessionName, SessionSelector, StepRecord, Verdict, Wait, WaitEdge,
 };
 use std::time::Duration;
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
+fn name(text: &str) -> SessionName {
+    SessionName::new(text).unwrap()
 }
 
 fn done() -> Observation {
@@ -47,8 +47,8 @@ fn run(case: &Case, otherwise: impl Fn(usize) -> Option<Observation>) -> Record 
             let seen = otherwise(step.line);
             StepRecord {
                 line: step.line,
-                session: match &step.who {
-                    Actor::Session(name) => name.clone(),
+                session: match &step.session {
+                    SessionSelector::Session(name) => name.clone(),
                     _ => name("A"),
                 },
                 text: String::new(),
@@ -84,7 +84,7 @@ fn run(case: &Case, otherwise: impl Fn(usize) -> Option<Observation>) -> Record 
 /// Runs every case, sees what `otherwise` says, and blesses. What comes out is a scenario again.
 fn blessed(text: &str, otherwise: impl Fn(&Case, usize) -> Option<Observation>) -> String {
     let scenario = parse(text);
-    let cases = scenario.cases().unwrap();
+    let cases = scenario.cases();
     let records: Vec<Record> =
         cases.iter().map(|case| run(case, |line| otherwise(case, line))).collect();
     let blessed = scenario.bless(&records);
@@ -102,7 +102,7 @@ fn where_all_agree_nothing_changes() {
     assert_eq!(blessed(text, |_, _| None), text);
     // Other scenarios are not ours.
     let scenario = parse(text);
-    let mut other = run(&scenario.cases().unwrap()[0], |_| Some(blocked(&["A"])));
+    let mut other = run(&scenario.cases()[0], |_| Some(blocked(&["A"])));
     other.scenario = "else".to_owned();
     assert_eq!(scenario.bless(&[other]), text);
 }
@@ -233,7 +233,7 @@ B< = [mysql] timed out            # inline
 #[test]
 fn what_was_not_run_stays() {
     let scenario = parse("A> select 1\n = [mysql] rows 1\n = [mariadb] rows 2\n = rows 3\n");
-    let cases = scenario.cases().unwrap();
+    let cases = scenario.cases();
     let mysql = run(&cases[0], |_| Some(rows(&[&[Some("5")]])));
     insta::assert_snapshot!(scenario.bless(std::slice::from_ref(&mysql)), @r#"
     A> select 1
@@ -253,7 +253,7 @@ fn what_was_not_run_stays() {
     "#);
     // Nothing can be learned from these.
     for nothing in [Observation::Stuck, failed(FailureKind::Cancelled, "1317", "")] {
-        let stuck = run(&scenario.cases().unwrap()[0], |_| Some(nothing.clone()));
+        let stuck = run(&scenario.cases()[0], |_| Some(nothing.clone()));
         assert_eq!(scenario.bless(&[stuck]), scenario.text);
     }
 }
@@ -369,12 +369,11 @@ B> lock {wanted}
 fn deadlocks_name_those_in_the_circle() {
     let text = "A> begin\nB> begin\n = blocked by A on gap of demo\n";
     let scenario = parse(text);
-    let mut record = run(&scenario.cases().unwrap()[0], |line| {
+    let mut record = run(&scenario.cases()[0], |line| {
         (line == 2).then(|| failed(FailureKind::Deadlock, "1213", ""))
     });
     let records: Vec<Record> = scenario
         .cases()
-        .unwrap()
         .into_iter()
         .map(|case| {
             record.place = case.place;
@@ -382,7 +381,7 @@ fn deadlocks_name_those_in_the_circle() {
                 step: 1,
                 victim: name("B"),
                 circle: [("A", "B"), ("B", "A")]
-                    .map(|(waiter, holder)| Link::new(name(waiter), name(holder), None))
+                    .map(|(waiter, holder)| WaitEdge::new(name(waiter), name(holder), None))
                     .into(),
             }];
             record.clone()
@@ -404,7 +403,7 @@ fn deadlocks_name_those_in_the_circle() {
 #[test]
 fn rounds_that_differ_are_alternatives() {
     let scenario = parse("engines: mysql\nA> begin\nB> select 1\n = blocked by A\n");
-    let case = &scenario.cases().unwrap()[0];
+    let case = &scenario.cases()[0];
     let records = [
         run(case, |_| None),
         run(case, |line| (line == 3).then(|| rows(&[&[Some("1")]]))),

@@ -9,7 +9,6 @@ pub(crate) fn meaning(scenario: &Arc<Scenario>) -> String {
     let s = scenario;
     let cases: Vec<String> = s
         .cases()
-        .unwrap()
         .into_iter()
         .map(|mut case| {
             case.steps.iter_mut().for_each(|step| step.line = 0);

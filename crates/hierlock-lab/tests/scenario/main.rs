@@ -4,8 +4,8 @@
 
 mod anything;
 mod blessing;
+mod diagnostics;
+mod diagnostics_expected;
 mod documents;
 mod formatting;
-mod mistakes;
-mod mistakes_expected;
 mod reading;

@@ -1,6 +1,6 @@
 //! What a file means: its parts, and the cases that come of it.
 
-use hierlock_lab::{Case, CaseDeed, Scenario, SettingValue};
+use hierlock_lab::{Action, Case, Scenario, SettingValue};
 use std::sync::Arc;
 
 pub(crate) const CYCLE: &str = "\
@@ -35,16 +35,16 @@ advice:
 
 pub(crate) fn parse(text: &str) -> Arc<Scenario> {
     match Scenario::parse("topic/name", "name.lab", text) {
-        Ok(scenario) => Arc::new(scenario),
-        Err(mistakes) => {
-            let all: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        Ok(scenario) => scenario,
+        Err(found) => {
+            let all: Vec<String> = found.iter().map(ToString::to_string).collect();
             panic!("{}", all.join("\n"))
         }
     }
 }
 
 fn cases(text: &str) -> Vec<Case> {
-    parse(text).cases().unwrap()
+    parse(text).cases()
 }
 
 /// A case as one reads it.
@@ -58,14 +58,14 @@ pub(crate) fn show(case: &Case) -> String {
         text += &format!("session {name} {values:?}\n");
     }
     for step in &case.steps {
-        let deed = match &step.deed {
-            CaseDeed::Sql(sql) => format!("sql {sql:?}"),
-            CaseDeed::Lock(deed, _) => format!("{deed:?}"),
-            CaseDeed::Look => "look".to_owned(),
+        let action = match &step.action {
+            Action::Sql(sql) => format!("sql {sql:?}"),
+            Action::Lock(action, _) => format!("{action:?}"),
+            Action::Look => "look".to_owned(),
         };
         let expected = step.expected.as_ref().map(|e| format!(" = {e}")).unwrap_or_default();
         let signs: String = step.signs.iter().map(|sign| format!(" ! {sign}")).collect();
-        text += &format!("{} {}> {deed}{expected}{signs}\n", step.line, step.who);
+        text += &format!("{} {}> {action}{expected}{signs}\n", step.line, step.session);
     }
     for statement in &case.teardown {
         text += &format!("teardown {:?}\n", statement.sql);
@@ -83,7 +83,7 @@ fn the_example_of_the_documents() {
     assert!(scenario.why.starts_with("Each has what the other wants"));
     assert_eq!(scenario.seeds, ["004 課題1"]);
     assert!(scenario.advice.contains("say). Where that cannot be, retry the whole\ntransaction"));
-    let cases = scenario.cases().unwrap();
+    let cases = scenario.cases();
     let places: Vec<String> = cases.iter().map(|case| case.place.to_string()).collect();
     assert_eq!(places, ["mysql", "mariadb", "postgres"]);
     insta::assert_snapshot!(show(&cases[0]), @r#"
@@ -245,10 +245,14 @@ fn comments_blanks_and_line_ends_do_not_matter() {
     let plain = "A> select 1\n   , 2\n = rows (1, 2)\nB> select a#b\n";
     let windows = "\u{feff}A> select 1   \r\n\r\n# why\r\n \t , 2 # two\r\n # x\r\n\t= rows (1, 2) #\r\nB>   select a#b ;\r\n";
     let steps = |text: &str| -> Vec<_> {
-        cases(text)[0].steps.iter().map(|step| (step.deed.clone(), step.expected.clone())).collect()
+        cases(text)[0]
+            .steps
+            .iter()
+            .map(|step| (step.action.clone(), step.expected.clone()))
+            .collect()
     };
     assert_eq!(steps(plain), steps(windows));
-    assert_eq!(steps(plain)[0].0, CaseDeed::Sql("select 1\n, 2".to_owned()));
+    assert_eq!(steps(plain)[0].0, Action::Sql("select 1\n, 2".to_owned()));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 const LIMIT: Duration = Duration::from_secs(30);
 /// As long as others are let run into a lock. They cannot get past it, so what a right way comes to does not
 /// depend on it; a wrong one that is too slow for it may go unnoticed.
-const MOMENT: Duration = Duration::from_millis(100);
+const RACE_WINDOW: Duration = Duration::from_millis(100);
 
 /// All who take part in a race.
 pub(crate) struct Everyone {
@@ -47,7 +47,7 @@ impl Everyone {
         if self.has_first_looked.swap(true, Ordering::Relaxed) {
             self.others_looked.add_permits(1);
         } else {
-            let _ = timeout(MOMENT, self.others_looked.acquire_many(self.count - 1)).await;
+            let _ = timeout(RACE_WINDOW, self.others_looked.acquire_many(self.count - 1)).await;
         }
     }
 }
@@ -87,7 +87,7 @@ pub(crate) async fn commit_before<T>(
     waiting: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let mut waiting = pin!(waiting);
-    if let Ok(ended) = timeout(MOMENT, &mut waiting).await {
+    if let Ok(ended) = timeout(RACE_WINDOW, &mut waiting).await {
         ended?;
         return Err("somebody did not wait for a row that is locked".into());
     }

@@ -69,8 +69,8 @@ pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
     stage.build(&SCENE).await?;
     let (savepoint, has_no_gap) = savepoint(stage).await?;
     let figures = Figures {
-        same_job_broken: same_job(stage, Take::FromList).await?,
-        same_job_right: same_job(stage, Take::ReadAgain).await?,
+        same_job_broken: same_job(stage, JobSource::FromList).await?,
+        same_job_right: same_job(stage, JobSource::ReadAgain).await?,
         skip_locked: skip_locked(stage).await?,
         rolled_back_broken: fails_twice(stage, Count::Inside).await?,
         rolled_back_right: fails_twice(stage, Count::IfUnchanged).await?,
@@ -96,20 +96,20 @@ async fn pay(tx: &mut Transaction, batch: i64, job: i64) -> Result<()> {
 // 1. Both take the same job.
 
 #[derive(Clone, Copy)]
-enum Take {
+enum JobSource {
     FromList,
     ReadAgain,
 }
 
-async fn same_job(stage: &Stage, how: Take) -> Result<Job> {
+async fn same_job(stage: &Stage, source: JobSource) -> Result<Job> {
     stage.reset(&SCENE).await?;
     let programs = [stage.clone(), stage.another().await?];
     together(2, |batch, both| {
         let stage = programs[usize::from(batch == 2)].clone();
         async move {
-            match how {
-                Take::FromList => from_list(&stage, batch, &both).await,
-                Take::ReadAgain => {
+            match source {
+                JobSource::FromList => from_list(&stage, batch, &both).await,
+                JobSource::ReadAgain => {
                     let list = stage.look::<1>(LIST).await?;
                     both.meet().await?;
                     for [job] in list {

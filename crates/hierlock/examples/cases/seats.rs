@@ -13,7 +13,7 @@
 use super::race::{Everyone, again, told_yes};
 use super::stage::{Result, Scene, Stage};
 use hierlock::database::Transaction;
-use hierlock::optimistic::{Changes, Outcome, Versioned};
+use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable};
 use std::fmt;
 
 /// A hall of four.
@@ -95,9 +95,9 @@ async fn seat_one(stage: &Stage, person: i64, check: Check, everyone: &Everyone)
 
 /// Takes a seat if it is still as it was seen.
 async fn take(tx: &mut Transaction, id: i64, seen: i64, person: i64) -> Result<bool> {
-    let seat = Versioned::new("case_seats", "version")?.row("id", id)?;
+    let seat = VersionedTable::new("case_seats", "version")?.row("id", id)?;
     let outcome = seat.update(tx, seen, Changes::new().set("holder", person)).await?;
-    Ok(matches!(outcome, Outcome::Updated(_)))
+    Ok(matches!(outcome, UpdateOutcome::Updated(_)))
 }
 
 /// Takes the first that is free, and looks again if somebody was faster. False if the hall is full.

@@ -2,7 +2,7 @@
 
 use super::race::Everyone;
 use hierlock::database::{Database, Transaction};
-use hierlock::retry::{Cause, Retryable};
+use hierlock::retry::{RetryCause, Retryable};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _, SqlitePool};
 use std::error::Error;
@@ -139,7 +139,7 @@ impl Stage {
         match self.lock_now(table, id).await {
             Ok(()) => Ok(false),
             Err(error) => match error.retry_cause() {
-                Some(Cause::NotGranted | Cause::Busy) => Ok(true),
+                Some(RetryCause::NotGranted | RetryCause::Busy) => Ok(true),
                 _ => Err(error),
             },
         }

@@ -20,7 +20,7 @@
 
 use super::race::{Everyone, together};
 use super::stage::{Result, Scene, Stage, look_in};
-use hierlock::retry::{Cause, RetryPolicy, Retryable as _, retry};
+use hierlock::retry::{RetryCause, RetryPolicy, Retryable as _, retry};
 use sqlx::{AssertSqlSafe, SqlitePool};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -224,8 +224,8 @@ impl Tally {
             match ended {
                 Ok(()) => self.done += 1,
                 Err(error) => match error.retry_cause() {
-                    Some(Cause::Deadlock) => self.deadlocks += 1,
-                    Some(Cause::Busy) => self.busy += 1,
+                    Some(RetryCause::Deadlock) => self.deadlocks += 1,
+                    Some(RetryCause::Busy) => self.busy += 1,
                     _ => return Err(error),
                 },
             }

@@ -55,19 +55,24 @@ macro_rules! each {
     };
 }
 
+/// Methods that only ask.
+macro_rules! getters {
+    ($any:ident: $($name:ident -> $returned:ty;)*) => {
+        $(fn $name(&self) -> $returned {
+            each!($any, self, inner => inner.$name())
+        })*
+    };
+}
+
 impl Backend for AnyBackend {
     type Hold = AnyHold;
 
-    fn hierarchy(&self) -> &Hierarchy {
-        each!(AnyBackend, self, backend => backend.hierarchy())
-    }
-
-    fn slots(&self) -> Slots {
-        each!(AnyBackend, self, backend => backend.slots())
-    }
-
-    fn modes(&self) -> ModeSet {
-        each!(AnyBackend, self, backend => backend.modes())
+    getters! { AnyBackend:
+        hierarchy -> &Hierarchy;
+        slots -> Slots;
+        modes -> ModeSet;
+        holders -> Vec<Holder>;
+        warnings -> &[String];
     }
 
     fn plan(&self, claims: &[Claim]) -> Result<Plan> {
@@ -89,14 +94,6 @@ impl Backend for AnyBackend {
         }
     }
 
-    fn holders(&self) -> Vec<Holder> {
-        each!(AnyBackend, self, backend => backend.holders())
-    }
-
-    fn warnings(&self) -> &[String] {
-        each!(AnyBackend, self, backend => backend.warnings())
-    }
-
     async fn close(&self, limit: Duration) -> Result<()> {
         each!(AnyBackend, self, backend => backend.close(limit).await)
     }
@@ -111,20 +108,11 @@ impl Hold for AnyHold {
         each!(AnyHold, self, hold => hold.release().await)
     }
 
-    fn targets(&self) -> BTreeMap<Target, Mode> {
-        each!(AnyHold, self, hold => hold.targets())
-    }
-
-    fn modes(&self) -> BTreeMap<Target, SlotMode> {
-        each!(AnyHold, self, hold => hold.modes())
-    }
-
-    fn id(&self) -> u64 {
-        each!(AnyHold, self, hold => hold.id())
-    }
-
-    fn statistics(&self) -> Statistics {
-        each!(AnyHold, self, hold => hold.statistics())
+    getters! { AnyHold:
+        targets -> BTreeMap<Target, Mode>;
+        modes -> BTreeMap<Target, SlotMode>;
+        id -> u64;
+        statistics -> Statistics;
     }
 
     async fn lost(&self) -> crate::Error {

@@ -1,5 +1,4 @@
-//! What every backend does: take a plan, and give it back. Implement [`Backend`] and [`Hold`] to lock on something that
-//! hierlock does not know.
+//! What every backend does. Implement [`Backend`] and [`Hold`] to lock on something that hierlock does not know.
 //!
 //! ```text
 //!   Hierlock<B> ──AcquireRequest: claims, wait limit, name──► Backend::acquire ──► Hold ──► Guard<Hold>
@@ -7,13 +6,9 @@
 //!                         Plan::new(hierarchy, claims, slots, modes)
 //! ```
 //!
-//! What only some backends can do is a further trait, so that a client of a backend that cannot do it has no such
-//! method:
-//!
-//! | trait | gives | implemented by |
-//! |---|---|---|
-//! | [`FencingHold`] | [`Guard::token`](crate::Guard::token) | all of ours |
-//! | [`TransactionBackend`], [`TransactionHold`] | [`Hierlock::acquire_in`](crate::Hierlock::acquire_in), [`Guard::transaction`](crate::Guard::transaction), [`Guard::commit`](crate::Guard::commit) | [`SqlBackend`] |
+//! What only some backends can do is not in these traits, so that a client of a backend that cannot do it has no such
+//! method: [`FencingHold`] gives [`Guard::token`](crate::Guard::token), and only a client of [`SqlBackend`] has
+//! [`acquire_in`](crate::Hierlock::acquire_in).
 //!
 //! ```compile_fail,E0599
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,9 +29,6 @@
 
 mod any;
 mod request;
-#[cfg(feature = "_server")]
-mod transaction;
-mod wait_limit;
 
 pub use crate::error::LockConflict;
 pub use crate::file::{FileBackend, FileHold};
@@ -44,10 +36,7 @@ pub use crate::memory::{MemoryBackend, MemoryHold};
 #[cfg(feature = "_server")]
 pub use crate::sql::{SqlBackend, SqlHold};
 pub use any::{AnyBackend, AnyHold};
-pub use request::AcquireRequest;
-#[cfg(feature = "_server")]
-pub use transaction::{TransactionBackend, TransactionHold};
-pub use wait_limit::WaitLimit;
+pub use request::{AcquireRequest, WaitLimit};
 
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;

@@ -2,10 +2,10 @@
 
 #[cfg(feature = "_server")]
 use super::Transaction;
-use super::wait_for;
-use crate::backend::{AnyBackend, AnyHold, Backend, FencingHold, Hold};
+use super::{forward, wait_at_most, wait_for};
 #[cfg(feature = "_server")]
-use crate::backend::{SqlBackend, TransactionBackend};
+use crate::backend::SqlBackend;
+use crate::backend::{AnyBackend, AnyHold, Backend, FencingHold, Hold};
 use crate::{Builder, Error, Hierarchy, Holder, Mode, Plan, Result, SlotMode, Statistics, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,17 +37,11 @@ pub struct Guard<H: Hold = AnyHold>(crate::Guard<H>);
 
 impl Hierlock {
     /// See [`crate::Hierlock::connect`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn connect(url: &str) -> Result<Self> {
         wait_for(crate::Hierlock::connect(url)).map(Self)
     }
 
     /// See [`crate::Hierlock::connect_with`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn connect_with(url: &str, hierarchy: Hierarchy) -> Result<Self> {
         wait_for(crate::Hierlock::connect_with(url, hierarchy)).map(Self)
     }
@@ -61,9 +55,6 @@ impl Hierlock {
     /// let locks = Hierlock::open("memory:", options)?;
     /// # Ok::<(), hierlock::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// As there.
     pub fn open(url: &str, options: Builder) -> Result<Self> {
         wait_for(options.connect(url)).map(Self)
     }
@@ -72,28 +63,19 @@ impl Hierlock {
 #[cfg(feature = "_server")]
 impl Hierlock<SqlBackend> {
     /// See [`crate::Hierlock::connect_sql`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn connect_sql(url: &str) -> Result<Self> {
         wait_for(crate::Hierlock::connect_sql(url)).map(Self)
     }
 
     /// The same with options: see [`Builder::connect_sql`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn open_sql(url: &str, options: Builder) -> Result<Self> {
         wait_for(options.connect_sql(url)).map(Self)
     }
 }
 
 #[cfg(feature = "_server")]
-impl<B: TransactionBackend> Hierlock<B> {
+impl Hierlock<SqlBackend> {
     /// See [`crate::Hierlock::acquire_in`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn acquire_in(
         &self,
         transaction: &mut Transaction,
@@ -109,39 +91,7 @@ impl<B: Backend> Hierlock<B> {
         Self(crate::Hierlock::with_backend(backend))
     }
 
-    /// The tree.
-    pub fn hierarchy(&self) -> &Hierarchy {
-        self.0.hierarchy()
-    }
-
-    /// See [`crate::Hierlock::acquire`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn acquire(&self, target: Target) -> Result<Guard<B::Hold>> {
-        self.request(target).acquire()
-    }
-
-    /// See [`crate::Hierlock::try_acquire`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn try_acquire(&self, target: Target) -> Result<Option<Guard<B::Hold>>> {
-        self.request(target).try_acquire()
-    }
-
-    /// See [`crate::Hierlock::acquire_all`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn acquire_all(&self, targets: impl IntoIterator<Item = Target>) -> Result<Guard<B::Hold>> {
-        self.request_all(targets).acquire()
-    }
-
     /// See [`crate::Hierlock::acquire_children`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn acquire_children<I: AsRef<str>>(
         &self,
         parent: &Target,
@@ -150,213 +100,77 @@ impl<B: Backend> Hierlock<B> {
         wait_for(self.0.acquire_children(parent, ids)).map(Guard)
     }
 
-    /// See [`crate::Hierlock::request`].
-    pub fn request(&self, target: Target) -> Request<'_, B> {
-        Request(self.0.request(target))
-    }
-
-    /// See [`crate::Hierlock::request_all`].
-    pub fn request_all(&self, targets: impl IntoIterator<Item = Target>) -> Request<'_, B> {
-        Request(self.0.request_all(targets))
-    }
-
-    /// See [`crate::Hierlock::plan`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn plan(&self, targets: impl IntoIterator<Item = Target>, mode: Mode) -> Result<Plan> {
-        self.0.plan(targets, mode)
-    }
-
-    /// See [`crate::Hierlock::holders`].
-    pub fn holders(&self) -> Vec<Holder> {
-        self.0.holders()
-    }
-
-    /// See [`crate::Hierlock::warnings`].
-    pub fn warnings(&self) -> &[String] {
-        self.0.warnings()
-    }
-
-    /// See [`crate::Hierlock::close`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn close(&self, limit: Duration) -> Result<()> {
-        wait_for(self.0.close(limit))
+    forward! { "crate::Hierlock"
+        fn hierarchy(&self) -> &Hierarchy;
+        async fn acquire(&self, target: Target) -> Result<Guard<B::Hold>> => Guard;
+        async fn try_acquire(&self, target: Target) -> Result<Option<Guard<B::Hold>>>
+            => |guard| guard.map(Guard);
+        async fn acquire_all(&self, targets: impl IntoIterator<Item = Target>)
+            -> Result<Guard<B::Hold>> => Guard;
+        fn request(&self, target: Target) -> Request<'_, B> => Request;
+        fn request_all(&self, targets: impl IntoIterator<Item = Target>) -> Request<'_, B>
+            => Request;
+        fn plan(&self, targets: impl IntoIterator<Item = Target>, mode: Mode) -> Result<Plan>;
+        fn holders(&self) -> Vec<Holder>;
+        fn warnings(&self) -> &[String];
+        async fn close(&self, limit: Duration) -> Result<()>;
     }
 }
 
 impl<B: Backend> Request<'_, B> {
-    /// See [`crate::Request::mode`].
-    pub fn mode(self, mode: Mode) -> Self {
-        Self(self.0.mode(mode))
-    }
-
-    /// See [`crate::Request::and`].
-    pub fn and(self, target: Target, mode: Mode) -> Self {
-        Self(self.0.and(target, mode))
-    }
-
-    /// See [`crate::Request::within`].
-    pub fn within(self, span: Duration) -> Self {
-        Self(self.0.within(span))
-    }
-
-    /// See [`crate::Request::no_wait`].
-    pub fn no_wait(self) -> Self {
-        Self(self.0.no_wait())
-    }
-
-    /// See [`crate::Request::named`].
-    pub fn named(self, name: impl Into<String>) -> Self {
-        Self(self.0.named(name))
-    }
-
-    /// See [`crate::Request::plan`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn plan(&self) -> Result<Plan> {
-        self.0.plan()
-    }
-
-    /// Waits until all is held.
-    ///
-    /// # Errors
-    /// As the async one.
-    pub fn acquire(self) -> Result<Guard<B::Hold>> {
-        wait_for(self.0.acquire()).map(Guard)
-    }
-
-    /// Takes it now or not at all.
-    ///
-    /// # Errors
-    /// As the async one.
-    pub fn try_acquire(self) -> Result<Option<Guard<B::Hold>>> {
-        Ok(wait_for(self.0.try_acquire())?.map(Guard))
+    forward! { "crate::Request"
+        fn mode(self, mode: Mode) -> Self => Self;
+        fn and(self, target: Target, mode: Mode) -> Self => Self;
+        fn within(self, span: Duration) -> Self => Self;
+        fn no_wait(self) -> Self => Self;
+        fn named(self, name: impl Into<String>) -> Self => Self;
+        fn plan(&self) -> Result<Plan>;
+        async fn acquire(self) -> Result<Guard<B::Hold>> => Guard;
+        async fn try_acquire(self) -> Result<Option<Guard<B::Hold>>> => |guard| guard.map(Guard);
     }
 }
 
 #[cfg(feature = "_server")]
-impl<B: TransactionBackend> Request<'_, B> {
-    /// Waits until all is held by the caller's own transaction.
-    ///
-    /// # Errors
-    /// As the async one.
+impl Request<'_, SqlBackend> {
+    /// See [`crate::Request::acquire_in`].
     pub fn acquire_in(self, transaction: &mut Transaction) -> Result<BTreeMap<Target, SlotMode>> {
-        wait_for(self.0.acquire_in(transaction.inner()))
+        wait_for(self.0.acquire_in(&mut transaction.0))
     }
 }
 
 impl<H: Hold> ExtendRequest<'_, H> {
-    /// See [`crate::Request::mode`].
-    pub fn mode(self, mode: Mode) -> Self {
-        Self(self.0.mode(mode))
-    }
-
-    /// See [`crate::Request::and`].
-    pub fn and(self, target: Target, mode: Mode) -> Self {
-        Self(self.0.and(target, mode))
-    }
-
-    /// See [`crate::Request::within`].
-    pub fn within(self, span: Duration) -> Self {
-        Self(self.0.within(span))
-    }
-
-    /// See [`crate::Request::no_wait`].
-    pub fn no_wait(self) -> Self {
-        Self(self.0.no_wait())
-    }
-
-    /// Waits until the guard holds all of it as well.
-    ///
-    /// # Errors
-    /// As the async one.
-    pub fn acquire(self) -> Result<()> {
-        wait_for(self.0.acquire())
-    }
-
-    /// Takes it now or not at all.
-    ///
-    /// # Errors
-    /// As the async one.
-    pub fn try_acquire(self) -> Result<bool> {
-        wait_for(self.0.try_acquire())
+    forward! { "crate::Request"
+        fn mode(self, mode: Mode) -> Self => Self;
+        fn and(self, target: Target, mode: Mode) -> Self => Self;
+        fn within(self, span: Duration) -> Self => Self;
+        fn no_wait(self) -> Self => Self;
+        async fn acquire(self) -> Result<()>;
+        async fn try_acquire(self) -> Result<bool>;
     }
 }
 
 impl<H: Hold> Guard<H> {
-    /// See [`crate::Guard::release`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn release(self) -> Result<()> {
-        wait_for(self.0.release())
-    }
-
-    /// See [`crate::Guard::extend`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn extend(&mut self, targets: impl IntoIterator<Item = Target>) -> Result<()> {
-        wait_for(self.0.extend(targets))
-    }
-
-    /// See [`crate::Guard::upgrade`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn upgrade(&mut self) -> Result<()> {
-        wait_for(self.0.upgrade())
-    }
-
-    /// See [`crate::Guard::request`].
-    pub fn request(&mut self, target: Target) -> ExtendRequest<'_, H> {
-        ExtendRequest(self.0.request(target))
-    }
-
-    /// See [`crate::Guard::request_all`].
-    pub fn request_all(
-        &mut self,
-        targets: impl IntoIterator<Item = Target>,
-    ) -> ExtendRequest<'_, H> {
-        ExtendRequest(self.0.request_all(targets))
-    }
-
-    /// See [`crate::Guard::targets`].
-    pub fn targets(&self) -> BTreeMap<Target, Mode> {
-        self.0.targets()
-    }
-
-    /// See [`crate::Guard::modes`].
-    pub fn modes(&self) -> BTreeMap<Target, SlotMode> {
-        self.0.modes()
-    }
-
-    /// See [`crate::Guard::id`].
-    pub fn id(&self) -> u64 {
-        self.0.id()
-    }
-
-    /// See [`crate::Guard::statistics`].
-    pub fn statistics(&self) -> Statistics {
-        self.0.statistics()
+    forward! { "crate::Guard"
+        async fn release(self) -> Result<()>;
+        async fn extend(&mut self, targets: impl IntoIterator<Item = Target>) -> Result<()>;
+        async fn upgrade(&mut self) -> Result<()>;
+        fn request(&mut self, target: Target) -> ExtendRequest<'_, H> => ExtendRequest;
+        fn request_all(&mut self, targets: impl IntoIterator<Item = Target>) -> ExtendRequest<'_, H>
+            => ExtendRequest;
+        fn targets(&self) -> BTreeMap<Target, Mode>;
+        fn modes(&self) -> BTreeMap<Target, SlotMode>;
+        fn id(&self) -> u64;
+        fn statistics(&self) -> Statistics;
     }
 
     /// Blocks until the lock is no longer there, at most `within`: then `None`.
     pub fn lost(&self, within: Duration) -> Option<Error> {
-        wait_for(async { tokio::time::timeout(within, self.0.lost()).await.ok() })
+        wait_at_most(within, self.0.lost())
     }
 }
 
 impl<H: FencingHold> Guard<H> {
-    /// See [`crate::Guard::token`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn token(&self) -> Result<u64> {
-        wait_for(self.0.token())
+    forward! { "crate::Guard"
+        async fn token(&self) -> Result<u64>;
     }
 }

@@ -1,8 +1,8 @@
 //! Locks, leases and queues for programs without async.
 //!
 //! Every call blocks its thread and works anywhere, also inside an async runtime (where it blocks
-//! that worker, as a `std::sync::Mutex` would). Types have the names of their async twins; what is only data
-//! ([`LeaseRequest`](crate::lease::LeaseRequest), [`Job`](crate::queue::Job), …) is the same for both.
+//! that worker, as a `std::sync::Mutex` would). Types have the names of their async twins, and fail as those do; what is
+//! only data ([`LeaseRequest`](crate::lease::LeaseRequest), [`Job`](crate::queue::Job), …) is the same for both.
 //!
 //! ```
 //! use hierlock::{Target, blocking::Hierlock};
@@ -16,6 +16,7 @@
 
 #[cfg(feature = "_driver")]
 mod database;
+mod forward;
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
 mod lease;
 mod locks;
@@ -25,11 +26,10 @@ mod runtime;
 
 #[cfg(feature = "_driver")]
 pub use database::{Database, Transaction};
+use forward::forward;
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
 pub use lease::{KeptLease, Lease, Leases};
 pub use locks::{ExtendRequest, Guard, Hierlock, Request};
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
-pub use queue::{Claimed, Queue, Worker};
-#[cfg(feature = "_driver")]
-use runtime::enter;
-use runtime::wait_for;
+pub use queue::{ClaimedJob, Queue, Worker};
+use runtime::{wait_at_most, wait_for};

@@ -1,9 +1,10 @@
-//! Blocking twins of queues, claims and workers.
+//! Blocking twins of queues, claimed jobs and workers.
 
-use super::{Database, Transaction, wait_for};
+use super::{Database, Transaction, forward, wait_at_most, wait_for};
 use crate::error::Result;
 use crate::queue::{
-    self, Dead, DeadJob, Ended, Enqueued, Failed, Job, Promoted, Stats, Worked, WorkerHandle,
+    self, DeadJob, DeadJobFilter, EnqueueOutcome, FailureOutcome, Job, JobOutcome, PromotionCounts,
+    QueueStats, WorkerHandle, WorkerSummary,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -33,239 +34,96 @@ pub struct Queue(queue::Queue);
 
 impl Queue {
     /// See [`crate::queue::Queue::new`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn new(database: &Database, name: &str) -> Result<Self> {
         queue::Queue::new(database.0.clone(), name).map(Self)
     }
 
-    /// See [`crate::queue::Queue::pauses`].
-    #[must_use]
-    pub fn pauses(self, first: Duration, longest: Duration) -> Self {
-        Self(self.0.pauses(first, longest))
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    /// See [`crate::queue::Queue::provision`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn provision(&self) -> Result<()> {
-        wait_for(self.0.provision())
-    }
-
-    /// See [`crate::queue::Queue::script`].
-    pub fn script(&self) -> String {
-        self.0.script()
-    }
-
-    /// See [`crate::queue::Queue::enqueue`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn enqueue(&self, job: Job) -> Result<Enqueued> {
-        wait_for(self.0.enqueue(job))
-    }
-
     /// See [`crate::queue::Queue::enqueue_in`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn enqueue_in(&self, tx: &mut Transaction, job: Job) -> Result<Enqueued> {
-        wait_for(self.0.enqueue_in(tx.inner(), job))
-    }
-
-    /// See [`crate::queue::Queue::enqueue_all`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn enqueue_all(&self, jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Enqueued>> {
-        wait_for(self.0.enqueue_all(jobs))
+    pub fn enqueue_in(&self, tx: &mut Transaction, job: Job) -> Result<EnqueueOutcome> {
+        wait_for(self.0.enqueue_in(&mut tx.0, job))
     }
 
     /// See [`crate::queue::Queue::enqueue_all_in`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn enqueue_all_in(
         &self,
         tx: &mut Transaction,
         jobs: impl IntoIterator<Item = Job>,
-    ) -> Result<Vec<Enqueued>> {
-        wait_for(self.0.enqueue_all_in(tx.inner(), jobs))
+    ) -> Result<Vec<EnqueueOutcome>> {
+        wait_for(self.0.enqueue_all_in(&mut tx.0, jobs))
     }
 
     /// See [`crate::queue::Queue::claim`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn claim(&self, worker: &str, most: usize, lease: Duration) -> Result<Vec<Claimed>> {
+    pub fn claim(&self, worker: &str, most: usize, lease: Duration) -> Result<Vec<ClaimedJob>> {
         let claimed = wait_for(self.0.claim(worker, most, lease))?;
-        Ok(claimed.into_iter().map(Claimed).collect())
+        Ok(claimed.into_iter().map(ClaimedJob).collect())
     }
 
     /// See [`crate::queue::Queue::heartbeat`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn heartbeat(&self, jobs: &[Claimed], lease: Duration) -> Result<Vec<i64>> {
-        wait_for(self.0.heartbeat(&inner(jobs), lease))
+    pub fn heartbeat(&self, jobs: &[ClaimedJob], lease: Duration) -> Result<Vec<i64>> {
+        wait_for(self.0.heartbeat(&async_twins(jobs), lease))
     }
 
     /// See [`crate::queue::Queue::complete_all`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn complete_all(&self, jobs: &[Claimed]) -> Result<Vec<i64>> {
-        wait_for(self.0.complete_all(&inner(jobs)))
-    }
-
-    /// See [`crate::queue::Queue::promote`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn promote(&self) -> Result<Promoted> {
-        wait_for(self.0.promote())
-    }
-
-    /// See [`crate::queue::Queue::stats`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn stats(&self) -> Result<Stats> {
-        wait_for(self.0.stats())
+    pub fn complete_all(&self, jobs: &[ClaimedJob]) -> Result<Vec<i64>> {
+        wait_for(self.0.complete_all(&async_twins(jobs)))
     }
 
     /// See [`crate::queue::Queue::all_stats`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn all_stats(database: &Database) -> Result<Vec<Stats>> {
+    pub fn all_stats(database: &Database) -> Result<Vec<QueueStats>> {
         wait_for(queue::Queue::all_stats(&database.0))
     }
 
-    /// See [`crate::queue::Queue::dead`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn dead(&self, limit: u32) -> Result<Vec<DeadJob>> {
-        wait_for(self.0.dead(limit))
-    }
-
-    /// See [`crate::queue::Queue::retry_dead`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn retry_dead(&self, which: Dead) -> Result<u64> {
-        wait_for(self.0.retry_dead(which))
-    }
-
-    /// A worker that runs jobs of this queue.
-    pub fn worker(&self, name: &str) -> Worker {
-        Worker(self.0.worker(name))
-    }
-
-    /// See [`crate::queue::Queue::wake`].
-    pub fn wake(&self) {
-        self.0.wake();
+    forward! { "crate::queue::Queue"
+        #[must_use]
+        fn pauses(self, first: Duration, longest: Duration) -> Self => Self;
+        fn name(&self) -> &str;
+        async fn provision(&self) -> Result<()>;
+        fn script(&self) -> String;
+        async fn enqueue(&self, job: Job) -> Result<EnqueueOutcome>;
+        async fn enqueue_all(&self, jobs: impl IntoIterator<Item = Job>)
+            -> Result<Vec<EnqueueOutcome>>;
+        async fn promote(&self) -> Result<PromotionCounts>;
+        async fn stats(&self) -> Result<QueueStats>;
+        async fn dead(&self, limit: u32) -> Result<Vec<DeadJob>>;
+        async fn retry_dead(&self, which: DeadJobFilter) -> Result<u64>;
+        fn worker(&self, name: &str) -> Worker => Worker;
+        fn wake(&self);
     }
 }
 
-fn inner(jobs: &[Claimed]) -> Vec<queue::Claimed> {
+fn async_twins(jobs: &[ClaimedJob]) -> Vec<queue::ClaimedJob> {
     jobs.iter().map(|job| job.0.clone()).collect()
 }
 
-/// Blocking twin of [`crate::queue::Claimed`]. Clones are the same run.
+/// Blocking twin of [`crate::queue::ClaimedJob`]. Clones are the same claim.
 #[derive(Clone, Debug)]
 #[must_use = "a claimed job is nobody else's until it is completed or its lease ends"]
-pub struct Claimed(queue::Claimed);
+pub struct ClaimedJob(queue::ClaimedJob);
 
-impl Claimed {
-    /// The number of the job.
-    pub fn id(&self) -> i64 {
-        self.0.id()
+impl ClaimedJob {
+    forward! { "crate::queue::ClaimedJob"
+        fn id(&self) -> i64;
+        fn claim_number(&self) -> i64;
+        fn payload(&self) -> &str;
+        fn worker(&self) -> &str;
+        fn attempt(&self) -> u32;
+        fn max_attempts(&self) -> u32;
+        fn priority(&self) -> i64;
+        fn unique_key(&self) -> Option<&str>;
+        fn created_at(&self) -> SystemTime;
+        async fn complete(&self) -> Result<()>;
+        async fn fail(&self, error: impl fmt::Display) -> Result<FailureOutcome>;
+        async fn give_back(&self) -> Result<()>;
     }
 
-    /// How often it has been claimed, this time included.
-    pub fn claim_number(&self) -> i64 {
-        self.0.claim_number()
-    }
-
-    /// What is to be done.
-    pub fn payload(&self) -> &str {
-        self.0.payload()
-    }
-
-    /// Who claimed it.
-    pub fn worker(&self) -> &str {
-        self.0.worker()
-    }
-
-    /// The how many-th attempt this is, from 1.
-    pub fn attempt(&self) -> u32 {
-        self.0.attempt()
-    }
-
-    /// How many there are.
-    pub fn max_attempts(&self) -> u32 {
-        self.0.max_attempts()
-    }
-
-    /// Lower goes first.
-    pub fn priority(&self) -> i64 {
-        self.0.priority()
-    }
-
-    /// Its unique key, if it has one.
-    pub fn unique_key(&self) -> Option<&str> {
-        self.0.unique_key()
-    }
-
-    /// When it was enqueued, by the database's clock.
-    pub fn created_at(&self) -> SystemTime {
-        self.0.created_at()
-    }
-
-    /// Blocks until it is no longer surely this run's, at most `within`: then `false`.
+    /// Blocks until the job is no longer surely this worker's, at most `within`: then `false`.
     pub fn lost(&self, within: Duration) -> bool {
-        wait_for(async { tokio::time::timeout(within, self.0.lost()).await.is_ok() })
+        wait_at_most(within, self.0.lost()).is_some()
     }
 
-    /// See [`crate::queue::Claimed::complete`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn complete(&self) -> Result<()> {
-        wait_for(self.0.complete())
-    }
-
-    /// See [`crate::queue::Claimed::complete_in`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`crate::queue::ClaimedJob::complete_in`].
     pub fn complete_in(&self, tx: &mut Transaction) -> Result<()> {
-        wait_for(self.0.complete_in(tx.inner()))
-    }
-
-    /// See [`crate::queue::Claimed::fail`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn fail(&self, error: impl fmt::Display) -> Result<Failed> {
-        wait_for(self.0.fail(error))
-    }
-
-    /// See [`crate::queue::Claimed::give_back`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn give_back(&self) -> Result<()> {
-        wait_for(self.0.give_back())
+        wait_for(self.0.complete_in(&mut tx.0))
     }
 }
 
@@ -275,56 +133,33 @@ impl Claimed {
 pub struct Worker(queue::Worker);
 
 impl Worker {
-    /// See [`crate::queue::Worker::batch`].
-    pub fn batch(self, jobs: usize) -> Self {
-        Self(self.0.batch(jobs))
-    }
-
-    /// See [`crate::queue::Worker::concurrency`]. Each has a thread.
-    pub fn concurrency(self, jobs: usize) -> Self {
-        Self(self.0.concurrency(jobs))
-    }
-
-    /// See [`crate::queue::Worker::lease`].
-    pub fn lease(self, lease: Duration) -> Self {
-        Self(self.0.lease(lease))
-    }
-
-    /// See [`crate::queue::Worker::poll_every`].
-    pub fn poll_every(self, interval: Duration) -> Self {
-        Self(self.0.poll_every(interval))
-    }
-
-    /// See [`crate::queue::Worker::until_empty`].
-    pub fn until_empty(self) -> Self {
-        Self(self.0.until_empty())
+    forward! { "crate::queue::Worker"
+        fn batch(self, jobs: usize) -> Self => Self;
+        /// Each job has a thread.
+        fn concurrency(self, jobs: usize) -> Self => Self;
+        fn lease(self, lease: Duration) -> Self => Self;
+        fn poll_every(self, interval: Duration) -> Self => Self;
+        fn until_empty(self) -> Self => Self;
+        fn handle(&self) -> WorkerHandle;
     }
 
     /// See [`crate::queue::Worker::on_end`].
-    pub fn on_end(self, tell: impl Fn(&Claimed, &Ended) + Send + Sync + 'static) -> Self {
-        Self(self.0.on_end(move |job, ended| tell(&Claimed(job.clone()), ended)))
-    }
-
-    /// Something to stop it with, from another thread.
-    pub fn handle(&self) -> WorkerHandle {
-        self.0.handle()
+    pub fn on_end(self, tell: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static) -> Self {
+        Self(self.0.on_end(move |job, outcome| tell(&ClaimedJob(job.clone()), outcome)))
     }
 
     /// Works until it is [stopped](WorkerHandle::stop): see [`crate::queue::Worker::run`]. `handler` is run for each job on a
     /// thread of its own; an error or a panic is a failure.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run<F, E>(self, handler: F) -> Result<Worked>
+    pub fn run<F, E>(self, handler: F) -> Result<WorkerSummary>
     where
-        F: Fn(Claimed) -> Result<(), E> + Send + Sync + 'static,
+        F: Fn(ClaimedJob) -> Result<(), E> + Send + Sync + 'static,
         E: fmt::Display + Send + 'static,
     {
         let handler = Arc::new(handler);
         wait_for(self.0.run(move |job| {
             let handler = handler.clone();
             async move {
-                let handled = tokio::task::spawn_blocking(move || handler(Claimed(job))).await;
+                let handled = tokio::task::spawn_blocking(move || handler(ClaimedJob(job))).await;
                 match handled.map_err(JoinError::try_into_panic) {
                     Ok(handled) => handled,
                     // It goes on here, where the worker counts it.

@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use tokio::runtime::{EnterGuard, Runtime};
+use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// Drives a future on this thread. Timers and sockets are driven by a runtime of our own, so it does
 /// not matter what this thread is otherwise part of.
@@ -17,7 +18,7 @@ pub(super) fn wait_for<T>(future: impl Future<Output = T>) -> T {
         }
     }
 
-    let _entered = enter();
+    let _entered = runtime().map(Runtime::enter);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -29,9 +30,9 @@ pub(super) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// As long as what comes back lives, this thread is part of our runtime: what is dropped meanwhile can leave work to it.
-pub(super) fn enter() -> Option<EnterGuard<'static>> {
-    runtime().map(Runtime::enter)
+/// The same for at most so long: then `None`.
+pub(super) fn wait_at_most<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    wait_for(async { tokio::time::timeout(limit, future).await.ok() })
 }
 
 /// One worker for the whole process. A machine that cannot start a thread has no timers either; the

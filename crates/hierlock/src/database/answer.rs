@@ -9,8 +9,8 @@ use std::time::Duration;
 /// A database that takes so long is busy, not silent.
 const MIN_HEARTBEAT_ANSWER: Duration = Duration::from_secs(1);
 
-/// For a heartbeat, so that there is time for others before a lease is over.
-pub(crate) fn heartbeat_within(lease: Duration) -> Duration {
+/// Returns how long a heartbeat may take, so that there is time for others before a lease is over.
+pub(crate) fn heartbeat_limit(lease: Duration) -> Duration {
     (lease / 6).max(MIN_HEARTBEAT_ANSWER)
 }
 

@@ -1,42 +1,44 @@
 //! A connection on which the toolbox runs its statements. On a server it is noticed when an answer does not come.
 
 #[cfg(feature = "_server")]
-use super::program_server::ProgramServer;
+use super::program_server::ProgramSession;
 use super::{Row, Value};
 use hierlock_engine::{ConnectionRef, Driver, ExecuteResult, PacketResult};
 #[cfg(feature = "_server")]
 use hierlock_engine::{Dialect, Pool, SessionId, SessionRef, sessions};
-use std::marker::PhantomData;
 
 /// A connection, lent for some statements: that of a [`Database`](super::Database), or of a caller's transaction.
 #[derive(Debug)]
 pub struct DatabaseConnection<'a> {
     connection: ConnectionRef<'a>,
-    server: Option<ServerSession<'a>>,
+    /// Neither a caller's transaction nor SQLite has one.
+    #[cfg(feature = "_server")]
+    session: Option<ServerSession<'a>>,
 }
 
-/// Who a connection is to its server. Neither a caller's transaction nor SQLite has one.
+/// Who a connection is to its server.
+#[cfg(feature = "_server")]
 #[derive(Debug)]
 pub(super) enum ServerSession<'a> {
     /// A session of a pool of ours.
-    #[cfg(feature = "_server")]
     Own { pool: &'a Pool, dialect: Dialect, id: SessionId },
-    /// A connection of a program's pool; its number is learned when a transaction begins.
-    #[cfg(feature = "_server")]
-    Program { server: &'a ProgramServer, id: &'a mut Option<SessionId> },
-    /// There is none without the driver of a server.
-    #[expect(dead_code, reason = "it gives the lifetime a use where there are no servers")]
-    NoServers(PhantomData<&'a ()>),
+    /// A connection of a program's pool.
+    Program(&'a mut ProgramSession),
 }
 
 impl<'a> DatabaseConnection<'a> {
-    pub(super) fn new(connection: ConnectionRef<'a>, server: Option<ServerSession<'a>>) -> Self {
-        Self { connection, server }
+    /// Returns the connection of a caller's transaction.
+    pub(crate) fn of_caller(connection: ConnectionRef<'a>) -> Self {
+        Self {
+            connection,
+            #[cfg(feature = "_server")]
+            session: None,
+        }
     }
 
-    /// That of a caller's transaction.
-    pub(crate) fn of_caller(connection: ConnectionRef<'a>) -> Self {
-        Self { connection, server: None }
+    #[cfg(feature = "_server")]
+    pub(super) fn of_session(connection: ConnectionRef<'a>, session: ServerSession<'a>) -> Self {
+        Self { connection, session: Some(session) }
     }
 
     #[cfg(feature = "_server")]
@@ -50,59 +52,54 @@ impl<'a> DatabaseConnection<'a> {
 
     /// Runs statements without values, separated by semicolons, in one round trip.
     pub(crate) async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
-        answered(&self.server, self.connection.run(sql)).await.map(|_| ())
+        let statements = self.connection.run(sql);
+        #[cfg(feature = "_server")]
+        let statements = answered(&self.session, statements);
+        statements.await.map(drop)
     }
 
     /// The same for statements that also return rows.
     pub(crate) async fn packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
-        answered(&self.server, self.connection.packet(sql)).await
+        let statements = self.connection.packet(sql);
+        #[cfg(feature = "_server")]
+        let statements = answered(&self.session, statements);
+        statements.await
     }
 
-    /// Begins a transaction of our own, and runs these statements in it, in one round trip.
+    /// Begins a transaction of our own, and runs these statements in it, in one round trip. A connection of a program's
+    /// pool says who it is on the way.
     pub(crate) async fn begin_packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
         let begin = self.driver().begin();
-        let statements = |parts: &[&str]| {
-            let parts: Vec<&str> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
-            parts.join("; ")
-        };
         #[cfg(feature = "_server")]
-        if let Some(ServerSession::Program { server, id: None }) = &self.server {
-            let server = *server;
-            return self
-                .begin_and_learn(server, |ask_pid| statements(&[begin, ask_pid, sql]))
-                .await;
+        if let Some(ServerSession::Program(ProgramSession { server, id: None })) = &self.session {
+            let ask_pid = format!("SELECT {}", sessions::own_pid(server.dialect));
+            let mut packet = self.packet(&join(&[begin, &ask_pid, sql])).await?;
+            let pid = packet.rows.remove(0).int(0).map_err(|error| error.0)?;
+            self.learn_id(pid).await?;
+            return Ok(packet);
         }
-        self.packet(&statements(&[begin, sql])).await
+        self.packet(&join(&[begin, sql])).await
     }
 
-    /// The same on a connection of a program's pool, which says who it is on the way.
+    /// Notes who a connection of a program's pool is to its server. It is asked only if it was never seen before.
     #[cfg(feature = "_server")]
-    async fn begin_and_learn(
-        &mut self,
-        server: &ProgramServer,
-        statements: impl FnOnce(&str) -> String,
-    ) -> Result<PacketResult, sqlx::Error> {
-        let ask_pid = format!("SELECT {}", sessions::own_pid(server.dialect));
-        let mut packet = self.packet(&statements(&ask_pid)).await?;
-        let pid = packet.rows.remove(0).int(0).map_err(|error| error.0)?;
+    async fn learn_id(&mut self, pid: i64) -> Result<(), sqlx::Error> {
+        let Some(ServerSession::Program(ProgramSession { server, id })) = &mut self.session else {
+            return Ok(());
+        };
         let known = match server.session(pid) {
             Some(known) => known,
-            None => self.ask_id(server).await?,
+            None => {
+                let (connection, limit) =
+                    (self.connection.reborrow(), server.pool.settings.answer_limit);
+                let mut session = SessionRef::of_caller(connection, server.dialect, limit);
+                let asked = session.ask_id().await?;
+                server.learn(asked);
+                asked
+            }
         };
-        if let Some(ServerSession::Program { id, .. }) = &mut self.server {
-            **id = Some(known);
-        }
-        Ok(packet)
-    }
-
-    /// Asks a connection of the program's who it is to its server.
-    #[cfg(feature = "_server")]
-    async fn ask_id(&mut self, server: &ProgramServer) -> Result<SessionId, sqlx::Error> {
-        let limit = server.pool.settings.answer_limit;
-        let mut session = SessionRef::of_caller(self.connection.reborrow(), server.dialect, limit);
-        let id = session.ask_id().await?;
-        server.learn(id);
-        Ok(id)
+        *id = Some(known);
+        Ok(())
     }
 
     /// Runs a prepared statement. Each `?` outside of quotes and comments is a place for a value.
@@ -111,7 +108,10 @@ impl<'a> DatabaseConnection<'a> {
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<ExecuteResult, sqlx::Error> {
-        answered(&self.server, self.connection.execute(sql, values)).await
+        let statement = self.connection.execute(sql, values);
+        #[cfg(feature = "_server")]
+        let statement = answered(&self.session, statement);
+        statement.await
     }
 
     /// The same for one that returns rows.
@@ -120,22 +120,30 @@ impl<'a> DatabaseConnection<'a> {
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Vec<Row>, sqlx::Error> {
-        answered(&self.server, self.connection.fetch(sql, values)).await
+        let statement = self.connection.fetch(sql, values);
+        #[cfg(feature = "_server")]
+        let statement = answered(&self.session, statement);
+        statement.await
     }
 }
 
+/// Joins statements, some of which may be empty.
+fn join(statements: &[&str]) -> String {
+    let statements = statements.iter().copied().filter(|statement| !statement.is_empty());
+    statements.collect::<Vec<_>>().join("; ")
+}
+
 /// Waits for an answer as long as the server works on it.
+#[cfg(feature = "_server")]
 async fn answered<T>(
-    server: &Option<ServerSession<'_>>,
+    session: &Option<ServerSession<'_>>,
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    match server {
-        #[cfg(feature = "_server")]
+    match session {
         Some(ServerSession::Own { pool, dialect, id }) => {
             pool.answered(*dialect, *id, statement).await
         }
-        #[cfg(feature = "_server")]
-        Some(ServerSession::Program { server, id: Some(id) }) => {
+        Some(ServerSession::Program(ProgramSession { server, id: Some(id) })) => {
             server.pool.answered(server.dialect, *id, statement).await
         }
         _ => statement.await,

@@ -37,7 +37,7 @@ mod program_server;
 mod schema;
 mod transaction;
 
-pub(crate) use answer::{answered, heartbeat_within};
+pub(crate) use answer::{answered, heartbeat_limit};
 pub use caller::AnyTransaction;
 pub(crate) use connection::DatabaseConnection;
 pub(crate) use hierlock_engine::{
@@ -53,16 +53,16 @@ use futures_util::future::BoxFuture;
 #[cfg(feature = "_server")]
 use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
 use hierlock_engine::{TaskTracker, UrlUse, check_parameters};
-use pooled::PooledConnection;
+use pooled::{LentConnection, PooledConnection};
 #[cfg(feature = "_server")]
-use program_server::ProgramServer;
+use program_server::{ProgramServer, ProgramSession};
 #[cfg(feature = "postgres")]
 use sqlx::PgPool;
 use std::fmt;
 #[cfg(feature = "_server")]
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
-use transaction::SingleStatement;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Handle;
 
 /// How long a caller waits for a connection while all are in use.
 #[cfg(feature = "_server")]
@@ -76,32 +76,33 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long [`Database::close`] waits for what is finished by tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// A connection of SQLite that was in use this recently is lent again without asking whether it is still there.
+/// A connection of SQLite that was idle for longer is asked whether it is still there before it is lent again.
 #[cfg(feature = "sqlite")]
-const FRESH: Duration = Duration::from_secs(1);
+const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
 
 /// How often a transaction of ours is tried.
-const ATTEMPTS: RetryPolicy = RetryPolicy::often(20);
+const TRANSACTION_RETRIES: RetryPolicy = RetryPolicy::with_attempts(20);
 
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
 pub struct Database {
     pool: DatabasePool,
+    /// The server of a program's pool.
+    #[cfg(feature = "_server")]
+    program_server: Option<Arc<ProgramServer>>,
     tasks: TaskTracker,
 }
 
-/// Where the connections come from.
+/// Where the connections come from: sessions of our own, with the settings that we rely on; a program's pool; or a file of
+/// SQLite.
 #[derive(Clone)]
 enum DatabasePool {
-    /// Sessions of our own, with the settings that we rely on.
     #[cfg(feature = "_server")]
-    Server(Arc<Pool>),
-    /// A program's pool. `autocommit` may be off, by the server's default or by the program's choice.
+    Own(Arc<Pool>),
     #[cfg(feature = "mysql")]
-    ProgramMysql(sqlx::MySqlPool, Arc<ProgramServer>),
-    /// The same on PostgreSQL.
+    Mysql(sqlx::MySqlPool),
     #[cfg(feature = "postgres")]
-    ProgramPostgres(PgPool, Arc<ProgramServer>),
+    Postgres(PgPool),
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
 }
@@ -160,13 +161,18 @@ impl DatabaseBuilder {
         let pool = Pool::new(address, settings);
         // Fails at once if nobody is there, with what is wrong.
         pool.give_back(pool.connect().await?);
-        Ok(Database::new(DatabasePool::Server(pool)))
+        Ok(Database::new(DatabasePool::Own(pool)))
     }
 }
 
 impl Database {
     fn new(pool: DatabasePool) -> Self {
-        Self { pool, tasks: TaskTracker::default() }
+        Self {
+            pool,
+            #[cfg(feature = "_server")]
+            program_server: None,
+            tasks: TaskTracker::default(),
+        }
     }
 
     /// Connects to `mysql:`, `mariadb:` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or opens
@@ -197,11 +203,11 @@ impl Database {
     pub(crate) fn driver(&self) -> Driver {
         match &self.pool {
             #[cfg(feature = "_server")]
-            DatabasePool::Server(pool) => pool.address.dialect().driver(),
+            DatabasePool::Own(pool) => pool.address.dialect().driver(),
             #[cfg(feature = "mysql")]
-            DatabasePool::ProgramMysql(..) => Driver::Mysql,
+            DatabasePool::Mysql(_) => Driver::Mysql,
             #[cfg(feature = "postgres")]
-            DatabasePool::ProgramPostgres(..) => Driver::Postgres,
+            DatabasePool::Postgres(_) => Driver::Postgres,
             #[cfg(feature = "sqlite")]
             DatabasePool::Sqlite(_) => Driver::Sqlite,
         }
@@ -215,46 +221,54 @@ impl Database {
     /// # Cancel safety
     /// Dropped, it leaves nothing open.
     pub async fn begin(&self) -> Result<Transaction> {
-        Ok(self.begin_with("").await?.0)
+        Ok(self.begin_with(None).await?.0)
     }
 
-    async fn begin_with(&self, first: &str) -> Result<(Transaction, Vec<Row>)> {
+    async fn begin_with(&self, first: Option<(Schema, &str)>) -> Result<(Transaction, Vec<Row>)> {
+        const DOING: &str = "begin a transaction";
         let connection = self.connection().await.map_err(failed("connect to the database"))?;
-        Transaction::begin(connection, first).await
+        match first {
+            None => Transaction::begin(connection, "").await.map_err(failed(DOING)),
+            Some((schema, sql)) => {
+                Transaction::begin(connection, sql).await.map_err(schema.failed(DOING))
+            }
+        }
     }
 
     async fn connection(&self) -> Result<PooledConnection, sqlx::Error> {
-        Ok(match &self.pool {
+        let connection = match &self.pool {
             #[cfg(feature = "_server")]
-            DatabasePool::Server(pool) => {
+            DatabasePool::Own(pool) => {
                 let permit = tokio::time::timeout(CONNECTION_WAIT, pool.permit()).await;
                 let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
                 let permit = permit.ok_or(sqlx::Error::PoolClosed)?;
                 let session = pool.session().await.map_err(|error| error.into_driver_error())?;
-                PooledConnection::own(session, pool.clone(), permit)
+                LentConnection::Own { session, pool: pool.clone(), _permit: permit }
             }
             #[cfg(feature = "mysql")]
-            DatabasePool::ProgramMysql(pool, server) => {
-                PooledConnection::mysql(pool.acquire().await?, server.clone())
-            }
+            DatabasePool::Mysql(pool) => LentConnection::Mysql(pool.acquire().await?),
             #[cfg(feature = "postgres")]
-            DatabasePool::ProgramPostgres(pool, server) => {
-                PooledConnection::postgres(pool.acquire().await?, server.clone())
-            }
+            DatabasePool::Postgres(pool) => LentConnection::Postgres(pool.acquire().await?),
             #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(pool) => PooledConnection::sqlite(pool.acquire().await?),
+            DatabasePool::Sqlite(pool) => LentConnection::Sqlite(pool.acquire().await?),
+        };
+        Ok(PooledConnection {
+            connection: Some(connection),
+            #[cfg(feature = "_server")]
+            program: (self.program_server.clone())
+                .map(|server| ProgramSession { server, id: None }),
+            runtime: Handle::current(),
         })
     }
 
-    /// What time it is by the database's clock, which all times of the toolbox are of.
+    /// Returns the time by the database's clock, which all times of the toolbox are of.
     ///
     /// # Errors
     /// If there is no connection to be had.
     pub async fn now(&self) -> Result<SystemTime> {
         let sql = format!("SELECT {}", self.driver().now_ms());
         let rows = self.fetch(&sql, &[]).await.map_err(failed("ask for the time"))?;
-        let millis = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or_default();
-        Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
+        Ok(time_from_ms(rows.first().map_or(Ok(0), |row| row.int(0))?))
     }
 
     /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. Each `?`
@@ -281,17 +295,17 @@ impl Database {
         &self,
         work: impl for<'tx> Fn(&'tx mut Transaction) -> BoxFuture<'tx, Result<T>>,
     ) -> Result<T> {
-        self.run_with("", |tx, _| work(tx)).await
+        self.run_with(None, |tx, _| work(tx)).await
     }
 
-    /// The same. Statements without values that come `first` are sent along with BEGIN, in one round trip;
-    /// `work` is given their rows.
+    /// The same. Statements without values that come `first`, on tables of a schema, are sent along with BEGIN, in one
+    /// round trip; `work` is given their rows.
     pub(crate) async fn run_with<T>(
         &self,
-        first: &str,
+        first: Option<(Schema, &str)>,
         work: impl for<'tx> Fn(&'tx mut Transaction, Vec<Row>) -> BoxFuture<'tx, Result<T>>,
     ) -> Result<T> {
-        let done = retry(ATTEMPTS, |_| {
+        let done = retry(TRANSACTION_RETRIES, |_| {
             let work = &work;
             async move {
                 let (mut tx, rows) = self.begin_with(first).await?;
@@ -305,7 +319,7 @@ impl Database {
                 }
             }
         });
-        diagnosed(self, done.await.map_err(|given_up| given_up.last)).await
+        diagnosed(self, done.await.map_err(|error| error.last)).await
     }
 
     /// The same for work that begins its transaction with [`DatabaseConnection::begin_packet`] and ends it in its last
@@ -314,7 +328,7 @@ impl Database {
         &self,
         work: impl for<'c> Fn(DatabaseConnection<'c>) -> BoxFuture<'c, Result<T>>,
     ) -> Result<T> {
-        let done = retry(ATTEMPTS, |_| {
+        let done = retry(TRANSACTION_RETRIES, |_| {
             let work = &work;
             async move {
                 let connection = self.connection().await;
@@ -324,7 +338,7 @@ impl Database {
                 Ok(done)
             }
         });
-        diagnosed(self, done.await.map_err(|given_up| given_up.last)).await
+        diagnosed(self, done.await.map_err(|error| error.last)).await
     }
 
     /// Runs one statement that is a transaction by itself, and again if it loses a race.
@@ -333,32 +347,22 @@ impl Database {
         sql: &str,
         values: &[Value],
     ) -> Result<ExecuteResult, sqlx::Error> {
-        let done = retry(ATTEMPTS, |_| async {
-            let mut statement = self.single_statement().await?;
-            let done = statement.connection().execute(sql, values.iter().cloned()).await;
-            statement.end(done).await
+        let done = retry(TRANSACTION_RETRIES, |_| async {
+            let mut connection = self.connection().await?;
+            let done = connection.connection().execute(sql, values.iter().cloned()).await;
+            connection.end_statement(done).await
         });
-        done.await.map_err(|given_up| given_up.last)
+        done.await.map_err(|error| error.last)
     }
 
     /// The same for one that returns rows.
     pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
-        let rows = retry(ATTEMPTS, |_| async {
-            let mut statement = self.single_statement().await?;
-            let rows = statement.connection().fetch(sql, values.iter().cloned()).await;
-            statement.end(rows).await
+        let rows = retry(TRANSACTION_RETRIES, |_| async {
+            let mut connection = self.connection().await?;
+            let rows = connection.connection().fetch(sql, values.iter().cloned()).await;
+            connection.end_statement(rows).await
         });
-        rows.await.map_err(|given_up| given_up.last)
-    }
-
-    /// A connection for one statement that is a transaction by itself. On a pool of the program's on MySQL or MariaDB
-    /// it is committed after that, which it would not be where `autocommit` is off.
-    async fn single_statement(&self) -> Result<SingleStatement, sqlx::Error> {
-        #[cfg(feature = "mysql")]
-        let commits = matches!(self.pool, DatabasePool::ProgramMysql(..));
-        #[cfg(not(feature = "mysql"))]
-        let commits = false;
-        Ok(SingleStatement::new(self.connection().await?, commits))
+        rows.await.map_err(|error| error.last)
     }
 
     /// A pool of one connection to the same database, beside those that are shared; None unless it is
@@ -366,16 +370,14 @@ impl Database {
     #[cfg(all(feature = "postgres", feature = "toolbox"))]
     pub(crate) fn listener(&self) -> Option<PgPool> {
         let options = match &self.pool {
-            DatabasePool::Server(pool) => match &pool.address {
+            DatabasePool::Own(pool) => match &pool.address {
                 ServerAddress::Postgres(options) => (**options).clone(),
                 #[cfg(feature = "mysql")]
                 ServerAddress::Mysql(..) => return None,
             },
-            DatabasePool::ProgramPostgres(pool, _) => pool.connect_options().as_ref().clone(),
-            #[cfg(feature = "mysql")]
-            DatabasePool::ProgramMysql(..) => return None,
-            #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(_) => return None,
+            DatabasePool::Postgres(pool) => pool.connect_options().as_ref().clone(),
+            #[cfg(any(feature = "mysql", feature = "sqlite"))]
+            _ => return None,
         };
         let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1);
         let pool = pool.after_connect(|connection, _| {
@@ -387,13 +389,10 @@ impl Database {
         Some(pool.connect_lazy_with(options))
     }
 
-    /// What stands behind a SELECT that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a
+    /// Returns what a SELECT ends with that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a
     /// transaction of [`begin`](Self::begin) is the only writer.
     pub fn for_update(&self) -> &'static str {
-        match self.driver() {
-            Driver::Sqlite => "",
-            Driver::Mysql | Driver::Postgres => " FOR UPDATE",
-        }
+        if self.driver() == Driver::Sqlite { "" } else { " FOR UPDATE" }
     }
 
     /// The tasks that finish what callers have dropped.
@@ -412,28 +411,31 @@ impl Database {
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks().wait_until_idle()).await;
         match &self.pool {
             #[cfg(feature = "_server")]
-            DatabasePool::Server(pool) => {
+            DatabasePool::Own(pool) => {
                 pool.shut_down(CLOSE_LIMIT).await;
                 // What is still there is ended when the server notices.
                 let _ = pool.close(CLOSE_LIMIT).await;
             }
             #[cfg(feature = "mysql")]
-            DatabasePool::ProgramMysql(pool, server) => {
-                pool.close().await;
-                let _ = server.pool.close(CLOSE_LIMIT).await;
-            }
+            DatabasePool::Mysql(pool) => pool.close().await,
             #[cfg(feature = "postgres")]
-            DatabasePool::ProgramPostgres(pool, server) => {
-                pool.close().await;
-                let _ = server.pool.close(CLOSE_LIMIT).await;
-            }
+            DatabasePool::Postgres(pool) => pool.close().await,
             #[cfg(feature = "sqlite")]
             DatabasePool::Sqlite(pool) => pool.close().await,
+        }
+        #[cfg(feature = "_server")]
+        if let Some(server) = &self.program_server {
+            let _ = server.pool.close(CLOSE_LIMIT).await;
         }
     }
 }
 
-/// A file of SQLite, in which readers do not wait for the writer.
+/// A time as the database counts it: milliseconds since 1970 in UTC.
+pub(crate) fn time_from_ms(ms: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Opens a file of SQLite, in which readers do not wait for the writer.
 #[cfg(feature = "sqlite")]
 async fn open(url: &str) -> Result<sqlx::SqlitePool> {
     use sqlx::Connection as _;
@@ -449,7 +451,9 @@ async fn open(url: &str) -> Result<sqlx::SqlitePool> {
         .journal_mode(SqliteJournalMode::Wal);
     let pool = sqlx::pool::PoolOptions::new().test_before_acquire(false).before_acquire(
         |connection: &mut sqlx::SqliteConnection, meta| {
-            Box::pin(async move { Ok(meta.idle_for < FRESH || connection.ping().await.is_ok()) })
+            Box::pin(async move {
+                Ok(meta.idle_for < MAX_IDLE_WITHOUT_PING || connection.ping().await.is_ok())
+            })
         },
     );
     let opened = pool.connect_with(options).await;
@@ -461,16 +465,16 @@ impl From<sqlx::MySqlPool> for Database {
     fn from(pool: sqlx::MySqlPool) -> Self {
         let options = pool.connect_options().as_ref().clone();
         let server = ProgramServer::new(ServerAddress::mysql(Dialect::Mysql, options));
-        Database::new(DatabasePool::ProgramMysql(pool, server))
+        Self { program_server: Some(server), ..Self::new(DatabasePool::Mysql(pool)) }
     }
 }
 
 #[cfg(feature = "postgres")]
 impl From<PgPool> for Database {
     fn from(pool: PgPool) -> Self {
-        let options = pool.connect_options().as_ref().clone();
-        let server = ProgramServer::new(ServerAddress::postgres(options));
-        Database::new(DatabasePool::ProgramPostgres(pool, server))
+        let server = ServerAddress::postgres(pool.connect_options().as_ref().clone());
+        let server = ProgramServer::new(server);
+        Self { program_server: Some(server), ..Self::new(DatabasePool::Postgres(pool)) }
     }
 }
 

@@ -2,98 +2,94 @@
 
 use super::connection::DatabaseConnection;
 #[cfg(feature = "_server")]
-use super::{connection::ServerSession, program_server::ProgramServer};
-use hierlock_engine::ConnectionRef;
+use super::{connection::ServerSession, program_server::ProgramSession};
+use hierlock_engine::{ConnectionRef, ErrorClass};
 #[cfg(feature = "_server")]
-use hierlock_engine::{Permit, Pool, Session, SessionId};
+use hierlock_engine::{Permit, Pool, Session};
 use sqlx::pool::PoolConnection;
 #[cfg(feature = "_server")]
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// A connection of a database, in use. It goes back to its pool only by [`give_back`](Self::give_back), by whoever knows
 /// that it is clean. Dropped, it is closed, and ended on the server as well: the server may not have heard of it, and
 /// would keep its transaction.
-pub(super) struct PooledConnection(Option<Inner>);
+pub(super) struct PooledConnection {
+    /// None once it was given back.
+    pub(super) connection: Option<LentConnection>,
+    /// Who it is to the server of a program's pool.
+    #[cfg(feature = "_server")]
+    pub(super) program: Option<ProgramSession>,
+    /// Where sqlx closes what is dropped: who drops it may be part of no runtime.
+    pub(super) runtime: Handle,
+}
 
-enum Inner {
+/// Where a connection comes from.
+pub(super) enum LentConnection {
     /// A session of a pool of ours. Its own `Drop` ends it on the server.
     #[cfg(feature = "_server")]
     Own { session: Session, pool: Arc<Pool>, _permit: Permit },
     #[cfg(feature = "mysql")]
-    Mysql(OfProgram<PoolConnection<sqlx::MySql>>),
+    Mysql(PoolConnection<sqlx::MySql>),
     #[cfg(feature = "postgres")]
-    Postgres(OfProgram<PoolConnection<sqlx::Postgres>>),
+    Postgres(PoolConnection<sqlx::Postgres>),
     #[cfg(feature = "sqlite")]
     Sqlite(PoolConnection<sqlx::Sqlite>),
 }
 
-/// A connection of a program's pool.
-#[cfg(feature = "_server")]
-struct OfProgram<C> {
-    connection: C,
-    server: Arc<ProgramServer>,
-    /// Who it is to the server, once that is known.
-    id: Option<SessionId>,
-}
-
 impl PooledConnection {
-    #[cfg(feature = "_server")]
-    pub(super) fn own(session: Session, pool: Arc<Pool>, permit: Permit) -> Self {
-        Self(Some(Inner::Own { session, pool, _permit: permit }))
-    }
-
-    #[cfg(feature = "mysql")]
-    pub(super) fn mysql(
-        connection: PoolConnection<sqlx::MySql>,
-        server: Arc<ProgramServer>,
-    ) -> Self {
-        Self(Some(Inner::Mysql(OfProgram { connection, server, id: None })))
-    }
-
-    #[cfg(feature = "postgres")]
-    pub(super) fn postgres(
-        connection: PoolConnection<sqlx::Postgres>,
-        server: Arc<ProgramServer>,
-    ) -> Self {
-        Self(Some(Inner::Postgres(OfProgram { connection, server, id: None })))
-    }
-
-    #[cfg(feature = "sqlite")]
-    pub(super) fn sqlite(connection: PoolConnection<sqlx::Sqlite>) -> Self {
-        Self(Some(Inner::Sqlite(connection)))
-    }
-
     pub(super) fn connection(&mut self) -> DatabaseConnection<'_> {
-        let inner = self.0.as_mut().expect("it is there until it is given back or dropped");
-        #[cfg(feature = "_server")]
-        let program = |server, id| Some(ServerSession::Program { server, id });
-        match inner {
+        let connection = self.connection.as_mut().expect("it is there until it is given back");
+        let connection = match connection {
             #[cfg(feature = "_server")]
-            Inner::Own { session, pool, .. } => {
+            LentConnection::Own { session, pool, .. } => {
                 let (dialect, id) = (session.dialect, session.id);
-                let connection = session.as_ref().connection;
-                DatabaseConnection::new(connection, Some(ServerSession::Own { pool, dialect, id }))
+                let session_of_ours = ServerSession::Own { pool, dialect, id };
+                return DatabaseConnection::of_session(
+                    session.as_ref().connection,
+                    session_of_ours,
+                );
             }
             #[cfg(feature = "mysql")]
-            Inner::Mysql(OfProgram { connection, server, id }) => {
-                DatabaseConnection::new(ConnectionRef::Mysql(connection), program(server, id))
-            }
+            LentConnection::Mysql(connection) => ConnectionRef::Mysql(connection),
             #[cfg(feature = "postgres")]
-            Inner::Postgres(OfProgram { connection, server, id }) => {
-                DatabaseConnection::new(ConnectionRef::Postgres(connection), program(server, id))
-            }
+            LentConnection::Postgres(connection) => ConnectionRef::Postgres(connection),
             #[cfg(feature = "sqlite")]
-            Inner::Sqlite(connection) => {
-                DatabaseConnection::new(ConnectionRef::Sqlite(connection), None)
-            }
+            LentConnection::Sqlite(connection) => ConnectionRef::Sqlite(connection),
+        };
+        #[cfg(feature = "_server")]
+        if let Some(program) = &mut self.program {
+            return DatabaseConnection::of_session(connection, ServerSession::Program(program));
         }
+        DatabaseConnection::of_caller(connection)
+    }
+
+    /// Ends a statement that was a transaction by itself, and gives the connection back if it is known to be clean.
+    #[cfg_attr(not(feature = "mysql"), allow(unused_mut, reason = "only MySQL needs a COMMIT"))]
+    pub(super) async fn end_statement<T>(
+        mut self,
+        done: Result<T, sqlx::Error>,
+    ) -> Result<T, sqlx::Error> {
+        if let Err(error) = &done
+            && ErrorClass::of(error).is_connection_lost()
+        {
+            return done;
+        }
+        // `autocommit` may be off on a program's pool.
+        #[cfg(feature = "mysql")]
+        if matches!(self.connection, Some(LentConnection::Mysql(_))) {
+            let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            self.connection().run(end).await?;
+        }
+        self.give_back();
+        done
     }
 
     /// Gives it back to its pool: it is in no transaction, and no statement of it is under way.
     pub(super) fn give_back(mut self) {
-        match self.0.take() {
+        match self.connection.take() {
             #[cfg(feature = "_server")]
-            Some(Inner::Own { mut session, pool, .. }) => {
+            Some(LentConnection::Own { mut session, pool, .. }) => {
                 session.mark_clean();
                 pool.give_back(session);
             }
@@ -105,22 +101,21 @@ impl PooledConnection {
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        match &mut self.0 {
+        let Some(connection) = self.connection.take() else { return };
+        let _entered = self.runtime.enter();
+        match connection {
             #[cfg(feature = "mysql")]
-            Some(Inner::Mysql(of_program)) => {
-                of_program.connection.close_on_drop();
-                of_program.server.abandon(of_program.id);
-            }
+            LentConnection::Mysql(mut connection) => connection.close_on_drop(),
             #[cfg(feature = "postgres")]
-            Some(Inner::Postgres(of_program)) => {
-                of_program.connection.close_on_drop();
-                of_program.server.abandon(of_program.id);
-            }
+            LentConnection::Postgres(mut connection) => connection.close_on_drop(),
             #[cfg(feature = "sqlite")]
-            Some(Inner::Sqlite(connection)) => connection.close_on_drop(),
+            LentConnection::Sqlite(mut connection) => connection.close_on_drop(),
             #[cfg(feature = "_server")]
-            Some(Inner::Own { .. }) => {}
-            None => {}
+            LentConnection::Own { .. } => {}
+        }
+        #[cfg(feature = "_server")]
+        if let Some(ProgramSession { server, id }) = &self.program {
+            server.abandon(*id);
         }
     }
 }

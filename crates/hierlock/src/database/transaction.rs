@@ -3,7 +3,6 @@
 use super::pooled::PooledConnection;
 use super::{DatabaseConnection, Row, Value, failed};
 use crate::error::Result;
-use hierlock_engine::ErrorClass;
 
 /// A transaction of a [`Database`](super::Database): at READ COMMITTED on a server, the only writer on
 /// SQLite. What is not committed is undone.
@@ -12,7 +11,7 @@ use hierlock_engine::ErrorClass;
 #[must_use = "what is not committed is undone"]
 pub struct Transaction {
     connection: PooledConnection,
-    /// Was its connection left in the middle of a statement? Then no answer on it means anything.
+    /// Its connection was left in the middle of a statement, so no answer on it means anything.
     is_given_up: bool,
 }
 
@@ -21,10 +20,10 @@ impl Transaction {
     pub(super) async fn begin(
         connection: PooledConnection,
         first: &str,
-    ) -> Result<(Self, Vec<Row>)> {
+    ) -> Result<(Self, Vec<Row>), sqlx::Error> {
         let mut tx = Self { connection, is_given_up: false };
-        let packet = tx.connection().begin_packet(first).await;
-        Ok((tx, packet.map_err(failed("begin a transaction"))?.rows))
+        let packet = tx.connection().begin_packet(first).await?;
+        Ok((tx, packet.rows))
     }
 
     pub(crate) fn connection(&mut self) -> DatabaseConnection<'_> {
@@ -46,7 +45,7 @@ impl Transaction {
         Err(failed(doing)(sqlx::Error::Io(source)))
     }
 
-    /// Runs a statement; how many rows it changed. Each `?` outside of quotes and comments is a place for a
+    /// Runs a statement; returns how many rows it changed. Each `?` outside of quotes and comments is a place for a
     /// value, on every engine; an operator of PostgreSQL's with a `?` is written with two (`tags ?? 'a'`).
     ///
     /// # Errors
@@ -59,8 +58,7 @@ impl Transaction {
     ) -> Result<u64> {
         self.check("run a statement")?;
         let done = self.connection().execute(sql, values).await;
-        let done = done.map_err(failed("run a statement"))?;
-        Ok(done.rows)
+        Ok(done.map_err(failed("run a statement"))?.rows)
     }
 
     /// The same for a statement that returns rows.
@@ -117,37 +115,5 @@ impl std::fmt::Debug for Transaction {
         f.debug_struct("Transaction")
             .field("is_given_up", &self.is_given_up)
             .finish_non_exhaustive()
-    }
-}
-
-/// A connection for one statement that is a transaction by itself.
-pub(super) struct SingleStatement {
-    connection: PooledConnection,
-    /// Must it be committed? `autocommit` may be off on a pool that the program brings.
-    commits: bool,
-}
-
-impl SingleStatement {
-    pub(super) fn new(connection: PooledConnection, commits: bool) -> Self {
-        Self { connection, commits }
-    }
-
-    pub(super) fn connection(&mut self) -> DatabaseConnection<'_> {
-        self.connection.connection()
-    }
-
-    /// Ends it, and gives the connection back if it is known to be clean.
-    pub(super) async fn end<T>(mut self, done: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        if let Err(error) = &done
-            && ErrorClass::of(error).is_connection_lost()
-        {
-            return done;
-        }
-        if self.commits {
-            let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-            self.connection().run(end).await?;
-        }
-        self.connection.give_back();
-        done
     }
 }

@@ -1,36 +1,36 @@
 //! Why a lock was not taken, or no longer is. Mirrors `backend` and `guard`.
 
-use super::Error;
+use super::{Error, ErrorKind, Repr};
 use crate::target::Target;
 use std::fmt;
 use std::time::Duration;
 
-/// Mirrors `backend` and `guard`: a lock was not taken, or no longer is.
+/// A lock was not taken, or no longer is.
 #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
     #[error(
-        "timed out after {} waiting for `{blocked_on}`, {}{}",
-        Span(*waited), blocker.clause(), wanted_by(blocked_on, wanted)
+        "timed out after {} waiting for `{}`, {}{}",
+        duration_text(*waited), conflict.blocked_on, conflict.blocker.clause(), conflict.wanted_by()
     )]
-    Timeout { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker, waited: Duration },
-    #[error("`{blocked_on}` is {}{}", blocker.state(), wanted_by(blocked_on, wanted))]
-    WouldBlock { blocked_on: Target, wanted: Vec<Target>, blocker: Blocker },
-    #[error("all connections of this client are in use{}{}; see the option `connections`", after(*waited), wanted_by_all(wanted))]
+    Timeout { conflict: LockConflict, waited: Duration },
+    #[error("`{}` is {}{}", .0.blocked_on, .0.blocker.state(), .0.wanted_by())]
+    WouldBlock(LockConflict),
+    #[error("all connections of this client are in use{}{}; see the option `connections`", after(*waited), wanted_by(wanted))]
     NoConnection { wanted: Vec<Target>, waited: Option<Duration> },
     #[error(
-        "deadlock at `{blocked_on}`{}: this guard and another wait for each other. The guard keeps \
+        "deadlock at `{}`{}: this guard and another wait for each other. The guard keeps \
          what it had; release it and ask for everything at once",
-        wanted_by(blocked_on, wanted)
+        .0.blocked_on, .0.wanted_by()
     )]
-    Deadlock { blocked_on: Target, wanted: Vec<Target> },
+    Deadlock(LockConflict),
     #[error(
-        "waiting for `{blocked_on}` could deadlock with another process{}: it comes before what the \
+        "waiting for `{}` could deadlock with another process{}: it comes before what the \
          guard holds, and nobody could notice. The guard keeps what it had; release it and ask for \
          everything at once",
-        wanted_by(blocked_on, wanted)
+        .0.blocked_on, .0.wanted_by()
     )]
-    OutOfOrder { blocked_on: Target, wanted: Vec<Target> },
+    OutOfOrder(LockConflict),
     #[error(
         "level {level}{} is not provisioned (needed for `{target}`); run `hierlock provision`",
         bucket.map(|bucket| format!(", bucket {bucket}")).unwrap_or_default()
@@ -38,17 +38,43 @@ pub(crate) enum LockError {
     NotProvisioned { level: usize, bucket: Option<u64>, target: Target },
     #[error("{error}; the transaction {state}")]
     InTransaction { error: Error, state: TransactionState },
-    #[error("deadlock at `{blocked_on}`{}", wanted_by(blocked_on, wanted))]
-    DeadlockInTransaction { blocked_on: Target, wanted: Vec<Target> },
+    #[error("deadlock at `{}`{}", .0.blocked_on, .0.wanted_by())]
+    DeadlockInTransaction(LockConflict),
     #[error("the lock of {} is lost: {why}", paths(targets))]
     Lost { targets: Vec<Target>, why: String },
 }
 
-/// A backend of somebody else's failed.
-#[derive(Debug, thiserror::Error)]
-#[error("the lock backend failed: {source}")]
-pub(crate) struct BackendError {
-    source: Box<dyn std::error::Error + Send + Sync>,
+impl LockError {
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            LockError::Timeout { .. } | LockError::NoConnection { waited: Some(_), .. } => {
+                ErrorKind::Timeout
+            }
+            LockError::WouldBlock(_) | LockError::NoConnection { waited: None, .. } => {
+                ErrorKind::WouldBlock
+            }
+            LockError::Deadlock(_)
+            | LockError::OutOfOrder(_)
+            | LockError::DeadlockInTransaction(_) => ErrorKind::Deadlock,
+            LockError::NotProvisioned { .. } => ErrorKind::NotProvisioned,
+            LockError::InTransaction { error, .. } => {
+                error.lock().map_or(ErrorKind::Other, LockError::kind)
+            }
+            LockError::Lost { .. } => ErrorKind::Lost,
+        }
+    }
+
+    /// What was in the way, where something was.
+    pub(super) fn conflict(&self) -> Option<&LockConflict> {
+        match self {
+            LockError::Timeout { conflict, .. }
+            | LockError::WouldBlock(conflict)
+            | LockError::Deadlock(conflict)
+            | LockError::OutOfOrder(conflict)
+            | LockError::DeadlockInTransaction(conflict) => Some(conflict),
+            _ => None,
+        }
+    }
 }
 
 /// What was in the way of a request, as a [backend](crate::backend) tells it.
@@ -62,31 +88,37 @@ pub struct LockConflict {
     pub blocker: Blocker,
 }
 
+impl LockConflict {
+    /// What was wanted, unless that is what is in the way.
+    fn wanted_by(&self) -> String {
+        if self.wanted == [self.blocked_on.clone()] {
+            return String::new();
+        }
+        wanted_by(&self.wanted)
+    }
+}
+
 /// What a [backend](crate::backend) fails with.
 impl Error {
     /// It is not free, and waiting was not asked for: [`is_would_block`](Self::is_would_block).
     pub fn would_block(conflict: LockConflict) -> Self {
-        let LockConflict { blocked_on, wanted, blocker } = conflict;
-        LockError::WouldBlock { blocked_on, wanted, blocker }.into()
+        LockError::WouldBlock(conflict).into()
     }
 
     /// It did not become free in time: [`is_timeout`](Self::is_timeout).
     pub fn timeout(conflict: LockConflict, waited: Duration) -> Self {
-        let LockConflict { blocked_on, wanted, blocker } = conflict;
-        LockError::Timeout { blocked_on, wanted, blocker, waited }.into()
+        LockError::Timeout { conflict, waited }.into()
     }
 
     /// An extension waits for somebody who waits for it: [`is_deadlock`](Self::is_deadlock). The hold keeps what it had.
     pub fn deadlock(conflict: LockConflict) -> Self {
-        let LockConflict { blocked_on, wanted, .. } = conflict;
-        LockError::Deadlock { blocked_on, wanted }.into()
+        LockError::Deadlock(conflict).into()
     }
 
     /// An extension would have to wait where nobody could notice a deadlock: [`is_deadlock`](Self::is_deadlock). The hold
     /// keeps what it had.
     pub fn out_of_order(conflict: LockConflict) -> Self {
-        let LockConflict { blocked_on, wanted, .. } = conflict;
-        LockError::OutOfOrder { blocked_on, wanted }.into()
+        LockError::OutOfOrder(conflict).into()
     }
 
     /// It was held, and is no more: [`is_lost`](Self::is_lost). `why` goes on after "the lock of … is lost:".
@@ -96,7 +128,7 @@ impl Error {
 
     /// What the backend stands on failed; the failure is the source.
     pub fn backend(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        BackendError { source: source.into() }.into()
+        Error(Box::new(Repr::Backend(source.into())))
     }
 }
 
@@ -168,20 +200,12 @@ impl fmt::Display for TransactionState {
     }
 }
 
-/// `, for `u1/a1/r1`, …`, unless that is what was just named.
-fn wanted_by(blocked_on: &Target, wanted: &[Target]) -> String {
-    if wanted == [blocked_on.clone()] || wanted.is_empty() {
-        return String::new();
-    }
-    format!(" (wanted: {})", paths(wanted))
-}
-
-fn wanted_by_all(wanted: &[Target]) -> String {
+fn wanted_by(wanted: &[Target]) -> String {
     if wanted.is_empty() { String::new() } else { format!(" (wanted: {})", paths(wanted)) }
 }
 
 fn after(waited: Option<Duration>) -> String {
-    waited.map(|waited| format!(", also after {}", Span(waited))).unwrap_or_default()
+    waited.map(|waited| format!(", also after {}", duration_text(waited))).unwrap_or_default()
 }
 
 /// Names up to three targets and counts the rest.
@@ -195,13 +219,10 @@ fn paths(targets: &[Target]) -> String {
 }
 
 /// A duration as a person writes it.
-pub(super) struct Span(pub(super) Duration);
-
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            span if span < Duration::from_secs(1) => write!(f, "{} ms", span.as_millis()),
-            span => write!(f, "{:.1} s", span.as_secs_f64()),
-        }
+pub(super) fn duration_text(duration: Duration) -> String {
+    if duration < Duration::from_secs(1) {
+        format!("{} ms", duration.as_millis())
+    } else {
+        format!("{:.1} s", duration.as_secs_f64())
     }
 }

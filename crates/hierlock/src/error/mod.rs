@@ -1,26 +1,28 @@
-//! One public error with questions to ask it. The kinds stay private and mirror the modules.
+//! One public error with questions to ask it. What it is made of stays private and mirrors the modules.
 
 mod lock;
 #[cfg(feature = "_driver")]
 mod sql;
-mod toolbox;
 mod usage;
 
-use lock::BackendError;
 pub(crate) use lock::LockError;
 #[cfg(feature = "_driver")]
-use lock::Span;
+use lock::duration_text;
 pub use lock::{Blocker, LockConflict, TransactionState};
 #[cfg(feature = "_driver")]
 pub(crate) use sql::{SqlError, TableError};
 pub(crate) use usage::{TargetError, UrlError};
 
 use crate::target::Target;
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
+use crate::{
+    lease::{LeaseError, LeaseInfo, LeaseLoss},
+    optimistic::OptimisticError,
+    queue::QueueError,
+};
 use hierlock_engine::printable;
 use std::fmt;
-use std::path::PathBuf;
-#[cfg(test)]
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 /// What hierlock returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -42,18 +44,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(error.to_string().contains("u1/a1"));
 /// # Ok(()) }
 /// ```
-pub struct Error(Box<Kind>);
+pub struct Error(Box<Repr>);
 
 #[derive(Debug, thiserror::Error)]
-enum Kind {
+enum Repr {
     #[error(transparent)]
     Target(TargetError),
     #[error(transparent)]
     Url(UrlError),
     #[error(transparent)]
     Lock(LockError),
-    #[error(transparent)]
-    Backend(BackendError),
+    #[error("the lock backend failed: {0}")]
+    Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]
     File(FileError),
     #[cfg(feature = "_driver")]
@@ -64,13 +66,33 @@ enum Kind {
     Table(TableError),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
     #[error(transparent)]
-    Lease(crate::lease::LeaseError),
+    Lease(LeaseError),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
     #[error(transparent)]
-    Queue(crate::queue::QueueError),
+    Queue(QueueError),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
     #[error(transparent)]
-    Optimistic(crate::optimistic::OptimisticError),
+    Optimistic(OptimisticError),
+}
+
+/// What an error means to a caller. Each means one thing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(all(feature = "toolbox", feature = "_driver")),
+    allow(dead_code, reason = "some are of the toolbox, or of databases")
+)]
+enum ErrorKind {
+    Timeout,
+    Deadlock,
+    WouldBlock,
+    NotProvisioned,
+    NewerSchema,
+    Lost,
+    Held,
+    Stale,
+    Missing,
+    Usage,
+    Other,
 }
 
 /// Mirrors `file`.
@@ -83,6 +105,7 @@ pub(crate) enum FileError {
          on a local one, such as /run or /tmp",
         path.display()
     )]
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux has these locks"))]
     NoLocksHere { path: PathBuf, source: std::io::Error },
     #[error(
         "`{}` is replaced again and again while it is being locked; a lock file must stay in place",
@@ -93,116 +116,137 @@ pub(crate) enum FileError {
     NoPlace,
 }
 
+impl FileError {
+    pub(crate) fn io(
+        doing: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(std::io::Error) -> Self + Copy {
+        move |source| FileError::Io { doing, path: path.to_path_buf(), source }
+    }
+}
+
+/// The questions that an error answers with yes if it is of one kind.
+macro_rules! questions {
+    ($($(#[$doc:meta])* $question:ident: $kind:ident,)*) => {
+        impl Error {
+            $($(#[$doc])*
+            pub fn $question(&self) -> bool {
+                self.kind() == ErrorKind::$kind
+            })*
+        }
+    };
+}
+
+questions! {
+    /// The deadline came first.
+    is_timeout: Timeout,
+    /// Waiting would have been, or could have been, for ever.
+    is_deadlock: Deadlock,
+    /// It was not free, and waiting was not asked for.
+    is_would_block: WouldBlock,
+    /// A row or a table that should be there is not, or is that of an older release.
+    is_not_provisioned: NotProvisioned,
+    /// The tables of leases or of queues were upgraded by a newer release of hierlock, and this one cannot use them.
+    is_newer_schema: NewerSchema,
+    /// It was held, and is no more: a lock, a lease, or the run of a job.
+    is_lost: Lost,
+    /// Somebody else has a lease there.
+    is_held: Held,
+    /// The row is at another version than expected: somebody else changed it.
+    is_stale: Stale,
+    /// There is no such row.
+    is_missing: Missing,
+    /// Was the request itself wrong: an ID, a path, a mode, a URL, a column?
+    is_usage: Usage,
+}
+
 impl Error {
+    fn kind(&self) -> ErrorKind {
+        match &*self.0 {
+            Repr::Target(_) | Repr::Url(_) => ErrorKind::Usage,
+            Repr::Lock(error) => error.kind(),
+            Repr::Backend(_) | Repr::File(_) => ErrorKind::Other,
+            #[cfg(feature = "_driver")]
+            Repr::Sql(error) => error.kind(),
+            #[cfg(feature = "_driver")]
+            Repr::Table(error) => error.kind(),
+            #[cfg(all(feature = "toolbox", feature = "_driver"))]
+            Repr::Lease(error) => match error {
+                LeaseError::Held { .. } => ErrorKind::Held,
+                LeaseError::Lost { .. } => ErrorKind::Lost,
+                error if error.is_usage() => ErrorKind::Usage,
+                _ => ErrorKind::Other,
+            },
+            #[cfg(all(feature = "toolbox", feature = "_driver"))]
+            Repr::Queue(error) => match error {
+                QueueError::Lost { .. } => ErrorKind::Lost,
+                _ => ErrorKind::Usage,
+            },
+            #[cfg(all(feature = "toolbox", feature = "_driver"))]
+            Repr::Optimistic(error) => match error {
+                OptimisticError::Stale { .. } => ErrorKind::Stale,
+                OptimisticError::Missing => ErrorKind::Missing,
+                OptimisticError::WouldBlock { .. } => ErrorKind::WouldBlock,
+                error if error.is_usage() => ErrorKind::Usage,
+                _ => ErrorKind::Other,
+            },
+        }
+    }
+
     fn lock(&self) -> Option<&LockError> {
         match &*self.0 {
-            Kind::Lock(LockError::InTransaction { error, .. }) => error.lock(),
-            Kind::Lock(error) => Some(error),
+            Repr::Lock(LockError::InTransaction { error, .. }) => error.lock(),
+            Repr::Lock(error) => Some(error),
             _ => None,
         }
     }
 
-    /// The deadline came first.
-    pub fn is_timeout(&self) -> bool {
-        use LockError::{NoConnection, Timeout};
-        matches!(self.lock(), Some(Timeout { .. } | NoConnection { waited: Some(_), .. }))
-            || self.is_not_closed()
-    }
-
-    /// Waiting would have been, or could have been, for ever.
-    pub fn is_deadlock(&self) -> bool {
-        use LockError::{Deadlock, DeadlockInTransaction, OutOfOrder};
-        matches!(
-            self.lock(),
-            Some(Deadlock { .. } | OutOfOrder { .. } | DeadlockInTransaction { .. })
-        )
+    /// May the same call succeed when tried again? After a deadlock: with everything released.
+    pub fn is_retryable(&self) -> bool {
+        use ErrorKind::{Deadlock, Held, Timeout, WouldBlock};
+        matches!(self.kind(), Timeout | Deadlock | WouldBlock | Held)
     }
 
     /// After [`acquire_in`](crate::Hierlock::acquire_in): what has become of the caller's transaction.
     pub fn transaction_state(&self) -> Option<TransactionState> {
         match &*self.0 {
-            Kind::Lock(LockError::InTransaction { state, .. }) => Some(*state),
+            Repr::Lock(LockError::InTransaction { state, .. }) => Some(*state),
             _ => None,
         }
     }
 
-    /// It was not free, and waiting was not asked for.
-    pub fn is_would_block(&self) -> bool {
-        use LockError::{NoConnection, WouldBlock};
-        matches!(self.lock(), Some(WouldBlock { .. } | NoConnection { waited: None, .. }))
-            || self.is_row_not_free()
-    }
-
     /// The node that was in the way of a lock, where one was: after a timeout, a refusal or a deadlock.
     pub fn blocked_on(&self) -> Option<&Target> {
-        match self.lock()? {
-            LockError::Timeout { blocked_on, .. }
-            | LockError::WouldBlock { blocked_on, .. }
-            | LockError::Deadlock { blocked_on, .. }
-            | LockError::OutOfOrder { blocked_on, .. }
-            | LockError::DeadlockInTransaction { blocked_on, .. } => Some(blocked_on),
-            LockError::NoConnection { .. }
-            | LockError::NotProvisioned { .. }
-            | LockError::InTransaction { .. }
-            | LockError::Lost { .. } => None,
-        }
+        self.lock()?.conflict().map(|conflict| &conflict.blocked_on)
     }
 
     /// After a timeout or a refusal: whether [that node](Self::blocked_on) is held by someone else, or only
     /// waited for by someone who came first.
     pub fn blocker(&self) -> Option<Blocker> {
         match self.lock()? {
-            LockError::Timeout { blocker, .. } | LockError::WouldBlock { blocker, .. } => {
-                Some(*blocker)
+            LockError::Timeout { conflict, .. } | LockError::WouldBlock(conflict) => {
+                Some(conflict.blocker)
             }
             _ => None,
         }
     }
+}
 
-    #[cfg(feature = "_server")]
-    /// What was in the way, where waiting was not asked for.
-    pub(crate) fn would_block_on(&self) -> Option<Target> {
-        match self.lock() {
-            Some(LockError::WouldBlock { blocked_on, .. }) => Some(blocked_on.clone()),
+#[cfg(all(feature = "toolbox", feature = "_driver"))]
+impl Error {
+    /// Who has a lease there; of several the one that lasts longest.
+    pub fn lease_holder(&self) -> Option<&LeaseInfo> {
+        match &*self.0 {
+            Repr::Lease(LeaseError::Held { holder, .. }) => Some(holder),
             _ => None,
         }
     }
 
-    /// A row or a table that should be there is not, or is that of an older release.
-    pub fn is_not_provisioned(&self) -> bool {
-        matches!(self.lock(), Some(LockError::NotProvisioned { .. })) || self.are_tables_missing()
-    }
-
-    /// It was held, and is no more: a lock, a lease, or the run of a job.
-    pub fn is_lost(&self) -> bool {
-        matches!(self.lock(), Some(LockError::Lost { .. })) || self.is_lost_in_toolbox()
-    }
-
-    /// Somebody else has a lease there.
-    pub fn is_held(&self) -> bool {
-        self.is_held_lease()
-    }
-
-    /// May the same call succeed when tried again? After a deadlock: with everything released.
-    pub fn is_retryable(&self) -> bool {
-        self.is_timeout() || self.is_deadlock() || self.is_would_block() || self.is_held()
-    }
-
-    /// Was the request itself wrong: an ID, a path, a mode, a URL, a column?
-    pub fn is_usage(&self) -> bool {
+    /// Why a lease is lost.
+    pub fn lost_lease(&self) -> Option<&LeaseLoss> {
         match &*self.0 {
-            Kind::Target(_) | Kind::Url(_) => true,
-            Kind::Lock(_) | Kind::Backend(_) | Kind::File(_) => false,
-            #[cfg(feature = "_driver")]
-            Kind::Sql(error) => error.is_usage(),
-            #[cfg(feature = "_driver")]
-            Kind::Table(error) => matches!(error, TableError::Name(_)),
-            #[cfg(all(feature = "toolbox", feature = "_driver"))]
-            Kind::Lease(error) => error.is_usage(),
-            #[cfg(all(feature = "toolbox", feature = "_driver"))]
-            Kind::Queue(error) => !matches!(error, crate::queue::QueueError::Lost { .. }),
-            #[cfg(all(feature = "toolbox", feature = "_driver"))]
-            Kind::Optimistic(error) => error.is_usage(),
+            Repr::Lease(LeaseError::Lost { cause, .. }) => Some(cause),
+            _ => None,
         }
     }
 }
@@ -227,28 +271,25 @@ impl std::error::Error for Error {
     }
 }
 
-macro_rules! kinds {
-    ($($kind:ident($error:path)),*) => {
+macro_rules! from_errors {
+    ($($variant:ident($error:path)),*) => {
         $(impl From<$error> for Error {
             fn from(error: $error) -> Self {
-                Error(Box::new(Kind::$kind(error)))
+                Error(Box::new(Repr::$variant(error)))
             }
         })*
     };
 }
-kinds!(Target(TargetError), Url(UrlError), Lock(LockError), Backend(BackendError), File(FileError));
+from_errors!(Target(TargetError), Url(UrlError), Lock(LockError), File(FileError));
 #[cfg(feature = "_driver")]
-kinds!(Sql(SqlError), Table(TableError));
+from_errors!(Sql(SqlError), Table(TableError));
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
-kinds!(
-    Lease(crate::lease::LeaseError),
-    Queue(crate::queue::QueueError),
-    Optimistic(crate::optimistic::OptimisticError)
-);
+from_errors!(Lease(LeaseError), Queue(QueueError), Optimistic(OptimisticError));
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn target(path: &str) -> Target {
         path.parse().unwrap()
@@ -269,67 +310,48 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_answers_its_questions_and_names_its_target() {
-        let (blocked_on, wanted) = (target("u1/a1"), vec![target("u1/a1/r1")]);
+    fn each_error_answers_its_question_and_names_its_target() {
         let waited = Duration::from_millis(300);
-        let cases: [(LockError, fn(&Error) -> bool, bool, &str); 8] = [
+        let conflict = |blocked_on: &str, wanted: &str, blocker| LockConflict {
+            blocked_on: target(blocked_on),
+            wanted: vec![target(wanted)],
+            blocker,
+        };
+        let below = || conflict("u1/a1", "u1/a1/r1", Blocker::Holder);
+        let root = |blocker| conflict("u1", "u1", blocker);
+        let wanted = vec![target("u1/a1/r1")];
+        let missing =
+            LockError::NotProvisioned { level: 2, bucket: Some(7), target: target("u1/a1/r1") };
+        let cases: [(Error, fn(&Error) -> bool, bool, &str); 8] = [
             (
-                LockError::Timeout {
-                    blocked_on: blocked_on.clone(),
-                    wanted: wanted.clone(),
-                    blocker: Blocker::Holder,
-                    waited,
-                },
+                Error::timeout(below(), waited),
                 Error::is_timeout,
                 true,
                 "timed out after 300 ms waiting for `u1/a1`, which someone else has locked (wanted: `u1/a1/r1`)",
             ),
             (
-                LockError::WouldBlock {
-                    blocked_on: target("u1"),
-                    wanted: vec![target("u1")],
-                    blocker: Blocker::Holder,
-                },
+                Error::would_block(root(Blocker::Holder)),
                 Error::is_would_block,
                 true,
                 "`u1` is locked by someone else",
             ),
             (
-                LockError::WouldBlock {
-                    blocked_on: target("u1"),
-                    wanted: vec![target("u1")],
-                    blocker: Blocker::Waiter,
-                },
+                Error::would_block(root(Blocker::Waiter)),
                 Error::is_would_block,
                 true,
                 "`u1` is not free: someone else, who came first, is waiting for it",
             ),
             (
-                LockError::NoConnection { wanted: wanted.clone(), waited: Some(waited) },
+                LockError::NoConnection { wanted, waited: Some(waited) }.into(),
                 Error::is_timeout,
                 true,
                 "all connections of this client are in use, also after 300 ms (wanted: `u1/a1/r1`)",
             ),
+            (Error::deadlock(below()), Error::is_deadlock, true, "deadlock at `u1/a1`"),
+            (Error::out_of_order(below()), Error::is_deadlock, true, "`u1/a1` could deadlock"),
+            (missing.into(), Error::is_not_provisioned, false, "level 2, bucket 7"),
             (
-                LockError::Deadlock { blocked_on: blocked_on.clone(), wanted: wanted.clone() },
-                Error::is_deadlock,
-                true,
-                "deadlock at `u1/a1`",
-            ),
-            (
-                LockError::OutOfOrder { blocked_on, wanted: wanted.clone() },
-                Error::is_deadlock,
-                true,
-                "`u1/a1` could deadlock",
-            ),
-            (
-                LockError::NotProvisioned { level: 2, bucket: Some(7), target: target("u1/a1/r1") },
-                Error::is_not_provisioned,
-                false,
-                "level 2, bucket 7",
-            ),
-            (
-                LockError::Lost { targets: vec![target("u1"); 5], why: "gone".into() },
+                Error::lost(vec![target("u1"); 5], "gone"),
                 Error::is_lost,
                 false,
                 "`u1`, `u1`, `u1` and 2 more is lost: gone",
@@ -343,8 +365,7 @@ mod tests {
             Error::is_lost,
             Error::is_usage,
         ];
-        for (kind, answers, retryable, says) in cases {
-            let error = Error::from(kind);
+        for (error, answers, retryable, says) in cases {
             assert!(answers(&error), "{error}");
             assert_eq!(questions.iter().filter(|asks| asks(&error)).count(), 1, "{error}");
             assert_eq!(error.is_retryable(), retryable, "{error}");

@@ -5,7 +5,7 @@
     allow(dead_code, reason = "some errors are of servers alone, or of the toolbox")
 )]
 
-use super::{Error, Kind, Span};
+use super::{Error, ErrorKind, Repr, duration_text};
 use crate::database::Schema;
 use hierlock_engine::{ColumnError, InvalidName, ServerError, error_message};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) enum SqlError {
     #[error(
         "{server} could not be told within {} to end what this client has given up; it keeps those locks \
          until it notices by itself",
-        Span(*limit)
+        duration_text(*limit)
     )]
     NotClosed { server: String, limit: Duration },
     #[error("a lock on {server} has no {asked}; ask for the connection of that server")]
@@ -84,39 +84,43 @@ pub(crate) enum TableError {
 }
 
 impl SqlError {
-    pub(super) fn is_usage(&self) -> bool {
-        matches!(
-            self,
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
             SqlError::OtherTransaction { .. }
-                | SqlError::OtherConnection { .. }
-                | SqlError::NoOwnTransaction
-        )
+            | SqlError::OtherConnection { .. }
+            | SqlError::NoOwnTransaction => ErrorKind::Usage,
+            SqlError::NotClosed { .. } => ErrorKind::Timeout,
+            _ => ErrorKind::Other,
+        }
+    }
+}
+
+impl TableError {
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            TableError::Name(_) => ErrorKind::Usage,
+            TableError::NotProvisioned { .. } | TableError::Older { .. } => {
+                ErrorKind::NotProvisioned
+            }
+            TableError::Newer { .. } => ErrorKind::NewerSchema,
+            _ => ErrorKind::Other,
+        }
     }
 }
 
 impl Error {
     pub(crate) fn table(&self) -> Option<&TableError> {
         match &*self.0 {
-            Kind::Table(error) => Some(error),
+            Repr::Table(error) => Some(error),
             _ => None,
-        }
-    }
-
-    /// A failed statement as one that names what the tables of a part do not have.
-    pub(crate) fn in_other_form(self, schema: Schema) -> Self {
-        match *self.0 {
-            Kind::Table(TableError::Failed { doing, source }) => {
-                TableError::OtherForm { schema, doing, source }.into()
-            }
-            kind => Error(Box::new(kind)),
         }
     }
 
     /// What the driver said, if it was the driver.
     pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
         match &*self.0 {
-            Kind::Sql(SqlError::Server(error)) => error.source_of_driver(),
-            Kind::Table(
+            Repr::Sql(SqlError::Server(error)) => error.source_of_driver(),
+            Repr::Table(
                 TableError::Failed { source, .. } | TableError::OtherForm { source, .. },
             ) => Some(source),
             _ => None,
@@ -125,25 +129,12 @@ impl Error {
 
     /// There was no way to connect to the server.
     pub(crate) fn is_no_connection(&self) -> bool {
-        matches!(&*self.0, Kind::Sql(SqlError::Server(error)) if error.is_no_connection())
+        matches!(&*self.0, Repr::Sql(SqlError::Server(error)) if error.is_no_connection())
     }
 
     /// There are no tables that this release can work with, and waiting does not change that.
     pub(crate) fn is_unfit(&self) -> bool {
         self.is_not_provisioned() || self.is_newer_schema()
-    }
-
-    /// The tables of leases or of queues were upgraded by a newer release of hierlock, and this one cannot use them.
-    pub fn is_newer_schema(&self) -> bool {
-        matches!(self.table(), Some(TableError::Newer { .. }))
-    }
-
-    pub(super) fn is_not_closed(&self) -> bool {
-        matches!(&*self.0, Kind::Sql(SqlError::NotClosed { .. }))
-    }
-
-    pub(super) fn are_tables_missing(&self) -> bool {
-        matches!(self.table(), Some(TableError::NotProvisioned { .. } | TableError::Older { .. }))
     }
 }
 

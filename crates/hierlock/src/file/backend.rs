@@ -1,13 +1,13 @@
 //! The backend of `file:`: walks a plan byte by byte.
 
-use super::kernel::LockFile;
-use super::token;
+use super::lock_file::LockFile;
+use super::{MODES, SLOTS, token};
 use crate::backend::{AcquireRequest, Backend, FencingHold, Hold, WaitLimit};
-use crate::error::{Blocker, FileError, LockError, Result};
+use crate::error::{Blocker, Error, FileError, LockConflict, Result};
 use crate::hierarchy::Hierarchy;
 use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::plan::{Plan, Slots, Step};
-use crate::registry::{Entry, Registry};
+use crate::plan::{Plan, Slots, Step, targets_of};
+use crate::registry::{Registry, RegistryEntry};
 use crate::snapshot::Holder;
 use crate::target::Target;
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How often [`FileHold::lost`] looks whether the file is still in place.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+const IN_PLACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a file that is replaced while it is being locked is opened again.
-const TRIES: usize = 20;
+const MAX_REOPENS: usize = 20;
 
-/// The backend of `file:`.
+/// The backend of `file:`, which is for Linux.
 #[derive(Debug)]
 pub struct FileBackend {
     path: Arc<Path>,
@@ -32,15 +32,11 @@ impl FileBackend {
     /// Opens a lock file, and makes it if it is not there.
     ///
     /// # Errors
-    /// It cannot be opened or locked.
+    /// It cannot be opened or locked, or this is not Linux.
     pub fn open(path: &Path, hierarchy: Hierarchy) -> Result<Self> {
         // A later change of the working directory must not lead to another file.
-        let path: Arc<Path> = std::path::absolute(path)
-            .map_err(|source| {
-                let path = path.to_path_buf();
-                FileError::Io { doing: "find the place of", path, source }
-            })?
-            .into();
+        let path = std::path::absolute(path).map_err(FileError::io("find the place of", path))?;
+        let path = Arc::from(path);
         // A shared lock of a byte that is no slot disturbs nobody.
         const NO_SLOT: u64 = i64::MAX as u64;
         LockFile::open(&path)?.set(NO_SLOT, Some(SlotMode::Shared))?;
@@ -56,23 +52,22 @@ impl Backend for FileBackend {
     }
 
     fn slots(&self) -> Slots {
-        super::SLOTS
+        SLOTS
     }
 
     fn modes(&self) -> ModeSet {
-        super::MODES
+        MODES
     }
 
     async fn acquire(&self, request: AcquireRequest) -> Result<FileHold> {
-        let AcquireRequest { claims, limit, name } = request;
-        let plan = super::plan(&self.hierarchy, claims)?;
-        for _ in 0..TRIES {
-            let mut hold = FileHold {
+        let plan = self.plan(&request.claims)?;
+        for _ in 0..MAX_REOPENS {
+            let hold = FileHold {
                 file: LockFile::open(&self.path)?,
-                entry: self.registry.enter(name.clone()),
+                entry: self.registry.enter(request.name.clone()),
                 hierarchy: self.hierarchy.clone(),
             };
-            hold.take(&plan, limit).await?;
+            hold.take(&plan, request.limit).await?;
             if hold.file.is_in_place()? {
                 return Ok(hold);
             }
@@ -90,100 +85,86 @@ impl Backend for FileBackend {
 #[must_use = "dropping it frees the lock"]
 pub struct FileHold {
     file: LockFile,
-    entry: Entry,
+    entry: RegistryEntry,
     hierarchy: Hierarchy,
 }
 
 impl FileHold {
     /// Takes the bytes of a plan beyond those that are held. Dropped or failed before its end, the
     /// hold is what it was.
-    async fn take(&mut self, plan: &Plan, limit: WaitLimit) -> Result<()> {
-        let mut attempt = Attempt { hold: self, plan, before: Vec::new() };
-        for step in plan.steps() {
-            attempt.take(step, limit).await?;
-        }
-        attempt.succeed();
-        Ok(())
-    }
-}
-
-/// A plan half taken; dropped, it puts everything back.
-struct Attempt<'a> {
-    hold: &'a mut FileHold,
-    plan: &'a Plan,
-    /// The steps that were taken, and how they were held before.
-    before: Vec<(Step, Option<SlotMode>)>,
-}
-
-impl Attempt<'_> {
-    async fn take(&mut self, step: Step, limit: WaitLimit) -> Result<()> {
-        let byte = step.slot;
-        let FileHold { file, entry, .. } = &*self.hold;
-        let (held, in_order) = entry
-            .with(|record| (record.held(self.plan, &step), record.is_after_all(self.plan, &step)));
-        let mode = match held {
-            Some(held) if held.join(step.mode) == held => return Ok(()),
-            Some(held) => held.join(step.mode),
-            None => step.mode,
-        };
-        if !file.set(byte, Some(mode))? {
-            let (blocked_on, wanted) = (step.target.clone(), self.wanted());
-            // The kernel lets everybody past those who wait.
-            let blocker = Blocker::Holder;
-            if !limit.waits() {
-                return Err(LockError::WouldBlock { blocked_on, wanted, blocker }.into());
+    async fn take(&self, plan: &Plan, limit: WaitLimit) -> Result<()> {
+        let steps: Vec<Step> = plan.steps().collect();
+        let mut undo = UndoOnDrop { file: &self.file, bytes: Vec::new() };
+        for (place, step) in steps.iter().enumerate() {
+            let (held, in_order) = self
+                .entry
+                .with(|record| (record.held(plan, step), record.is_after_all(plan, step)));
+            let mode = held.map_or(step.mode, |held| held.join(step.mode));
+            if held == Some(mode) {
+                continue;
             }
-            if !in_order {
-                return Err(LockError::OutOfOrder { blocked_on, wanted }.into());
-            }
-            let _shown = entry.waits(self.plan, &[], &step);
-            let mut wait = file.wait(byte, mode)?;
-            match limit.limit(wait.done()).await {
-                Ok(done) => done?,
-                Err(waited) => {
-                    return Err(LockError::Timeout { blocked_on, wanted, blocker, waited }.into());
+            if !self.file.set(step.slot, Some(mode))? {
+                let conflict = LockConflict {
+                    blocked_on: step.target.clone(),
+                    wanted: targets_of(plan.claims()),
+                    // The kernel lets everybody past those who wait.
+                    blocker: Blocker::Holder,
+                };
+                if !limit.waits() {
+                    return Err(Error::would_block(conflict));
                 }
+                if !in_order {
+                    return Err(Error::out_of_order(conflict));
+                }
+                let _listed = self.entry.waits(plan, &steps[..place], step);
+                let mut wait = self.file.wait(step.slot, mode)?;
+                let timeout = |waited| Err(Error::timeout(conflict, waited));
+                limit.limit(wait.done()).await.unwrap_or_else(timeout)?;
             }
+            undo.bytes.push((step.slot, held));
         }
-        entry.with(|record| record.take(self.plan, &step));
-        self.before.push((step, held));
+        undo.bytes.clear();
+        self.entry.note(plan);
         Ok(())
     }
 
-    fn wanted(&self) -> Vec<Target> {
-        self.plan.claims().iter().map(|claim| claim.target.clone()).collect()
-    }
-
-    fn succeed(mut self) {
-        self.before.clear();
-        self.hold.entry.with(|record| record.claim(self.plan.claims()));
+    fn lost_because(&self, why: impl Into<String>) -> Error {
+        Error::lost(self.targets().into_keys(), why)
     }
 }
 
-impl Drop for Attempt<'_> {
+/// The bytes of a plan that is half taken, and how they were held before. Dropped, it puts them back.
+struct UndoOnDrop<'a> {
+    file: &'a LockFile,
+    bytes: Vec<(u64, Option<SlotMode>)>,
+}
+
+impl Drop for UndoOnDrop<'_> {
     fn drop(&mut self) {
-        let FileHold { file, entry, .. } = &*self.hold;
-        for (step, before) in self.before.drain(..).rev() {
+        for (byte, before) in self.bytes.iter().rev() {
             // Freeing and weakening never wait and never fail on a file that is open and was locked.
-            if let Err(error) = file.set(step.slot, before) {
+            if let Err(error) = self.file.set(*byte, *before) {
                 tracing::error!(%error, "a byte could not be given back");
             }
-            entry.with(|record| record.put_back(self.plan, &step, before));
         }
     }
 }
+
+const REPLACED: &str = "its lock file was removed or replaced, so others lock another one";
 
 impl Hold for FileHold {
     async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
-        let plan = super::plan(&self.hierarchy, request.claims)?;
+        let plan = Plan::new(&self.hierarchy, request.claims, SLOTS, MODES)?;
         self.take(&plan, request.limit).await
     }
 
     async fn release(self) -> Result<()> {
         match self.file.is_in_place() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.is_lost(REPLACED.to_owned())),
-            Err(error) => Err(self.is_lost(format!("its lock file cannot be looked at: {error}"))),
+            Ok(false) => Err(self.lost_because(REPLACED)),
+            Err(error) => {
+                Err(self.lost_because(format!("its lock file cannot be looked at: {error}")))
+            }
         }
     }
 
@@ -199,25 +180,16 @@ impl Hold for FileHold {
         self.entry.id
     }
 
-    async fn lost(&self) -> crate::Error {
+    async fn lost(&self) -> Error {
         while self.file.is_in_place().unwrap_or(true) {
-            tokio::time::sleep(LOOK_AFTER).await;
+            tokio::time::sleep(IN_PLACE_CHECK_INTERVAL).await;
         }
-        self.is_lost(REPLACED.to_owned())
+        self.lost_because(REPLACED)
     }
 }
 
 impl FencingHold for FileHold {
     async fn token(&self) -> Result<u64> {
         token::next(self.file.path())
-    }
-}
-
-const REPLACED: &str = "its lock file was removed or replaced, so others lock another one";
-
-impl FileHold {
-    fn is_lost(&self, why: String) -> crate::Error {
-        let targets = self.targets().into_keys().collect();
-        LockError::Lost { targets, why }.into()
     }
 }

@@ -14,36 +14,21 @@
 //! only where that cannot close one: for a slot beyond all that the guard holds. Otherwise it gets
 //! the slot at once or is refused ([`Error::is_deadlock`](crate::Error::is_deadlock)).
 
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::mode::ModeSet;
-use crate::plan::{Claim, Plan, Slots};
-
-mod place;
-pub use place::default_path;
-
-#[cfg(target_os = "linux")]
 mod backend;
+mod default_path;
 #[cfg(target_os = "linux")]
 mod interrupt;
 #[cfg(target_os = "linux")]
-mod kernel;
+mod lock_file;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_lock_file.rs"]
+mod lock_file;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
-#[cfg(target_os = "linux")]
 mod token;
-#[cfg(target_os = "linux")]
+
 pub use backend::{FileBackend, FileHold};
+pub use default_path::default_path;
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
-#[cfg(not(target_os = "linux"))]
-pub use elsewhere::{FileBackend, FileHold};
-
-const SLOTS: Slots = Slots::Bytes;
-const MODES: ModeSet = ModeSet::SharedExclusive;
-
-/// The bytes of an acquire; touches no file.
-pub(crate) fn plan(hierarchy: &Hierarchy, claims: impl IntoIterator<Item = Claim>) -> Result<Plan> {
-    Plan::new(hierarchy, claims, SLOTS, MODES)
-}
+pub(crate) const SLOTS: crate::Slots = crate::Slots::Bytes;
+pub(crate) const MODES: crate::ModeSet = crate::ModeSet::SharedExclusive;

@@ -1,13 +1,13 @@
-//! What is special to files: threads that end, files that move, places that refuse.
+//! What is special to files: threads that end, files that move, paths that cannot be opened.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::{Error, Hierlock, Mode, Target};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-struct Place(tempfile::TempDir);
+struct LockDirectory(tempfile::TempDir);
 
-impl Place {
+impl LockDirectory {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -53,8 +53,8 @@ fn ticks(task: &Path) -> u64 {
 /// moment of cancelling is varied, for a thread that is only about to wait must end as well.
 #[tokio::test]
 async fn cancelling_ends_the_thread_whenever_it_comes() {
-    let place = Place::new();
-    let locks = place.connect().await;
+    let directory = LockDirectory::new();
+    let locks = directory.connect().await;
     let held = locks.acquire(target("u1")).await.unwrap();
     for round in 0..300_u32 {
         {
@@ -86,8 +86,8 @@ fn no_thread_is_left() -> bool {
 
 #[tokio::test]
 async fn a_waiting_thread_sleeps() {
-    let place = Place::new();
-    let locks = place.connect().await;
+    let directory = LockDirectory::new();
+    let locks = directory.connect().await;
     let _held = locks.acquire(target("u1")).await.unwrap();
     let wait = locks.request(target("u1/a1")).within(Duration::from_millis(300)).acquire();
     let (waited, used) = tokio::join!(wait, async {
@@ -101,11 +101,11 @@ async fn a_waiting_thread_sleeps() {
 
 #[tokio::test]
 async fn a_removed_file_is_a_lost_lock() {
-    let place = Place::new();
-    let locks = place.connect().await;
+    let directory = LockDirectory::new();
+    let locks = directory.connect().await;
     let guard = locks.acquire(target("u1")).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(20), guard.lost()).await.is_err());
-    std::fs::remove_file(place.path()).unwrap();
+    std::fs::remove_file(directory.path()).unwrap();
     let error = guard.lost().await;
     assert!(error.is_lost() && !error.is_retryable(), "{error}");
     assert!(error.to_string().contains("`u1`"), "{error}");
@@ -118,8 +118,8 @@ async fn a_removed_file_is_a_lost_lock() {
 /// Whoever waited on a file that was replaced in the meantime goes on with the new one.
 #[tokio::test]
 async fn a_waiter_follows_a_replaced_file() {
-    let place = Place::new();
-    let locks = place.connect().await;
+    let directory = LockDirectory::new();
+    let locks = directory.connect().await;
     let old = locks.acquire(target("u1")).await.unwrap();
     let waiter = tokio::spawn({
         let locks = locks.clone();
@@ -130,7 +130,7 @@ async fn a_waiter_follows_a_replaced_file() {
         tokio::task::yield_now().await;
     }
     let on_the_old_one = waits();
-    std::fs::remove_file(place.path()).unwrap();
+    std::fs::remove_file(directory.path()).unwrap();
     let anew = locks.acquire(target("u1")).await.unwrap();
     drop(old);
     // Each try at the file is an entry of its own.
@@ -146,8 +146,8 @@ async fn a_waiter_follows_a_replaced_file() {
 /// guard that was being extended.
 #[tokio::test]
 async fn a_grant_that_nobody_noticed_is_given_back() {
-    let place = Place::new();
-    let locks = place.connect().await;
+    let directory = LockDirectory::new();
+    let locks = directory.connect().await;
     for _ in 0..20 {
         let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
         let mut guard = locks.acquire(target("u1")).await.unwrap();
@@ -166,11 +166,11 @@ async fn a_grant_that_nobody_noticed_is_given_back() {
 
 #[tokio::test]
 async fn what_cannot_be_opened_says_why() {
-    let place = Place::new();
-    std::fs::write(place.path(), "").unwrap();
-    let message = connect(&place.path().join("below")).await.unwrap_err().to_string();
+    let directory = LockDirectory::new();
+    std::fs::write(directory.path(), "").unwrap();
+    let message = connect(&directory.path().join("below")).await.unwrap_err().to_string();
     assert!(message.contains("below") && message.contains("directory"), "{message}");
-    let message = connect(place.0.path()).await.unwrap_err().to_string();
+    let message = connect(directory.0.path()).await.unwrap_err().to_string();
     assert!(message.contains("open the lock file"), "{message}");
 }
 
@@ -178,8 +178,8 @@ async fn what_cannot_be_opened_says_why() {
 /// update lock was exclusive from the start.
 #[tokio::test]
 async fn an_upgrade_that_could_deadlock_is_refused() {
-    let place = Place::new();
-    let locks = place.connect().await;
+    let directory = LockDirectory::new();
+    let locks = directory.connect().await;
     let request = || locks.request(target("u1/a1/r1"));
     let mut one = request().mode(Mode::Shared).acquire().await.unwrap();
     let two = request().mode(Mode::Shared).acquire().await.unwrap();

@@ -2,35 +2,36 @@
 //! under a lock of its own.
 
 use crate::error::{FileError, Result};
-use nix::fcntl::{Flock, FlockArg};
 use std::fs::OpenOptions;
-use std::io::{Read as _, Seek as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::Path;
 
 /// The next number. Held locks are not needed for it to be greater than all before.
 pub(super) fn next(lock_file: &Path) -> Result<u64> {
     let mut path = lock_file.as_os_str().to_owned();
     path.push(".token");
-    let path = PathBuf::from(path);
-    count(&path).map_err(|source| FileError::Io { doing: "count a token in", path, source }.into())
+    let path = Path::new(&path);
+    Ok(count(path).map_err(FileError::io("count a token in", path))?)
 }
 
-fn count(path: &Path) -> std::io::Result<u64> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+fn count(path: &Path) -> io::Result<u64> {
+    use io::{Error, ErrorKind::InvalidData};
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     // Held for microseconds, by whoever counts.
-    let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    file.lock()?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     let last: u64 = match text.trim() {
         "" => 0,
-        text => text.parse().map_err(|_| {
-            std::io::Error::new(std::io::ErrorKind::InvalidData, "it holds no number")
-        })?,
+        text => text.parse().map_err(|_| Error::new(InvalidData, "it holds no number"))?,
     };
     let next = last + 1;
     file.rewind()?;
     // Never shorter than what was there, so that no moment leaves half a number.
     write!(file, "{next:020}")?;
+    // Closing does not free it while a forked child has a copy of the descriptor.
+    file.unlock()?;
     Ok(next)
 }
 

@@ -16,10 +16,12 @@ use super::error::LeaseError;
 use super::info::{self, LeaseInfo};
 use super::node::{IS_WITHIN, above, node, within};
 use super::schema::SCHEMA;
-use super::{Lease, LeaseRequest, Leases, slots, time};
-use crate::database::{Busy, DatabaseConnection, Driver, Row, RowLock, Transaction, Value, failed};
+use super::{Lease, LeaseRequest, Leases};
+use crate::database::{
+    Busy, DatabaseConnection, Driver, Row, RowLock, Transaction, Value, time_from_ms,
+};
 use crate::error::{Result, TableError};
-use crate::handover::Interest;
+use crate::handover::CancellationToken;
 use crate::retry::random;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -27,48 +29,46 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// The pause before another try lies between these.
-const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(150)];
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(150);
 /// How long a lease that has expired but is locked may be on its way out.
-const SETTLED_WITHIN: Duration = Duration::from_millis(500);
+const REMOVAL_GRACE: Duration = Duration::from_millis(500);
 /// How long an acquire whose COMMIT has failed waits for its lease to be taken back, so that a program which
 /// ends with that error leaves none; after that it goes on by itself.
-const UNDONE_WITHIN: Duration = Duration::from_secs(1);
+const UNDO_WAIT: Duration = Duration::from_secs(1);
 /// The longest pause before a lease is tried to be taken back again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_UNDO_PAUSE: Duration = Duration::from_secs(5);
 /// So many that are in the way are read at a time.
-const BATCH: usize = 100;
+const CONFLICT_BATCH: usize = 100;
 
 impl Leases {
     /// # Cancel safety
-    /// None: only to be run to its end. What nobody is interested in any more is given back.
+    /// None: only to be run to its end. If its caller has gone, the lease is given back.
     pub(super) async fn acquire_for(
         self,
         request: LeaseRequest,
-        mut interest: Interest,
+        cancellation: CancellationToken,
     ) -> Result<Lease> {
-        let attempt = Arc::new(Attempt::new(&self, request)?);
-        let request = &attempt.request;
+        let acquisition = Arc::new(Acquisition::new(&self, request)?);
+        let request = &acquisition.request;
         let begun = Instant::now();
         loop {
             let asked = Instant::now();
-            let holder = match attempt.run(&self).await? {
-                Outcome::Gained(row) => {
-                    if interest.is_lost() {
-                        attempt.undo(&self, row).await;
+            let holder = match acquisition.run(&self).await? {
+                Ok(row) => {
+                    if cancellation.is_cancelled() {
+                        acquisition.undo(&self, row).await;
                     }
-                    return Ok(row.into_lease(&self, request, asked));
+                    return Ok(row.into_lease(self, request, asked));
                 }
-                Outcome::Held(holder) => holder,
+                Err(holder) => holder,
             };
-            let patience = match holder.is_expired {
-                true => request.patience.max(SETTLED_WITHIN),
-                false => request.patience,
-            };
-            let left = patience.saturating_sub(begun.elapsed());
-            let pause = PAUSES[0] + (PAUSES[1] - PAUSES[0]).mul_f64(random());
+            let grace = if holder.is_expired { REMOVAL_GRACE } else { Duration::ZERO };
+            let left = request.wait.max(grace).saturating_sub(begun.elapsed());
+            let pause = MIN_PAUSE + (MAX_PAUSE - MIN_PAUSE).mul_f64(random());
             let is_wanted = tokio::select! {
                 biased;
-                () = interest.lost() => false,
+                () = cancellation.cancelled() => false,
                 // The last try is at the very end.
                 () = sleep(pause.min(left)) => true,
             };
@@ -81,35 +81,33 @@ impl Leases {
 
 /// A row that has just been written.
 #[derive(Clone, Copy)]
-struct Written {
+struct NewRow {
     token: i64,
     acquired_ms: i64,
 }
 
-impl Written {
+impl NewRow {
     fn read(row: &Row) -> Result<Self> {
         Ok(Self { token: row.int(0)?, acquired_ms: row.int(1)? })
     }
 
-    fn into_lease(self, leases: &Leases, request: &LeaseRequest, asked: Instant) -> Lease {
+    fn into_lease(self, leases: Leases, request: &LeaseRequest, asked: Instant) -> Lease {
         let LeaseRequest { target, owner, session, reason, ttl, .. } = request.clone();
         let Self { token, acquired_ms } = self;
-        let acquired = time::of_ms(acquired_ms);
-        let expires = time::of_ms(acquired_ms + request.ttl_ms());
+        let acquired = time_from_ms(acquired_ms);
+        let expires = time_from_ms(acquired_ms + request.ttl_ms());
         let is_expired = false;
         let info =
             LeaseInfo { token, target, owner, session, reason, acquired, expires, is_expired };
-        Lease::new(leases.clone(), info, ttl, asked + ttl)
+        Lease { leases, info, ttl, held_until: asked + ttl }
     }
 }
 
-enum Outcome {
-    Gained(Written),
-    Held(Box<LeaseInfo>),
-}
+/// The row of a new lease, or whoever is in the way.
+type AcquireResult = Result<NewRow, Box<LeaseInfo>>;
 
 /// The statements of an acquire.
-struct Attempt {
+struct Acquisition {
     request: LeaseRequest,
     /// Goes along with BEGIN: the slots, and the time where it is not told by what is written.
     first: String,
@@ -119,17 +117,14 @@ struct Attempt {
     insert: String,
     others: String,
     /// The last row that was written: COMMIT can fail, and leave it behind all the same.
-    written: Mutex<Option<Written>>,
+    written: Mutex<Option<NewRow>>,
 }
 
-impl Attempt {
+impl Acquisition {
     fn new(leases: &Leases, request: LeaseRequest) -> Result<Self> {
         let driver = leases.database().driver();
         let now = driver.now_ms();
-        let (lock, slots) = match leases.scheme() {
-            Some(scheme) => slots::lock(scheme, &request.target)?,
-            None => Default::default(),
-        };
+        let (lock, slots) = leases.0.slots.lock(&request.target)?;
         let (first, rows) = match driver {
             Driver::Mysql => (format!("{lock}; SELECT {now}"), slots + 1),
             Driver::Postgres | Driver::Sqlite => (lock, slots),
@@ -138,15 +133,13 @@ impl Attempt {
         // Two searches rather than one with OR: each is a range of the index for every engine.
         let free =
             format!("NOT EXISTS (SELECT 1 FROM hier_leases WHERE {IS_WITHIN} AND owner <> ?)");
-        let (free_above, is_above) = match request.target.level() {
-            0 => Default::default(),
-            _ => (
-                format!(
-                    " AND NOT EXISTS (SELECT 1 FROM hier_leases WHERE node IN ({ancestors}) AND owner <> ?)"
-                ),
-                format!(" OR node IN ({ancestors})"),
-            ),
-        };
+        let (mut free_above, mut is_above) = (String::new(), String::new());
+        if !ancestors.is_empty() {
+            is_above = format!(" OR node IN ({ancestors})");
+            free_above = format!(
+                " AND NOT EXISTS (SELECT 1 FROM hier_leases WHERE node IN ({ancestors}) AND owner <> ?)"
+            );
+        }
         let (acquired, clock, returning) = match driver {
             Driver::Mysql => ("?", "DUAL".to_owned(), ""),
             Driver::Postgres | Driver::Sqlite => {
@@ -160,44 +153,44 @@ impl Attempt {
         );
         let others = format!(
             "SELECT {} FROM hier_leases WHERE owner <> ? AND (({IS_WITHIN}){is_above}) \
-             ORDER BY expires_ms DESC, token LIMIT {BATCH}",
+             ORDER BY expires_ms DESC, token LIMIT {CONFLICT_BATCH}",
             info::columns(driver, now)
         );
         Ok(Self { request, first, rows, insert, others, written: Mutex::default() })
     }
 
-    async fn run(self: &Arc<Self>, leases: &Leases) -> Result<Outcome> {
+    async fn run(self: &Arc<Self>, leases: &Leases) -> Result<AcquireResult> {
         *self.written.lock() = None;
         let database = leases.database();
         if database.driver() == Driver::Sqlite {
-            let rows = database.fetch(&self.insert, &self.values(None)).await;
-            let rows = SCHEMA.checked(database, "write a lease", rows).await?;
+            let values = self.values(None);
+            let rows = SCHEMA.fetch(database, "write a lease", &self.insert, &values).await?;
             if let Some(row) = rows.first() {
-                return Ok(Outcome::Gained(Written::read(row)?));
+                return NewRow::read(row).map(Ok);
             }
         }
-        let ran = database.run_with(&self.first, |tx, rows| {
-            let attempt = self.clone();
-            Box::pin(async move { attempt.run_in(tx, rows).await })
+        let ran = database.run_with(Some((SCHEMA, &self.first)), |tx, rows| {
+            let acquisition = self.clone();
+            Box::pin(async move { acquisition.run_in(tx, rows).await })
         });
-        let ran = SCHEMA.diagnosed(database, ran.await).await;
+        let ran = ran.await;
         let written = *self.written.lock();
         if let (Err(_), Some(row)) = (&ran, written) {
-            let (attempt, leases) = (self.clone(), leases.clone());
+            let (acquisition, leases) = (self.clone(), leases.clone());
             let token = leases.database().tasks().token();
             let undo = tokio::spawn(async move {
-                attempt.undo(&leases, row).await;
+                acquisition.undo(&leases, row).await;
                 drop(token);
             });
-            let _ = timeout(UNDONE_WITHIN, undo).await;
+            let _ = timeout(UNDO_WAIT, undo).await;
         }
         ran
     }
 
     /// Removes a lease that nobody was told of; tries until its time is over, for the database may be gone.
-    async fn undo(self: &Arc<Self>, leases: &Leases, row: Written) {
+    async fn undo(self: &Arc<Self>, leases: &Leases, row: NewRow) {
         let over = Instant::now() + self.request.ttl;
-        let mut pause = PAUSES[0];
+        let mut pause = MIN_PAUSE;
         while let Err(why) = self.remove_written(leases, row).await {
             tracing::warn!(token = row.token, %why, "cannot take back a lease that nobody has; trying again");
             let is_closed = matches!(why.sql_source(), Some(sqlx::Error::PoolClosed));
@@ -205,15 +198,15 @@ impl Attempt {
                 return;
             }
             sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_UNDO_PAUSE);
         }
     }
 
     /// Its COMMIT may still be under way, and PostgreSQL would not wait for a row that it does not see: so the
     /// slots come first, which the transaction that wrote it has until its end. The token alone might have
     /// been given to another lease: SQLite counts anew what was rolled back.
-    async fn remove_written(self: &Arc<Self>, leases: &Leases, row: Written) -> Result<()> {
-        let removed = leases.database().run_with(&self.first, |tx, _| {
+    async fn remove_written(self: &Arc<Self>, leases: &Leases, row: NewRow) -> Result<()> {
+        let removed = leases.database().run_with(Some((SCHEMA, &self.first)), |tx, _| {
             let values = [row.token.into(), (&self.request.owner).into(), row.acquired_ms.into()];
             Box::pin(async move {
                 let sql =
@@ -224,7 +217,7 @@ impl Attempt {
         removed.await
     }
 
-    async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<Outcome> {
+    async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<AcquireResult> {
         if rows.len() != self.rows {
             return Err(TableError::NotProvisioned { schema: SCHEMA }.into());
         }
@@ -235,17 +228,17 @@ impl Attempt {
         loop {
             if let Some(row) = self.write(&mut tx.connection(), now).await? {
                 *self.written.lock() = Some(row);
-                return Ok(Outcome::Gained(row));
+                return Ok(Ok(row));
             }
             let mut others = self.others(&mut tx.connection()).await?;
             if let Some(first) = others.first()
                 && !first.is_expired
             {
-                return Ok(Outcome::Held(Box::new(others.swap_remove(0))));
+                return Ok(Err(Box::new(others.swap_remove(0))));
             }
             for other in others {
                 if !remove(&mut tx.connection(), other.token).await? {
-                    return Ok(Outcome::Held(Box::new(other)));
+                    return Ok(Err(Box::new(other)));
                 }
             }
         }
@@ -278,14 +271,14 @@ impl Attempt {
         &self,
         connection: &mut DatabaseConnection<'_>,
         now: Option<i64>,
-    ) -> Result<Option<Written>> {
-        let (values, doing) = (self.values(now), failed("write a lease"));
+    ) -> Result<Option<NewRow>> {
+        let (values, failed) = (self.values(now), SCHEMA.failed("write a lease"));
         let Some(acquired_ms) = now else {
-            let rows = connection.fetch(&self.insert, values).await.map_err(doing)?;
-            return rows.first().map(Written::read).transpose();
+            let rows = connection.fetch(&self.insert, values).await.map_err(failed)?;
+            return rows.first().map(NewRow::read).transpose();
         };
-        let done = connection.execute(&self.insert, values).await.map_err(doing)?;
-        Ok((done.rows > 0).then_some(Written { token: done.last_insert_id, acquired_ms }))
+        let done = connection.execute(&self.insert, values).await.map_err(failed)?;
+        Ok((done.rows > 0).then_some(NewRow { token: done.last_insert_id, acquired_ms }))
     }
 
     /// Leases of other owners that are in the way; what lasts longest first.
@@ -293,7 +286,7 @@ impl Attempt {
         let LeaseRequest { target, owner, .. } = &self.request;
         let values = [owner.into()].into_iter().chain(within(target)).chain(above(target));
         let rows = connection.fetch(&self.others, values).await;
-        let rows = rows.map_err(failed("look for leases in the way"))?;
+        let rows = rows.map_err(SCHEMA.failed("look for leases in the way"))?;
         rows.iter().map(LeaseInfo::read).collect()
     }
 }
@@ -304,12 +297,11 @@ async fn remove(connection: &mut DatabaseConnection<'_>, token: i64) -> Result<b
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
     let expired =
         format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms <= {now}{lock}");
-    let doing = "remove a lease that has expired";
-    let is_ours =
-        !connection.fetch(&expired, [token.into()]).await.map_err(failed(doing))?.is_empty();
+    let failed = || SCHEMA.failed("remove a lease that has expired");
+    let is_ours = !connection.fetch(&expired, [token.into()]).await.map_err(failed())?.is_empty();
     if is_ours {
         let delete = "DELETE FROM hier_leases WHERE token = ?";
-        connection.execute(delete, [token.into()]).await.map_err(failed(doing))?;
+        connection.execute(delete, [token.into()]).await.map_err(failed())?;
     }
     Ok(is_ours)
 }

@@ -1,34 +1,27 @@
-//! Leases seen from above: listing, ending those of others, clearing away.
+//! Listing leases, ending those of others, removing what has expired.
 
-use super::info::{COLUMNS, FURTHER, LeaseInfo, columns};
+use super::info::{COLUMNS, LeaseInfo, NEXT_COLUMN, columns};
 use super::request::{check_name, check_words};
 use super::schema::SCHEMA;
-use super::{ForcedRelease, LeaseFilter, Leases, time};
-use crate::database::{Busy, RowLock, Transaction, Value, failed};
+use super::{ForcedRelease, LeaseFilter, Leases};
+use crate::database::{Busy, Row, RowLock, Transaction, time_from_ms};
 use crate::error::Result;
 
 /// So many are swept in a transaction.
-const BATCH: usize = 100;
+const SWEEP_BATCH: usize = 100;
 
 impl Leases {
-    /// The leases that a filter lets through, by token.
-    ///
-    /// # Errors
-    /// What the database says.
+    /// Lists the leases that a filter lets through, by token.
     pub async fn list(&self, filter: LeaseFilter) -> Result<Vec<LeaseInfo>> {
         let now = self.database().driver().now_ms();
         let (condition, values) = filter.condition(now);
         let columns = columns(self.database().driver(), now);
         let sql = format!("SELECT {columns} FROM hier_leases WHERE {condition} ORDER BY token");
-        let rows = self.database().fetch(&sql, &values).await;
-        let rows = SCHEMA.checked(self.database(), "list leases", rows).await?;
+        let rows = SCHEMA.fetch(self.database(), "list leases", &sql, &values).await?;
         rows.iter().map(LeaseInfo::read).collect()
     }
 
-    /// Releases all leases of a session, at its logout; how many there were.
-    ///
-    /// # Errors
-    /// What the database says.
+    /// Releases all leases of a session, at its logout; returns how many there were.
     ///
     /// # Cancel safety
     /// Dropped, they are released all the same.
@@ -36,10 +29,7 @@ impl Leases {
         self.release_all(LeaseFilter::default().session(session)).await
     }
 
-    /// Releases all leases of an owner, such as those that an earlier login has left; how many there were.
-    ///
-    /// # Errors
-    /// What the database says.
+    /// Releases all leases of an owner, such as those that an earlier login has left; returns how many there were.
     ///
     /// # Cancel safety
     /// Dropped, they are released all the same.
@@ -53,11 +43,11 @@ impl Leases {
         let release = async move {
             let mut released = 0;
             for lease in leases.list(filter).await? {
-                released += u64::from(leases.release_whole(lease.token).await?);
+                released += u64::from(leases.delete_row(lease.token).await?);
             }
             Ok(released)
         };
-        self.to_its_end(release).await
+        self.run_to_end(release).await
     }
 
     /// Ends somebody else's lease. Who did it and why is kept in the audit table, and told to the owner at
@@ -65,8 +55,7 @@ impl Leases {
     /// transaction that has checked the lease. `None` if no such lease was held.
     ///
     /// # Errors
-    /// [`is_usage`](crate::Error::is_usage): the actor or the reason is missing or too long. What the
-    /// database says.
+    /// [`is_usage`](crate::Error::is_usage): the actor or the reason is missing or too long.
     ///
     /// # Cancel safety
     /// Dropped, the lease is ended all the same.
@@ -84,49 +73,41 @@ impl Leases {
                 let (actor, why) = (actor.clone(), why.clone());
                 Box::pin(async move { force(tx, token, actor, why).await })
             });
-            SCHEMA.diagnosed(leases.database(), forced.await).await
+            forced.await
         };
-        self.to_its_end(force).await
+        self.run_to_end(force).await
     }
 
-    /// The last forced releases, the latest first.
-    ///
-    /// # Errors
-    /// What the database says.
+    /// Lists the last forced releases, the latest first.
     pub async fn audit(&self, limit: u32) -> Result<Vec<ForcedRelease>> {
         let columns = columns(self.database().driver(), "released_ms");
         let sql = format!(
             "SELECT {columns}, actor, why, released_ms FROM hier_lease_audit \
              ORDER BY id DESC LIMIT {limit}"
         );
-        let rows = self.database().fetch(&sql, &[]).await;
-        let rows = SCHEMA.checked(self.database(), "read the audit table", rows).await?;
-        let read = |row: &crate::database::Row| {
+        let rows = SCHEMA.fetch(self.database(), "read the audit table", &sql, &[]).await?;
+        let read = |row: &Row| {
             Ok(ForcedRelease {
                 lease: LeaseInfo::read(row)?,
-                actor: row.text(FURTHER)?,
-                why: row.text(FURTHER + 1)?,
-                released: time::of_ms(row.int(FURTHER + 2)?),
+                actor: row.text(NEXT_COLUMN)?,
+                why: row.text(NEXT_COLUMN + 1)?,
+                released: time_from_ms(row.int(NEXT_COLUMN + 2)?),
             })
         };
         rows.iter().map(read).collect()
     }
 
-    /// Removes leases whose time is over, except those that a transaction has checked and not ended; how
+    /// Removes leases whose time is over, except those that a transaction has checked and not ended; returns how
     /// many. Nothing but the size of the table depends on it.
-    ///
-    /// # Errors
-    /// What the database says.
     ///
     /// # Cancel safety
     /// Dropped, some are removed and some are not.
     pub async fn sweep(&self) -> Result<u64> {
         let mut swept = 0;
         loop {
-            let batch = self.database().run(|tx| Box::pin(sweep(tx)));
-            let batch = SCHEMA.diagnosed(self.database(), batch.await).await?;
+            let batch = self.database().run(|tx| Box::pin(sweep(tx))).await?;
             swept += batch as u64;
-            if batch < BATCH {
+            if batch < SWEEP_BATCH {
                 return Ok(swept);
             }
         }
@@ -139,44 +120,43 @@ async fn force(
     actor: String,
     why: String,
 ) -> Result<Option<LeaseInfo>> {
-    let doing = || failed("end a lease");
+    let failed = || SCHEMA.failed("end a lease");
     let mut connection = tx.connection();
     let driver = connection.driver();
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Wait));
     let columns = columns(driver, now);
     let held =
         format!("SELECT {columns} FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
-    let held = connection.fetch(&held, [token.into()]).await.map_err(doing())?;
+    let held = connection.fetch(&held, [token.into()]).await.map_err(failed())?;
     let Some(row) = held.first() else { return Ok(None) };
     let lease = LeaseInfo::read(row)?;
     let note = format!(
         "INSERT INTO hier_lease_audit ({COLUMNS}, actor, why, released_ms) \
          SELECT {COLUMNS}, ?, ?, {now} FROM hier_leases WHERE token = ?"
     );
-    let values: [Value; 3] = [actor.into(), why.into(), token.into()];
-    connection.execute(&note, values).await.map_err(doing())?;
+    connection.execute(&note, [actor.into(), why.into(), token.into()]).await.map_err(failed())?;
     let delete = "DELETE FROM hier_leases WHERE token = ?";
-    connection.execute(delete, [token.into()]).await.map_err(doing())?;
+    connection.execute(delete, [token.into()]).await.map_err(failed())?;
     Ok(Some(lease))
 }
 
-/// One batch; how many.
+/// Sweeps one batch; returns how many.
 async fn sweep(tx: &mut Transaction) -> Result<usize> {
-    let doing = || failed("sweep leases");
+    let failed = || SCHEMA.failed("sweep leases");
     let mut connection = tx.connection();
     let driver = connection.driver();
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
     let expired = format!(
-        "SELECT token FROM hier_leases WHERE expires_ms <= {now} ORDER BY expires_ms LIMIT {BATCH}{lock}"
+        "SELECT token FROM hier_leases WHERE expires_ms <= {now} ORDER BY expires_ms LIMIT {SWEEP_BATCH}{lock}"
     );
-    let expired = connection.fetch(&expired, []).await.map_err(doing())?;
+    let expired = connection.fetch(&expired, []).await.map_err(failed())?;
     // Each by its key: InnoDB may read, and wait for, more than is in a list.
     let deletes = expired.iter().map(|row| {
         row.int(0).map(|token| format!("DELETE FROM hier_leases WHERE token = {token}"))
     });
     let deletes = deletes.collect::<Result<Vec<_>, _>>()?;
     if !deletes.is_empty() {
-        connection.run(&deletes.join("; ")).await.map_err(doing())?;
+        connection.run(&deletes.join("; ")).await.map_err(failed())?;
     }
     Ok(deletes.len())
 }

@@ -4,7 +4,7 @@ use super::node::{IS_WITHIN, within};
 use crate::database::Value;
 use crate::target::Target;
 
-/// All live leases, unless told which.
+/// Which leases are listed; by default all that are live.
 ///
 /// ```
 /// use hierlock::Target;

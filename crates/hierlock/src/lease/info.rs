@@ -1,7 +1,7 @@
 //! What is known of a lease, and how it is read from its row.
 
-use super::time;
-use crate::database::{Driver, Row};
+use super::time::utc;
+use crate::database::{Driver, Row, time_from_ms};
 use crate::error::Result;
 use crate::target::Target;
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct LeaseInfo {
     pub acquired: SystemTime,
     /// Until when, unless it is renewed.
     pub expires: SystemTime,
-    /// Was it over when it was read, by the database's clock?
+    /// Whether it was over when it was read, by the database's clock.
     pub is_expired: bool,
 }
 
@@ -45,8 +45,8 @@ pub struct ForcedRelease {
 
 /// Columns of both tables, in the order in which they are read.
 pub(super) const COLUMNS: &str = "token, path, owner, session, reason, acquired_ms, expires_ms";
-/// Where further columns begin, behind those of [`columns`].
-pub(super) const FURTHER: usize = 8;
+/// Where the columns behind those of [`columns`] begin.
+pub(super) const NEXT_COLUMN: usize = 8;
 
 /// The same, and whether it was over at a moment.
 pub(super) fn columns(driver: Driver, moment: &str) -> String {
@@ -63,8 +63,8 @@ impl LeaseInfo {
             owner: row.text(2)?,
             session: row.text_or_null(3)?,
             reason: row.text_or_null(4)?,
-            acquired: time::of_ms(row.int(5)?),
-            expires: time::of_ms(row.int(6)?),
+            acquired: time_from_ms(row.int(5)?),
+            expires: time_from_ms(row.int(6)?),
             is_expired: row.int(7)? != 0,
         })
     }
@@ -78,7 +78,7 @@ impl fmt::Display for LeaseInfo {
         if let Some(session) = &self.session {
             write!(f, " (session {session})")?;
         }
-        write!(f, " since {} until {}", time::utc(*acquired), time::utc(*expires))?;
+        write!(f, " since {} until {}", utc(*acquired), utc(*expires))?;
         match &self.reason {
             Some(reason) => write!(f, ": {reason}"),
             None => Ok(()),

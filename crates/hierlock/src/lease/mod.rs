@@ -46,22 +46,22 @@ mod acquire;
 mod admin;
 mod error;
 mod filter;
-mod held;
+mod handle;
 mod info;
-mod kept;
-mod lost;
+mod loss;
 mod node;
+mod renewal;
 mod request;
 mod schema;
 mod slots;
 mod time;
 
 pub(crate) use error::LeaseError;
-pub use error::LostLease;
 pub use filter::LeaseFilter;
-pub use held::Lease;
+pub use handle::Lease;
 pub use info::{ForcedRelease, LeaseInfo};
-pub use kept::KeptLease;
+pub use loss::LeaseLoss;
+pub use renewal::KeptLease;
 pub use request::LeaseRequest;
 pub use time::utc;
 
@@ -69,9 +69,9 @@ use crate::database::{AnyTransaction, Database, DatabaseConnection, diagnosed};
 use crate::error::{Error, Result};
 use crate::handover::Handover;
 use crate::hierarchy::Hierarchy;
-use lost::Known;
+use loss::LeaseRef;
 pub(crate) use schema::SCHEMA;
-use slots::Scheme;
+use slots::SlotLocks;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -85,44 +85,39 @@ pub struct Leases(Arc<Inner>);
 struct Inner {
     database: Database,
     hierarchy: Hierarchy,
-    /// How an acquire locks; nothing where a writer is alone.
-    scheme: Option<Scheme>,
+    slots: SlotLocks,
 }
 
 impl Leases {
-    /// Leases in this database, or in that of a pool, on the default tree.
+    /// Returns the leases of this database, or of that of a pool, on the default tree.
     pub fn new(database: impl Into<Database>) -> Self {
         Self::on(database.into(), Hierarchy::default())
     }
 
-    /// On another tree. Everyone who shares the tables shares it.
+    /// Sets another tree. Everyone who shares the tables shares it.
     #[must_use]
     pub fn with_hierarchy(self, hierarchy: Hierarchy) -> Self {
         Self::on(self.0.database.clone(), hierarchy)
     }
 
     fn on(database: Database, hierarchy: Hierarchy) -> Self {
-        let scheme = slots::scheme(database.driver(), &hierarchy);
-        Self(Arc::new(Inner { database, hierarchy, scheme }))
+        let slots = SlotLocks::new(database.driver(), &hierarchy);
+        Self(Arc::new(Inner { database, hierarchy, slots }))
     }
 
     fn database(&self) -> &Database {
         &self.0.database
     }
 
-    fn scheme(&self) -> Option<&Scheme> {
-        self.0.scheme.as_ref()
-    }
-
     /// Makes the tables if they are not there yet, and upgrades those of an older release. Several may do so at once.
     ///
     /// # Errors
-    /// [`is_newer_schema`](Error::is_newer_schema): a newer release has upgraded them. What the database says.
+    /// [`is_newer_schema`](Error::is_newer_schema): a newer release has upgraded them.
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
     }
 
-    /// What [`provision`](Self::provision) does, for a person to run.
+    /// Returns the SQL of [`provision`](Self::provision), for a person to run.
     pub fn script(&self) -> String {
         SCHEMA.script(self.database().driver())
     }
@@ -143,19 +138,16 @@ impl Leases {
         request.check(&self.0.hierarchy)?;
         let leases = self.clone();
         let tasks = self.database().tasks();
-        let acquire = |interest| leases.acquire_for(request, interest);
+        let acquire = |cancellation| leases.acquire_for(request, cancellation);
         Handover::new(Handle::current(), tasks, acquire).await
     }
 
-    /// What is known of a lease that is held.
-    ///
-    /// # Errors
-    /// What the database says; that there is none is no error.
+    /// Returns what is known of a lease, if it is held.
     pub async fn find(&self, token: i64) -> Result<Option<LeaseInfo>> {
         Ok(self.look_up(token).await?.map(|lease| lease.info))
     }
 
-    /// A lease by its token, to go on with: in another request, or another process. **Tokens are no
+    /// Returns a lease by its token, to go on with it: in another request, or another process. **Tokens are no
     /// secrets**: compare its [owner](Lease::owner) with whoever asks.
     ///
     /// # Errors
@@ -163,7 +155,7 @@ impl Leases {
     pub async fn resume(&self, token: i64) -> Result<Lease> {
         match self.look_up(token).await? {
             Some(lease) => Ok(lease),
-            None => Err(self.lost(Known::Token(token)).await),
+            None => Err(self.find_loss(token.into()).await),
         }
     }
 
@@ -176,57 +168,56 @@ impl Leases {
             driver.as_int(&format!("expires_ms - {now}"))
         );
         let asked = Instant::now();
-        let rows = self.database().fetch(&sql, &[token.into()]).await;
-        let rows = SCHEMA.checked(self.database(), "look for a lease", rows).await?;
+        let token = [token.into()];
+        let rows = SCHEMA.fetch(self.database(), "look for a lease", &sql, &token).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let ms = |column| row.int(column).map(|ms| Duration::from_millis(ms.max(0) as u64));
-        let (ttl, left) = (ms(info::FURTHER)?, ms(info::FURTHER + 1)?);
-        Ok(Some(Lease::new(self.clone(), LeaseInfo::read(row)?, ttl, asked + left)))
+        let (ttl, left) = (ms(info::NEXT_COLUMN)?, ms(info::NEXT_COLUMN + 1)?);
+        let (leases, info) = (self.clone(), LeaseInfo::read(row)?);
+        Ok(Some(Lease { leases, info, ttl, held_until: asked + left }))
     }
 
     /// [`Lease::check_in`] for whoever has only the token.
-    ///
-    /// # Errors
-    /// The same.
     pub async fn check_token_in(&self, tx: &mut impl AnyTransaction, token: i64) -> Result<()> {
-        self.check(&mut tx.connection(), &Known::Token(token)).await
+        self.check(&mut tx.connection(), &token.into()).await
     }
 
-    async fn check(&self, connection: &mut DatabaseConnection<'_>, known: &Known) -> Result<()> {
-        diagnosed(self.database(), lost::check(connection, known).await).await
+    async fn check(&self, connection: &mut DatabaseConnection<'_>, lease: &LeaseRef) -> Result<()> {
+        diagnosed(self.database(), lease.check(connection).await).await
     }
 
     /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that
     /// has checked it.
     ///
     /// # Errors
-    /// What the database says. It may or may not be released then; this can be asked again.
+    /// If the database fails: it may or may not be released then, and this can be called again.
     ///
     /// # Cancel safety
     /// Dropped, it is released all the same.
     pub async fn release(&self, token: i64) -> Result<bool> {
         let leases = self.clone();
-        self.to_its_end(async move { leases.release_whole(token).await }).await
+        self.run_to_end(async move { leases.delete_row(token).await }).await
     }
 
-    async fn release_whole(&self, token: i64) -> Result<bool> {
+    async fn delete_row(&self, token: i64) -> Result<bool> {
         let now = self.database().driver().now_ms();
         let sql = format!("DELETE FROM hier_leases WHERE token = ? AND expires_ms > {now}");
-        let done = self.database().execute(&sql, &[token.into()]).await;
-        Ok(SCHEMA.checked(self.database(), "release a lease", done).await?.rows > 0)
+        let token = [token.into()];
+        let done = SCHEMA.execute(self.database(), "release a lease", &sql, &token).await?;
+        Ok(done.rows > 0)
     }
 
-    /// What to tell whoever thought to hold a lease.
-    async fn lost(&self, known: Known) -> Error {
+    /// Finds out what to tell whoever thought to hold a lease.
+    async fn find_loss(&self, lease: LeaseRef) -> Error {
         let cause = self.database().run(|tx| {
-            let known = known.clone();
-            Box::pin(async move { lost::cause(&mut tx.connection(), &known, "").await })
+            let lease = lease.clone();
+            Box::pin(async move { lease.find_cause(&mut tx.connection(), "").await })
         });
-        cause.await.map_or_else(|error| error, |cause| known.lost(cause))
+        cause.await.map_or_else(|error| error, |cause| lease.lost(cause))
     }
 
-    /// Work that a task finishes if the caller goes away: no statement is left half done on a connection.
-    async fn to_its_end<T: Send + 'static>(
+    /// Runs work that a task finishes if the caller goes away: no statement is left half done on a connection.
+    async fn run_to_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {

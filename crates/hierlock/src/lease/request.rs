@@ -7,7 +7,7 @@ use crate::target::Target;
 use std::time::Duration;
 
 const DEFAULT_TTL: Duration = Duration::from_secs(5 * 60);
-const LONGEST_TTL: Duration = Duration::from_secs(10 * 366 * 86_400);
+const MAX_TTL: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 /// What is asked of [`Leases::acquire`](super::Leases::acquire).
 ///
@@ -31,30 +31,30 @@ pub struct LeaseRequest {
     pub(super) session: Option<String>,
     pub(super) reason: Option<String>,
     pub(super) ttl: Duration,
-    pub(super) patience: Duration,
+    pub(super) wait: Duration,
 }
 
 impl LeaseRequest {
-    /// A node and who wants it: for five minutes, without waiting, unless told.
+    /// Names a node and who wants it. By default the lease is for five minutes, and is not waited for.
     pub fn new(target: Target, owner: impl Into<String>) -> Self {
         let (owner, session, reason) = (owner.into(), None, None);
-        Self { target, owner, session, reason, ttl: DEFAULT_TTL, patience: Duration::ZERO }
+        Self { target, owner, session, reason, ttl: DEFAULT_TTL, wait: Duration::ZERO }
     }
 
-    /// The login, browser tab or process that it belongs to; all its leases can be
+    /// Sets the login, browser tab or process that it belongs to; all its leases can be
     /// [released together](super::Leases::release_session).
     pub fn session(mut self, session: impl Into<String>) -> Self {
         self.session = Some(session.into());
         self
     }
 
-    /// What for: others are told.
+    /// Sets what it is for: others are told.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
     }
 
-    /// How long it is valid after it was acquired, and after each renewal: 1 ms to 10 years, in whole
+    /// Sets how long it is valid after it was acquired, and after each renewal: 1 ms to 10 years, in whole
     /// milliseconds.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -63,8 +63,8 @@ impl LeaseRequest {
 
     /// Asks again and again for so long, with random pauses. There is no queue: whoever asks at the right
     /// moment gets it, not whoever came first.
-    pub fn wait_up_to(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn wait_up_to(mut self, wait: Duration) -> Self {
+        self.wait = wait;
         self
     }
 
@@ -77,12 +77,10 @@ impl LeaseRequest {
         check_name("owner", &self.owner)?;
         self.session.iter().try_for_each(|session| check_name("session", session))?;
         self.reason.iter().try_for_each(|reason| check_words("reason", reason))?;
-        match self.ttl {
-            ttl if ttl < Duration::from_millis(1) || ttl > LONGEST_TTL => {
-                Err(LeaseError::Ttl { given: ttl }.into())
-            }
-            _ => Ok(()),
+        if !(Duration::from_millis(1)..=MAX_TTL).contains(&self.ttl) {
+            return Err(LeaseError::Ttl { given: self.ttl }.into());
         }
+        Ok(())
     }
 
     pub(super) fn ttl_ms(&self) -> i64 {
@@ -104,10 +102,10 @@ pub(super) fn check_words(what: &'static str, words: &str) -> Result<()> {
 }
 
 fn check_length(is_good: bool, text: &str, what: &'static str, right: &'static str) -> Result<()> {
-    match is_good && (1..=255).contains(&text.chars().count()) {
-        true => Ok(()),
-        false => Err(LeaseError::Text { what, right }.into()),
+    if !is_good || !(1..=255).contains(&text.chars().count()) {
+        return Err(LeaseError::Text { what, right }.into());
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,22 +4,99 @@
 //! Rows on MySQL and MariaDB, which are there for nothing else. PostgreSQL has locks without rows: those with
 //! two numbers, which have nothing to do with the core's, of one. SQLite needs none: there a writer is alone.
 
-#[cfg(feature = "_server")]
-pub(super) use on_servers::{Scheme, lock, scheme, statements};
-#[cfg(not(feature = "_server"))]
-pub(super) use without_servers::{Scheme, lock, scheme, statements};
-
 use crate::database::Driver;
+use crate::error::Result;
 use crate::hierarchy::Hierarchy;
+use crate::target::Target;
+#[cfg(feature = "_server")]
+use crate::{
+    key::Buckets,
+    mode::{Mode, SlotMode},
+    plan::{Claim, Plan, Step},
+    sql::{Dialect, Scheme, Strategy},
+};
 
 pub(super) const TABLE: &str = "hier_lease_slots";
 
-/// So many rows for each level: an acquire is short, so a few are enough.
-const ROWS: u32 = 256;
+/// So many rows for each level on MySQL and MariaDB: an acquire is short, so a few are enough.
+const ROWS_PER_LEVEL: u32 = 256;
+
+/// So many numbers for each level on PostgreSQL, where they cost nothing.
+#[cfg(feature = "_server")]
+const NUMBERS_PER_LEVEL: u32 = 1 << LEVEL_SHIFT;
+#[cfg(feature = "_server")]
+const LEVEL_SHIFT: usize = 24;
+
+/// The first number of PostgreSQL's: whose locks they are.
+#[cfg(feature = "_server")]
+const LOCK_CLASS: i32 = i32::from_be_bytes(*b"leas");
+
+/// How nodes become slots, and which are locked in what order.
+#[derive(Debug)]
+pub(super) struct SlotLocks {
+    /// None on SQLite.
+    #[cfg(feature = "_server")]
+    scheme: Option<Scheme>,
+}
+
+impl SlotLocks {
+    #[cfg_attr(
+        not(feature = "_server"),
+        expect(unused_variables, reason = "only servers have slots")
+    )]
+    pub(super) fn new(driver: Driver, hierarchy: &Hierarchy) -> Self {
+        Self {
+            #[cfg(feature = "_server")]
+            scheme: scheme(driver, hierarchy),
+        }
+    }
+
+    /// Returns what locks the slots of a node and of those above it, and how many rows come back if all are there.
+    #[cfg_attr(
+        not(feature = "_server"),
+        expect(unused_variables, reason = "only servers have slots")
+    )]
+    pub(super) fn lock(&self, target: &Target) -> Result<(String, usize)> {
+        #[cfg(feature = "_server")]
+        if let Some(scheme) = &self.scheme {
+            let plan = scheme.plan([Claim { target: target.clone(), mode: Mode::Exclusive }])?;
+            return Ok(match scheme.dialect() {
+                Dialect::Postgres => (lock_numbers(&plan), 1),
+                Dialect::Mysql | Dialect::Mariadb => scheme.lock_and_rows(&plan),
+            });
+        }
+        Ok(Default::default())
+    }
+}
+
+#[cfg(feature = "_server")]
+fn scheme(driver: Driver, hierarchy: &Hierarchy) -> Option<Scheme> {
+    let (dialect, buckets) = match driver {
+        // Both understand it.
+        Driver::Mysql => (Dialect::Mariadb, ROWS_PER_LEVEL),
+        Driver::Postgres => (Dialect::Postgres, NUMBERS_PER_LEVEL),
+        Driver::Sqlite => return None,
+    };
+    let scheme = Scheme::new(dialect).strategy(Strategy::Striped).and_then(|s| s.table(TABLE));
+    let buckets = Buckets::new(buckets).expect("it is a count of buckets");
+    let scheme = scheme.expect("every server has rows, and the name is plain");
+    Some(scheme.buckets(buckets).hierarchy(hierarchy.clone()))
+}
+
+/// What makes the table and its rows; each may be run again.
+pub(super) fn statements(driver: Driver) -> Vec<String> {
+    #[cfg(feature = "_server")]
+    if driver == Driver::Mysql {
+        let table = scheme(driver, &Hierarchy::default()).and_then(|scheme| scheme.create_rows());
+        return table.into_iter().chain(fill(driver)).collect();
+    }
+    let _ = driver;
+    Vec::new()
+}
 
 /// What makes the rows that are missing.
 pub(super) fn fill(driver: Driver) -> Option<String> {
-    let (last, levels) = (ROWS - 1, Hierarchy::MAX_LEVELS);
+    let (last, levels) = (ROWS_PER_LEVEL - 1, Hierarchy::MAX_LEVELS);
     let fill = || {
         format!(
             "INSERT IGNORE INTO {TABLE} (level, bucket) \
@@ -31,30 +108,39 @@ pub(super) fn fill(driver: Driver) -> Option<String> {
     (driver == Driver::Mysql).then(fill)
 }
 
+/// They are taken from left to right.
 #[cfg(feature = "_server")]
-mod on_servers;
+fn lock_numbers(plan: &Plan) -> String {
+    let lock = |step: Step| {
+        let shared = if step.mode == SlotMode::Shared { "_shared" } else { "" };
+        let number = (step.level << LEVEL_SHIFT) as u64 | step.slot;
+        format!("pg_advisory_xact_lock{shared}({LOCK_CLASS}, {number})")
+    };
+    format!("SELECT {}", plan.steps().map(lock).collect::<Vec<_>>().join(", "))
+}
 
-/// SQLite needs no slots.
-#[cfg(not(feature = "_server"))]
-mod without_servers {
-    use crate::database::Driver;
-    use crate::error::Result;
-    use crate::hierarchy::Hierarchy;
-    use crate::target::Target;
+#[cfg(all(test, feature = "_server"))]
+mod tests {
+    use super::*;
 
-    /// There is none.
-    #[derive(Debug)]
-    pub(in crate::lease) enum Scheme {}
-
-    pub(in crate::lease) fn scheme(_: Driver, _: &Hierarchy) -> Option<Scheme> {
-        None
-    }
-
-    pub(in crate::lease) fn statements(_: Driver) -> Vec<String> {
-        Vec::new()
-    }
-
-    pub(in crate::lease) fn lock(scheme: &Scheme, _: &Target) -> Result<(String, usize)> {
-        match *scheme {}
+    #[test]
+    fn each_level_has_numbers_of_its_own() {
+        let slots = SlotLocks::new(Driver::Postgres, &Hierarchy::default());
+        let target: Target = "u/a/r".parse().unwrap();
+        let number = |level: usize| {
+            let bucket = target.ancestor(level).bucket(Buckets::new(NUMBERS_PER_LEVEL).unwrap());
+            (1 << 24) * level as u64 + u64::from(bucket)
+        };
+        let (sql, rows) = slots.lock(&target).unwrap();
+        let [user, account, resource] = [0, 1, 2].map(number);
+        let expected = format!(
+            "SELECT pg_advisory_xact_lock_shared(1818583411, {user}), \
+             pg_advisory_xact_lock_shared(1818583411, {account}), \
+             pg_advisory_xact_lock(1818583411, {resource})"
+        );
+        assert_eq!((sql, rows), (expected, 1));
+        // The server's are signed.
+        let most = (Hierarchy::MAX_LEVELS << LEVEL_SHIFT) as u64;
+        assert!(most < i32::MAX as u64);
     }
 }

@@ -1,12 +1,8 @@
-//! The database's clock, outside of it: milliseconds since 1970 in UTC. Pure.
+//! Times as text. Pure.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(super) fn of_ms(ms: i64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0))
-}
-
-/// A time as people and programs read it: `2026-11-16T08:30:00Z`.
+/// Returns a time as people and programs read it: `2026-11-16T08:30:00Z`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -21,17 +17,12 @@ pub fn utc(time: SystemTime) -> String {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
     };
     let mut year = 1970;
-    loop {
-        let length = if is_leap(year) { 366 } else { 365 };
-        if days < length {
-            break;
-        }
-        days -= length;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
         year += 1;
     }
-    let february = if is_leap(year) { 29 } else { 28 };
     let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+    for length in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
         if days < length {
             break;
         }
@@ -45,6 +36,7 @@ pub fn utc(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn days_are_counted_as_the_calendar_does() {
@@ -57,7 +49,8 @@ mod tests {
             (1_735_603_200, "2024-12-31T00:00:00Z"),
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
-            assert_eq!(utc(of_ms(seconds * 1000 + 999)), text);
+            let time = UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 999);
+            assert_eq!(utc(time), text);
         }
     }
 }

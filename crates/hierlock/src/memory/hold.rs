@@ -1,123 +1,220 @@
-//! What an owner has in hand.
+//! What an owner has in hand: begun, waited for, extended, and given back.
 
-use super::manager::{Blocked, IfNotFree, Locked, Manager, back_out, wake};
-use super::moves::Moves;
-use super::table::{Hold, Wakers};
-use super::ticket::{Kind, State, Ticket};
-use super::waiting::Waiting;
+use super::manager::{Locked, Manager, wake};
+use super::table::{OwnerEntry, Wakers};
+use super::ticket::{Ticket, TicketKind, TicketState};
+use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
+use crate::error::{Error, LockConflict, Result};
 use crate::mode::{Mode, SlotMode};
-use crate::plan::Claim;
+use crate::plan::{Claims, add_claims};
+use crate::sync::Ordering::SeqCst;
 use crate::target::Target;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A ticket that is its owner's to end: dropped, it leaves the queue it may stand in, and what it has
-/// taken is given back.
+/// The locks of one acquire in memory. Dropping it frees them.
+// Inside `memory` it may also be incomplete, or an extension that waits. Dropped, it leaves the queue it waits in and
+// gives back what it has taken; what its owner held before stays.
 #[derive(Debug)]
-pub(super) struct Stake {
+#[must_use = "dropping it frees the lock"]
+pub struct MemoryHold {
     pub(super) manager: Arc<Manager>,
-    pub(super) ticket: Arc<Ticket>,
+    ticket: Arc<Ticket>,
 }
 
-impl Drop for Stake {
+impl MemoryHold {
+    /// Takes nodes for a new owner, in order, until one is not free. Then it enters the queue of that one, or fails and
+    /// has taken nothing, if `limit` does not wait.
+    pub(super) fn begin(
+        manager: &Arc<Manager>,
+        claims: Claims,
+        name: Option<Arc<String>>,
+        limit: WaitLimit,
+    ) -> Result<Self> {
+        let steps = manager.steps(claims)?;
+        let shards = steps.shards();
+        let shard = shards.trailing_zeros() as usize;
+        let owner = manager.new_owner(shard);
+        let ticket = Arc::new(Ticket::new(owner, TicketKind::Acquire, name, steps));
+        let mut locked = manager.lock(shards);
+        let complete = locked.advance(&ticket);
+        if !complete && !limit.waits() {
+            return Err(Error::would_block(back_out(locked, &ticket)));
+        }
+        locked.table(shard).add_owner(ticket.clone());
+        let hold = Self { manager: manager.clone(), ticket };
+        if !complete {
+            hold.enter_queue(locked);
+        }
+        Ok(hold)
+    }
+
+    /// Takes more, or the same more strongly. Where that has to wait, returns what to [wait](Self::wait) for and then to
+    /// hand to [`absorb`](Self::absorb).
+    pub(super) fn begin_extension(
+        &mut self,
+        claims: Claims,
+        limit: WaitLimit,
+    ) -> Result<Option<MemoryHold>> {
+        let manager = self.manager.clone();
+        let steps = manager.steps(claims)?.beyond(&self.ticket.steps);
+        let ticket = Arc::new(Ticket::new(self.ticket.owner, TicketKind::Extend, None, steps));
+        let mut locked = manager.lock(ticket.shards());
+        if locked.advance(&ticket) {
+            self.keep(&mut locked, &ticket);
+            return Ok(None);
+        }
+        if !limit.waits() {
+            return Err(Error::would_block(back_out(locked, &ticket)));
+        }
+        if let Some(entry) = locked.owner(ticket.owner) {
+            entry.extension = Some(ticket.clone());
+        }
+        // Before anyone can see it wait, so that whoever waits after it looks for deadlocks.
+        manager.waiting_extensions.fetch_add(1, SeqCst);
+        let extension = Self { manager: manager.clone(), ticket };
+        extension.enter_queue(locked);
+        Ok(Some(extension))
+    }
+
+    /// Adds an extension that was waited for to its end.
+    pub(super) fn absorb(&mut self, extension: MemoryHold) {
+        debug_assert!(extension.is_complete());
+        let ticket = &extension.ticket;
+        self.keep(&mut extension.manager.lock(ticket.shards()), ticket);
+    }
+
+    /// Adds what an extension has taken to what is held.
+    fn keep(&mut self, locked: &mut Locked<'_>, extension: &Ticket) {
+        let merged = Arc::new(self.ticket.merged(extension));
+        // What it had taken is the owner's now, and no longer its own to give back.
+        extension.set(0, TicketState::Active);
+        if let Some(entry) = locked.owner(extension.owner) {
+            *entry = OwnerEntry { ticket: merged.clone(), extension: None };
+        }
+        self.ticket = merged;
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.ticket.is_complete()
+    }
+
+    /// Waits until all is taken. Fails at the limit, and if it was chosen to break a deadlock.
+    ///
+    /// # Cancel safety
+    /// Can be called again, nothing is lost. Dropping the `MemoryHold` itself gives up.
+    pub(super) async fn wait(&self, limit: WaitLimit) -> Result<()> {
+        let timeout = |waited| Err(Error::timeout(self.conflict(), waited));
+        limit.limit(self.wait_until_complete()).await.unwrap_or_else(timeout)
+    }
+
+    async fn wait_until_complete(&self) -> Result<()> {
+        let Self { manager, ticket } = self;
+        loop {
+            if poll_fn(|context| ticket.poll(context)).await == TicketState::Victim {
+                return Err(Error::deadlock(self.conflict()));
+            }
+            // One more node was granted: takes the rest as far as it is free.
+            if ticket.is_complete() {
+                return Ok(());
+            }
+            let mut locked = manager.lock(ticket.shards());
+            if locked.advance(ticket) {
+                return Ok(());
+            }
+            self.enter_queue(locked);
+        }
+    }
+
+    /// Waits for the first node that is not taken.
+    fn enter_queue(&self, mut locked: Locked<'_>) {
+        if let Some(step) = self.ticket.next() {
+            locked.table(step.shard()).enqueue(step, self.ticket.clone());
+        }
+        drop(locked);
+        self.manager.break_deadlocks_of(self.ticket.owner);
+    }
+
+    /// What is in its way now.
+    fn conflict(&self) -> LockConflict {
+        self.manager.lock(self.ticket.shards()).conflict_of(&self.ticket)
+    }
+}
+
+/// Gives back what a ticket has taken, and returns what was in its way.
+fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> LockConflict {
+    let mut wakers = Wakers::new();
+    let conflict = locked.conflict_of(ticket);
+    locked.abandon(ticket, &mut wakers);
+    drop(locked);
+    wake(wakers);
+    conflict
+}
+
+impl Drop for MemoryHold {
     fn drop(&mut self) {
         let Self { manager, ticket } = &*self;
         let mut wakers = Wakers::new();
         let mut locked = manager.lock(ticket.shards());
         match ticket.kind {
-            Kind::Acquire => {
-                let hold = locked.table(ticket.owner.home()).remove_hold(ticket.owner);
-                if let Some(leaked) = hold.and_then(|hold| hold.extension) {
+            TicketKind::Acquire => {
+                let entry = locked.table(ticket.owner.shard()).remove_owner(ticket.owner);
+                if let Some(leaked) = entry.and_then(|entry| entry.extension) {
                     // The future of an extension was forgotten, not dropped.
                     drop(locked);
                     manager.lock(leaked.shards()).abandon(&leaked, &mut wakers);
                     locked = manager.lock(ticket.shards());
                 }
             }
-            Kind::Extend => {
-                if let Some(hold) = locked.hold(ticket.owner) {
-                    hold.extension = None;
+            TicketKind::Extend => {
+                if let Some(entry) = locked.owner(ticket.owner) {
+                    entry.extension = None;
                 }
             }
         }
         locked.abandon(ticket, &mut wakers);
         drop(locked);
+        if ticket.kind == TicketKind::Extend {
+            manager.waiting_extensions.fetch_sub(1, SeqCst);
+        }
         wake(wakers);
     }
 }
 
-/// Everything an owner holds: its nodes are given back when it is dropped.
-#[derive(Debug)]
-#[must_use = "dropping it frees the lock"]
-pub struct MemoryHold {
-    /// Complete.
-    pub(super) stake: Stake,
+impl Hold for MemoryHold {
+    async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
+        if let Some(extension) = self.begin_extension(request.claims, request.limit)? {
+            extension.wait(request.limit).await?;
+            self.absorb(extension);
+        }
+        Ok(())
+    }
+
+    async fn release(self) -> Result<()> {
+        Ok(())
+    }
+
+    fn targets(&self) -> BTreeMap<Target, Mode> {
+        let mut targets = BTreeMap::new();
+        add_claims(&mut targets, &self.ticket.steps.claims);
+        targets
+    }
+
+    fn modes(&self) -> BTreeMap<Target, SlotMode> {
+        self.ticket.modes().collect()
+    }
+
+    fn id(&self) -> u64 {
+        self.ticket.owner.0
+    }
 }
 
-impl MemoryHold {
-    /// Takes more, or the same more strongly. Where that has to wait, the way to wait comes back, to
-    /// be handed to [`absorb`](Self::absorb) when it is over.
-    pub(crate) fn take_more(&mut self, more: Moves, if_not_free: IfNotFree) -> Result<(), Blocked> {
-        let Stake { manager, ticket } = &self.stake;
-        let more = more.beyond(&ticket.moves);
-        let more = Arc::new(Ticket::new(ticket.owner, Kind::Extend, None, more));
-        let manager = manager.clone();
-        let mut locked = manager.lock(more.shards());
-        let free = locked.advance(&more);
-        if !free && if_not_free == IfNotFree::BackOut {
-            return Err(Blocked::On(back_out(locked, &more)));
-        }
-        if free {
-            self.keep(&mut locked, &more);
-            return Ok(());
-        }
-        if let Some(hold) = locked.hold(more.owner) {
-            hold.extension = Some(more.clone());
-        }
-        let stake = Stake { manager: manager.clone(), ticket: more };
-        Err(Blocked::Waits(Waiting::begin(stake, locked)))
-    }
-
-    /// The extension was waited for to its end.
-    pub(crate) fn absorb(&mut self, waited: Waiting) {
-        let more = waited.into_stake();
-        let manager = self.stake.manager.clone();
-        self.keep(&mut manager.lock(more.ticket.shards()), &more.ticket);
-    }
-
-    /// Adds what an extension has taken to what is held.
-    fn keep(&mut self, locked: &mut Locked<'_>, more: &Ticket) {
-        let merged = Arc::new(self.stake.ticket.merged(more));
-        // What it had is the hold's now, and no longer its own to give back.
-        more.set(0, State::Going);
-        if let Some(hold) = locked.hold(more.owner) {
-            *hold = Hold { ticket: merged.clone(), extension: None };
-        }
-        self.stake.ticket = merged;
-    }
-
-    /// What was asked for, each target once, in the strongest mode.
-    pub(crate) fn claims(&self) -> BTreeMap<Target, Mode> {
-        let mut claims = BTreeMap::new();
-        for Claim { target, mode } in &self.stake.ticket.moves.claims {
-            let strongest = claims.entry(target.clone()).or_insert(*mode);
-            *strongest = (*strongest).max(*mode);
-        }
-        claims
-    }
-
-    /// What is really taken, by node.
-    pub(crate) fn modes(&self) -> BTreeMap<Target, SlotMode> {
-        let moves = &self.stake.ticket.moves;
-        moves.list.iter().map(|step| (moves.node(step), step.mode)).collect()
-    }
-
-    pub(crate) fn manager(&self) -> &Manager {
-        &self.stake.manager
-    }
-
-    /// Names this hold in a snapshot.
-    pub(crate) fn id(&self) -> u64 {
-        self.stake.ticket.owner.0
+impl FencingHold for MemoryHold {
+    async fn token(&self) -> Result<u64> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // Whoever held the same before has asked before: its lock was freed in between.
+        Ok(LAST.fetch_add(1, Relaxed) + 1)
     }
 }

@@ -1,5 +1,5 @@
 //! `memory:`: a lock manager inside one process. No collisions, true intention modes, first come
-//! first served, and circles of waiting are found and broken.
+//! first served, and deadlocks are found and broken.
 //!
 //! ```text
 //!   acquire(u1/a1/r1)                               release
@@ -9,50 +9,47 @@
 //!   │  shard = hash of the root: one lock covers the whole path    │
 //!   │  ┌─ Table ─────────────────────────────┐  ┌─ Table ─┐        │
 //!   │  │ nodes:   path → Node (counts, queue)│  │   …     │  × 64  │
-//!   │  │ holds:   owner → Ticket             │  └─────────┘        │
+//!   │  │ owners:  owner → Ticket             │  └─────────┘        │
 //!   │  │ waiting: owners                     │                     │
 //!   │  └─────────────────────────────────────┘                     │
 //!   └──────────────────────────────────────────────────────────────┘
 //!          │ all free: done, one lock taken once
 //!          ▼ not free
-//!      Waiting ── Ticket ◄── granted by whoever gives the node back
+//!      Ticket waits ◄── granted by whoever gives the node back
 //! ```
 //!
 //! One acquire: the plan's nodes are taken in order under the lock of their shards. At the first one
 //! that is not free the owner enters that node's queue, keeping what it has; whoever gives the node
 //! back grants it to the queue ([`node`] has the rules) and wakes the owner, which goes on. Since all
-//! acquires take nodes in one order, only an *extension* can close a circle: while one waits, each
-//! new wait is followed through the wait-for graph ([`graph`]), and a circle is broken by failing the
-//! youngest extension in it ([`circles`]).
+//! acquires take nodes in one order, only an *extension* can close a cycle: while one waits, each
+//! new wait is followed through the wait-for graph ([`wait_graph`]), and a deadlock is broken by failing
+//! the youngest extension in it ([`deadlock`]).
 
-mod circles;
-mod graph;
+mod deadlock;
 mod hold;
 mod manager;
-mod moves;
 mod node;
+mod steps;
 mod table;
 #[cfg(test)]
 mod tests;
 mod ticket;
-#[cfg(all(test, not(feature = "model")))]
-mod verify;
-mod waiting;
+mod wait_graph;
 
 pub use hold::MemoryHold;
-pub(crate) use manager::{Blocked, IfNotFree, Manager};
-pub(crate) use waiting::Waiting;
+use manager::Manager;
 
-use crate::backend::{AcquireRequest, Backend, FencingHold, Hold, WaitLimit};
-use crate::error::{Error, Result, UrlError};
+use crate::backend::{AcquireRequest, Backend};
+use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
+use crate::mode::ModeSet;
 use crate::plan::Slots;
 use crate::snapshot::Holder;
-use crate::target::Target;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+/// The modes of `memory:`: all of them.
+pub(crate) const MODES: ModeSet = ModeSet::Intentions;
 
 /// The backend of `memory:` (its own) and `memory:NAME` (shared by name in this process). Clones share everything.
 ///
@@ -61,7 +58,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 /// use hierlock::backend::MemoryBackend;
 /// use hierlock::{Hierarchy, Hierlock, Target};
 ///
-/// // As `memory:`, of a type that is known: nothing is looked up when it locks.
+/// // As `memory:`, but the type is known when the program is compiled.
 /// let locks = Hierlock::with_backend(MemoryBackend::new(Hierarchy::default()));
 /// let guard = locks.acquire(Target::user("u1")?).await?;
 /// # Ok(()) }
@@ -72,12 +69,12 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// A lock manager of its own.
+    /// Makes a lock manager of its own.
     pub fn new(hierarchy: Hierarchy) -> Self {
         Self { manager: Arc::new(Manager::new(hierarchy)) }
     }
 
-    /// The one of that name, which lives as long as somebody has it.
+    /// Returns the lock manager of that name, which lives as long as somebody has it.
     ///
     /// # Errors
     /// The name is in use with another tree.
@@ -86,15 +83,12 @@ impl MemoryBackend {
             LazyLock::new(Mutex::default);
         let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(manager) = named.get(name).and_then(Weak::upgrade) {
-            return match manager.hierarchy() == &hierarchy {
-                true => Ok(Self { manager }),
-                false => Err(UrlError::OtherLevels {
-                    url: format!("memory:{name}").into(),
-                    theirs: manager.hierarchy().clone(),
-                    ours: hierarchy,
-                }
-                .into()),
-            };
+            if manager.hierarchy == hierarchy {
+                return Ok(Self { manager });
+            }
+            let url = format!("memory:{name}").into();
+            let theirs = manager.hierarchy.clone();
+            return Err(UrlError::OtherLevels { url, theirs, ours: hierarchy }.into());
         }
         named.retain(|_, manager| manager.strong_count() > 0);
         let backend = Self::new(hierarchy);
@@ -107,7 +101,7 @@ impl Backend for MemoryBackend {
     type Hold = MemoryHold;
 
     fn hierarchy(&self) -> &Hierarchy {
-        self.manager.hierarchy()
+        &self.manager.hierarchy
     }
 
     fn slots(&self) -> Slots {
@@ -115,83 +109,20 @@ impl Backend for MemoryBackend {
     }
 
     fn modes(&self) -> ModeSet {
-        manager::MODES
+        MODES
     }
 
     #[inline]
     async fn acquire(&self, request: AcquireRequest) -> Result<MemoryHold> {
         let AcquireRequest { claims, limit, name } = request;
-        let moves = self.manager.moves(claims)?;
-        match self.manager.take(moves, name, limit.into()) {
-            Ok(hold) => Ok(hold),
-            Err(Blocked::On(conflict)) => Err(Error::would_block(conflict)),
-            Err(Blocked::Waits(mut waiting)) => {
-                waiting.within(limit).await?;
-                Ok(waiting.into_hold())
-            }
+        let hold = MemoryHold::begin(&self.manager, claims, name, limit)?;
+        if !hold.is_complete() {
+            hold.wait(limit).await?;
         }
+        Ok(hold)
     }
 
     fn holders(&self) -> Vec<Holder> {
         self.manager.snapshot()
-    }
-}
-
-impl From<WaitLimit> for IfNotFree {
-    fn from(limit: WaitLimit) -> Self {
-        match limit.waits() {
-            true => IfNotFree::Wait,
-            false => IfNotFree::BackOut,
-        }
-    }
-}
-
-impl Waiting {
-    /// Waits to the end of it or to the limit.
-    async fn within(&mut self, limit: WaitLimit) -> Result<()> {
-        match limit.limit(self.finish()).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(conflict)) => Err(Error::deadlock(conflict)),
-            Err(waited) => Err(Error::timeout(self.conflict(), waited)),
-        }
-    }
-}
-
-impl Hold for MemoryHold {
-    async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
-        let more = self.manager().moves(request.claims)?;
-        match self.take_more(more, request.limit.into()) {
-            Ok(()) => Ok(()),
-            Err(Blocked::On(conflict)) => Err(Error::would_block(conflict)),
-            Err(Blocked::Waits(mut waiting)) => {
-                waiting.within(request.limit).await?;
-                self.absorb(waiting);
-                Ok(())
-            }
-        }
-    }
-
-    async fn release(self) -> Result<()> {
-        Ok(())
-    }
-
-    fn targets(&self) -> BTreeMap<Target, Mode> {
-        MemoryHold::claims(self)
-    }
-
-    fn modes(&self) -> BTreeMap<Target, SlotMode> {
-        MemoryHold::modes(self)
-    }
-
-    fn id(&self) -> u64 {
-        MemoryHold::id(self)
-    }
-}
-
-impl FencingHold for MemoryHold {
-    async fn token(&self) -> Result<u64> {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        // Whoever held the same before has asked before: its lock was freed in between.
-        Ok(LAST.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }

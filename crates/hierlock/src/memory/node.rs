@@ -1,5 +1,5 @@
 //! The state machine of one node: who holds it in which mode, who waits, and who is next. Pure: it
-//! knows neither paths nor threads, and how to tell a waiter is an opaque `T`.
+//! knows neither paths nor threads, and a waiter's ticket is an opaque `T`.
 //!
 //! 1. A newcomer is granted when nobody waits and it is compatible with every holder. So no one
 //!    overtakes, and neither readers nor writers starve.
@@ -23,7 +23,7 @@ pub(super) struct Waiter<T> {
     pub(super) mode: SlotMode,
     /// For a conversion: what the owner holds here now.
     pub(super) held: Option<SlotMode>,
-    pub(super) tell: T,
+    pub(super) ticket: T,
 }
 
 /// Which count is that of a mode: only those that go together with themselves need one.
@@ -43,8 +43,8 @@ pub(super) struct Node<T> {
     counts: [u32; 3],
     /// The modes it is held in.
     modes: ModeBits,
-    /// For whoever keeps the node: two bytes that are free in here.
-    pub(super) label: u16,
+    /// Where the node ends within the target of its entry: kept here, where two bytes are free.
+    pub(super) path_end: u16,
     /// Absent until somebody first waits: most nodes never see a queue.
     #[expect(
         clippy::box_collection,
@@ -55,8 +55,8 @@ pub(super) struct Node<T> {
 
 impl<T> Node<T> {
     /// A node with its first holder.
-    pub(super) fn held(mode: SlotMode, label: u16) -> Self {
-        let mut node = Self { counts: [0; 3], modes: ModeBits::default(), label, queue: None };
+    pub(super) fn held(mode: SlotMode, path_end: u16) -> Self {
+        let mut node = Self { counts: [0; 3], modes: ModeBits::default(), path_end, queue: None };
         node.add(mode);
         node
     }
@@ -201,9 +201,8 @@ impl<T> Node<T> {
         for mode in SlotMode::ALL {
             let alone = !self.modes.has(mode) || self.allows(mode, Some(mode));
             assert!(alone, "{mode} is held beside a mode it conflicts with: {held}");
-            let counted =
-                counter(mode).is_none_or(|c| (self.counts[c] > 0) == self.modes.has(mode));
-            assert!(counted, "the count of {mode} is wrong: {held}");
+            let count = counter(mode).is_none_or(|c| (self.counts[c] > 0) == self.modes.has(mode));
+            assert!(count, "the count of {mode} is wrong: {held}");
         }
         let mut queue = self.queue().peekable();
         if let Some(first) = queue.peek().filter(|first| first.held.is_none()) {
@@ -222,81 +221,56 @@ impl<T> Node<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use SlotMode::{
-        Exclusive as X, IntentExclusive as IX, IntentShared as IS, Shared as S,
-        SharedIntentExclusive as SIX, Update as U,
-    };
+    use SlotMode::{Exclusive as X, Shared as S, Update as U};
+    use std::collections::HashMap;
 
     /// Plays a line such as `1+S 2+X? 3+S? 1- =2`: owner, what it does, and after `=` who is
     /// granted by it. `+M` is taken, `+M?` has to wait, `^M`, `^M?` the same for a conversion, `-`
     /// releases, `!` leaves the queue.
     fn play(line: &str) {
         let mut node: Option<Node<()>> = None;
-        let mut held: std::collections::HashMap<u64, SlotMode> = Default::default();
-        let mut served: Vec<u64> = vec![];
+        let mut held: HashMap<u64, SlotMode> = HashMap::new();
+        let mut granted: Vec<Waiter<()>> = vec![];
         for word in line.split_whitespace() {
             if let Some(expected) = word.strip_prefix('=') {
-                let expected: Vec<u64> = expected
-                    .split(',')
-                    .filter(|s| !s.is_empty())
-                    .map(|s| s.parse().unwrap())
-                    .collect();
-                assert_eq!(served, expected, "{line}: {word}");
+                let owners: Vec<String> = granted.iter().map(|w| w.owner.0.to_string()).collect();
+                assert_eq!(owners.join(","), expected, "{line}: {word}");
                 continue;
             }
             let owner: u64 = word[..1].parse().unwrap();
-            let (action, rest) = word[1..].split_at(1);
-            let (name, waits) = match rest.strip_suffix('?') {
-                Some(name) => (name, true),
-                None => (rest, false),
-            };
-            let mode = match name {
-                "IS" => IS,
-                "IX" => IX,
-                "S" => S,
-                "U" => U,
-                "SIX" => SIX,
-                _ => X,
-            };
-            served.clear();
-            let mut won = vec![];
-            match action {
-                "+" | "^" => {
-                    let before = (action == "^").then(|| held[&owner]);
-                    let taken = match &mut node {
-                        Some(node) => node.try_take(mode, before),
-                        none => {
-                            *none = Some(Node::held(mode, 0));
-                            true
-                        }
-                    };
+            let (action, name) = word[1..].split_at(1);
+            let waits = name.ends_with('?');
+            let names = ["IS", "IX", "S", "U", "SIX", "X"];
+            let mode = names.iter().position(|n| *n == name.trim_end_matches('?'));
+            let mode = mode.map(|place| SlotMode::ALL[place]);
+            granted.clear();
+            match (action, &mut node) {
+                ("+", none @ None) => {
+                    *none = Some(Node::held(mode.unwrap(), 0));
+                    held.insert(owner, mode.unwrap());
+                }
+                ("+" | "^", Some(node)) => {
+                    let (mode, before) = (mode.unwrap(), (action == "^").then(|| held[&owner]));
+                    let taken = node.try_take(mode, before);
                     assert_eq!(taken, !waits, "{line}: {word}");
                     if taken {
                         held.insert(owner, mode);
                     } else {
-                        node.as_mut().unwrap().enqueue(Waiter {
-                            owner: Owner(owner),
-                            mode,
-                            held: before,
-
-                            tell: (),
-                        });
+                        let owner = Owner(owner);
+                        node.enqueue(Waiter { owner, mode, held: before, ticket: () });
                     }
                 }
-                "-" => {
+                ("-", Some(node)) => {
                     let mode = held.remove(&owner).unwrap();
-                    node.as_mut().unwrap().give_back(mode, None, |w| won.push(w));
+                    node.give_back(mode, None, |waiter| granted.push(waiter));
                 }
-                "!" => {
-                    let gone = node.as_mut().unwrap().leave_queue(Owner(owner), |w| won.push(w));
-                    assert!(gone.is_some(), "{line}: {word}");
+                ("!", Some(node)) => {
+                    let left = node.leave_queue(Owner(owner), |waiter| granted.push(waiter));
+                    assert!(left.is_some(), "{line}: {word}");
                 }
-                other => panic!("{other}"),
+                other => panic!("{line}: {other:?}"),
             }
-            for waiter in won {
-                held.insert(waiter.owner.0, waiter.mode);
-                served.push(waiter.owner.0);
-            }
+            held.extend(granted.iter().map(|waiter| (waiter.owner.0, waiter.mode)));
             if node.as_ref().is_some_and(Node::is_idle) {
                 assert!(held.is_empty(), "{line}: {word}");
                 node = None;
@@ -347,10 +321,10 @@ mod tests {
     #[test]
     fn giving_back_a_part_lets_others_in() {
         let mut node: Node<()> = Node::held(X, 0);
-        node.enqueue(Waiter { owner: Owner(2), mode: S, held: None, tell: () });
-        let mut won = vec![];
-        node.give_back(X, Some(U), |w| won.push(w.owner));
-        assert_eq!(won, [Owner(2)]);
+        node.enqueue(Waiter { owner: Owner(2), mode: S, held: None, ticket: () });
+        let mut granted = vec![];
+        node.give_back(X, Some(U), |waiter| granted.push(waiter.owner));
+        assert_eq!(granted, [Owner(2)]);
     }
 
     #[test]

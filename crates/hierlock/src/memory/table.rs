@@ -1,14 +1,14 @@
-//! One shard: its nodes, the holds at home in it, and who waits in it. Changed only under the lock of
+//! One shard: its nodes, the owners that are kept in it, and who waits in it. Changed only under the lock of
 //! its shard, never waits itself.
 
-use super::moves::{Move, Moves};
 use super::node::{Node, Owner, Waiter};
 use super::ticket::Ticket;
-#[cfg(all(test, not(feature = "model")))]
 use crate::mode::SlotMode;
+use crate::plan::{PlanStep, PlanSteps};
 use crate::target::Target;
 use hashbrown::hash_table::{Entry, HashTable};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -20,14 +20,14 @@ pub(super) const SHARDS: usize = u64::BITS as usize;
 
 /// One owner, kept in the shard that its number names.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct OwnerEntry {
     /// What it has, or waits to have.
     pub(super) ticket: Arc<Ticket>,
     /// What it waits to have besides.
     pub(super) extension: Option<Arc<Ticket>>,
 }
 
-impl Hold {
+impl OwnerEntry {
     fn hash(&self) -> u64 {
         self.ticket.owner.hash()
     }
@@ -36,15 +36,20 @@ impl Hold {
     pub(super) fn tickets(&self) -> impl Iterator<Item = &Arc<Ticket>> {
         [&self.ticket].into_iter().chain(&self.extension)
     }
+
+    /// Every node that it has by now. The extension comes second: where it converts, it is stronger.
+    pub(super) fn modes(&self) -> BTreeMap<Target, SlotMode> {
+        self.tickets().flat_map(|ticket| ticket.modes()).collect()
+    }
 }
 
 impl Owner {
-    pub(super) fn new(number: u64, home: usize) -> Self {
-        Self(number * SHARDS as u64 + home as u64)
+    pub(super) fn new(number: u64, shard: usize) -> Self {
+        Self(number * SHARDS as u64 + shard as u64)
     }
 
-    /// The shard where its hold is kept.
-    pub(super) fn home(self) -> usize {
+    /// The shard in which it is kept.
+    pub(super) fn shard(self) -> usize {
         self.0 as usize % SHARDS
     }
 
@@ -55,174 +60,136 @@ impl Owner {
 
 /// A node that somebody holds. Small: a million holds have up to three million of them.
 #[derive(Debug)]
-struct NodeEntry {
+pub(super) struct NodeEntry {
     hash: u64,
-    /// The node, or one below it; the node's label says where it ends.
-    target: Target,
-    node: Node<Arc<Ticket>>,
+    /// The node, or one below it; the node's `path_end` says where it ends.
+    pub(super) target: Target,
+    pub(super) node: Node<Arc<Ticket>>,
 }
 
-impl NodeEntry {
-    fn is(&self, step: &Move, target: &Target) -> bool {
-        self.hash == step.hash
-            && self.node.label == step.end
-            && self.target.agrees(target, step.end.into())
+/// Is an entry that of the node of a step?
+fn is_node_of(step: &PlanStep, steps: &PlanSteps) -> impl Fn(&NodeEntry) -> bool {
+    let (PlanStep { slot, end, .. }, target) = (*step, steps.target(step));
+    move |entry| {
+        entry.hash == slot && entry.node.path_end == end && entry.target.agrees(target, end.into())
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    nodes: HashTable<NodeEntry>,
-    holds: HashTable<Hold>,
+    pub(super) nodes: HashTable<NodeEntry>,
+    pub(super) owners: HashTable<OwnerEntry>,
     /// Everybody who waits at a node of this shard.
-    waiting: HashTable<Owner>,
+    pub(super) waiting: HashTable<Owner>,
 }
 
 impl Table {
     /// Takes a node at once, or not at all.
     #[must_use]
-    pub(super) fn try_take(&mut self, step: &Move, moves: &Moves) -> bool {
-        let target = moves.target(step);
-        match self.nodes.entry(step.hash, |n| n.is(step, target), |n| n.hash) {
+    pub(super) fn try_take(&mut self, step: &PlanStep, steps: &PlanSteps) -> bool {
+        match self.nodes.entry(step.slot, is_node_of(step, steps), |entry| entry.hash) {
             Entry::Occupied(mut entry) => entry.get_mut().node.try_take(step.mode, step.held),
             Entry::Vacant(entry) => {
                 debug_assert!(step.held.is_none(), "a conversion of a node that nobody holds");
                 let node = Node::held(step.mode, step.end);
-                entry.insert(NodeEntry { hash: step.hash, target: target.clone(), node });
+                entry.insert(NodeEntry {
+                    hash: step.slot,
+                    target: steps.target(step).clone(),
+                    node,
+                });
                 true
             }
         }
     }
 
+    fn node(&self, step: &PlanStep, steps: &PlanSteps) -> Option<&Node<Arc<Ticket>>> {
+        self.nodes.find(step.slot, is_node_of(step, steps)).map(|entry| &entry.node)
+    }
+
     /// Is a holder in the way of a step, and not only those who wait before it?
-    pub(super) fn is_held_against(&self, step: &Move, moves: &Moves) -> bool {
-        let target = moves.target(step);
-        let entry = self.nodes.find(step.hash, |n| n.is(step, target));
-        entry.is_some_and(|entry| !entry.node.allows(step.mode, step.held))
-    }
-
-    /// Waits for a node that could not be taken.
-    pub(super) fn enqueue(&mut self, step: &Move, ticket: Arc<Ticket>) {
-        let target = ticket.moves.target(step);
-        let entry = self.nodes.find_mut(step.hash, |n| n.is(step, target));
-        let entry = entry.expect("a node that could not be taken is held by someone");
-        let (owner, Move { mode, held, .. }) = (ticket.owner, *step);
-        ticket.wait();
-        entry.node.enqueue(Waiter { owner, mode, held, tell: ticket });
-        self.waiting.insert_unique(owner.hash(), owner, |owner| owner.hash());
-    }
-
-    /// Undoes a taken step: the node goes back to what was held before it.
-    pub(super) fn give_back(&mut self, step: &Move, moves: &Moves, wakers: &mut Wakers) {
-        let target = moves.target(step);
-        let waiting = &mut self.waiting;
-        if let Ok(mut entry) = self.nodes.find_entry(step.hash, |n| n.is(step, target)) {
-            let node = &mut entry.get_mut().node;
-            node.give_back(step.mode, step.held, |granted| tell(waiting, granted, wakers));
-            if node.is_idle() {
-                entry.remove();
-                shrink(&mut self.nodes, |n| n.hash);
-            }
-        } else {
-            debug_assert!(false, "gave back a node that nobody held");
-        }
-    }
-
-    /// Takes a ticket out of the queue of the node it waits at.
-    pub(super) fn leave_queue(&mut self, step: &Move, ticket: &Ticket, wakers: &mut Wakers) {
-        let target = ticket.moves.target(step);
-        let waiting = &mut self.waiting;
-        no_longer_waits(waiting, ticket.owner);
-        if let Ok(mut entry) = self.nodes.find_entry(step.hash, |n| n.is(step, target)) {
-            let node = &mut entry.get_mut().node;
-            node.leave_queue(ticket.owner, |granted| tell(waiting, granted, wakers));
-            if node.is_idle() {
-                entry.remove();
-            }
-        }
-    }
-
-    pub(super) fn add_hold(&mut self, ticket: Arc<Ticket>) {
-        let hold = Hold { ticket, extension: None };
-        self.holds.insert_unique(hold.hash(), hold, Hold::hash);
-    }
-
-    pub(super) fn hold(&self, owner: Owner) -> Option<&Hold> {
-        self.holds.find(owner.hash(), |hold| hold.ticket.owner == owner)
-    }
-
-    pub(super) fn hold_mut(&mut self, owner: Owner) -> Option<&mut Hold> {
-        self.holds.find_mut(owner.hash(), |hold| hold.ticket.owner == owner)
-    }
-
-    pub(super) fn remove_hold(&mut self, owner: Owner) -> Option<Hold> {
-        let entry = self.holds.find_entry(owner.hash(), |hold| hold.ticket.owner == owner).ok()?;
-        let (hold, _) = entry.remove();
-        shrink(&mut self.holds, Hold::hash);
-        Some(hold)
-    }
-
-    pub(super) fn holds(&self) -> impl Iterator<Item = &Hold> {
-        self.holds.iter()
-    }
-
-    /// Everybody who waits in this shard.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = Owner> {
-        self.waiting.iter().copied()
+    pub(super) fn is_held_against(&self, step: &PlanStep, steps: &PlanSteps) -> bool {
+        self.node(step, steps).is_some_and(|node| !node.allows(step.mode, step.held))
     }
 
     /// The queue of a node, next first.
     pub(super) fn queue(
         &self,
-        step: &Move,
-        moves: &Moves,
+        step: &PlanStep,
+        steps: &PlanSteps,
     ) -> impl Iterator<Item = &Waiter<Arc<Ticket>>> {
-        let target = moves.target(step);
-        let entry = self.nodes.find(step.hash, |n| n.is(step, target));
-        entry.into_iter().flat_map(|entry| entry.node.queue())
+        self.node(step, steps).into_iter().flat_map(Node::queue)
     }
 
-    /// Every node, how many hold it in a mode, and its queue.
-    #[cfg(all(test, not(feature = "model")))]
-    pub(super) fn nodes(
-        &self,
-    ) -> impl Iterator<
-        Item = (Target, impl Fn(SlotMode) -> usize, impl Iterator<Item = &Waiter<Arc<Ticket>>>),
-    > {
-        self.nodes.iter().map(|entry| {
-            let node = entry.target.cut(entry.node.label.into());
-            (node, |mode| entry.node.holders(mode), entry.node.queue())
-        })
+    /// Waits for a node that could not be taken.
+    pub(super) fn enqueue(&mut self, step: &PlanStep, ticket: Arc<Ticket>) {
+        let entry = self.nodes.find_mut(step.slot, is_node_of(step, &ticket.steps));
+        let entry = entry.expect("a node that could not be taken is held by someone");
+        let (owner, PlanStep { mode, held, .. }) = (ticket.owner, *step);
+        ticket.wait();
+        entry.node.enqueue(Waiter { owner, mode, held, ticket });
+        self.waiting.insert_unique(owner.hash(), owner, |owner| owner.hash());
     }
 
-    /// What this shard keeps: nodes, holds, waiters.
-    #[cfg(test)]
-    pub(super) fn sizes(&self) -> [usize; 3] {
-        [self.nodes.len(), self.holds.len(), self.waiting.len()]
+    /// Undoes a taken step: the node goes back to what was held before it.
+    pub(super) fn give_back(&mut self, step: &PlanStep, steps: &PlanSteps, wakers: &mut Wakers) {
+        let Ok(mut entry) = self.nodes.find_entry(step.slot, is_node_of(step, steps)) else {
+            debug_assert!(false, "gave back a node that nobody held");
+            return;
+        };
+        let node = &mut entry.get_mut().node;
+        node.give_back(step.mode, step.held, |next| grant(&mut self.waiting, next, wakers));
+        if node.is_idle() {
+            entry.remove();
+            shrink(&mut self.nodes, |entry| entry.hash);
+        }
     }
 
-    #[cfg(all(test, not(feature = "model")))]
-    pub(super) fn capacity(&self) -> usize {
-        self.nodes.capacity() + self.holds.capacity()
+    /// Takes a ticket out of the queue of the node it waits at. Somebody holds that node.
+    pub(super) fn leave_queue(&mut self, step: &PlanStep, ticket: &Ticket, wakers: &mut Wakers) {
+        remove_waiting(&mut self.waiting, ticket.owner);
+        if let Some(entry) = self.nodes.find_mut(step.slot, is_node_of(step, &ticket.steps)) {
+            let granted = |next| grant(&mut self.waiting, next, wakers);
+            entry.node.leave_queue(ticket.owner, granted);
+        }
+    }
+
+    pub(super) fn add_owner(&mut self, ticket: Arc<Ticket>) {
+        let entry = OwnerEntry { ticket, extension: None };
+        self.owners.insert_unique(entry.hash(), entry, OwnerEntry::hash);
+    }
+
+    pub(super) fn owner(&self, owner: Owner) -> Option<&OwnerEntry> {
+        self.owners.find(owner.hash(), |entry| entry.ticket.owner == owner)
+    }
+
+    pub(super) fn owner_mut(&mut self, owner: Owner) -> Option<&mut OwnerEntry> {
+        self.owners.find_mut(owner.hash(), |entry| entry.ticket.owner == owner)
+    }
+
+    pub(super) fn remove_owner(&mut self, owner: Owner) -> Option<OwnerEntry> {
+        let entry = self.owners.find_entry(owner.hash(), |entry| entry.ticket.owner == owner);
+        let (removed, _) = entry.ok()?.remove();
+        shrink(&mut self.owners, OwnerEntry::hash);
+        Some(removed)
     }
 }
 
-fn no_longer_waits(waiting: &mut HashTable<Owner>, owner: Owner) {
+fn remove_waiting(waiting: &mut HashTable<Owner>, owner: Owner) {
     if let Ok(entry) = waiting.find_entry(owner.hash(), |waiter| *waiter == owner) {
         entry.remove();
     }
 }
 
 /// Notes that someone waits no more, and collects how to wake it.
-fn tell(waiting: &mut HashTable<Owner>, granted: Waiter<Arc<Ticket>>, wakers: &mut Wakers) {
-    no_longer_waits(waiting, granted.owner);
-    wakers.extend(granted.tell.grant());
+fn grant(waiting: &mut HashTable<Owner>, next: Waiter<Arc<Ticket>>, wakers: &mut Wakers) {
+    remove_waiting(waiting, next.owner);
+    wakers.extend(next.ticket.grant());
 }
 
 /// Gives memory back once most of a table is empty; rarely enough to cost nothing per release.
 fn shrink<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
-    const WORTH_IT: usize = 32;
-    if table.capacity() > WORTH_IT && table.len() < table.capacity() / 8 {
+    const MIN_CAPACITY: usize = 32;
+    if table.capacity() > MIN_CAPACITY && table.len() < table.capacity() / 8 {
         table.shrink_to(table.len() * 2, hash);
     }
 }
@@ -234,6 +201,6 @@ mod tests {
     #[test]
     fn entries_stay_small() {
         assert!(size_of::<NodeEntry>() <= 48, "{}", size_of::<NodeEntry>());
-        assert!(size_of::<Hold>() <= 16, "{}", size_of::<Hold>());
+        assert!(size_of::<OwnerEntry>() <= 16, "{}", size_of::<OwnerEntry>());
     }
 }

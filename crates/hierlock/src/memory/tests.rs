@@ -1,100 +1,169 @@
-//! The manager as a whole: memory given back, wide plans, and (with the feature `model`) its
-//! interleavings.
+//! The manager as a whole: invariants after every operation, memory given back, wide plans, and (with
+//! the feature `model`) its interleavings.
 
-use super::manager::{Blocked, IfNotFree, Manager};
+use super::{Manager, MemoryHold};
+use crate::backend::WaitLimit;
 use crate::hierarchy::Hierarchy;
 use crate::mode::Mode;
-use crate::plan::Claim;
-use crate::plan::Claims;
+use crate::plan::{Claim, Claims};
 use std::sync::Arc;
+
+fn manager() -> Arc<Manager> {
+    Arc::new(Manager::new(Hierarchy::default()))
+}
 
 fn claims(paths: &[&str], mode: Mode) -> Claims {
     paths.iter().map(|path| Claim { target: path.parse().unwrap(), mode }).collect()
 }
 
-/// Takes, waiting if need be.
-async fn take(manager: &Arc<Manager>, paths: &[&str], mode: Mode) -> super::MemoryHold {
-    let moves = manager.moves(claims(paths, mode)).unwrap();
-    match manager.take(moves, None, IfNotFree::Wait) {
-        Ok(hold) => hold,
-        Err(Blocked::Waits(mut waiting)) => {
-            waiting.finish().await.expect("ordered acquires do not deadlock");
-            waiting.into_hold()
-        }
-        Err(Blocked::On(_)) => unreachable!("waiting was asked for"),
+/// Acquires, waiting if need be.
+async fn acquire(manager: &Arc<Manager>, paths: &[&str], mode: Mode) -> MemoryHold {
+    let hold = MemoryHold::begin(manager, claims(paths, mode), None, WaitLimit::Forever).unwrap();
+    hold.wait(WaitLimit::Forever).await.expect("ordered acquires do not deadlock");
+    hold
+}
+
+/// Begins to extend by a node; returns what has to be waited for.
+fn extend(hold: &mut MemoryHold, path: &str) -> Option<MemoryHold> {
+    hold.begin_extension(claims(&[path], Mode::Exclusive), WaitLimit::Forever).unwrap()
+}
+
+impl Manager {
+    /// No node, owner or waiter is left.
+    fn is_empty(&self) -> bool {
+        let locked = self.lock(super::manager::ALL_SHARDS);
+        let sizes = |table: &super::table::Table| {
+            [table.nodes.len(), table.owners.len(), table.waiting.len()]
+        };
+        locked.tables.iter().all(|table| sizes(table) == [0; 3])
     }
 }
 
 #[cfg(not(feature = "model"))]
 mod plain {
     use super::*;
-    use crate::memory::{MemoryHold, Waiting};
+    use crate::backend::Hold as _;
+    use crate::memory::manager::ALL_SHARDS;
+    use crate::memory::node::Owner;
+    use crate::memory::ticket::TicketState;
+    use crate::mode::SlotMode;
+    use crate::target::Target;
     use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    /// One thing that can happen to a manager.
+    impl Manager {
+        /// 1. Each node is held just as the tickets say, and there is no other node.
+        /// 2. Whoever waits stands in the queue of the node its ticket names, once, and is listed.
+        /// 3. No two owners hold a node in modes that conflict.
+        fn verify(&self) {
+            let locked = self.lock(ALL_SHARDS);
+            let mut held: BTreeMap<Target, Vec<(Owner, SlotMode)>> = BTreeMap::new();
+            let mut waits: BTreeSet<(Target, Owner)> = BTreeSet::new();
+            for entry in locked.owners() {
+                for (node, mode) in entry.modes() {
+                    held.entry(node).or_default().push((entry.ticket.owner, mode));
+                }
+                for ticket in entry.tickets() {
+                    if let Some(step) = ticket.waits_at() {
+                        assert!(waits.insert((ticket.steps.node(step), ticket.owner)));
+                    }
+                    assert!(ticket.taken() <= ticket.steps.list.len());
+                }
+            }
+            let mut nodes = 0;
+            for entry in locked.tables.iter().flat_map(|table| table.nodes.iter()) {
+                nodes += 1;
+                let node = entry.target.cut(entry.node.path_end.into());
+                let holders = held.get(&node).map_or(&[][..], Vec::as_slice);
+                for mode in SlotMode::ALL {
+                    let expected = holders.iter().filter(|(_, held)| *held == mode).count();
+                    assert_eq!(entry.node.holders(mode), expected, "{node} {mode}: {holders:?}");
+                }
+                for (i, (a, held)) in holders.iter().enumerate() {
+                    for (b, other) in &holders[i + 1..] {
+                        assert!(held.is_compatible_with(*other), "{node}: {a:?} {b:?}");
+                    }
+                }
+                for waiter in entry.node.queue() {
+                    assert_eq!(waiter.ticket.state(), TicketState::Waiting);
+                    assert!(waits.contains(&(node.clone(), waiter.owner)), "{node} {waiter:?}");
+                }
+            }
+            assert_eq!(nodes, held.len(), "a node that nobody holds, or a hold without its node");
+            let listed: BTreeSet<Owner> = locked.waiting().collect();
+            assert_eq!(listed, waits.into_iter().map(|(_, owner)| owner).collect());
+        }
+
+        fn capacity(&self) -> usize {
+            let locked = self.lock(ALL_SHARDS);
+            let tables = locked.tables.iter();
+            tables.map(|table| table.nodes.capacity() + table.owners.capacity()).sum()
+        }
+    }
+
+    /// One thing that can happen to a manager. The numbers choose among the owners.
     #[derive(Clone, Debug)]
-    enum Deed {
-        Take(Vec<(usize, Mode)>, IfNotFree),
-        Extend(usize, Vec<(usize, Mode)>, IfNotFree),
+    enum Operation {
+        Acquire(Claims, WaitLimit),
+        Extend(usize, Claims, WaitLimit),
         Upgrade(usize),
         Poll(usize),
         Drop(usize),
-        GiveUp(usize),
+        Cancel(usize),
     }
 
-    fn if_not_free() -> impl Strategy<Value = IfNotFree> {
-        prop::sample::select(vec![IfNotFree::Wait, IfNotFree::BackOut])
-    }
-
-    fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-        let mode = prop::sample::select(vec![Mode::Shared, Mode::Update, Mode::Exclusive]);
-        let wants = prop::collection::vec((0..PATHS.len(), mode), 1..4);
-        let deed = prop_oneof![
-            4 => (wants.clone(), if_not_free()).prop_map(|(w, wait)| Deed::Take(w, wait)),
-            3 => (any::<usize>(), wants, if_not_free()).prop_map(|(i, w, wait)| Deed::Extend(i, w, wait)),
-            1 => any::<usize>().prop_map(Deed::Upgrade),
-            3 => any::<usize>().prop_map(Deed::Poll),
-            3 => any::<usize>().prop_map(Deed::Drop),
-            1 => any::<usize>().prop_map(Deed::GiveUp),
+    fn operations() -> impl Strategy<Value = Vec<Operation>> {
+        let paths = vec![
+            "u1", "u2", "u1/a1", "u1/a2", "u2/a1", "u1/a1/r1", "u1/a1/r2", "u1/a2/r1", "u2/a1/r1",
         ];
-        prop::collection::vec(deed, 1..60)
+        let mode = prop::sample::select(vec![Mode::Shared, Mode::Update, Mode::Exclusive]);
+        let claim = (prop::sample::select(paths), mode)
+            .prop_map(|(path, mode)| Claim { target: path.parse().unwrap(), mode });
+        let claims = || prop::collection::vec(claim.clone(), 1..4).prop_map(Claims::from_vec);
+        let limit = || prop::sample::select(vec![WaitLimit::Forever, WaitLimit::Never]);
+        let owner = any::<usize>;
+        let operation = prop_oneof![
+            4 => (claims(), limit()).prop_map(|(claims, limit)| Operation::Acquire(claims, limit)),
+            3 => (owner(), claims(), limit())
+                .prop_map(|(owner, claims, limit)| Operation::Extend(owner, claims, limit)),
+            1 => owner().prop_map(Operation::Upgrade),
+            3 => owner().prop_map(Operation::Poll),
+            3 => owner().prop_map(Operation::Drop),
+            1 => owner().prop_map(Operation::Cancel),
+        ];
+        prop::collection::vec(operation, 1..60)
     }
 
-    const PATHS: [&str; 9] =
-        ["u1", "u2", "u1/a1", "u1/a2", "u2/a1", "u1/a1/r1", "u1/a1/r2", "u1/a2/r1", "u2/a1/r1"];
-
-    fn wanted(wants: &[(usize, Mode)]) -> Claims {
-        wants
-            .iter()
-            .map(|(path, mode)| Claim { target: PATHS[*path].parse().unwrap(), mode: *mode })
-            .collect()
+    /// Someone who holds, waits, or waits to hold more. The extension is dropped first, as a future is that
+    /// borrows its guard.
+    struct TestOwner {
+        extension: Option<MemoryHold>,
+        hold: MemoryHold,
     }
 
-    /// Someone who holds, waits, or waits to hold more.
-    struct Someone {
-        hold: Option<MemoryHold>,
-        waiting: Option<Waiting>,
-    }
+    impl TestOwner {
+        fn is_waiting(&self) -> bool {
+            self.extension.is_some() || !self.hold.is_complete()
+        }
 
-    impl Someone {
+        fn extend(&mut self, claims: Claims, limit: WaitLimit) {
+            if !self.is_waiting() {
+                self.extension = self.hold.begin_extension(claims, limit).ok().flatten();
+            }
+        }
+
         /// Polls the wait once, as a runtime would.
         fn poll(&mut self) {
-            let Some(waiting) = &mut self.waiting else { return };
-            let polled = pin!(waiting.finish()).poll(&mut Context::from_waker(Waker::noop()));
-            match (polled, self.hold.take()) {
-                (Poll::Pending, hold) => self.hold = hold,
-                (Poll::Ready(Ok(())), None) => {
-                    self.hold = self.waiting.take().map(Waiting::into_hold);
-                }
-                (Poll::Ready(Ok(())), Some(mut hold)) => {
-                    hold.absorb(self.waiting.take().unwrap());
-                    self.hold = Some(hold);
-                }
-                (Poll::Ready(Err(_)), hold) => {
-                    assert!(hold.is_some(), "only an extension is ever the victim");
-                    (self.hold, self.waiting) = (hold, None);
+            let waiting = self.extension.as_ref().unwrap_or(&self.hold);
+            let mut context = Context::from_waker(Waker::noop());
+            let polled = pin!(waiting.wait(WaitLimit::Forever)).poll(&mut context);
+            let Poll::Ready(ended) = polled else { return };
+            match (ended, self.extension.take()) {
+                (Ok(()), Some(extension)) => self.hold.absorb(extension),
+                (ended, extension) => {
+                    assert!(ended.is_ok() || extension.is_some(), "the victim is an extension");
                 }
             }
         }
@@ -103,64 +172,46 @@ mod plain {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-        /// Whatever happens in whatever order, the tables agree with the tickets after each deed,
+        /// Whatever happens in whatever order, the tables agree with the tickets after each operation,
         /// and nothing is left at the end. No one is stuck: as long as somebody waits, somebody does
         /// not.
         #[test]
-        fn the_tables_agree_after_every_deed(deeds in deeds()) {
-            let manager = Arc::new(Manager::new(Hierarchy::default()));
-            let mut all: Vec<Someone> = vec![];
-            for deed in deeds {
-                let pick = |i: usize, all: &Vec<Someone>| (!all.is_empty()).then(|| i % all.len());
-                match deed {
-                    Deed::Take(wants, wait) => match manager.take(manager.moves(wanted(&wants)).unwrap(), None, wait) {
-                        Ok(hold) => all.push(Someone { hold: Some(hold), waiting: None }),
-                        Err(Blocked::Waits(waiting)) => {
-                            all.push(Someone { hold: None, waiting: Some(waiting) });
+        fn the_tables_agree_after_every_operation(operations in operations()) {
+            let manager = manager();
+            let mut owners: Vec<TestOwner> = vec![];
+            for operation in operations {
+                let count = owners.len().max(1);
+                match operation {
+                    Operation::Acquire(claims, limit) => {
+                        let begun = MemoryHold::begin(&manager, claims, None, limit);
+                        owners.extend(begun.map(|hold| TestOwner { extension: None, hold }));
+                    }
+                    _ if owners.is_empty() => {}
+                    Operation::Extend(i, claims, limit) => owners[i % count].extend(claims, limit),
+                    Operation::Upgrade(i) => {
+                        let owner = &mut owners[i % count];
+                        let exclusive = |target| Claim { target, mode: Mode::Exclusive };
+                        let claims = owner.hold.targets().into_keys().map(exclusive).collect();
+                        owner.extend(claims, WaitLimit::Forever);
+                    }
+                    Operation::Poll(i) => owners[i % count].poll(),
+                    Operation::Drop(i) => drop(owners.swap_remove(i % count)),
+                    Operation::Cancel(i) => {
+                        owners[i % count].extension = None;
+                        if !owners[i % count].hold.is_complete() {
+                            owners.swap_remove(i % count);
                         }
-                        Err(Blocked::On(_)) => {}
-                    },
-                    Deed::Extend(i, wants, wait) => if let Some(i) = pick(i, &all) {
-                        let Someone { hold, waiting } = &mut all[i];
-                        if let (Some(hold), None) = (hold, &waiting)
-                            && let Err(Blocked::Waits(more)) = hold.take_more(manager.moves(wanted(&wants)).unwrap(), wait)
-                        {
-                            *waiting = Some(more);
-                        }
-                    },
-                    Deed::Upgrade(i) => if let Some(i) = pick(i, &all) {
-                        let Someone { hold, waiting } = &mut all[i];
-                        if let (Some(hold), None) = (hold, &waiting) {
-                            let exclusive = |target| Claim { target, mode: Mode::Exclusive };
-                            let claims = hold.claims().into_keys().map(exclusive).collect();
-                            if let Err(Blocked::Waits(more)) = hold.take_more(manager.moves(claims).unwrap(), IfNotFree::Wait) {
-                                *waiting = Some(more);
-                            }
-                        }
-                    },
-                    Deed::Poll(i) => if let Some(i) = pick(i, &all) { all[i].poll() },
-                    Deed::Drop(i) => if let Some(i) = pick(i, &all) {
-                        let Someone { hold, waiting } = all.swap_remove(i);
-                        // The future borrows the guard, so it goes first.
-                        drop(waiting);
-                        drop(hold);
-                    },
-                    Deed::GiveUp(i) => if let Some(i) = pick(i, &all) {
-                        all[i].waiting = None;
-                        if all[i].hold.is_none() {
-                            all.swap_remove(i);
-                        }
-                    },
+                    }
                 }
                 manager.verify();
             }
             // Let everyone come to an end: whoever does not wait is done. A round may only bring
             // someone from one queue to the next, or tell a victim; a plan has few nodes.
             let mut rounds = 0;
-            while !all.is_empty() {
-                all.iter_mut().for_each(Someone::poll);
+            while !owners.is_empty() {
+                owners.iter_mut().for_each(TestOwner::poll);
                 manager.verify();
-                all.retain(|someone| someone.waiting.is_some());
+                owners.retain(TestOwner::is_waiting);
                 manager.verify();
                 rounds += 1;
                 prop_assert!(rounds < 1_000, "all who are left wait for each other");
@@ -171,12 +222,12 @@ mod plain {
 
     #[tokio::test]
     async fn memory_is_given_back() {
-        let manager = Arc::new(Manager::new(Hierarchy::default()));
+        let manager = manager();
         let empty = manager.capacity();
         let mut holds = vec![];
         for i in 0..100_000 {
             let path = format!("u{}/a{}/r{i}", i % 10, i % 100);
-            holds.push(take(&manager, &[&path], Mode::Exclusive).await);
+            holds.push(acquire(&manager, &[&path], Mode::Exclusive).await);
         }
         let full = manager.capacity();
         assert!(full > 100_000);
@@ -189,18 +240,13 @@ mod plain {
 
     #[tokio::test]
     async fn a_plan_over_many_roots_takes_many_shards() {
-        let manager = Arc::new(Manager::new(Hierarchy::default()));
+        let manager = manager();
         let paths: Vec<String> = (0..500).map(|i| format!("u{i}/a")).collect();
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-        let mut hold = take(&manager, &paths, Mode::Exclusive).await;
+        let mut hold = acquire(&manager, &paths, Mode::Exclusive).await;
         assert_eq!(hold.modes().len(), 1000);
-        assert!(
-            hold.take_more(
-                manager.moves(claims(&["v1", "v2", "u7"], Mode::Shared)).unwrap(),
-                IfNotFree::BackOut
-            )
-            .is_ok()
-        );
+        let more = claims(&["v1", "v2", "u7"], Mode::Shared);
+        assert!(hold.begin_extension(more, WaitLimit::Never).unwrap().is_none());
         assert_eq!(hold.modes().len(), 1002);
         drop(hold);
         assert!(manager.is_empty());
@@ -210,16 +256,10 @@ mod plain {
     /// is gone: nobody would ever give that back.
     #[tokio::test]
     async fn a_leaked_extension_ends_with_its_guard() {
-        let manager = Arc::new(Manager::new(Hierarchy::default()));
-        let other = take(&manager, &["u1"], Mode::Exclusive).await;
-        let mut hold = take(&manager, &["u2"], Mode::Exclusive).await;
-        match hold.take_more(
-            hold.manager().moves(claims(&["u1"], Mode::Exclusive)).unwrap(),
-            IfNotFree::Wait,
-        ) {
-            Err(Blocked::Waits(waiting)) => std::mem::forget(waiting),
-            _ => panic!("u1 is held"),
-        }
+        let manager = manager();
+        let other = acquire(&manager, &["u1"], Mode::Exclusive).await;
+        let mut hold = acquire(&manager, &["u2"], Mode::Exclusive).await;
+        std::mem::forget(extend(&mut hold, "u1").expect("u1 is held"));
         drop(hold);
         drop(other);
         assert!(manager.is_empty());
@@ -231,7 +271,7 @@ mod plain {
 mod model {
     use super::*;
     use shuttle::future::block_on;
-    use shuttle::thread;
+    use shuttle::thread::{self, JoinHandle};
     use std::future::poll_fn;
     use std::pin::pin;
     use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -239,146 +279,117 @@ mod model {
 
     const RUNS: usize = 2_000;
 
-    /// Under random schedules, and under those with few preemptions at the worst places.
-    fn explore(test: impl Fn() + Send + Sync + Clone + 'static) {
-        shuttle::check_random(test.clone(), RUNS);
-        shuttle::check_pct(test, RUNS, 3);
+    /// Under random schedules, and under those with few preemptions at the worst places. Nothing is left at the end.
+    fn explore(test: impl Fn(Arc<Manager>) + Send + Sync + Clone + 'static) {
+        let run = move || {
+            let manager = manager();
+            test(manager.clone());
+            assert!(manager.is_empty());
+        };
+        shuttle::check_random(run.clone(), RUNS);
+        shuttle::check_pct(run, RUNS, 3);
     }
 
-    fn manager() -> Arc<Manager> {
-        Arc::new(Manager::new(Hierarchy::default()))
+    fn spawn(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        thread::spawn(move || block_on(task))
     }
 
-    fn alone(inside: &AtomicI32) {
-        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
-        thread::yield_now();
-        inside.fetch_sub(1, Ordering::SeqCst);
+    fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
     #[test]
     fn holders_exclude_each_other_and_every_waiter_is_woken() {
-        explore(|| {
-            let (manager, inside) = (manager(), Arc::new(AtomicI32::new(0)));
-            let threads: Vec<_> = [["u1/a/r", "u2"], ["u2/a", "u1"], ["u1/a", "u2/b"]]
-                .into_iter()
-                .map(|paths| {
-                    let (manager, inside) = (manager.clone(), inside.clone());
-                    // The pairs all meet somewhere.
-                    thread::spawn(move || {
-                        block_on(async {
-                            let hold = take(&manager, &paths, Mode::Exclusive).await;
-                            let meets = take(&manager, &["z/z/z"], Mode::Exclusive);
-                            let meets = meets.await;
-                            alone(&inside);
-                            drop((meets, hold));
-                        });
-                    })
+        explore(|manager| {
+            let inside = Arc::new(AtomicI32::new(0));
+            // The pairs all meet somewhere.
+            let pairs = [["u1/a/r", "u2"], ["u2/a", "u1"], ["u1/a", "u2/b"]];
+            join(pairs.map(|paths| {
+                let (manager, inside) = (manager.clone(), inside.clone());
+                spawn(async move {
+                    let hold = acquire(&manager, &paths, Mode::Exclusive).await;
+                    let common = acquire(&manager, &["z/z/z"], Mode::Exclusive).await;
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    drop((common, hold));
                 })
-                .collect();
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
-            assert!(manager.is_empty());
+            }));
         });
     }
 
     #[test]
     fn a_cancelled_wait_leaves_nothing() {
-        explore(|| {
-            let manager = manager();
-            let holder = {
-                let manager = manager.clone();
-                thread::spawn(move || {
-                    block_on(async { drop(take(&manager, &["u1/a1"], Mode::Exclusive).await) });
+        explore(|manager| {
+            let holds = manager.clone();
+            let holder =
+                spawn(async move { drop(acquire(&holds, &["u1/a1"], Mode::Exclusive).await) });
+            let cancels = manager.clone();
+            let canceller = spawn(async move {
+                // Polled at most twice, then dropped: waiting, granted, or done.
+                let paths = ["u1/a1/r1", "u2"];
+                let mut acquire = pin!(acquire(&cancels, &paths, Mode::Exclusive));
+                let mut polls = 0;
+                poll_fn(|context| {
+                    polls += 1;
+                    match acquire.as_mut().poll(context) {
+                        Poll::Ready(hold) => Poll::Ready(Some(hold)),
+                        Poll::Pending if polls == 2 => Poll::Ready(None),
+                        Poll::Pending => {
+                            context.waker().wake_by_ref();
+                            Poll::Pending
+                        }
+                    }
                 })
-            };
-            let canceller = {
-                let manager = manager.clone();
-                thread::spawn(move || {
-                    block_on(async {
-                        // Polled at most twice, then dropped: waiting, granted, or done.
-                        let mut take = pin!(take(&manager, &["u1/a1/r1", "u2"], Mode::Exclusive));
-                        let mut polls = 0;
-                        poll_fn(|context| {
-                            polls += 1;
-                            match take.as_mut().poll(context) {
-                                Poll::Ready(hold) => Poll::Ready(Some(hold)),
-                                Poll::Pending if polls == 2 => Poll::Ready(None),
-                                Poll::Pending => {
-                                    context.waker().wake_by_ref();
-                                    Poll::Pending
-                                }
-                            }
-                        })
-                        .await;
-                    });
-                })
-            };
-            block_on(async { drop(take(&manager, &["u1"], Mode::Shared).await) });
-            holder.join().unwrap();
-            canceller.join().unwrap();
-            assert!(manager.is_empty());
+                .await;
+            });
+            drop(block_on(acquire(&manager, &["u1"], Mode::Shared)));
+            join([holder, canceller]);
         });
     }
 
     /// Two guards that extend crosswise: one victim, and the other goes on.
     #[test]
-    fn a_circle_has_one_victim_and_the_other_goes_on() {
-        explore(|| {
-            let (manager, victims) = (manager(), Arc::new(AtomicUsize::new(0)));
-            let first = block_on(take(&manager, &["u1"], Mode::Exclusive));
-            let second = block_on(take(&manager, &["u2"], Mode::Exclusive));
-            let cross = [(first, "u2"), (second, "u1")].map(|(mut hold, path)| {
+    fn a_deadlock_has_one_victim_and_the_other_goes_on() {
+        explore(|manager| {
+            let victims = Arc::new(AtomicUsize::new(0));
+            let first = block_on(acquire(&manager, &["u1"], Mode::Exclusive));
+            let second = block_on(acquire(&manager, &["u2"], Mode::Exclusive));
+            join([(first, "u2"), (second, "u1")].map(|(mut hold, path)| {
                 let victims = victims.clone();
-                thread::spawn(move || {
-                    block_on(async {
-                        if let Err(Blocked::Waits(mut waiting)) = hold.take_more(
-                            hold.manager().moves(claims(&[path], Mode::Exclusive)).unwrap(),
-                            IfNotFree::Wait,
-                        ) && waiting.finish().await.is_err()
-                        {
-                            victims.fetch_add(1, Ordering::SeqCst);
-                        }
-                    });
+                spawn(async move {
+                    if let Some(extension) = extend(&mut hold, path)
+                        && extension.wait(WaitLimit::Forever).await.is_err()
+                    {
+                        victims.fetch_add(1, Ordering::SeqCst);
+                    }
                 })
-            });
-            cross.into_iter().for_each(|thread| thread.join().unwrap());
+            }));
             assert_eq!(victims.load(Ordering::SeqCst), 1);
-            assert!(manager.is_empty());
         });
     }
 
     /// The acquire has u1 and waits for u2; the extension has u3 and waits for u1; then u2 is given
-    /// back, and the acquire closes the circle by going on to u3. It must notice, and must not be the
+    /// back, and the acquire closes the cycle by going on to u3. It must notice, and must not be the
     /// victim.
     #[test]
-    fn an_acquire_that_closes_a_circle_is_not_the_victim() {
-        explore(|| {
-            let manager = manager();
-            let between = block_on(take(&manager, &["u2"], Mode::Exclusive));
-            let mut hold = block_on(take(&manager, &["u3"], Mode::Exclusive));
-            let extends = thread::spawn(move || {
-                block_on(async {
-                    if let Err(Blocked::Waits(mut waiting)) = hold.take_more(
-                        hold.manager().moves(claims(&["u1"], Mode::Exclusive)).unwrap(),
-                        IfNotFree::Wait,
-                    ) && waiting.finish().await.is_ok()
-                    {
-                        hold.absorb(waiting);
-                    }
-                });
+    fn an_acquire_that_closes_a_cycle_is_not_the_victim() {
+        explore(|manager| {
+            let between = block_on(acquire(&manager, &["u2"], Mode::Exclusive));
+            let mut hold = block_on(acquire(&manager, &["u3"], Mode::Exclusive));
+            let extends = spawn(async move {
+                if let Some(extension) = extend(&mut hold, "u1")
+                    && extension.wait(WaitLimit::Forever).await.is_ok()
+                {
+                    hold.absorb(extension);
+                }
             });
-            let ordered = {
-                let manager = manager.clone();
-                thread::spawn(move || {
-                    block_on(async {
-                        drop(take(&manager, &["u1", "u2", "u3"], Mode::Exclusive).await);
-                    });
-                })
-            };
+            let ordered = spawn(async move {
+                drop(acquire(&manager, &["u1", "u2", "u3"], Mode::Exclusive).await);
+            });
             thread::yield_now();
             drop(between);
-            extends.join().unwrap();
-            ordered.join().unwrap();
-            assert!(manager.is_empty());
+            join([extends, ordered]);
         });
     }
 }

@@ -81,7 +81,7 @@ impl Term {
         checks.into_iter().reduce(Result::or).unwrap_or(Ok(()))
     }
 
-    /// Is each value one that has its place? (SQLite takes a missing one for NULL, without a word.)
+    /// Fails if a value has no place, or a place no value. (SQLite takes a missing one for NULL, without a word.)
     fn check(&self, driver: Driver) -> Result<()> {
         check_name(&self.column)?;
         let Some(expression) = &self.expression else { return Ok(()) };
@@ -101,12 +101,10 @@ impl Term {
         Ok(())
     }
 
-    /// Does it speak of that column? Only PostgreSQL tells small letters from capitals.
+    /// Returns whether it names that column. Only PostgreSQL tells small letters from capitals.
     pub(super) fn names(&self, driver: Driver, column: &str) -> bool {
-        match driver {
-            Driver::Postgres => self.column == column,
-            Driver::Mysql | Driver::Sqlite => self.column.to_lowercase() == column.to_lowercase(),
-        }
+        let is_same = self.column == column;
+        is_same || driver != Driver::Postgres && self.column.to_lowercase() == column.to_lowercase()
     }
 
     pub(super) fn text(&self, driver: Driver) -> Result<String> {

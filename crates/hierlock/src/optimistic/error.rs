@@ -53,24 +53,17 @@ pub(crate) enum OptimisticError {
 }
 
 impl OptimisticError {
-    /// Was the request itself wrong?
+    /// Returns whether the request itself was wrong: not whether the row is another than expected.
     pub(crate) fn is_usage(&self) -> bool {
-        use OptimisticError as E;
-        match self {
-            E::Greatest { .. }
-            | E::Ambiguous { .. }
-            | E::VersionGiven { .. }
-            | E::KeySet { .. }
-            | E::Twice { .. }
-            | E::NullKey { .. }
-            | E::Places { .. }
-            | E::Numbered { .. } => true,
-            E::Stale { .. }
-            | E::Missing
-            | E::WouldBlock { .. }
-            | E::NoVersion { .. }
-            | E::NotAVersion { .. }
-            | E::Unmoved { .. } => false,
-        }
+        use OptimisticError::{Missing, NoVersion, NotAVersion, Stale, Unmoved, WouldBlock};
+        !matches!(
+            self,
+            Stale { .. }
+                | Missing
+                | WouldBlock { .. }
+                | NoVersion { .. }
+                | NotAVersion { .. }
+                | Unmoved { .. }
+        )
     }
 }

@@ -1,9 +1,9 @@
 //! Optimistic versions: a row is changed only if it is still as it was read.
 //!
 //! ```text
-//!   Versioned ──row──► VersionedRow ──update(tx, expected, Changes)──► Outcome
+//!   VersionedTable ──row──► VersionedRow ──update(tx, expected, Changes)──► UpdateOutcome
 //!    table, column      its key        │ statement.rs, pure             Updated, Stale or Missing
-//!                                      └ lock, delete ────────────────► Checked
+//!                                      └ lock, delete ────────────────► VersionCheck
 //! ```
 //!
 //! Nobody is locked out while somebody thinks. Each remembers the version that was read; the UPDATE has it
@@ -13,7 +13,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
 //! use hierlock::database::Database;
-//! use hierlock::optimistic::{Changes, Outcome, Versioned};
+//! use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable};
 //!
 //! # let directory = tempfile::tempdir().unwrap();
 //! # let database = Database::connect(&format!("sqlite:{}", directory.path().join("a.db").display())).await?;
@@ -21,15 +21,15 @@
 //! # tx.run("CREATE TABLE seats (id BIGINT PRIMARY KEY, holder TEXT, version BIGINT NOT NULL);
 //! #         INSERT INTO seats VALUES (7, NULL, 1)").await?;
 //! # tx.commit().await?;
-//! let seats = Versioned::new("seats", "version")?;
+//! let seats = VersionedTable::new("seats", "version")?;
 //! let seat = seats.row("id", 7)?;
 //!
 //! let mut tx = database.begin().await?; // or a transaction of sqlx
 //! let seen = 1; // read with the seat, an hour ago
 //! match seat.update(&mut tx, seen, Changes::new().set("holder", "ada")).await? {
-//!     Outcome::Updated(_version) => tx.commit().await?,
-//!     Outcome::Stale { current, .. } => println!("somebody was faster: look at version {current}"),
-//!     Outcome::Missing => println!("the seat is gone"),
+//!     UpdateOutcome::Updated(_version) => tx.commit().await?,
+//!     UpdateOutcome::Stale { current, .. } => println!("somebody was faster: look at version {current}"),
+//!     UpdateOutcome::Missing => println!("the seat is gone"),
 //! }
 //! # Ok(()) }
 //! ```
@@ -39,13 +39,11 @@ mod error;
 mod outcome;
 mod row;
 mod statement;
-mod versioned;
 
 pub use changes::Changes;
 pub(crate) use error::OptimisticError;
-pub use outcome::{Checked, Outcome};
-pub use row::{Patience, VersionedRow};
-pub use versioned::Versioned;
+pub use outcome::{UpdateOutcome, VersionCheck};
+pub use row::{VersionedRow, VersionedTable, WaitPolicy};
 
 use crate::retry::{AttemptError, RetryError, RetryPolicy, retry};
 use std::future::Future;
@@ -53,13 +51,13 @@ use std::future::Future;
 /// Runs `work` again while it fails because a row is [stale](crate::Error::is_stale), or because it lost
 /// another race; so many times in all. It is given the number of the attempt, from 1.
 ///
-/// `work` must read the row again each time, and [`updated`](Outcome::updated) turns what is stale into
+/// `work` must read the row again each time, and [`updated`](UpdateOutcome::updated) turns what is stale into
 /// an error. It is for a program that can compute its change anew; a person has to look first.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use hierlock::database::Database;
-/// use hierlock::optimistic::{Changes, Versioned, until_current};
+/// use hierlock::optimistic::{Changes, VersionedTable, until_current};
 ///
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let database = Database::connect(&format!("sqlite:{}", directory.path().join("a.db").display())).await?;
@@ -67,7 +65,7 @@ use std::future::Future;
 /// # tx.run("CREATE TABLE stock (id BIGINT PRIMARY KEY, left_over BIGINT, version BIGINT NOT NULL);
 /// #         INSERT INTO stock VALUES (1, 5, 1)").await?;
 /// # tx.commit().await?;
-/// let item = Versioned::new("stock", "version")?.row("id", 1)?;
+/// let item = VersionedTable::new("stock", "version")?.row("id", 1)?;
 /// let left = until_current(10, |_attempt| async {
 ///     let mut tx = database.begin().await?;
 ///     let read = tx.fetch("SELECT left_over, version FROM stock WHERE id = 1", []).await?;

@@ -6,7 +6,7 @@ use crate::error::Result;
 /// Whether a row was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "the row may not have been changed"]
-pub enum Outcome {
+pub enum UpdateOutcome {
     /// It was, and is at this version now.
     Updated(i64),
     /// It was not, for somebody else has changed it since it was read.
@@ -24,7 +24,7 @@ pub enum Outcome {
 /// [deleted](super::VersionedRow::delete) was at the version that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "the row may be at another version"]
-pub enum Checked {
+pub enum VersionCheck {
     /// It was: now it is locked, or deleted.
     Current,
     /// It was not, for somebody else has changed it since it was read.
@@ -38,25 +38,25 @@ pub enum Checked {
     Missing,
 }
 
-impl Outcome {
-    /// The new version; an error if the row was not changed, so that `?` leaves (and drops) the
+impl UpdateOutcome {
+    /// Returns the new version; fails if the row was not changed, so that `?` leaves (and drops) the
     /// transaction.
     ///
     /// # Errors
     /// [`is_stale`](crate::Error::is_stale), [`is_missing`](crate::Error::is_missing).
     pub fn updated(self) -> Result<i64> {
         match self {
-            Outcome::Updated(version) => Ok(version),
-            Outcome::Stale { expected, current } => {
+            UpdateOutcome::Updated(version) => Ok(version),
+            UpdateOutcome::Stale { expected, current } => {
                 Err(OptimisticError::Stale { expected, current }.into())
             }
-            Outcome::Missing => Err(OptimisticError::Missing.into()),
+            UpdateOutcome::Missing => Err(OptimisticError::Missing.into()),
         }
     }
 }
 
-impl Checked {
-    /// An error if the row was not at the version that was expected, so that `?` leaves (and drops) the
+impl VersionCheck {
+    /// Fails if the row was not at the version that was expected, so that `?` leaves (and drops) the
     /// transaction.
     ///
     /// # Errors
@@ -68,18 +68,18 @@ impl Checked {
     /// For a row that is read at a version, or is not there.
     pub(super) fn new(expected: i64, found: Option<i64>) -> Self {
         match found {
-            None => Checked::Missing,
-            Some(current) if current == expected => Checked::Current,
-            Some(current) => Checked::Stale { expected, current },
+            None => VersionCheck::Missing,
+            Some(current) if current == expected => VersionCheck::Current,
+            Some(current) => VersionCheck::Stale { expected, current },
         }
     }
 
     /// For a row that was changed, if it was current.
-    pub(super) fn then_updated_to(self, version: i64) -> Outcome {
+    pub(super) fn then_updated_to(self, version: i64) -> UpdateOutcome {
         match self {
-            Checked::Current => Outcome::Updated(version),
-            Checked::Stale { expected, current } => Outcome::Stale { expected, current },
-            Checked::Missing => Outcome::Missing,
+            VersionCheck::Current => UpdateOutcome::Updated(version),
+            VersionCheck::Stale { expected, current } => UpdateOutcome::Stale { expected, current },
+            VersionCheck::Missing => UpdateOutcome::Missing,
         }
     }
 }

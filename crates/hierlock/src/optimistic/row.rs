@@ -1,19 +1,87 @@
-//! A row with a version, in somebody's transaction.
+//! A table whose rows have a version, and a row of it in somebody's transaction.
 
 use super::changes::{Changes, Term};
 use super::error::OptimisticError;
-use super::outcome::{Checked, Outcome};
-use super::statement::Statement;
-use super::versioned::Versioned;
-use crate::database::{AnyTransaction, Busy, DatabaseConnection, Driver, RowLock, Value, failed};
+use super::outcome::{UpdateOutcome, VersionCheck};
+use super::statement::RowStatement;
+use crate::database::{
+    AnyTransaction, Busy, DatabaseConnection, Driver, RowLock, Value, check_name, check_table_name,
+    failed,
+};
 use crate::error::{Error, Result};
-use crate::retry::{Cause, Retryable as _};
+use crate::retry::{RetryCause, Retryable as _};
 use sqlx::SqlSafeStr;
+
+/// A table and its column with the version: an integer of any width, never NULL. Names are quoted, so
+/// they can be any.
+///
+/// ```
+/// # fn main() -> hierlock::Result<()> {
+/// use hierlock::optimistic::VersionedTable;
+///
+/// let seats = VersionedTable::new("cinema.seats", "version")?;
+/// let seat = seats.row("hall", "A")?.and("number", 7)?;
+/// # let _ = seat;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VersionedTable {
+    pub(super) name: String,
+    pub(super) version: String,
+}
+
+impl VersionedTable {
+    /// Names a table, maybe with its schema before a dot, and the column of its version. Names are taken as they
+    /// are written: PostgreSQL has small letters, unless they were created in quotes.
+    ///
+    /// # Errors
+    /// If these cannot be names.
+    pub fn new(table: &str, version: &str) -> Result<Self> {
+        check_table_name(table)?;
+        check_name(version)?;
+        Ok(Self { name: table.to_owned(), version: version.to_owned() })
+    }
+
+    /// Names the row with this key; [`and`](VersionedRow::and) for one of several columns. The columns must be
+    /// those of a primary key or a unique index, and the value of the type of its column: MySQL compares
+    /// text with a number in its own way, by reading all rows.
+    ///
+    /// # Errors
+    /// If the column is no name, or the value is NULL. That the column is the version is told when the row is
+    /// used, for it depends on the engine what is the same name.
+    pub fn row(&self, column: &str, value: impl Into<Value>) -> Result<VersionedRow> {
+        self.keyed(Term::value(column, value))
+    }
+
+    /// Names the row whose key is what an expression says, with a value for each `?` in it: for a type that a
+    /// [`Value`] does not have, such as `CAST(? AS uuid)`.
+    ///
+    /// # Errors
+    /// As [`row`](Self::row), or if there is not a value for each `?`.
+    pub fn row_expr(
+        &self,
+        column: &str,
+        expression: impl SqlSafeStr,
+        values: impl IntoIterator<Item = Value>,
+    ) -> Result<VersionedRow> {
+        self.keyed(Term::expression(column, expression, values))
+    }
+
+    fn keyed(&self, term: Term) -> Result<VersionedRow> {
+        VersionedRow { table: self.clone(), key: Vec::new() }.with(term)
+    }
+
+    /// An error that says that the version was given where it has no place.
+    pub(super) fn version_given(&self, why: &'static str) -> Error {
+        let Self { name: table, version: column } = self.clone();
+        OptimisticError::VersionGiven { table, column, why }.into()
+    }
+}
 
 /// What to do when somebody else has locked a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Patience {
+pub enum WaitPolicy {
     /// Wait for it, as long as the database allows.
     #[default]
     Wait,
@@ -21,7 +89,7 @@ pub enum Patience {
     NoWait,
 }
 
-/// One row of a [`Versioned`] table, named by its key.
+/// One row of a [`VersionedTable`], named by its key.
 ///
 /// All that it does is done in the caller's transaction, and lasts when that is committed. After `Stale`
 /// or `Missing` nothing has changed in the row, but the transaction is open, with what was done in it
@@ -36,12 +104,12 @@ pub enum Patience {
 /// undoes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionedRow {
-    pub(super) of: Versioned,
+    pub(super) table: VersionedTable,
     pub(super) key: Vec<Term>,
 }
 
 impl VersionedRow {
-    /// One more column of the key.
+    /// Adds a column to the key.
     ///
     /// # Errors
     /// If it is none: no name, a column that is in the key already, or NULL.
@@ -49,7 +117,7 @@ impl VersionedRow {
         self.with(Term::value(column, value))
     }
 
-    /// One more column of the key, as [`row_expr`](Versioned::row_expr).
+    /// Adds a column to the key, as [`row_expr`](VersionedTable::row_expr).
     ///
     /// # Errors
     /// As [`and`](Self::and), or if there is not a value for each `?`.
@@ -75,7 +143,7 @@ impl VersionedRow {
         Ok(self)
     }
 
-    /// Its version, as the transaction sees it; None if there is no such row.
+    /// Returns its version, as the transaction sees it; None if there is no such row.
     ///
     /// Data that was read *before* its version may be older than that. Read both with one SELECT.
     ///
@@ -101,38 +169,36 @@ impl VersionedRow {
         tx: &mut impl AnyTransaction,
         expected: i64,
         changes: Changes,
-    ) -> Result<Outcome> {
+    ) -> Result<UpdateOutcome> {
         let next = expected.checked_add(1).ok_or(OptimisticError::Greatest { expected })?;
         let mut connection = tx.connection();
-        let update = self.updating(connection.driver(), changes, Some(expected))?;
+        let update = self.update_statement(connection.driver(), changes, Some(expected))?;
         let checked = self.write(&mut connection, update, expected, "change the row").await?;
         Ok(checked.then_updated_to(next))
     }
 
     /// Deletes it if it is at the version that is expected.
     ///
-    /// # Errors
-    /// See [`VersionedRow`].
-    ///
     /// # Cancel safety
     /// See [`VersionedRow`].
-    pub async fn delete(&self, tx: &mut impl AnyTransaction, expected: i64) -> Result<Checked> {
+    pub async fn delete(
+        &self,
+        tx: &mut impl AnyTransaction,
+        expected: i64,
+    ) -> Result<VersionCheck> {
         let mut connection = tx.connection();
-        let delete = self.deleting(connection.driver(), expected)?;
+        let delete = self.delete_statement(connection.driver(), expected)?;
         self.write(&mut connection, delete, expected, "delete the row").await
     }
 
     /// Raises its version, whatever that is, and changes nothing else: for a parent of which a child was
-    /// added, changed or removed. The new version; None if there is no such row.
-    ///
-    /// # Errors
-    /// See [`VersionedRow`].
+    /// added, changed or removed. Returns the new version; None if there is no such row.
     ///
     /// # Cancel safety
     /// See [`VersionedRow`].
     pub async fn bump(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
         let mut connection = tx.connection();
-        let bump = self.updating(connection.driver(), Changes::new(), None)?;
+        let bump = self.update_statement(connection.driver(), Changes::new(), None)?;
         match self.run(&mut connection, bump, "raise the version").await? {
             0 => Ok(None),
             // Our own change is seen in every isolation level.
@@ -142,12 +208,13 @@ impl VersionedRow {
 
     /// The same, if it is at the version that is expected.
     ///
-    /// # Errors
-    /// See [`VersionedRow`].
-    ///
     /// # Cancel safety
     /// See [`VersionedRow`].
-    pub async fn bump_if(&self, tx: &mut impl AnyTransaction, expected: i64) -> Result<Outcome> {
+    pub async fn bump_if(
+        &self,
+        tx: &mut impl AnyTransaction,
+        expected: i64,
+    ) -> Result<UpdateOutcome> {
         self.update(tx, expected, Changes::new()).await
     }
 
@@ -159,7 +226,7 @@ impl VersionedRow {
     /// BEGIN IMMEDIATE has it already.
     ///
     /// # Errors
-    /// With [`Patience::NoWait`], if somebody else has locked it
+    /// With [`WaitPolicy::NoWait`], if somebody else has locked it
     /// ([`is_would_block`](Error::is_would_block)); on PostgreSQL the transaction can only be rolled back
     /// then. On SQLite that is another writer, for whom a transaction that was begun without IMMEDIATE waits
     /// as long as its `busy_timeout` says. See [`VersionedRow`] for others.
@@ -170,49 +237,49 @@ impl VersionedRow {
         &self,
         tx: &mut impl AnyTransaction,
         expected: i64,
-        patience: Patience,
-    ) -> Result<Checked> {
+        wait: WaitPolicy,
+    ) -> Result<VersionCheck> {
         let mut connection = tx.connection();
-        let busy = match patience {
-            Patience::Wait => Busy::Wait,
-            Patience::NoWait => Busy::Fail,
+        let busy = match wait {
+            WaitPolicy::Wait => Busy::Wait,
+            WaitPolicy::NoWait => Busy::Fail,
         };
-        if matches!(connection.driver(), Driver::Sqlite) {
-            let Statement { sql, values } = self.claiming(connection.driver())?;
-            connection.execute(&sql, values).await.map_err(|source| self.not_read(source, busy))?;
+        if connection.driver() == Driver::Sqlite {
+            let sql = self.lock_file()?;
+            connection.execute(&sql, []).await.map_err(|source| self.not_read(source, busy))?;
         }
         let found = self.read(&mut connection, Some((RowLock::Exclusive, busy))).await?;
-        Ok(Checked::new(expected, found))
+        Ok(VersionCheck::new(expected, found))
     }
 
     /// Runs what changes the row only at the version that is expected, and finds out why if it does not.
     async fn write(
         &self,
         connection: &mut DatabaseConnection<'_>,
-        statement: Statement,
+        statement: RowStatement,
         expected: i64,
         doing: &'static str,
-    ) -> Result<Checked> {
+    ) -> Result<VersionCheck> {
         // Once more, if the row has come to that version after it was found to be at none or another: it is
         // locked then.
         for _ in 0..2 {
             if self.run(connection, statement.clone(), doing).await? > 0 {
-                return Ok(Checked::Current);
+                return Ok(VersionCheck::Current);
             }
             let found = self.read(connection, Some((RowLock::Update, Busy::Wait))).await?;
-            match Checked::new(expected, found) {
-                Checked::Current => {}
+            match VersionCheck::new(expected, found) {
+                VersionCheck::Current => {}
                 other => return Ok(other),
             }
         }
-        Err(OptimisticError::Unmoved { table: self.of.table.clone(), expected }.into())
+        Err(OptimisticError::Unmoved { table: self.table.name.clone(), expected }.into())
     }
 
-    /// How many rows it has changed: one or none.
+    /// Returns how many rows it has changed: one or none.
     async fn run(
         &self,
         connection: &mut DatabaseConnection<'_>,
-        statement: Statement,
+        statement: RowStatement,
         doing: &'static str,
     ) -> Result<u64> {
         let done =
@@ -225,42 +292,41 @@ impl VersionedRow {
         connection: &mut DatabaseConnection<'_>,
         lock: Option<(RowLock, Busy)>,
     ) -> Result<Option<i64>> {
-        let select = self.reading(connection.driver(), lock)?;
+        let select = self.select_statement(connection.driver(), lock)?;
         let rows = connection.fetch(&select.sql, select.values).await;
         let busy = lock.map_or(Busy::Wait, |(_, busy)| busy);
         let rows = rows.map_err(|source| self.not_read(source, busy))?;
         self.one_at_most(rows.len() as u64)?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let Versioned { table, version } = self.of.clone();
+        let VersionedTable { name: table, version: column } = self.table.clone();
         match row.any_int(0) {
             Ok(Some(version)) => Ok(Some(version)),
-            Ok(None) => Err(OptimisticError::NoVersion { table, column: version }.into()),
-            Err(found) => {
-                Err(OptimisticError::NotAVersion { table, column: version, found }.into())
-            }
+            Ok(None) => Err(OptimisticError::NoVersion { table, column }.into()),
+            Err(found) => Err(OptimisticError::NotAVersion { table, column, found }.into()),
         }
     }
 
     /// MariaDB has one number for a wait that was too long and for one that was not wanted: what was
     /// asked tells them apart.
     fn not_read(&self, source: sqlx::Error, busy: Busy) -> Error {
-        let is_held = source.retry_cause() == Some(Cause::NotGranted) || is_other_writer(&source);
-        match busy == Busy::Fail && is_held {
-            true => OptimisticError::WouldBlock { table: self.of.table.clone(), source }.into(),
-            false => failed("read the version")(source),
+        let is_held =
+            source.retry_cause() == Some(RetryCause::NotGranted) || is_other_writer(&source);
+        if busy == Busy::Fail && is_held {
+            return OptimisticError::WouldBlock { table: self.table.name.clone(), source }.into();
         }
+        failed("read the version")(source)
     }
 
     fn one_at_most(&self, rows: u64) -> Result<u64> {
-        match rows {
-            0 | 1 => Ok(rows),
-            _ => Err(OptimisticError::Ambiguous { table: self.of.table.clone(), rows }.into()),
+        if rows > 1 {
+            return Err(OptimisticError::Ambiguous { table: self.table.name.clone(), rows }.into());
         }
+        Ok(rows)
     }
 }
 
-/// Does another transaction of SQLite write? Not if it has written since this one first read: that one has
-/// to begin again.
+/// Returns whether another transaction of SQLite writes. If it has written since this one first read, this one has
+/// to begin again, and the error is another.
 fn is_other_writer(error: &sqlx::Error) -> bool {
     const SQLITE_BUSY: &str = "5";
     error.as_database_error().and_then(|error| error.code()).as_deref() == Some(SQLITE_BUSY)

@@ -8,7 +8,7 @@ use crate::error::Result;
 
 /// A statement with a value for each `?` in it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Statement {
+pub(super) struct RowStatement {
     pub(super) sql: String,
     pub(super) values: Vec<Value>,
 }
@@ -16,12 +16,12 @@ pub(super) struct Statement {
 impl VersionedRow {
     /// Raises the version and sets what is to be set; only if the row is at the version that is expected,
     /// if one is.
-    pub(super) fn updating(
+    pub(super) fn update_statement(
         &self,
         driver: Driver,
         changes: Changes,
         expected: Option<i64>,
-    ) -> Result<Statement> {
+    ) -> Result<RowStatement> {
         self.check(driver, &changes.0)?;
         let (expressions, plain): (Vec<Term>, Vec<Term>) =
             changes.0.into_iter().partition(Term::is_expression);
@@ -34,76 +34,73 @@ impl VersionedRow {
             values.extend(term.values);
         }
         sql += &format!("{version} = {version} + 1");
-        self.only_if(expected, driver, Statement { sql, values })
+        self.only_if(expected, driver, sql, values)
     }
 
-    pub(super) fn deleting(&self, driver: Driver, expected: i64) -> Result<Statement> {
+    pub(super) fn delete_statement(&self, driver: Driver, expected: i64) -> Result<RowStatement> {
         let (table, _) = self.names(driver)?;
-        let delete = Statement { sql: format!("DELETE FROM {table}"), values: Vec::new() };
-        self.only_if(Some(expected), driver, delete)
+        self.only_if(Some(expected), driver, format!("DELETE FROM {table}"), Vec::new())
     }
 
     /// Reads the version. Two rows are enough to know that the key is none.
-    pub(super) fn reading(
+    pub(super) fn select_statement(
         &self,
         driver: Driver,
         lock: Option<(RowLock, Busy)>,
-    ) -> Result<Statement> {
+    ) -> Result<RowStatement> {
         let (table, version) = self.names(driver)?;
-        let select =
-            Statement { sql: format!("SELECT {version} FROM {table}"), values: Vec::new() };
-        let mut select = self.only_if(None, driver, select)?;
+        let select = format!("SELECT {version} FROM {table}");
+        let mut select = self.only_if(None, driver, select, Vec::new())?;
         let lock = lock.map(|(lock, busy)| driver.lock(lock, busy)).unwrap_or_default();
         select.sql += &format!(" LIMIT 2{lock}");
         Ok(select)
     }
 
     /// Changes nothing, and yet makes a transaction of SQLite the only one that writes.
-    pub(super) fn claiming(&self, driver: Driver) -> Result<Statement> {
-        let (table, version) = self.names(driver)?;
-        let sql = format!("UPDATE {table} SET {version} = {version} WHERE 0");
-        Ok(Statement { sql, values: Vec::new() })
+    pub(super) fn lock_file(&self) -> Result<String> {
+        let (table, version) = self.names(Driver::Sqlite)?;
+        Ok(format!("UPDATE {table} SET {version} = {version} WHERE 0"))
     }
 
     /// The table and its version.
     fn names(&self, driver: Driver) -> Result<(String, String)> {
-        if self.key.iter().any(|key| key.names(driver, &self.of.version)) {
-            return Err(self.of.version_given("which names no row; give its primary key"));
+        if self.key.iter().any(|key| key.names(driver, &self.table.version)) {
+            return Err(self.table.version_given("which names no row; give its primary key"));
         }
-        Ok((driver.quote(&self.of.table)?, driver.quote_column(&self.of.version)?))
+        Ok((driver.quote(&self.table.name)?, driver.quote_column(&self.table.version)?))
     }
 
-    /// The same, for this row alone.
+    /// Makes a statement one of this row alone, and only if it is at the version that is expected, if one is.
     fn only_if(
         &self,
         expected: Option<i64>,
         driver: Driver,
-        mut statement: Statement,
-    ) -> Result<Statement> {
-        let version = expected.map(|expected| Term::value(&self.of.version, expected));
-        let mut before = " WHERE ";
+        sql: String,
+        mut values: Vec<Value>,
+    ) -> Result<RowStatement> {
+        let version = expected.map(|expected| Term::value(&self.table.version, expected));
+        let mut conditions = Vec::new();
         for term in self.key.iter().chain(&version) {
-            statement.sql += &format!("{before}{}", term.text(driver)?);
-            statement.values.extend(term.values.iter().cloned());
-            before = " AND ";
+            conditions.push(term.text(driver)?);
+            values.extend(term.values.iter().cloned());
         }
-        Ok(statement)
+        Ok(RowStatement { sql: format!("{sql} WHERE {}", conditions.join(" AND ")), values })
     }
 
-    /// May these columns be set, besides this key and this version?
+    /// Fails if these columns cannot be set, besides this key and this version.
     fn check(&self, driver: Driver, changes: &[Term]) -> Result<()> {
         for (before, term) in changes.iter().enumerate() {
-            let column = || term.column.clone();
-            if term.names(driver, &self.of.version) {
+            let column = term.column.clone();
+            if term.names(driver, &self.table.version) {
                 return Err(self
-                    .of
+                    .table
                     .version_given("which goes up by itself; leave it out of the changes"));
             }
             if self.key.iter().any(|key| term.names(driver, &key.column)) {
-                return Err(OptimisticError::KeySet { column: column() }.into());
+                return Err(OptimisticError::KeySet { column }.into());
             }
             if changes[..before].iter().any(|other| term.names(driver, &other.column)) {
-                return Err(OptimisticError::Twice { column: column() }.into());
+                return Err(OptimisticError::Twice { column }.into());
             }
         }
         Ok(())
@@ -112,12 +109,12 @@ impl VersionedRow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Versioned;
+    use super::super::VersionedTable;
     use super::*;
     use sqlx::AssertSqlSafe;
 
     fn seat() -> VersionedRow {
-        Versioned::new("shop.seats", "version")
+        VersionedTable::new("shop.seats", "version")
             .unwrap()
             .row("hall", "A")
             .unwrap()
@@ -132,7 +129,7 @@ mod tests {
     #[test]
     fn one_row_at_one_version() {
         let changes = Changes::new().set("price", 1).set_expr("was", "price + ?", [2.into()]);
-        let update = seat().updating(Driver::Postgres, changes, Some(3)).unwrap();
+        let update = seat().update_statement(Driver::Postgres, changes, Some(3)).unwrap();
         assert_eq!(
             update.sql,
             "UPDATE \"shop\".\"seats\" SET \"was\" = (price + ?\n), \"price\" = ?, \"version\" = \"version\" \
@@ -141,11 +138,14 @@ mod tests {
         let values: Vec<Value> = vec![2.into(), 1.into(), "A".into(), 7.into(), 3i64.into()];
         assert_eq!(update.values, values);
         assert_eq!(
-            seat().deleting(Driver::Mysql, 3).unwrap().sql,
+            seat().delete_statement(Driver::Mysql, 3).unwrap().sql,
             "DELETE FROM `shop`.`seats` WHERE `hall` = ? AND `id` = ? AND `version` = ?"
         );
         assert_eq!(
-            seat().reading(Driver::Postgres, Some((RowLock::Update, Busy::Fail))).unwrap().sql,
+            seat()
+                .select_statement(Driver::Postgres, Some((RowLock::Update, Busy::Fail)))
+                .unwrap()
+                .sql,
             "SELECT \"version\" FROM \"shop\".\"seats\" WHERE \"hall\" = ? AND \"id\" = ? LIMIT 2 FOR NO KEY \
              UPDATE NOWAIT"
         );
@@ -171,22 +171,22 @@ mod tests {
             (price("price * ?1", one()), "write a bare `?`"),
             (price("price * $1", []), "write a bare `?`"),
         ] {
-            let error = seat().updating(Driver::Sqlite, changes, Some(1)).unwrap_err();
+            let error = seat().update_statement(Driver::Sqlite, changes, Some(1)).unwrap_err();
             assert!(error.is_usage() && error.to_string().contains(says), "{error}");
         }
     }
 
     #[test]
     fn a_version_is_no_key() {
-        let row = Versioned::new("seats", "version").unwrap().row("Version", 1).unwrap();
-        let error = row.deleting(Driver::Mysql, 1).unwrap_err();
+        let row = VersionedTable::new("seats", "version").unwrap().row("Version", 1).unwrap();
+        let error = row.delete_statement(Driver::Mysql, 1).unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("names no row"), "{error}");
-        assert!(row.deleting(Driver::Postgres, 1).is_ok());
+        assert!(row.delete_statement(Driver::Postgres, 1).is_ok());
     }
 
     #[test]
     fn keys_that_cannot_be_meant_are_refused_with_a_sentence() {
-        let seats = Versioned::new("seats", "version").unwrap();
+        let seats = VersionedTable::new("seats", "version").unwrap();
         for (row, says) in [
             (seats.row("", 1), "is no name"),
             (seats.row("id", None::<i64>), "NULL for `id`"),
@@ -198,20 +198,23 @@ mod tests {
         }
         for (table, version) in [("", "version"), ("a..b", "version"), ("seats", ""), ("a\0", "v")]
         {
-            assert!(Versioned::new(table, version).unwrap_err().is_usage(), "{table} {version}");
+            assert!(
+                VersionedTable::new(table, version).unwrap_err().is_usage(),
+                "{table} {version}"
+            );
         }
     }
 
     #[test]
     fn capitals_matter_to_postgres() {
         let changes = || Changes::new().set("Version", 9).set("HALL", "B").set("hAll", "C");
-        assert!(seat().updating(Driver::Postgres, changes(), Some(1)).is_ok());
-        assert!(seat().updating(Driver::Mysql, changes(), Some(1)).is_err());
+        assert!(seat().update_statement(Driver::Postgres, changes(), Some(1)).is_ok());
+        assert!(seat().update_statement(Driver::Mysql, changes(), Some(1)).is_err());
     }
 
     #[test]
     fn what_is_quoted_in_an_expression_has_no_places() {
         let changes = price("CASE WHEN name = 'who? $1' THEN ? ELSE `ok?` END", [1.into()]);
-        assert!(seat().updating(Driver::Sqlite, changes, Some(1)).is_ok());
+        assert!(seat().update_statement(Driver::Sqlite, changes, Some(1)).is_ok());
     }
 }

@@ -1,23 +1,23 @@
 //! Jobs come into the queue, inside the transaction that wants them done.
 
-use super::Queue;
 use super::error::QueueError;
-use super::job::{Enqueued, Job};
-use super::schema::{SCHEMA, State};
+use super::job::{EnqueueOutcome, Job};
+use super::schema::{JobState, SCHEMA};
+use super::{Queue, ids};
 use crate::database::{AnyTransaction, DatabaseConnection, Driver, Value, diagnosed};
 use crate::error::Result;
 use std::sync::Arc;
 
 /// How many rows, and how many bytes, go into one statement.
-const ROWS: usize = 500;
-const BYTES: usize = 1 << 20;
+const MAX_ROWS: usize = 500;
+const MAX_BYTES: usize = 1 << 20;
 /// From so many bytes on, MySQL and MariaDB are asked how many they take. The least that anyone sets is more.
-const ASK_FROM: usize = 8 << 10;
+const ASK_PACKET_LIMIT_FROM: usize = 8 << 10;
 /// What a packet has beside the payload of a row, at most: the statement, a name, a key and numbers.
 const PACKET_RESERVE: usize = 4 << 10;
 /// What each of several rows without a key adds to a packet beside its payload, at most: its text in the statement, which
 /// is a packet of its own, or its other values.
-const ROW_BYTES: usize = 256;
+const ROW_RESERVE: usize = 256;
 
 /// The channel on which PostgreSQL says which queue has something new.
 pub(super) const CHANNEL: &str = "hier_jobs";
@@ -25,23 +25,16 @@ pub(super) const CHANNEL: &str = "hier_jobs";
 const DOING: &str = "add jobs";
 
 impl Queue {
-    /// Adds a job, in a transaction of its own, and wakes workers.
+    /// Adds a job, in a transaction of its own, and wakes workers. One whose unique key is there already is not added.
     ///
     /// # Errors
-    /// If the job cannot be kept ([`is_usage`](crate::Error::is_usage)), or the database fails.
+    /// If the job cannot be kept ([`is_usage`](crate::Error::is_usage)).
     ///
     /// # Cancel safety
     /// Dropped, it is added or not.
-    pub async fn enqueue(&self, job: Job) -> Result<Enqueued> {
-        job.check()?;
-        let job = Arc::new(job);
-        let enqueued = self.database().run(|tx| {
-            let (queue, job) = (self.clone(), job.clone());
-            Box::pin(async move { queue.add(&mut tx.connection(), &job).await })
-        });
-        let enqueued = enqueued.await?;
-        self.wake();
-        Ok(enqueued)
+    pub async fn enqueue(&self, job: Job) -> Result<EnqueueOutcome> {
+        // One job has one outcome.
+        Ok(self.enqueue_all([job]).await?.remove(0))
     }
 
     /// Adds a job in the caller's transaction: it is there if that is committed, and never was if it is
@@ -51,15 +44,17 @@ impl Queue {
     /// [`wake`](Self::wake) is called after the commit.
     ///
     /// # Errors
-    /// If the job cannot be kept ([`is_usage`](crate::Error::is_usage)), or the transaction is one of another
-    /// database, or the database fails. One that is there already is no error, and the transaction goes on.
+    /// If the job cannot be kept, or the transaction is one of another database
+    /// ([`is_usage`](crate::Error::is_usage)). One that is there already is no error, and the transaction goes on.
     ///
     /// # Cancel safety
     /// Dropped, it is part of the transaction or not: roll back.
-    pub async fn enqueue_in(&self, tx: &mut impl AnyTransaction, job: Job) -> Result<Enqueued> {
-        job.check()?;
-        let added = self.add(&mut self.wire_of(tx)?, &job).await;
-        diagnosed(self.database(), added).await
+    pub async fn enqueue_in(
+        &self,
+        tx: &mut impl AnyTransaction,
+        job: Job,
+    ) -> Result<EnqueueOutcome> {
+        Ok(self.enqueue_all_in(tx, [job]).await?.remove(0))
     }
 
     /// Adds many in few round trips, all or none; in the order in which they are given. Each with a unique
@@ -70,9 +65,11 @@ impl Queue {
     ///
     /// # Cancel safety
     /// Dropped, all are added or none.
-    pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Enqueued>> {
-        let jobs = checked(jobs)?;
-        let jobs = Arc::new(jobs);
+    pub async fn enqueue_all(
+        &self,
+        jobs: impl IntoIterator<Item = Job>,
+    ) -> Result<Vec<EnqueueOutcome>> {
+        let jobs = Arc::new(checked(jobs)?);
         let enqueued = self.database().run(|tx| {
             let (queue, jobs) = (self.clone(), jobs.clone());
             Box::pin(async move { queue.add_all(&mut tx.connection(), &jobs).await })
@@ -93,9 +90,9 @@ impl Queue {
         &self,
         tx: &mut impl AnyTransaction,
         jobs: impl IntoIterator<Item = Job>,
-    ) -> Result<Vec<Enqueued>> {
+    ) -> Result<Vec<EnqueueOutcome>> {
         let jobs = checked(jobs)?;
-        let added = self.add_all(&mut self.wire_of(tx)?, &jobs).await;
+        let added = self.add_all(&mut self.connection_of(tx)?, &jobs).await;
         diagnosed(self.database(), added).await
     }
 
@@ -103,8 +100,8 @@ impl Queue {
         &self,
         connection: &mut DatabaseConnection<'_>,
         jobs: &[Job],
-    ) -> Result<Vec<Enqueued>> {
-        let bytes = most_bytes(connection, jobs).await?;
+    ) -> Result<Vec<EnqueueOutcome>> {
+        let bytes = max_bytes(connection, jobs).await?;
         let mut enqueued = Vec::with_capacity(jobs.len());
         let mut rest = jobs;
         while let Some(first) = rest.first() {
@@ -114,7 +111,7 @@ impl Queue {
                 [job] => enqueued.push(self.add_one(connection, job).await?),
                 jobs => {
                     let ids = self.insert(connection, jobs).await?;
-                    enqueued.extend(ids.into_iter().map(Enqueued::Added));
+                    enqueued.extend(ids.into_iter().map(EnqueueOutcome::Added));
                 }
             }
             rest = others;
@@ -122,20 +119,15 @@ impl Queue {
         Ok(enqueued)
     }
 
-    async fn add(&self, connection: &mut DatabaseConnection<'_>, job: &Job) -> Result<Enqueued> {
-        most_bytes(connection, std::slice::from_ref(job)).await?;
-        self.add_one(connection, job).await
-    }
-
-    /// Until it is added, or the one with its key is found: that one may be done between two looks.
+    /// Tries until it is added, or the one with its key is found: that one may be done between two looks.
     async fn add_one(
         &self,
         connection: &mut DatabaseConnection<'_>,
         job: &Job,
-    ) -> Result<Enqueued> {
+    ) -> Result<EnqueueOutcome> {
         loop {
             if let Some(id) = self.insert(connection, std::slice::from_ref(job)).await?.first() {
-                return Ok(Enqueued::Added(*id));
+                return Ok(EnqueueOutcome::Added(*id));
             }
             // A locking read: a plain one at REPEATABLE READ may not see what was in the way.
             let lock =
@@ -144,12 +136,12 @@ impl Queue {
             let values = [self.name().into(), job.unique_key.clone().into()];
             let found = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
             if let Some(row) = found.first() {
-                return Ok(Enqueued::Duplicate(row.int(0)?));
+                return Ok(EnqueueOutcome::Duplicate(row.int(0)?));
             }
         }
     }
 
-    /// The IDs of what is added: of all, or of none if it is one whose key is there already.
+    /// Returns the IDs of what is added: of all, or of none if it is one whose key is there already.
     async fn insert(
         &self,
         connection: &mut DatabaseConnection<'_>,
@@ -179,18 +171,18 @@ impl Queue {
         }
         if driver != Driver::Mysql {
             let rows = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
-            return rows.iter().map(|row| Ok(row.int(0)?)).collect();
+            return ids(&rows);
         }
         match connection.execute(&sql, values).await {
-            Ok(done) => numbered(connection, done.last_insert_id, jobs.len()).await,
+            Ok(done) => ids_from(connection, done.last_insert_id, jobs.len()).await,
             // Only this statement is undone by it.
-            Err(error) if is_duplicate(&error) => Ok(Vec::new()),
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(Vec::new()),
             Err(error) => Err(SCHEMA.failed(DOING)(error)),
         }
     }
 
     fn values(&self, job: &Job) -> [Value; 8] {
-        let state = if job.start.is_later() { State::Scheduled } else { State::Ready };
+        let state = if job.start.is_later() { JobState::Scheduled } else { JobState::Ready };
         let (clock, plus) = job.start.sum();
         [
             self.name().into(),
@@ -213,15 +205,15 @@ fn checked(jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Job>> {
 
 /// The bytes of a row among others.
 fn row_bytes(job: &Job) -> usize {
-    job.payload.len() + ROW_BYTES
+    job.payload.len() + ROW_RESERVE
 }
 
-/// How many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked before
+/// Returns how many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked before
 /// anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
-async fn most_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Result<usize> {
+async fn max_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Result<usize> {
     let bytes: usize = jobs.iter().map(row_bytes).sum();
-    if connection.driver() != Driver::Mysql || bytes < ASK_FROM {
-        return Ok(BYTES);
+    if connection.driver() != Driver::Mysql || bytes < ASK_PACKET_LIMIT_FROM {
+        return Ok(MAX_BYTES);
     }
     let sql = "SELECT CAST(@@max_allowed_packet AS SIGNED)";
     let rows = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
@@ -229,7 +221,7 @@ async fn most_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Re
     let most = usize::try_from(packet).unwrap_or(0).saturating_sub(PACKET_RESERVE);
     match jobs.iter().map(|job| job.payload.len()).find(|bytes| *bytes > most) {
         Some(bytes) => Err(QueueError::Packet { bytes, most, packet }.into()),
-        None => Ok(BYTES.min(most)),
+        None => Ok(MAX_BYTES.min(most)),
     }
 }
 
@@ -240,12 +232,12 @@ fn together(jobs: &[Job], most: usize) -> usize {
         bytes += row_bytes(job);
         job.unique_key.is_none() && bytes <= most
     };
-    jobs.iter().take(ROWS).take_while(fits).count().max(1)
+    jobs.iter().take(MAX_ROWS).take_while(fits).count().max(1)
 }
 
 /// MySQL and MariaDB name the first of the numbers that they gave; on a server of a group they are not
 /// one apart.
-async fn numbered(
+async fn ids_from(
     connection: &mut DatabaseConnection<'_>,
     first: i64,
     count: usize,
@@ -257,8 +249,4 @@ async fn numbered(
     let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
     let step = step.first().map_or(Ok(1), |row| row.int(0))?;
     Ok((0..count as i64).map(|number| first + number * step).collect())
-}
-
-fn is_duplicate(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }

@@ -1,21 +1,21 @@
 //! What is in a queue, for a person or a monitor; and the dead, brought back.
 
-use super::schema::{SCHEMA, State};
-use super::take::{Rows, Take, take};
+use super::batch_update::{BatchUpdate, RowSelection};
+use super::schema::{JobState, SCHEMA};
 use super::{BATCH, Queue};
-use crate::database::{Database, Value};
+use crate::database::{Database, Row, Value, time_from_ms};
 use crate::error::Result;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 /// How many jobs of a queue are in which state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct QueueStats {
     /// The name of the queue.
     pub queue: String,
-    /// Whose turn it is.
+    /// Which a worker may claim.
     pub ready: u64,
-    /// Whose time has not come, after a failure or as they were told.
+    /// Which wait for their time, after a failure or as they were told.
     pub scheduled: u64,
     /// Which a worker has.
     pub claimed: u64,
@@ -45,10 +45,10 @@ pub struct DeadJob {
     pub died: SystemTime,
 }
 
-/// Which of the dead.
+/// Which dead jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Dead {
+pub enum DeadJobFilter {
     /// All of a queue.
     All,
     /// Those with these numbers.
@@ -56,34 +56,29 @@ pub enum Dead {
 }
 
 impl Queue {
-    /// How many jobs of this queue are in which state.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn stats(&self) -> Result<Stats> {
+    /// Counts the jobs of this queue by their state.
+    pub async fn stats(&self) -> Result<QueueStats> {
         let stats = stats(self.database(), Some(self.name())).await?.pop();
-        Ok(stats.unwrap_or_else(|| Stats { queue: self.name().to_owned(), ..Stats::default() }))
+        Ok(stats.unwrap_or_else(|| QueueStats {
+            queue: self.name().to_owned(),
+            ..QueueStats::default()
+        }))
     }
 
-    /// The same of all queues in a database that have jobs, by name.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn all_stats(database: &Database) -> Result<Vec<Stats>> {
+    /// The same for all queues in a database that have jobs, by name.
+    pub async fn all_stats(database: &Database) -> Result<Vec<QueueStats>> {
         stats(database, None).await
     }
 
-    /// The dead, the latest first.
-    ///
-    /// # Errors
-    /// If the database fails.
+    /// Lists dead jobs, the latest first.
     pub async fn dead(&self, limit: u32) -> Result<Vec<DeadJob>> {
         let sql = format!(
             "SELECT id, payload, attempts, last_error, worker, created_ms, due_ms FROM hier_jobs WHERE \
              queue = ? AND state = {} ORDER BY due_ms DESC LIMIT {limit}",
-            State::Dead.code()
+            JobState::Dead.code()
         );
-        let rows = read(self.database(), "read the dead jobs", &sql, Some(self.name())).await?;
+        let name = vec![self.name().into()];
+        let rows = read(self.database(), "read the dead jobs", sql, name).await?;
         let dead = rows.iter().map(|row| {
             Ok(DeadJob {
                 id: row.int(0)?,
@@ -91,52 +86,42 @@ impl Queue {
                 attempts: u32::try_from(row.int(2)?).unwrap_or(u32::MAX),
                 last_error: row.text_or_null(3)?,
                 worker: row.text_or_null(4)?,
-                created: UNIX_EPOCH + span(row.int(5)?),
-                died: UNIX_EPOCH + span(row.int(6)?),
+                created: time_from_ms(row.int(5)?),
+                died: time_from_ms(row.int(6)?),
             })
         });
         dead.collect()
     }
 
-    /// Makes dead jobs ready again, with all their attempts before them; how many.
-    ///
-    /// # Errors
-    /// If the database fails.
+    /// Makes dead jobs ready again, with all their attempts before them; returns how many.
     ///
     /// # Cancel safety
     /// Dropped, some are ready and some are still dead.
-    pub async fn retry_dead(&self, which: Dead) -> Result<u64> {
-        let dead = format!("queue = '{}' AND state = {}", self.name(), State::Dead.code());
-        let lists: Vec<String> = match &which {
-            Dead::All => vec![dead],
-            Dead::Ids(ids) => {
-                let listed = ids.chunks(BATCH).map(|ids| {
-                    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-                    format!("{dead} AND id IN ({})", ids.join(", "))
-                });
-                listed.collect()
-            }
+    pub async fn retry_dead(&self, which: DeadJobFilter) -> Result<u64> {
+        let dead = format!("queue = '{}' AND state = {}", self.name(), JobState::Dead.code());
+        let listed = |ids: &[i64]| {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            format!("{dead} AND id IN ({})", ids.join(", "))
+        };
+        let conditions: Vec<String> = match &which {
+            DeadJobFilter::All => vec![dead.clone()],
+            DeadJobFilter::Ids(ids) => ids.chunks(BATCH).map(listed).collect(),
         };
         let mut retried = 0;
-        for which in lists {
-            loop {
-                let again = Take {
-                    rows: Rows::Ordered {
-                        index: "hier_jobs_due",
-                        which: which.clone(),
-                        order: "due_ms",
-                        most: BATCH,
-                    },
-                    counts: ("claim", 0),
-                    set: "state = 0, attempts = 0, due_ms = {now}, worker = NULL".to_owned(),
-                    returns: "",
-                };
-                let rows = take(self.database(), "bring back dead jobs", again).await?;
-                retried += rows.len() as u64;
-                if rows.len() < BATCH {
-                    break;
-                }
-            }
+        for condition in conditions {
+            let again = BatchUpdate {
+                rows: RowSelection::ByIndex {
+                    index: "hier_jobs_due",
+                    condition,
+                    order: "due_ms",
+                    limit: BATCH,
+                },
+                counter: ("claim", 0),
+                set: "state = 0, attempts = 0, due_ms = {now}, worker = NULL".to_owned(),
+                returning: "",
+            };
+            let doing = "bring back dead jobs";
+            retried += again.run_for_all(self.database(), doing, |_| Ok(())).await?;
         }
         if retried > 0 {
             self.wake();
@@ -145,51 +130,49 @@ impl Queue {
     }
 }
 
-async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<Stats>> {
+async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<QueueStats>> {
     let now = database.driver().now_ms();
     let which = if queue.is_some() { " WHERE queue = ?" } else { "" };
     let sql = format!(
         "SELECT queue, state, COUNT(*), {now} - MIN(due_ms) FROM hier_jobs{which} GROUP BY queue, state \
          ORDER BY queue, state"
     );
-    let mut stats: Vec<Stats> = Vec::new();
-    for row in read(database, "count the jobs", &sql, queue).await? {
+    let mut stats: Vec<QueueStats> = Vec::new();
+    let name = queue.map(Value::from).into_iter().collect();
+    for row in read(database, "count the jobs", sql, name).await? {
         let queue = row.text(0)?;
         if stats.last().is_none_or(|last| last.queue != queue) {
-            stats.push(Stats { queue, ..Stats::default() });
+            stats.push(QueueStats { queue, ..QueueStats::default() });
         }
         let Some(stats) = stats.last_mut() else { continue };
         let count = row.int(2)?.unsigned_abs();
         match row.int(1)? {
-            state if state == State::Ready.code() => {
+            state if state == JobState::Ready.code() => {
                 stats.ready = count;
-                stats.oldest_ready = Some(span(row.int(3)?));
+                // The database's clock may have been set back.
+                let age = u64::try_from(row.int(3)?).unwrap_or_default();
+                stats.oldest_ready = Some(Duration::from_millis(age));
             }
-            state if state == State::Scheduled.code() => stats.scheduled = count,
-            state if state == State::Claimed.code() => stats.claimed = count,
+            state if state == JobState::Scheduled.code() => stats.scheduled = count,
+            state if state == JobState::Claimed.code() => stats.claimed = count,
             _ => stats.dead += count,
         }
     }
     Ok(stats)
 }
 
-async fn read(
+/// Reads in a transaction of our own: at the level of a program's pool it might wait for rows that are locked.
+pub(super) async fn read(
     database: &Database,
     doing: &'static str,
-    sql: &str,
-    queue: Option<&str>,
-) -> Result<Vec<crate::database::Row>> {
-    let values: Vec<Value> = queue.map(Value::from).into_iter().collect();
+    sql: String,
+    values: Vec<Value>,
+) -> Result<Vec<Row>> {
     let rows = database.run(|tx| {
-        let (sql, values) = (sql.to_owned(), values.clone());
+        let (sql, values) = (sql.clone(), values.clone());
         Box::pin(
             async move { tx.connection().fetch(&sql, values).await.map_err(SCHEMA.failed(doing)) },
         )
     });
     rows.await
-}
-
-/// Of milliseconds that the database counted; its clock may have been set back.
-fn span(millis: i64) -> Duration {
-    Duration::from_millis(u64::try_from(millis).unwrap_or_default())
 }

@@ -5,10 +5,10 @@ use crate::error::Result;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What a MEDIUMTEXT column holds.
-const MOST_PAYLOAD: usize = (1 << 24) - 1;
-const MOST_KEY: usize = 255;
+const MAX_PAYLOAD_BYTES: usize = (1 << 24) - 1;
+const MAX_KEY_CHARS: usize = 255;
 /// Ten years: later is a mistake, and sums of times stay far from their end.
-const LATEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+const MAX_DELAY: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Something to be done: a payload that the worker understands, and when it is its turn.
 ///
@@ -28,63 +28,63 @@ const LATEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 pub struct Job {
     pub(super) payload: String,
     pub(super) priority: i64,
-    pub(super) start: Start,
+    pub(super) start: StartTime,
     pub(super) unique_key: Option<String>,
     pub(super) max_attempts: u32,
 }
 
-/// When it may run.
+/// When a job may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum StartTime {
     Now,
     In(Duration),
     At(SystemTime),
 }
 
 impl Job {
-    /// The priority of a job that names none.
+    /// The priority by default.
     pub const PRIORITY: i64 = 100;
-    /// How often a job that does not say is tried.
+    /// How often a job is tried by default.
     pub const MAX_ATTEMPTS: u32 = 20;
 
-    /// A job that may run at once. The payload is text without zero bytes, up to 16 MiB less a byte; on MySQL and MariaDB
+    /// Makes a job that may run at once. The payload is text without zero bytes, up to 16 MiB less a byte; on MySQL and MariaDB
     /// also no more than their `max_allowed_packet` less 4 KiB.
     pub fn new(payload: impl Into<String>) -> Self {
         Self {
             payload: payload.into(),
             priority: Self::PRIORITY,
-            start: Start::Now,
+            start: StartTime::Now,
             unique_key: None,
             max_attempts: Self::MAX_ATTEMPTS,
         }
     }
 
-    /// Lower goes first; those with the same go in the order in which they came.
+    /// Sets its priority: lower goes first, those with the same go in the order in which they came.
     pub fn priority(mut self, priority: i64) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Not before so much time has passed, by the database's clock.
+    /// Runs it not before so much time has passed, by the database's clock.
     pub fn run_in(mut self, delay: Duration) -> Self {
-        self.start = Start::In(delay);
+        self.start = StartTime::In(delay);
         self
     }
 
-    /// Not before this time. It is compared with the database's clock.
+    /// Runs it not before this time, by the database's clock.
     pub fn run_at(mut self, time: SystemTime) -> Self {
-        self.start = Start::At(time);
+        self.start = StartTime::At(time);
         self
     }
 
-    /// As long as another job with this key is in the queue, waiting, running or dead, this one is not
+    /// Gives it a key. As long as another job with this key is in the queue, waiting, running or dead, this one is not
     /// added.
     pub fn unique(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
         self
     }
 
-    /// After so many failures it is dead: nobody runs it until somebody says so.
+    /// Sets after how many failures it is dead: nobody runs it until somebody says so.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts;
         self
@@ -92,15 +92,15 @@ impl Job {
 
     pub(super) fn check(&self) -> Result<()> {
         let bytes = self.payload.len();
-        if bytes > MOST_PAYLOAD {
-            return Err(QueueError::Payload { bytes, most: MOST_PAYLOAD }.into());
+        if bytes > MAX_PAYLOAD_BYTES {
+            return Err(QueueError::Payload { bytes, most: MAX_PAYLOAD_BYTES }.into());
         }
         if self.payload.contains('\0') {
             return Err(QueueError::Zero { what: "payload" }.into());
         }
         if let Some(key) = &self.unique_key {
             let chars = key.chars().count();
-            if !(1..=MOST_KEY).contains(&chars) {
+            if !(1..=MAX_KEY_CHARS).contains(&chars) {
                 return Err(QueueError::Key { chars }.into());
             }
             if key.ends_with(' ') {
@@ -113,21 +113,22 @@ impl Job {
         if self.max_attempts == 0 {
             return Err(QueueError::NoAttempts.into());
         }
-        if let Start::In(delay) = self.start {
+        if let StartTime::In(delay) = self.start {
             millis("delay", delay, 0)?;
         }
         Ok(())
     }
 }
 
-impl Start {
+impl StartTime {
     /// The time is the database's clock times the first, plus the second.
     pub(super) fn sum(self) -> (i64, i64) {
         match self {
-            Start::Now => (1, 0),
-            Start::In(delay) => (1, delay.as_millis() as i64),
-            Start::At(time) => {
-                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default().min(LATEST * 100);
+            StartTime::Now => (1, 0),
+            StartTime::In(delay) => (1, delay.as_millis() as i64),
+            StartTime::At(time) => {
+                let since =
+                    time.duration_since(UNIX_EPOCH).unwrap_or_default().min(MAX_DELAY * 100);
                 (0, since.as_millis() as i64)
             }
         }
@@ -136,52 +137,52 @@ impl Start {
     /// A time that has passed is now.
     pub(super) fn is_later(self) -> bool {
         match self {
-            Start::Now => false,
-            Start::In(delay) => !delay.is_zero(),
-            Start::At(time) => time > SystemTime::now(),
+            StartTime::Now => false,
+            StartTime::In(delay) => !delay.is_zero(),
+            StartTime::At(time) => time > SystemTime::now(),
         }
     }
 }
 
-/// A span of time as the database counts it.
+/// Returns a span of time as the database counts it.
 pub(super) fn millis(what: &'static str, span: Duration, least: i64) -> Result<i64> {
     let millis = span.as_millis();
     match i64::try_from(millis) {
-        Ok(count) if count >= least && span <= LATEST => Ok(count),
+        Ok(count) if count >= least && span <= MAX_DELAY => Ok(count),
         _ => Err(QueueError::Time { what, millis, least }.into()),
     }
 }
 
-/// Names of queues and workers are written into statements as they are.
-pub(super) fn plain(what: &'static str, name: &str) -> Result<()> {
+/// Fails unless it can name a queue or a worker: such names are written into statements as they are.
+pub(super) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:@/".contains(c);
-    match (1..=64).contains(&name.len()) && name.chars().all(is_plain) {
-        true => Ok(()),
-        false => Err(QueueError::Name { what, name: name.to_owned() }.into()),
+    if !(1..=64).contains(&name.len()) || !name.chars().all(is_plain) {
+        return Err(QueueError::Name { what, name: name.to_owned() }.into());
     }
+    Ok(())
 }
 
 /// What became of a job that was to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Enqueued {
+pub enum EnqueueOutcome {
     /// It is in the queue, under this number.
     Added(i64),
     /// One with its unique key was there already, under this number.
     Duplicate(i64),
 }
 
-impl Enqueued {
-    /// The number of the job in the queue, whoever added it.
+impl EnqueueOutcome {
+    /// Returns the number of the job in the queue, whoever added it.
     pub fn id(self) -> i64 {
         match self {
-            Enqueued::Added(id) | Enqueued::Duplicate(id) => id,
+            EnqueueOutcome::Added(id) | EnqueueOutcome::Duplicate(id) => id,
         }
     }
 
-    /// Was it added just now?
+    /// Returns whether it was added just now.
     pub fn is_added(self) -> bool {
-        matches!(self, Enqueued::Added(_))
+        matches!(self, EnqueueOutcome::Added(_))
     }
 }
 
@@ -193,7 +194,7 @@ mod tests {
     fn what_cannot_be_kept_is_refused_with_a_sentence() {
         let long = "k".repeat(256);
         for (job, says) in [
-            (Job::new("x".repeat(MOST_PAYLOAD + 1)), "16777216 bytes"),
+            (Job::new("x".repeat(MAX_PAYLOAD_BYTES + 1)), "16777216 bytes"),
             (Job::new("a\0b"), "payload has a zero byte"),
             (Job::new("").unique(""), "0 characters"),
             (Job::new("").unique(long.clone()), "256 characters"),
@@ -206,27 +207,27 @@ mod tests {
             assert!(error.is_usage() && error.to_string().contains(says), "{error}");
         }
         for job in [
-            Job::new("x".repeat(MOST_PAYLOAD)),
+            Job::new("x".repeat(MAX_PAYLOAD_BYTES)),
             Job::new("").unique("ü".repeat(255)),
             Job::new("").run_at(UNIX_EPOCH - Duration::from_secs(1)).max_attempts(1),
         ] {
             job.check().unwrap();
         }
         for name in ["", "a b", "ä", "it's", "a\\b", &"n".repeat(65)] {
-            assert!(plain("queue", name).unwrap_err().is_usage(), "{name}");
+            assert!(check_name("queue", name).unwrap_err().is_usage(), "{name}");
         }
-        plain("queue", "Mail-2_a.b:c@d/e").unwrap();
+        check_name("queue", "Mail-2_a.b:c@d/e").unwrap();
     }
 
     #[test]
     fn times_that_have_passed_are_now() {
         let now = SystemTime::now();
         for (start, is_later) in [
-            (Start::Now, false),
-            (Start::In(Duration::ZERO), false),
-            (Start::In(Duration::from_millis(1)), true),
-            (Start::At(now - Duration::from_secs(9)), false),
-            (Start::At(now + Duration::from_secs(9)), true),
+            (StartTime::Now, false),
+            (StartTime::In(Duration::ZERO), false),
+            (StartTime::In(Duration::from_millis(1)), true),
+            (StartTime::At(now - Duration::from_secs(9)), false),
+            (StartTime::At(now + Duration::from_secs(9)), true),
         ] {
             assert_eq!(start.is_later(), is_later, "{start:?}");
         }

@@ -32,40 +32,42 @@
 //! Rules that every statement here keeps:
 //!
 //! 1. Nobody waits for a row in order to claim, extend or bring back: locked ones are skipped.
-//! 2. A run is ended only by who has its claim number, and a claim gives a new one.
+//! 2. A claim is ended only by who has its number, and each claim has a new one.
 //! 3. What is found by an index is changed by its primary key.
 //! 4. Times are the database's.
+//!
+//! Every method fails also if the database does, or its tables are missing.
 
+mod batch_update;
 mod claim;
-mod claimed;
+mod claimed_job;
+mod complete;
 mod enqueue;
 mod error;
 mod inspect;
 mod job;
-mod postgres;
 mod schema;
-mod take;
 #[cfg(test)]
 mod tests;
 mod worker;
 
-pub use claim::Promoted;
-pub use claimed::{Claimed, Failed};
+pub use claim::PromotionCounts;
+pub use claimed_job::{ClaimedJob, FailureOutcome, JobOutcome};
 pub(crate) use error::QueueError;
-pub use inspect::{Dead, DeadJob, Stats};
-pub use job::{Enqueued, Job};
-pub use worker::{Ended, Worked, Worker, WorkerHandle};
+pub use inspect::{DeadJob, DeadJobFilter, QueueStats};
+pub use job::{EnqueueOutcome, Job};
+pub use worker::{Worker, WorkerHandle, WorkerSummary};
 
-use crate::database::{AnyTransaction, Database, DatabaseConnection};
+use crate::database::{AnyTransaction, Database, DatabaseConnection, Row};
 use crate::error::Result;
-use crate::retry::random;
+use crate::retry::Backoff;
 pub(crate) use schema::SCHEMA;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How many rows a statement of ours changes at most, unless told. From a thousand values on MariaDB makes a
+/// How many rows a statement of ours changes at most by default. From a thousand values on MariaDB makes a
 /// table of a list, and scans the other one; here a row has up to two.
 const BATCH: usize = 400;
 
@@ -73,8 +75,7 @@ const BATCH: usize = 400;
 #[derive(Clone)]
 pub struct Queue {
     shared: Arc<Shared>,
-    first_pause: Duration,
-    longest_pause: Duration,
+    backoff: Backoff,
 }
 
 struct Shared {
@@ -85,25 +86,24 @@ struct Shared {
 }
 
 impl Queue {
-    /// A queue of this name: 1 to 64 letters, digits and characters of `-_.:@/`.
+    /// Returns the queue of this name: 1 to 64 letters, digits and characters of `-_.:@/`.
     ///
     /// # Errors
     /// If the name is another ([`is_usage`](crate::Error::is_usage)).
     pub fn new(database: impl Into<Database>, name: &str) -> Result<Self> {
-        job::plain("queue", name)?;
+        job::check_name("queue", name)?;
         let (database, name) = (database.into(), name.to_owned());
         Ok(Self {
             shared: Arc::new(Shared { database, name, wakes: watch::Sender::new(0) }),
-            first_pause: Duration::from_secs(1),
-            longest_pause: Duration::from_secs(60 * 60),
+            backoff: Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(3600) },
         })
     }
 
-    /// After its first failure a job waits for a random time up to `first`, after each further one up to
-    /// twice as long as before, but never longer than `longest`. A second and an hour, unless told.
+    /// Sets for how long a failed job waits: after its first failure for a random time up to `first`, after each further one
+    /// up to twice as long as before, but never longer than `longest`. By default a second and an hour.
     #[must_use]
     pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        (self.first_pause, self.longest_pause) = (first, longest);
+        self.backoff = Backoff { first, longest };
         self
     }
 
@@ -127,12 +127,12 @@ impl Queue {
         SCHEMA.provision(self.database()).await
     }
 
-    /// What [`provision`](Self::provision) does, for a person to run.
+    /// Returns the SQL of [`provision`](Self::provision), for a person to run.
     pub fn script(&self) -> String {
         SCHEMA.script(self.database().driver())
     }
 
-    /// A worker that runs jobs of this queue.
+    /// Returns a worker that runs jobs of this queue.
     pub fn worker(&self, name: &str) -> Worker {
         Worker::new(self.clone(), name)
     }
@@ -143,24 +143,23 @@ impl Queue {
         self.shared.wakes.send_modify(|wakes| *wakes = wakes.wrapping_add(1));
     }
 
-    fn wakes(&self) -> watch::Receiver<u64> {
-        self.shared.wakes.subscribe()
-    }
-
-    /// How long a job waits after its failure of this number, at random.
-    fn pause_after(&self, attempt: u32) -> Duration {
-        let doubled = 2u32.saturating_pow(attempt.saturating_sub(1));
-        self.first_pause.saturating_mul(doubled).min(self.longest_pause).mul_f64(random())
-    }
-
     /// The caller's transaction, if it is of the engine that the queue is in.
-    fn wire_of<'tx>(&self, tx: &'tx mut impl AnyTransaction) -> Result<DatabaseConnection<'tx>> {
+    fn connection_of<'tx>(
+        &self,
+        tx: &'tx mut impl AnyTransaction,
+    ) -> Result<DatabaseConnection<'tx>> {
         let (connection, queue) = (tx.connection(), self.database().driver());
-        match connection.driver() == queue {
-            true => Ok(connection),
-            false => Err(QueueError::OtherTransaction { given: connection.driver(), queue }.into()),
+        if connection.driver() != queue {
+            let given = connection.driver();
+            return Err(QueueError::OtherTransaction { given, queue }.into());
         }
+        Ok(connection)
     }
+}
+
+/// The IDs of jobs that a statement has returned.
+fn ids(rows: &[Row]) -> Result<Vec<i64>> {
+    rows.iter().map(|row| Ok(row.int(0)?)).collect()
 }
 
 impl fmt::Debug for Queue {

@@ -1,6 +1,5 @@
-//! The table of jobs. Pure.
+//! The table of jobs, and the functions of PostgreSQL on it. Pure.
 
-use super::postgres;
 use crate::database::{Driver, Schema};
 
 /// How its table is made.
@@ -13,16 +12,16 @@ pub(crate) const SCHEMA: Schema = Schema {
     rows: |_| None,
 };
 
-/// What a job is up to, as its column says.
+/// The state of a job, as its column says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum JobState {
     Ready = 0,
     Scheduled = 1,
     Claimed = 2,
     Dead = 3,
 }
 
-impl State {
+impl JobState {
     /// As it is written into a statement.
     pub(super) fn code(self) -> i64 {
         self as i64
@@ -31,6 +30,12 @@ impl State {
 
 /// Both indexes begin with what every statement names; the first goes on in the order of claims, the
 /// second in the order in which something happens to a job next.
+const INDEXES: [(&str, &str, &str); 3] = [
+    ("", "hier_jobs_claim", "queue, state, priority, id"),
+    ("", "hier_jobs_due", "queue, state, due_ms"),
+    ("UNIQUE ", "hier_jobs_unique", "queue, unique_key"),
+];
+
 fn statements(driver: Driver) -> Vec<String> {
     let (counted, name, key) = (driver.counted(), driver.text(64), driver.text(255));
     let long = if driver == Driver::Mysql { "MEDIUMTEXT" } else { "TEXT" };
@@ -41,22 +46,61 @@ fn statements(driver: Driver) -> Vec<String> {
          max_attempts BIGINT NOT NULL, claim BIGINT NOT NULL, worker {name}, last_error {long}, \
          created_ms BIGINT NOT NULL"
     );
-    let indexes = [
-        ("", "hier_jobs_claim", "queue, state, priority, id"),
-        ("", "hier_jobs_due", "queue, state, due_ms"),
-        ("UNIQUE ", "hier_jobs_unique", "queue, unique_key"),
-    ];
     // MySQL has no CREATE INDEX IF NOT EXISTS, PostgreSQL and SQLite no indexes within a table.
     if driver == Driver::Mysql {
         let indexes =
-            indexes.map(|(unique, name, columns)| format!(", {unique}KEY {name} ({columns})"));
+            INDEXES.map(|(unique, name, columns)| format!(", {unique}KEY {name} ({columns})"));
         let indexes = indexes.concat();
         return vec![format!("CREATE TABLE IF NOT EXISTS hier_jobs ({columns}{indexes}){options}")];
     }
     let table = format!("CREATE TABLE IF NOT EXISTS hier_jobs ({columns}){options}");
-    let indexes = indexes.map(|(unique, name, columns)| {
+    let indexes = INDEXES.map(|(unique, name, columns)| {
         format!("CREATE {unique}INDEX IF NOT EXISTS {name} ON hier_jobs ({columns})")
     });
-    let functions = if driver == Driver::Postgres { postgres::functions() } else { Vec::new() };
+    let functions = if driver == Driver::Postgres { functions() } else { Vec::new() };
     [table].into_iter().chain(indexes).chain(functions).collect()
+}
+
+/// What PostgreSQL believes of a table that is filled and emptied all day is old. With these off it reads by
+/// index, in its order.
+pub(super) const PLANNER_SETTINGS: [&str; 3] =
+    ["enable_seqscan", "enable_bitmapscan", "enable_sort"];
+
+/// The jobs that are claimed.
+pub(super) const CHOOSE: &str = "SELECT j.id FROM hier_jobs AS j WHERE j.queue = of_queue AND j.state = 0 ORDER BY \
+     j.priority, j.id LIMIT most FOR UPDATE SKIP LOCKED";
+
+/// Claims and completions on PostgreSQL are functions in the database: planned once for each connection, and
+/// in the right way whatever the server believes of the table at that moment. A queue is empty most of the
+/// time, and what was planned for an empty table sorts all jobs for each claim when there are many.
+///
+/// What is chosen is claimed by a list, not by a join: a join that was planned for an empty table may read all of it.
+/// On completion the claim is compared in the row that is deleted: who waited for it looks at it again. `+ 0`, so that
+/// the state is not looked up in an index.
+fn functions() -> Vec<String> {
+    let off = PLANNER_SETTINGS.map(|setting| format!("SET {setting} = off ")).concat();
+    // Or it would be planned anew for every call, which takes as long as the call itself.
+    let settings = off + "SET plan_cache_mode = force_generic_plan ";
+    let function = |signature: &str, body: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION {signature} LANGUAGE plpgsql {settings}AS $$ {body} END $$"
+        )
+    };
+    let now = Driver::Postgres.now_ms();
+    vec![
+        function(
+            "hier_jobs_claim(of_queue TEXT, by_worker TEXT, most BIGINT, lease_ms BIGINT) RETURNS SETOF \
+             hier_jobs",
+            &format!(
+                "DECLARE chosen BIGINT[]; BEGIN chosen := ARRAY({CHOOSE}); RETURN QUERY UPDATE hier_jobs AS j \
+                 SET claim = j.claim + 1, state = 2, worker = by_worker, due_ms = {now} + lease_ms \
+                 WHERE j.id = ANY(chosen) RETURNING j.*;"
+            ),
+        ),
+        function(
+            "hier_jobs_complete(ids BIGINT[], claims BIGINT[]) RETURNS SETOF BIGINT",
+            "BEGIN RETURN QUERY DELETE FROM hier_jobs AS j WHERE j.id = ANY(ids) AND j.claim = \
+             claims[array_position(ids, j.id)] AND j.state + 0 = 2 RETURNING j.id;",
+        ),
+    ]
 }

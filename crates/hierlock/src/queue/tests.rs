@@ -1,10 +1,9 @@
 //! That a claim reads what it takes, and little else, on a table with many jobs.
 
-use super::claim::{claims, expired, scheduled};
-use super::postgres::{chosen, guide};
-use super::schema::State;
-use super::take::listed;
-use super::{BATCH, Claimed, Job, Queue};
+use super::batch_update::{claimed_rows, planner_settings};
+use super::claim::{claim_update, expired, scheduled};
+use super::schema::{CHOOSE, JobState};
+use super::{BATCH, ClaimedJob, Job, Queue};
 use crate::database::{Database, Driver, Row};
 use hierlock_sandbox::{Engine, Server};
 use std::collections::BTreeMap;
@@ -12,11 +11,9 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-async fn filled(database: &Database) -> Queue {
-    let queue = Queue::new(database.clone(), "b").unwrap();
-    queue.provision().await.unwrap();
+async fn filled(database: &Database) {
+    Queue::new(database.clone(), "b").unwrap().provision().await.unwrap();
     fill(database).await;
-    queue
 }
 
 /// 10,000 jobs: of three queues, in every state, with priorities that are not in the order of age.
@@ -54,13 +51,18 @@ async fn database(engine: Engine) -> Option<(Server, Database)> {
     Some((server, database))
 }
 
-#[tokio::test]
-async fn sqlite_reads_in_the_order_of_claims() {
+async fn sqlite() -> (tempfile::TempDir, Database) {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("jobs.db").display());
     let database = Database::connect(&url).await.unwrap();
+    (directory, database)
+}
+
+#[tokio::test]
+async fn sqlite_reads_in_the_order_of_claims() {
+    let (_directory, database) = sqlite().await;
     filled(&database).await;
-    let claim = claims("b", "w", 20, 1000).at_once(Driver::Sqlite);
+    let claim = claim_update("b", "w", 20, 1000).statement(Driver::Sqlite);
     let plan = explained(&database, &format!("EXPLAIN QUERY PLAN {claim}")).await;
     let by_index = "SEARCH j USING INDEX hier_jobs_claim (queue=? AND state=?)";
     assert!(
@@ -74,22 +76,20 @@ async fn sqlite_reads_in_the_order_of_claims() {
 /// Nothing is due, so nothing is read, however many there are whose time has not come.
 #[tokio::test]
 async fn sqlite_and_postgres_look_up_what_is_due() {
-    let directory = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", directory.path().join("jobs.db").display());
-    let sqlite = Database::connect(&url).await.unwrap();
+    let (_directory, sqlite) = sqlite().await;
     filled(&sqlite).await;
     let postgres = database(Engine::Postgres).await;
     if let Some((_, postgres)) = &postgres {
         filled(postgres).await;
     }
     for due in [scheduled("b"), expired("b")] {
-        let explain = format!("EXPLAIN QUERY PLAN {}", due.at_once(Driver::Sqlite));
+        let explain = format!("EXPLAIN QUERY PLAN {}", due.statement(Driver::Sqlite));
         let plan = explained(&sqlite, &explain).await;
         assert!(plan.contains("hier_jobs_due (queue=? AND state=? AND due_ms<?)"), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
         let Some((_, postgres)) = &postgres else { continue };
-        let claim = due.at_once(Driver::Postgres);
-        let explain = format!("{}EXPLAIN (COSTS OFF) {claim}", guide());
+        let claim = due.statement(Driver::Postgres);
+        let explain = format!("{}EXPLAIN (COSTS OFF) {claim}", planner_settings());
         let plan = explained(postgres, &explain).await;
         let index =
             plan.lines().find(|line| line.contains("Index Cond") && line.contains("due_ms"));
@@ -101,10 +101,12 @@ async fn sqlite_and_postgres_look_up_what_is_due() {
 async fn postgres_reads_in_the_order_of_claims() {
     let Some((_server, database)) = database(Engine::Postgres).await else { return };
     filled(&database).await;
-    let (guide, claim) = (guide(), chosen("b", 20));
+    let claim = CHOOSE.replace("of_queue", "'b'").replace("most", "20");
+    let settings = planner_settings();
     // With what it guesses of a new table, and with what it knows.
     for analyze in ["", "ANALYZE hier_jobs; "] {
-        let explain = format!("{analyze}{guide}EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claim}");
+        let explain =
+            format!("{analyze}{settings}EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claim}");
         let plan = explained(&database, &explain).await;
         assert!(!plan.contains("Sort") && !plan.contains("Seq Scan"), "{plan}");
         let scan = plan.lines().find(|line| line.contains("hier_jobs_claim")).expect(&plan);
@@ -129,7 +131,7 @@ async fn postgres_reads_little_with_a_plan_for_an_empty_table() {
     // Often enough that it is planned for good.
     for _ in 0..10 {
         assert!(there.claim("w", 20, LONG).await.unwrap().is_empty());
-        assert!(there.complete_on_postgres(&[(1, 1)]).await.unwrap().is_empty());
+        assert!(there.delete(&[(1, 1)]).await.unwrap().is_empty());
     }
     fill(&database).await;
     let mut tx = alone.begin().await.unwrap();
@@ -172,16 +174,14 @@ async fn innodb(engine: Engine) {
         }
         fill(&database).await;
     }
-    let claim = claims("b", "w", 20, 1000).select(Driver::Mysql);
+    let claim = claim_update("b", "w", 20, 1000).select();
     assert!(claim.ends_with("FOR UPDATE SKIP LOCKED"), "{claim}");
     let plan = explained(&database, &format!("EXPLAIN FORMAT=JSON {claim}")).await;
     assert!(plan.contains("hier_jobs_claim"), "{plan}");
     assert!(!plan.contains("filesort") && !plan.contains("\"ALL\""), "{plan}");
-    for (select, least, most) in [
-        (claim, 20, 42),
-        (scheduled("b").select(Driver::Mysql), 0, 2),
-        (expired("b").select(Driver::Mysql), 0, 2),
-    ] {
+    for (select, least, most) in
+        [(claim, 20, 42), (scheduled("b").select(), 0, 2), (expired("b").select(), 0, 2)]
+    {
         let read: usize = reads(&database, &select).await.values().sum();
         assert!((least..=most).contains(&read), "{read} rows read by {select}");
     }
@@ -202,19 +202,19 @@ async fn reads(database: &Database, sql: &str) -> BTreeMap<String, usize> {
 }
 
 /// Whatever is done with a list of jobs on MySQL and MariaDB.
-fn by_list(jobs: &[Claimed]) -> [String; 3] {
-    let pairs: Vec<(i64, i64)> = jobs.iter().map(Claimed::pair).collect();
-    let ids: Vec<i64> = jobs.iter().map(Claimed::id).collect();
-    let (_, found) = listed(Driver::Mysql, &pairs);
-    let changed = claims("b", "w", 1, 1000).change(Driver::Mysql, &ids);
+fn by_list(jobs: &[ClaimedJob]) -> [String; 3] {
+    let claims: Vec<(i64, i64)> = jobs.iter().map(ClaimedJob::claim).collect();
+    let ids: Vec<i64> = jobs.iter().map(ClaimedJob::id).collect();
+    let (_, found) = claimed_rows(Driver::Mysql, &claims);
+    let changed = claim_update("b", "w", 1, 1000).change(&ids);
     let changed = changed.trim_end_matches("; ").to_owned();
     [format!("SELECT j.id {found} FOR UPDATE"), changed, format!("DELETE j {found}")]
 }
 
 #[test]
 fn states_are_what_the_statements_say() {
-    use State::{Claimed, Dead, Ready, Scheduled};
-    assert_eq!([Ready, Scheduled, Claimed, Dead].map(State::code), [0, 1, 2, 3]);
+    use JobState::{Claimed, Dead, Ready, Scheduled};
+    assert_eq!([Ready, Scheduled, Claimed, Dead].map(JobState::code), [0, 1, 2, 3]);
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn pauses_are_random_and_grow_up_to_the_longest() {
     let queue =
         Queue::new(pool, "q").unwrap().pauses(Duration::from_secs(1), Duration::from_secs(5));
     for (attempt, longest) in [(1, 1), (2, 2), (3, 4), (4, 5), (u32::MAX, 5)] {
-        let pauses: Vec<Duration> = (0..200).map(|_| queue.pause_after(attempt)).collect();
+        let pauses: Vec<Duration> = (0..200).map(|_| queue.backoff.pause_after(attempt)).collect();
         let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
         let longest = Duration::from_secs(longest);
         assert!(*most <= longest && *most > longest / 2 && *least < longest / 2, "{attempt}");

@@ -1,21 +1,21 @@
 //! What an attempt may fail with: a typed error, or one in a box.
 
-use super::{Cause, Retryable, cause_of};
+use super::{RetryCause, Retryable, cause_of};
 use std::error::Error as StdError;
 use std::ops::Deref;
 
 /// An error of a type that says by itself whether another try is worth it.
 #[derive(Debug)]
-pub enum Typed {}
+pub enum TypedError {}
 
 /// An error of any type, in a box.
 #[derive(Debug)]
-pub enum Boxed {}
+pub enum BoxedError {}
 
 /// What the work of [`retry`](super::retry()) may fail with. There is nothing to implement: it is there for
 ///
-/// - every error that is [`Retryable`], as [`Typed`];
-/// - every pointer to an error of any type, as [`Boxed`]: `Box<dyn Error + Send + Sync>`, `anyhow::Error`. These are read
+/// - every error that is [`Retryable`], as [`TypedError`];
+/// - every pointer to an error of any type, as [`BoxedError`]: `Box<dyn Error + Send + Sync>`, `anyhow::Error`. These are read
 ///   with [`cause_of`].
 ///
 /// `Kind` is inferred. A box is not an error itself, so the two cannot be one trait without it.
@@ -26,14 +26,14 @@ pub enum Boxed {}
 )]
 pub trait AttemptError<Kind> {
     /// Why another try may succeed, or `None` if it would fail again.
-    fn cause(&self) -> Option<Cause>;
+    fn cause(&self) -> Option<RetryCause>;
 
     /// The error itself.
     fn as_error(&self) -> &(dyn StdError + 'static);
 }
 
-impl<E: Retryable + StdError + 'static> AttemptError<Typed> for E {
-    fn cause(&self) -> Option<Cause> {
+impl<E: Retryable + StdError + 'static> AttemptError<TypedError> for E {
+    fn cause(&self) -> Option<RetryCause> {
         self.retry_cause()
     }
 
@@ -42,8 +42,8 @@ impl<E: Retryable + StdError + 'static> AttemptError<Typed> for E {
     }
 }
 
-impl<E: Deref<Target = dyn StdError + Send + Sync + 'static>> AttemptError<Boxed> for E {
-    fn cause(&self) -> Option<Cause> {
+impl<E: Deref<Target = dyn StdError + Send + Sync + 'static>> AttemptError<BoxedError> for E {
+    fn cause(&self) -> Option<RetryCause> {
         cause_of(&**self)
     }
 

@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 /// Why a transaction may succeed if it is run again, from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum RetryCause {
     /// It was chosen to end a deadlock: 1213, 3058, 40P01.
     Deadlock,
     /// Somebody else's change came first: 40001 of PostgreSQL, 1020 of MariaDB.
@@ -27,7 +27,7 @@ pub enum Cause {
 /// An error that can be asked whether another try is worth it.
 ///
 /// ```
-/// use hierlock::retry::{Cause, Retryable};
+/// use hierlock::retry::{RetryCause, Retryable};
 ///
 /// #[derive(Debug, thiserror::Error)]
 /// enum MyError {
@@ -38,7 +38,7 @@ pub enum Cause {
 /// }
 ///
 /// impl Retryable for MyError {
-///     fn retry_cause(&self) -> Option<Cause> {
+///     fn retry_cause(&self) -> Option<RetryCause> {
 ///         match self {
 ///             MyError::Database(error) => error.retry_cause(),
 ///             MyError::NotEnoughMoney => None,
@@ -49,30 +49,30 @@ pub enum Cause {
 /// ```
 pub trait Retryable {
     /// Why, or `None` if it would fail again.
-    fn retry_cause(&self) -> Option<Cause>;
+    fn retry_cause(&self) -> Option<RetryCause>;
 }
 
 #[cfg(feature = "_driver")]
 impl Retryable for sqlx::Error {
-    fn retry_cause(&self) -> Option<Cause> {
+    fn retry_cause(&self) -> Option<RetryCause> {
         match ErrorClass::of(self) {
-            ErrorClass::Deadlock => Some(Cause::Deadlock),
-            ErrorClass::SerializationFailure => Some(Cause::Conflict),
-            ErrorClass::Busy => Some(Cause::Busy),
-            class if class.is_not_granted() => Some(Cause::NotGranted),
+            ErrorClass::Deadlock => Some(RetryCause::Deadlock),
+            ErrorClass::SerializationFailure => Some(RetryCause::Conflict),
+            ErrorClass::Busy => Some(RetryCause::Busy),
+            class if class.is_not_granted() => Some(RetryCause::NotGranted),
             _ => None,
         }
     }
 }
 
 impl Retryable for crate::Error {
-    fn retry_cause(&self) -> Option<Cause> {
+    fn retry_cause(&self) -> Option<RetryCause> {
         match self {
-            error if error.is_deadlock() => Some(Cause::Deadlock),
+            error if error.is_deadlock() => Some(RetryCause::Deadlock),
             error if error.is_timeout() || error.is_would_block() || error.is_held() => {
-                Some(Cause::NotGranted)
+                Some(RetryCause::NotGranted)
             }
-            error if error.is_stale() => Some(Cause::Stale),
+            error if error.is_stale() => Some(RetryCause::Stale),
             #[cfg(feature = "_driver")]
             error => error.sql_source().and_then(Retryable::retry_cause),
             #[cfg(not(feature = "_driver"))]
@@ -83,7 +83,7 @@ impl Retryable for crate::Error {
 
 /// As [`cause_of`].
 impl Retryable for Box<dyn StdError + Send + Sync> {
-    fn retry_cause(&self) -> Option<Cause> {
+    fn retry_cause(&self) -> Option<RetryCause> {
         cause_of(&**self)
     }
 }
@@ -94,14 +94,14 @@ impl Retryable for Box<dyn StdError + Send + Sync> {
 /// For an error of any other type that holds one of these:
 ///
 /// ```
-/// use hierlock::retry::{Cause, cause_of};
+/// use hierlock::retry::{RetryCause, cause_of};
 ///
 /// fn is_deadlock(error: &anyhow::Error) -> bool {
-///     cause_of(error.as_ref()) == Some(Cause::Deadlock)
+///     cause_of(error.as_ref()) == Some(RetryCause::Deadlock)
 /// }
 /// # assert!(!is_deadlock(&anyhow::anyhow!("no")));
 /// ```
-pub fn cause_of(error: &(dyn StdError + 'static)) -> Option<Cause> {
+pub fn cause_of(error: &(dyn StdError + 'static)) -> Option<RetryCause> {
     let mut next = Some(error);
     while let Some(error) = next {
         let ours = error.downcast_ref::<crate::Error>().and_then(Retryable::retry_cause);
@@ -132,12 +132,13 @@ mod tests {
         #[error("the report failed")]
         struct Outer(#[source] crate::Error);
 
-        let lock = crate::error::LockError::Deadlock {
+        let deadlock = crate::Error::deadlock(crate::backend::LockConflict {
             blocked_on: "u1".parse().unwrap(),
             wanted: Vec::new(),
-        };
-        let boxed: Box<dyn StdError + Send + Sync> = Box::new(Outer(lock.into()));
-        assert_eq!(boxed.retry_cause(), Some(Cause::Deadlock));
+            blocker: crate::Blocker::Holder,
+        });
+        let boxed: Box<dyn StdError + Send + Sync> = Box::new(Outer(deadlock));
+        assert_eq!(boxed.retry_cause(), Some(RetryCause::Deadlock));
         let boxed: Box<dyn StdError + Send + Sync> = "something else".into();
         assert_eq!(boxed.retry_cause(), None);
     }

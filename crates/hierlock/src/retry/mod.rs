@@ -20,8 +20,8 @@
 mod attempt;
 mod cause;
 
-pub use attempt::{AttemptError, Boxed, Typed};
-pub use cause::{Cause, Retryable, cause_of};
+pub use attempt::{AttemptError, BoxedError, TypedError};
+pub use cause::{RetryCause, Retryable, cause_of};
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -30,7 +30,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often, for how long, and on what.
+/// How often [`retry`] tries, for how long, and after which failures.
 ///
 /// ```
 /// use hierlock::retry::RetryPolicy;
@@ -48,8 +48,7 @@ use tokio::time::{Instant, sleep};
 pub struct RetryPolicy {
     attempts: u32,
     within: Option<Duration>,
-    first_pause: Duration,
-    longest_pause: Duration,
+    backoff: Backoff,
     if_not_granted: bool,
     if_stale: bool,
 }
@@ -58,71 +57,82 @@ impl Default for RetryPolicy {
     /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted or a
     /// version is stale.
     fn default() -> Self {
-        Self::often(5)
+        Self::with_attempts(5)
     }
 }
 
 impl RetryPolicy {
-    pub(crate) const fn often(attempts: u32) -> Self {
+    pub(crate) const fn with_attempts(attempts: u32) -> Self {
         Self {
             attempts,
             within: None,
-            first_pause: Duration::from_millis(10),
-            longest_pause: Duration::from_secs(1),
+            backoff: Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) },
             if_not_granted: false,
             if_stale: false,
         }
     }
 
-    /// How often it is tried in all; at least once.
+    /// Sets how often it is tried in all; at least once.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
     }
 
-    /// No attempt begins later than this after the first. One that has begun is not interrupted: nobody
+    /// Begins no attempt later than this after the first. One that has begun is not interrupted: nobody
     /// could say whether it was committed.
     pub fn within(mut self, limit: Duration) -> Self {
         self.within = Some(limit);
         self
     }
 
-    /// Before the second attempt it waits for a random time up to `first`, before each further one up to
-    /// twice as long as before, but never longer than `longest`. Random from zero on (full jitter), so
-    /// that those who met do not meet again.
+    /// Waits before the second attempt for a random time up to `first`, before each further one up to twice as long as
+    /// before, but never longer than `longest`. Random from zero on (full jitter), so that those who met do not meet again.
     pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        (self.first_pause, self.longest_pause) = (first, longest);
+        self.backoff = Backoff { first, longest };
         self
     }
 
-    /// Also when a lock was not granted in time or at once. Whoever says NOWAIT or sets a limit mostly
+    /// Tries again also when a lock was not granted in time or at once. Whoever says NOWAIT or sets a limit mostly
     /// wants to be told instead.
     pub fn also_if_not_granted(mut self) -> Self {
         self.if_not_granted = true;
         self
     }
 
-    /// Also when a row is at another [version](crate::optimistic) than expected. The work must read it
+    /// Tries again also when a row is at another [version](crate::optimistic) than expected. The work must read it
     /// again in each attempt: a version that a person has seen an hour ago stays stale.
     pub fn also_if_stale(mut self) -> Self {
         self.if_stale = true;
         self
     }
 
-    /// Is it worth another try?
-    fn retries(&self, cause: Option<Cause>) -> bool {
+    /// Returns whether a failure of this cause is tried again.
+    fn retries(&self, cause: Option<RetryCause>) -> bool {
         match cause {
             None => false,
-            Some(Cause::NotGranted) => self.if_not_granted,
-            Some(Cause::Stale) => self.if_stale,
-            Some(Cause::Deadlock | Cause::Conflict | Cause::Busy) => true,
+            Some(RetryCause::NotGranted) => self.if_not_granted,
+            Some(RetryCause::Stale) => self.if_stale,
+            Some(RetryCause::Deadlock | RetryCause::Conflict | RetryCause::Busy) => true,
         }
     }
+}
 
-    /// The longest pause after so many attempts.
-    fn pause_after(&self, attempts: u32) -> Duration {
+/// Random pauses that grow with the number of attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Backoff {
+    pub(crate) first: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Backoff {
+    fn longest_after(self, attempts: u32) -> Duration {
         let doubled = 2u32.saturating_pow(attempts.saturating_sub(1));
-        self.first_pause.saturating_mul(doubled).min(self.longest_pause)
+        self.first.saturating_mul(doubled).min(self.longest)
+    }
+
+    /// Returns a pause after so many attempts, at random.
+    pub(crate) fn pause_after(self, attempts: u32) -> Duration {
+        self.longest_after(attempts).mul_f64(random())
     }
 }
 
@@ -170,39 +180,39 @@ where
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        let pause = policy.pause_after(attempts).mul_f64(random());
-        let is_late = policy.within.is_some_and(|limit| begun.elapsed() + pause > limit);
-        let gave_up = match () {
-            () if !policy.retries(error.cause()) => GaveUp::NotWorthIt,
-            () if attempts >= policy.attempts => GaveUp::TooOften,
-            () if is_late => GaveUp::TooLate,
-            () => {
-                tracing::debug!(attempts, ?pause, cause = ?error.cause(), "trying again");
-                sleep(pause).await;
-                paused += pause;
-                continue;
-            }
+        let pause = policy.backoff.pause_after(attempts);
+        let reason = if !policy.retries(error.cause()) {
+            GiveUpReason::NotRetryable
+        } else if attempts >= policy.attempts {
+            GiveUpReason::MaxAttempts
+        } else if policy.within.is_some_and(|limit| begun.elapsed() + pause > limit) {
+            GiveUpReason::TimeLimit
+        } else {
+            tracing::debug!(attempts, ?pause, cause = ?error.cause(), "trying again");
+            sleep(pause).await;
+            paused += pause;
+            continue;
         };
-        return Err(RetryError { attempts, paused, gave_up, last: error, as_error: E::as_error });
+        return Err(RetryError { attempts, paused, reason, last: error, as_error: E::as_error });
     }
 }
 
-/// From 0 to 1, different for each who asks; nothing depends on how random it is.
+/// Returns a number from 0 to 1; nothing depends on how random it is.
 pub(crate) fn random() -> f64 {
     let random = RandomState::new().hash_one(Instant::now());
     f64::from(random as u32) / f64::from(u32::MAX)
 }
 
-/// Why it was not tried again.
+/// Why [`retry`] did not try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum GaveUp {
+pub enum GiveUpReason {
     /// It would fail again.
-    NotWorthIt,
-    /// As often as the policy allows.
-    TooOften,
-    /// As long as the policy allows.
-    TooLate,
+    NotRetryable,
+    /// It was tried as often as the policy allows.
+    MaxAttempts,
+    /// It was tried for as long as the policy allows.
+    TimeLimit,
 }
 
 /// What an attempt failed with at last.
@@ -213,7 +223,7 @@ pub struct RetryError<E> {
     /// For how long it paused in between, in all.
     pub paused: Duration,
     /// Why it was not tried again.
-    pub gave_up: GaveUp,
+    pub reason: GiveUpReason,
     /// The last error.
     pub last: E,
     /// The last error as a source. `E` may be an error, or a box of one, which is none itself: only `retry` knew which.
@@ -222,11 +232,11 @@ pub struct RetryError<E> {
 
 impl<E: fmt::Debug> fmt::Debug for RetryError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { attempts, paused, gave_up, last, as_error: _ } = self;
+        let Self { attempts, paused, reason, last, as_error: _ } = self;
         f.debug_struct("RetryError")
             .field("attempts", attempts)
             .field("paused", paused)
-            .field("gave_up", gave_up)
+            .field("reason", reason)
             .field("last", last)
             .finish()
     }
@@ -234,10 +244,10 @@ impl<E: fmt::Debug> fmt::Debug for RetryError<E> {
 
 impl<E: fmt::Display> fmt::Display for RetryError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { attempts, paused, gave_up, last, as_error: _ } = self;
-        match (gave_up, attempts) {
+        let Self { attempts, paused, reason, last, as_error: _ } = self;
+        match (reason, attempts) {
             // Nothing was tried again: there is nothing to say but the error itself.
-            (GaveUp::NotWorthIt, 1) => write!(f, "{last}"),
+            (GiveUpReason::NotRetryable, 1) => write!(f, "{last}"),
             (_, 1) => write!(f, "given up after 1 attempt: {last}"),
             _ => write!(f, "given up after {attempts} attempts and {paused:.1?} of pauses: {last}"),
         }

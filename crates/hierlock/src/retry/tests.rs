@@ -4,10 +4,10 @@ use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed: {0:?}")]
-struct Fails(Option<Cause>);
+struct Fails(Option<RetryCause>);
 
 impl Retryable for Fails {
-    fn retry_cause(&self) -> Option<Cause> {
+    fn retry_cause(&self) -> Option<RetryCause> {
         self.0
     }
 }
@@ -16,7 +16,7 @@ impl Retryable for Fails {
 async fn run(
     policy: RetryPolicy,
     failures: u32,
-    cause: Option<Cause>,
+    cause: Option<RetryCause>,
 ) -> Result<u32, RetryError<Fails>> {
     retry(policy, |attempt| async move {
         if attempt > failures { Ok(attempt) } else { Err(Fails(cause)) }
@@ -26,7 +26,7 @@ async fn run(
 
 #[tokio::test(start_paused = true)]
 async fn what_lost_a_race_is_tried_again() {
-    for cause in [Cause::Deadlock, Cause::Conflict, Cause::Busy] {
+    for cause in [RetryCause::Deadlock, RetryCause::Conflict, RetryCause::Busy] {
         assert_eq!(run(RetryPolicy::default(), 4, Some(cause)).await.unwrap(), 5);
     }
 }
@@ -35,17 +35,18 @@ async fn what_lost_a_race_is_tried_again() {
 async fn what_would_fail_again_is_not() {
     let error = run(RetryPolicy::default(), 9, None).await.unwrap_err();
     assert_eq!(
-        (error.attempts, error.gave_up, error.paused),
-        (1, GaveUp::NotWorthIt, Duration::ZERO)
+        (error.attempts, error.reason, error.paused),
+        (1, GiveUpReason::NotRetryable, Duration::ZERO)
     );
     assert_eq!(error.to_string(), "failed: None");
 
     let policy = RetryPolicy::default();
-    for (cause, asked) in
-        [(Cause::NotGranted, policy.also_if_not_granted()), (Cause::Stale, policy.also_if_stale())]
-    {
+    for (cause, asked) in [
+        (RetryCause::NotGranted, policy.also_if_not_granted()),
+        (RetryCause::Stale, policy.also_if_stale()),
+    ] {
         let error = run(policy, 9, Some(cause)).await.unwrap_err();
-        assert_eq!((error.attempts, error.gave_up), (1, GaveUp::NotWorthIt));
+        assert_eq!((error.attempts, error.reason), (1, GiveUpReason::NotRetryable));
         assert_eq!(run(asked, 2, Some(cause)).await.unwrap(), 3);
     }
 }
@@ -53,15 +54,15 @@ async fn what_would_fail_again_is_not() {
 #[tokio::test(start_paused = true)]
 async fn the_last_error_tells_how_it_went() {
     let policy = RetryPolicy::default().attempts(3);
-    let error = run(policy, 9, Some(Cause::Deadlock)).await.unwrap_err();
-    assert_eq!((error.attempts, error.gave_up), (3, GaveUp::TooOften));
+    let error = run(policy, 9, Some(RetryCause::Deadlock)).await.unwrap_err();
+    assert_eq!((error.attempts, error.reason), (3, GiveUpReason::MaxAttempts));
     let said = error.to_string();
     assert!(said.starts_with("given up after 3 attempts and "), "{said}");
     assert!(said.ends_with("failed: Some(Deadlock)"), "{said}");
     assert_eq!(error.source().unwrap().to_string(), "failed: Some(Deadlock)");
 
     let once = RetryPolicy::default().attempts(0);
-    let error = run(once, 9, Some(Cause::Deadlock)).await.unwrap_err();
+    let error = run(once, 9, Some(RetryCause::Deadlock)).await.unwrap_err();
     assert_eq!(error.to_string(), "given up after 1 attempt: failed: Some(Deadlock)");
 }
 
@@ -70,8 +71,8 @@ async fn no_attempt_begins_after_the_limit() {
     let limit = Duration::from_millis(200);
     let policy = RetryPolicy::default().attempts(u32::MAX).within(limit);
     let begun = Instant::now();
-    let error = run(policy, u32::MAX, Some(Cause::Busy)).await.unwrap_err();
-    assert_eq!(error.gave_up, GaveUp::TooLate);
+    let error = run(policy, u32::MAX, Some(RetryCause::Busy)).await.unwrap_err();
+    assert_eq!(error.reason, GiveUpReason::TimeLimit);
     assert!(begun.elapsed() <= limit && error.paused <= limit, "{error}");
 }
 
@@ -79,9 +80,9 @@ async fn no_attempt_begins_after_the_limit() {
 fn pauses_grow_up_to_the_longest() {
     let policy =
         RetryPolicy::default().pauses(Duration::from_millis(10), Duration::from_millis(70));
-    let longest: Vec<u128> = (1..=5).map(|n| policy.pause_after(n).as_millis()).collect();
+    let longest: Vec<u128> = (1..=5).map(|n| policy.backoff.longest_after(n).as_millis()).collect();
     assert_eq!(longest, [10, 20, 40, 70, 70]);
-    assert_eq!(policy.pause_after(u32::MAX).as_millis(), 70);
+    assert_eq!(policy.backoff.longest_after(u32::MAX).as_millis(), 70);
     for _ in 0..1000 {
         assert!((0.0..=1.0).contains(&random()));
     }

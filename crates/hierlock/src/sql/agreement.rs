@@ -1,16 +1,14 @@
-//! What the clients of a server have agreed about, as the server keeps it beside the rows. A client
-//! that differs would lock other rows than the rest, and exclude nobody: so it is told at connect.
+//! What the clients of a server have agreed about, as it is stored there beside the rows. A client that differs would lock
+//! other rows than the rest, and exclude nobody: so it is refused when it connects. Pure; `lock_table.rs` reads and writes it.
 
-use super::failure::LockFailure;
 use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
-use super::statement::{Value, hex};
+use super::statement::{Literal as _, hex};
 use super::{Dialect, Scheme, Strategy};
-use crate::database::{DatabaseConnection, Driver, Schema};
+use crate::database::{Driver, Schema};
 use crate::key::Buckets;
 use crate::target::Target;
-use hierlock_engine::{ErrorClass, Session};
 
-/// What is kept.
+/// What the clients of a lock table have agreed about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Agreement {
     /// Its name in the table of agreements.
@@ -20,22 +18,40 @@ pub(super) struct Agreement {
     /// The names of the levels.
     pub(super) levels: String,
     pub(super) key_version: i64,
-    pub(super) state: State,
+    pub(super) state: ProvisionState,
 }
 
 /// How far provisioning has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ProvisionState {
     Filling,
     Ready,
 }
 
-impl State {
+impl ProvisionState {
     pub(super) fn name(self) -> &'static str {
         match self {
-            State::Filling => "filling",
-            State::Ready => "ready",
+            ProvisionState::Filling => "filling",
+            ProvisionState::Ready => "ready",
         }
+    }
+}
+
+impl Agreement {
+    pub(super) fn parse(row: &[String]) -> Option<Self> {
+        let [space, strategy, buckets, levels, key_version, state] = row else { return None };
+        Some(Self {
+            space: space.clone(),
+            strategy: strategy.clone(),
+            buckets: u32::try_from(buckets.parse::<i64>().ok()?).unwrap_or(0),
+            levels: levels.clone(),
+            key_version: key_version.parse().ok()?,
+            state: if state == ProvisionState::Ready.name() {
+                ProvisionState::Ready
+            } else {
+                ProvisionState::Filling
+            },
+        })
     }
 }
 
@@ -49,49 +65,40 @@ pub(crate) const SCHEMA: Schema = Schema {
     rows: |_| None,
 };
 
+/// Makes the table of the agreements of all lock tables of a database. On MySQL and MariaDB it says what else would be
+/// the server's default. SQLite has no locks of ours.
 fn meta_statements(driver: Driver) -> Vec<String> {
-    match driver {
-        Driver::Mysql => vec![create_meta(Dialect::Mysql)],
-        Driver::Postgres => vec![create_meta(Dialect::Postgres)],
-        // It has no locks of ours.
-        Driver::Sqlite => Vec::new(),
-    }
-}
-
-/// Keeps the agreements of all lock tables of a database. On MySQL and MariaDB it says what else would be the server's
-/// default.
-fn create_meta(dialect: Dialect) -> String {
-    let options = match dialect {
-        Dialect::Postgres => "",
-        _ => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4",
+    let options = match driver {
+        Driver::Mysql => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4",
+        Driver::Postgres => "",
+        Driver::Sqlite => return Vec::new(),
     };
-    format!(
+    vec![format!(
         "CREATE TABLE IF NOT EXISTS {META_TABLE} (\
          space VARCHAR(64) NOT NULL PRIMARY KEY, strategy VARCHAR(16) NOT NULL, \
          buckets BIGINT NOT NULL, levels VARCHAR(2200) NOT NULL, key_version BIGINT NOT NULL, \
          state VARCHAR(16) NOT NULL){options}"
-    )
+    )]
 }
 
 impl Scheme {
     /// What makes the table of its rows; advisory keys have none.
     pub(crate) fn create_rows(&self) -> Option<String> {
         let (table, fence) = (self.quoted_table(), self.fence());
-        let columns = match (self.dialect, self.strategy) {
-            (_, Strategy::Advisory) => return None,
-            (Dialect::Postgres, Strategy::Striped) => format!(
-                "level SMALLINT NOT NULL, bucket INT NOT NULL, {fence} BOOLEAN, \
-                 PRIMARY KEY (level, bucket)"
-            ),
-            (_, Strategy::Striped) => format!(
-                "level TINYINT UNSIGNED NOT NULL, bucket INT UNSIGNED NOT NULL, {fence} BOOLEAN, \
-                 PRIMARY KEY (level, bucket)"
-            ),
-            (Dialect::Postgres, _) => "lock_key BYTEA NOT NULL PRIMARY KEY".to_owned(),
+        let (numbers, bytes, engine) = match self.dialect {
+            Dialect::Postgres => (["SMALLINT", "INT"], "BYTEA", ""),
             // Eight IDs of 255 bytes, each behind its length, and the level.
-            (_, _) => "lock_key VARBINARY(2100) NOT NULL PRIMARY KEY".to_owned(),
+            _ => (["TINYINT UNSIGNED", "INT UNSIGNED"], "VARBINARY(2100)", " ENGINE = InnoDB"),
         };
-        let engine = if self.dialect == Dialect::Postgres { "" } else { " ENGINE = InnoDB" };
+        let columns = match self.strategy {
+            Strategy::Advisory => return None,
+            Strategy::Striped => format!(
+                "level {} NOT NULL, bucket {} NOT NULL, {fence} BOOLEAN, \
+                 PRIMARY KEY (level, bucket)",
+                numbers[0], numbers[1]
+            ),
+            _ => format!("lock_key {bytes} NOT NULL PRIMARY KEY"),
+        };
         Some(format!("CREATE TABLE IF NOT EXISTS {table} ({columns}){engine}"))
     }
 
@@ -103,25 +110,24 @@ impl Scheme {
     /// What makes rows by ID for these nodes, in a transaction of its own; those that are there stay.
     pub(super) fn insert<'a>(&self, nodes: impl Iterator<Item = &'a Target>) -> String {
         let keys: Vec<String> = nodes
-            .map(|node| Value::Key(node.key().into_bytes()).literal(self.dialect))
-            .map(|key| format!("({key})"))
+            .map(|node| format!("({})", node.key().into_bytes().literal(self.dialect)))
             .collect();
         let (table, keys) = (self.quoted_table(), keys.join(", "));
+        let [insert, or_not] = self.insert_words();
+        format!("{insert} {table} (lock_key) VALUES {keys}{or_not}; COMMIT")
+    }
+
+    /// What stands before the table and behind the rows of an INSERT that leaves rows which are there.
+    pub(super) fn insert_words(&self) -> [&'static str; 2] {
         match self.dialect {
-            Dialect::Postgres => {
-                let or_not = "ON CONFLICT DO NOTHING";
-                format!("INSERT INTO {table} (lock_key) VALUES {keys} {or_not}; COMMIT")
-            }
-            _ => format!("INSERT IGNORE INTO {table} (lock_key) VALUES {keys}; COMMIT"),
+            Dialect::Postgres => ["INSERT INTO", " ON CONFLICT DO NOTHING"],
+            _ => ["INSERT IGNORE INTO", ""],
         }
     }
 
     /// What writes the agreement down; an earlier one stays.
-    pub(super) fn agree(&self, state: State) -> Vec<String> {
-        let (insert, or_not) = match self.dialect {
-            Dialect::Postgres => ("INSERT INTO", " ON CONFLICT DO NOTHING"),
-            _ => ("INSERT IGNORE INTO", ""),
-        };
+    pub(super) fn agree(&self, state: ProvisionState) -> Vec<String> {
+        let [insert, or_not] = self.insert_words();
         let Agreement { space, strategy, buckets, levels, key_version, state } =
             self.agreement(state);
         let state = state.name();
@@ -160,8 +166,19 @@ impl Scheme {
         format!("(space = '{table}' OR (space = '{DEFAULT_SPACE}' AND strategy IN ({strategies})))")
     }
 
+    /// What writes another bucket count down.
+    pub(super) fn update_buckets(&self, buckets: u32) -> String {
+        format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", self.is_about())
+    }
+
+    /// What writes down that all rows are there.
+    pub(super) fn update_ready(&self) -> String {
+        let ready = ProvisionState::Ready.name();
+        format!("UPDATE {META_TABLE} SET state = '{ready}' WHERE {}", self.is_about())
+    }
+
     /// What this scheme would have written down.
-    fn agreement(&self, state: State) -> Agreement {
+    fn agreement(&self, state: ProvisionState) -> Agreement {
         Agreement {
             space: self.space().to_owned(),
             strategy: self.strategy.name().to_owned(),
@@ -172,51 +189,66 @@ impl Scheme {
         }
     }
 
-    /// Why this scheme and what is kept do not go together, if they do not.
-    pub(super) fn differs(&self, kept: &Agreement) -> Option<String> {
-        let ours = self.agreement(kept.state);
-        let (table, space) = (self.rows_table(), &kept.space);
+    /// Returns why this scheme and a stored agreement do not go together, if they do not.
+    pub(super) fn difference(&self, stored: &Agreement) -> Option<String> {
+        let ours = self.agreement(stored.state);
+        let (table, space) = (self.rows_table(), &stored.space);
         // By ID or on demand: the same rows, only made by others.
-        let same_rows = |strategy: &str| match strategy {
-            "on-demand" => "per-id".to_owned(),
-            other => other.to_owned(),
-        };
-        if same_rows(&ours.strategy) != same_rows(&kept.strategy) {
+        let rows = |strategy: &str| strategy.replace("on-demand", "per-id");
+        if rows(&ours.strategy) != rows(&stored.strategy) {
             return Some(format!(
                 "its clients have agreed on the strategy {}, not {} (`{space}` in {META_TABLE}): \
                  connect with ?strategy={}, or keep the locks apart with table=NAME",
-                kept.strategy, ours.strategy, kept.strategy
+                stored.strategy, ours.strategy, stored.strategy
             ));
         }
-        if ours.buckets != kept.buckets {
+        if ours.buckets != stored.buckets {
             return Some(format!(
                 "`{table}` is striped over {} buckets, not {}; leave buckets= away to follow it",
-                kept.buckets, ours.buckets
+                stored.buckets, ours.buckets
             ));
         }
-        if ours.levels != kept.levels {
-            return Some(format!(
-                "`{table}` is for the levels {}, not {}",
-                kept.levels, ours.levels
-            ));
+        if ours.levels != stored.levels {
+            let (stored, ours) = (&stored.levels, &ours.levels);
+            return Some(format!("`{table}` is for the levels {stored}, not {ours}"));
         }
-        if ours.key_version != kept.key_version {
+        if ours.key_version != stored.key_version {
             return Some(format!(
                 "`{table}` is used with version {} of the keys, not {}; all clients must have the \
                  same release of hierlock",
-                kept.key_version, ours.key_version
+                stored.key_version, ours.key_version
             ));
         }
-        (kept.state == State::Filling).then(|| {
+        (stored.state == ProvisionState::Filling).then(|| {
             format!("`{table}` is not filled yet; run `hierlock provision` again to finish it")
         })
     }
 
     /// Takes over what a client need not know beforehand.
-    pub(super) fn follow(&mut self, kept: &Agreement) {
-        if let Ok(buckets) = Buckets::new(kept.buckets) {
+    pub(super) fn follow(&mut self, stored: &Agreement) {
+        if let Ok(buckets) = Buckets::new(stored.buckets) {
             self.buckets = buckets;
         }
+    }
+
+    /// Those of the agreements that bind its clients, the first before all others.
+    pub(super) fn relevant(&self, mut all: Vec<Agreement>) -> Vec<Agreement> {
+        let is_about_table = |stored: &Agreement| {
+            let strategy = stored.strategy.parse::<Strategy>();
+            stored.space != DEFAULT_SPACE
+                || strategy.is_ok_and(|strategy| strategy.default_table() == self.rows_table())
+        };
+        // Who names no table must agree with all others who name none, whatever table theirs is.
+        if let Some(elsewhere) = all.iter().position(|stored| !is_about_table(stored)) {
+            let stored = all.swap_remove(elsewhere);
+            if self.table.is_none() {
+                return vec![stored];
+            }
+        }
+        all.sort_by_key(|stored| {
+            (stored.state != ProvisionState::Ready, stored.space != DEFAULT_SPACE)
+        });
+        all
     }
 }
 
@@ -231,159 +263,6 @@ fn text(text: &str, dialect: Dialect) -> String {
     }
 }
 
-/// What a server keeps for these clients, if anything; or why it cannot be read, if a newer release has written it.
-pub(super) async fn read(
-    session: &mut Session,
-    scheme: &Scheme,
-) -> Result<Result<Option<Agreement>, String>, sqlx::Error> {
-    let spaces: Vec<String> = scheme.spaces().iter().map(|space| format!("'{space}'")).collect();
-    let sql = format!(
-        "SELECT space, strategy, buckets, levels, key_version, state FROM {META_TABLE} \
-         WHERE space IN ({})",
-        spaces.join(", ")
-    );
-    let rows = match session.rows(&sql).await {
-        Ok(rows) => rows,
-        Err(error) if ErrorClass::of(&error) == ErrorClass::UndefinedColumn => {
-            let newer = why_newer(session).await?;
-            return Ok(newer.map_or(Ok(None), Err));
-        }
-        Err(error) if LockFailure::of(&error) == LockFailure::TableChanged => return Ok(Ok(None)),
-        Err(error) => return Err(error),
-    };
-    let all: Result<Vec<Agreement>, _> = rows.iter().map(|row| parse(row)).collect();
-    let mut about = scheme.relevant(all?);
-    // Older releases may have written two for one table, and changed the bucket count of only one.
-    if let [first, second] = &about[..]
-        && first.buckets != second.buckets
-    {
-        let fence = fence_of(&columns(session, scheme).await?);
-        about.sort_by_key(|kept| fence != Some(kept.buckets));
-    }
-    Ok(Ok(about.into_iter().next()))
-}
-
-/// Says so if the table of agreements is that of a newer release.
-async fn why_newer(session: &mut Session) -> Result<Option<String>, sqlx::Error> {
-    if session.dialect == Dialect::Postgres && session.in_transaction {
-        // The statement that failed has ended it.
-        session.leave_transaction().await?;
-    }
-    let version = match session.rows(&SCHEMA.version_query()).await {
-        Ok(rows) => rows.first().and_then(|row| row[0].parse().ok()),
-        Err(error) if LockFailure::of(&error) == LockFailure::TableChanged => None,
-        Err(error) => return Err(error),
-    };
-    let found = version.unwrap_or(1);
-    Ok(SCHEMA.compare(found).err().filter(|_| found > SCHEMA.newest()).map(|why| why.to_string()))
-}
-
-/// Makes the table of agreements, or upgrades it; or says why not, if a newer release has made it.
-pub(super) async fn make_meta(session: &mut Session) -> Result<Result<(), String>, sqlx::Error> {
-    let mut connection = DatabaseConnection::of_caller(session.as_ref().connection);
-    let made = SCHEMA.upgrade_alone(&mut connection).await?;
-    Ok(made.map_err(|why| why.to_string()))
-}
-
-fn parse(row: &[String]) -> Result<Agreement, sqlx::Error> {
-    let [space, strategy, buckets, levels, key_version, state] = row else {
-        return Err(sqlx::Error::RowNotFound);
-    };
-    let number = |text: &str| text.parse::<i64>().map_err(|_| sqlx::Error::RowNotFound);
-    Ok(Agreement {
-        space: space.clone(),
-        strategy: strategy.clone(),
-        buckets: u32::try_from(number(buckets)?).unwrap_or(0),
-        levels: levels.clone(),
-        key_version: number(key_version)?,
-        state: if state == State::Ready.name() { State::Ready } else { State::Filling },
-    })
-}
-
-impl Scheme {
-    /// Those of the agreements that bind its clients, the first before all others.
-    fn relevant(&self, mut all: Vec<Agreement>) -> Vec<Agreement> {
-        let is_about_table = |kept: &Agreement| {
-            kept.space != DEFAULT_SPACE
-                || kept
-                    .strategy
-                    .parse::<Strategy>()
-                    .is_ok_and(|strategy| strategy.default_table() == self.rows_table())
-        };
-        // Who names no table must agree with all others who name none, whatever table theirs is.
-        let elsewhere = all.iter().position(|kept| !is_about_table(kept));
-        if let Some(elsewhere) = elsewhere {
-            let kept = all.swap_remove(elsewhere);
-            if self.table.is_none() {
-                return vec![kept];
-            }
-        }
-        all.sort_by_key(|kept| (kept.state != State::Ready, kept.space != DEFAULT_SPACE));
-        all
-    }
-}
-
-/// The names of the columns of the table of rows; none if there is no table.
-pub(super) async fn columns(
-    session: &mut Session,
-    scheme: &Scheme,
-) -> Result<Vec<String>, sqlx::Error> {
-    let table = scheme.rows_table();
-    let sql = match scheme.dialect {
-        Dialect::Postgres => format!(
-            "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass('{table}') \
-             AND attnum > 0 AND NOT attisdropped"
-        ),
-        _ => format!(
-            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
-             AND TABLE_NAME = '{table}'"
-        ),
-    };
-    Ok(session.rows(&sql).await?.into_iter().map(|mut row| row.swap_remove(0)).collect())
-}
-
-/// The bucket count in the name of the fence, if there is one.
-pub(super) fn fence_of(columns: &[String]) -> Option<u32> {
-    columns.iter().find_map(|column| column.strip_prefix("of_")?.parse().ok())
-}
-
-/// Is the table of rows there, striped as agreed?
-pub(super) async fn is_there(session: &mut Session, scheme: &Scheme) -> Result<bool, sqlx::Error> {
-    if scheme.strategy == Strategy::Advisory {
-        return Ok(true);
-    }
-    let (fence, table) = (scheme.fence(), scheme.quoted_table());
-    match session.rows(&format!("SELECT {fence} FROM {table} WHERE 1 = 0")).await {
-        Ok(_) if scheme.dialect == Dialect::Postgres => Ok(true),
-        Ok(_) => session.run("ROLLBACK").await.map(|()| true),
-        Err(error) if LockFailure::of(&error) == LockFailure::TableChanged => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// The engine of the table of rows on MySQL and MariaDB; others have no row locks.
-pub(super) async fn engine(
-    session: &mut Session,
-    scheme: &Scheme,
-) -> Result<Option<String>, sqlx::Error> {
-    let sql = format!(
-        "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND \
-         TABLE_NAME = '{}'",
-        scheme.rows_table()
-    );
-    Ok(session.rows(&sql).await?.into_iter().next().map(|mut row| row.swap_remove(0)))
-}
-
-/// Why a table of that engine is of no use, if it is not.
-pub(super) fn not_innodb(table: &str, engine: &str) -> Option<String> {
-    (engine != "InnoDB").then(|| {
-        format!(
-            "`{table}` is a table of {engine}, which has no row locks; ALTER TABLE {table} \
-             ENGINE = InnoDB"
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,22 +271,22 @@ mod tests {
     #[test]
     fn whoever_differs_is_told_how() {
         let scheme = Scheme::new(Dialect::Mysql);
-        let kept = scheme.agreement(State::Ready);
-        assert_eq!(scheme.differs(&kept), None);
+        let stored = scheme.agreement(ProvisionState::Ready);
+        assert_eq!(scheme.difference(&stored), None);
         let per_id = scheme.clone().strategy(Strategy::PerId).unwrap();
         let on_demand = scheme.clone().strategy(Strategy::OnDemand).unwrap();
-        assert_eq!(per_id.differs(&on_demand.agreement(State::Ready)), None);
+        assert_eq!(per_id.difference(&on_demand.agreement(ProvisionState::Ready)), None);
         let few = scheme.clone().buckets(Buckets::new(64).unwrap());
         let deep = scheme.clone().hierarchy(Hierarchy::new(["a", "b"]).unwrap());
-        let newer = Agreement { key_version: 2, ..kept.clone() };
-        for (ours, kept, says) in [
-            (&per_id, &kept, "?strategy=striped"),
-            (&few, &kept, "10000000 buckets, not 64"),
-            (&deep, &kept, "user/account/resource, not a/b"),
+        let newer = Agreement { key_version: 2, ..stored.clone() };
+        for (ours, stored, says) in [
+            (&per_id, &stored, "?strategy=striped"),
+            (&few, &stored, "10000000 buckets, not 64"),
+            (&deep, &stored, "user/account/resource, not a/b"),
             (&scheme, &newer, "version 2"),
-            (&scheme, &scheme.agreement(State::Filling), "hierlock provision"),
+            (&scheme, &scheme.agreement(ProvisionState::Filling), "hierlock provision"),
         ] {
-            let why = ours.differs(kept).unwrap();
+            let why = ours.difference(stored).unwrap();
             assert!(why.contains(says), "{why}");
         }
     }

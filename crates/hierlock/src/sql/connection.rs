@@ -28,43 +28,31 @@ mod sealed {
     }
 }
 
-#[cfg(feature = "mysql")]
-mod mysql {
-    use super::{Connection, InTransaction, ProgramPool, ServerAddress, sealed};
-    use hierlock_engine::Dialect;
-    use sqlx::{MySql, MySqlConnection, MySqlPool, Transaction};
+macro_rules! of_driver {
+    ($feature:literal, $driver:ident, $connection:ident, $pool:ident, $options:ident => $address:expr) => {
+        #[cfg(feature = $feature)]
+        const _: () = {
+            use sqlx::{$connection, $driver, $pool};
 
-    impl Connection for MySqlConnection {}
-    impl InTransaction for Transaction<'_, MySql> {}
-    impl ProgramPool for MySqlPool {}
+            impl Connection for $connection {}
+            impl InTransaction for sqlx::Transaction<'_, $driver> {}
+            impl ProgramPool for $pool {}
 
-    impl sealed::HasName for MySqlConnection {
-        const NAME: &'static str = "MySqlConnection";
-    }
+            impl sealed::HasName for $connection {
+                const NAME: &'static str = stringify!($connection);
+            }
 
-    impl sealed::HasAddress for MySqlPool {
-        fn address(&self) -> ServerAddress {
-            ServerAddress::mysql(Dialect::Mysql, self.connect_options().as_ref().clone())
-        }
-    }
+            impl sealed::HasAddress for $pool {
+                fn address(&self) -> ServerAddress {
+                    let $options = self.connect_options().as_ref().clone();
+                    $address
+                }
+            }
+        };
+    };
 }
 
-#[cfg(feature = "postgres")]
-mod postgres {
-    use super::{Connection, InTransaction, ProgramPool, ServerAddress, sealed};
-    use sqlx::{PgConnection, PgPool, Postgres, Transaction};
-
-    impl Connection for PgConnection {}
-    impl InTransaction for Transaction<'_, Postgres> {}
-    impl ProgramPool for PgPool {}
-
-    impl sealed::HasName for PgConnection {
-        const NAME: &'static str = "PgConnection";
-    }
-
-    impl sealed::HasAddress for PgPool {
-        fn address(&self) -> ServerAddress {
-            ServerAddress::postgres(self.connect_options().as_ref().clone())
-        }
-    }
-}
+of_driver!("mysql", MySql, MySqlConnection, MySqlPool,
+    options => ServerAddress::mysql(hierlock_engine::Dialect::Mysql, options));
+of_driver!("postgres", Postgres, PgConnection, PgPool,
+    options => ServerAddress::postgres(options));

@@ -1,15 +1,22 @@
 //! A hold on a server: its sessions, and what can be done with them. Whatever is done runs to its end, also if its
 //! caller goes away (see `handover`).
 
+use super::acquire_error::AcquireError;
 use super::acquirer::Acquirer;
-use super::failure::LockFailure;
 use super::pool::LockPool;
 use super::shared::SharedKeys;
-use super::{Dialect, Scheme, postgres};
+use super::{Connection, Dialect, Scheme, Work, postgres};
+use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::database::error_message;
 use crate::error::{Error, Result, SqlError};
-use crate::registry::Entry;
-use hierlock_engine::{Permit, ServerError, Session};
+use crate::handover::{CancellationToken, Handover};
+use crate::mode::{Mode, SlotMode};
+use crate::plan::Plan;
+use crate::registry::RegistryEntry;
+use crate::snapshot::Statistics;
+use crate::target::Target;
+use hierlock_engine::{ErrorClass, Permit, Session};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
@@ -23,21 +30,10 @@ pub(super) enum HoldSession {
 }
 
 impl HoldSession {
-    pub(super) async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
-        match self {
-            HoldSession::Own(session) => session.ping().await,
-            HoldSession::Shared(keys) => keys.ping(pool).await,
-        }
-    }
-
     /// Frees everything, and gives the session back if it is known to be clean.
     async fn end(self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match self {
-            HoldSession::Own(mut session) => {
-                session.roll_back().await?;
-                pool.server.give_back(session);
-                Ok(())
-            }
+            HoldSession::Own(session) => pool.roll_back(session).await,
             HoldSession::Shared(keys) => keys.end().await,
         }
     }
@@ -58,19 +54,26 @@ pub(super) struct HoldSessions {
     /// With what was added, where a transaction cannot give back a part.
     pub(super) more: Vec<Session>,
     /// Did work in its transaction fail? Then it cannot be committed.
-    pub(super) failed: bool,
-    pub(super) entry: Arc<Entry>,
+    pub(super) work_failed: bool,
+    entry: Arc<RegistryEntry>,
     /// Freed last, after the sessions are back. A shared one needs none.
     permit: Option<Permit>,
 }
 
 impl HoldSessions {
-    pub(super) fn new(base: HoldSession, entry: Arc<Entry>, permit: Option<Permit>) -> Self {
-        Self { base, more: Vec::new(), failed: false, entry, permit }
+    pub(super) fn new(
+        base: HoldSession,
+        entry: Arc<RegistryEntry>,
+        permit: Option<Permit>,
+    ) -> Self {
+        Self { base, more: Vec::new(), work_failed: false, entry, permit }
     }
 
     async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
-        self.base.ping(pool).await?;
+        match &mut self.base {
+            HoldSession::Own(session) => session.ping().await?,
+            HoldSession::Shared(keys) => keys.ping(pool).await?,
+        }
         self.ping_more().await
     }
 
@@ -84,13 +87,10 @@ impl HoldSessions {
     /// Draws a fencing token: a number of the server's that grows. All was still held when it was drawn.
     async fn draw_token(&mut self) -> Result<Option<u64>, sqlx::Error> {
         let rows = match &mut self.base {
-            HoldSession::Own(session) => {
-                let token = match session.dialect {
-                    Dialect::Postgres => postgres::TOKEN,
-                    _ => "SELECT UUID_SHORT()",
-                };
-                session.rows(token).await?
+            HoldSession::Own(session) if session.dialect.is_innodb() => {
+                session.rows("SELECT UUID_SHORT()").await?
             }
+            HoldSession::Own(session) => session.rows(postgres::TOKEN).await?,
             HoldSession::Shared(keys) => keys.ask(postgres::TOKEN).await?,
         };
         self.ping_more().await?;
@@ -106,6 +106,7 @@ pub(super) struct HoldInner {
     pub(super) runtime: Handle,
     /// None when it was ended, or lost.
     pub(super) held: Arc<Mutex<Option<HoldSessions>>>,
+    /// Why it was lost, if it was.
     lost: watch::Sender<Option<String>>,
 }
 
@@ -123,27 +124,6 @@ impl From<Error> for HoldError {
 }
 
 impl HoldInner {
-    pub(super) fn new(
-        pool: Arc<LockPool>,
-        scheme: Arc<Scheme>,
-        runtime: Handle,
-        held: HoldSessions,
-    ) -> Arc<Self> {
-        let held = Arc::new(Mutex::new(Some(held)));
-        Arc::new(Self { pool, scheme, runtime, held, lost: watch::Sender::new(None) })
-    }
-
-    /// Takes more under the name of the hold.
-    pub(super) fn acquirer(&self, entry: &Arc<Entry>) -> Acquirer {
-        let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
-        Acquirer { pool, scheme, entry: entry.clone() }
-    }
-
-    /// Why it was lost, if it was.
-    pub(super) fn lost(&self) -> watch::Receiver<Option<String>> {
-        self.lost.subscribe()
-    }
-
     /// Gives up a hold whose connection is gone. Dropped first: nothing must still be held when it is
     /// told that it is lost.
     pub(super) fn lose(&self, held: &mut Option<HoldSessions>, why: &str) -> HoldError {
@@ -155,18 +135,39 @@ impl HoldInner {
     /// Is the server still there? Not asked while something else is being done: that will tell.
     pub(super) async fn ping(&self) {
         let Ok(mut held) = self.held.try_lock() else { return };
-        if let Some(connections) = &mut *held
-            && let Err(error) = connections.ping(&self.pool).await
+        if let Some(sessions) = &mut *held
+            && let Err(error) = sessions.ping(&self.pool).await
         {
             self.lose(&mut held, &error_message(&error));
         }
     }
 
+    async fn extend(
+        &self,
+        plan: Plan,
+        wait_limit: WaitLimit,
+        cancellation: CancellationToken,
+    ) -> Result<(), HoldError> {
+        let mut held = self.held.lock().await;
+        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
+        let entry = sessions.entry.clone();
+        let acquirer = Acquirer { pool, scheme, entry, plan, wait_limit, cancellation };
+        match acquirer.extend(sessions).await {
+            Ok(()) => Ok(()),
+            Err(AcquireError::ConnectionLost(error)) => {
+                Err(self.lose(&mut held, &error_message(&error)))
+            }
+            Err(AcquireError::HoldLost(why)) => Err(self.lose(&mut held, why)),
+            Err(why) => Err(why.into_error(&self.pool, &self.scheme).into()),
+        }
+    }
+
     /// Frees everything. If a server does not confirm it, the hold counts as lost: nobody knows since when.
-    pub(super) async fn release(&self) -> Result<(), HoldError> {
+    async fn release(&self) -> Result<(), HoldError> {
         let held = self.held.lock().await.take().ok_or(HoldError::Lost)?;
-        self.end(held).await.map_err(|source| {
-            let (server, why) = (&self.pool.server.address, error_message(&source));
+        self.end(held).await.map_err(|error| {
+            let (server, why) = (&self.pool.server.address, error_message(&error));
             self.lost.send_replace(Some(format!("{server} has not confirmed its release: {why}")));
             HoldError::Lost
         })
@@ -176,10 +177,8 @@ impl HoldInner {
     async fn end(&self, held: HoldSessions) -> Result<(), sqlx::Error> {
         let HoldSessions { base, more, entry, permit, .. } = held;
         let mut ended = Ok(());
-        for base in more.into_iter().map(HoldSession::Own).chain([base]) {
-            if let Err(source) = base.end(&self.pool).await {
-                ended = Err(source);
-            }
+        for session in more.into_iter().map(HoldSession::Own).chain([base]) {
+            ended = session.end(&self.pool).await.and(ended);
         }
         // In this order: what is free is no longer listed when the guard's release returns.
         drop((entry, permit));
@@ -187,69 +186,182 @@ impl HoldInner {
     }
 
     /// Ends it by COMMIT, with the work that was done in its transaction.
-    pub(super) async fn commit(&self) -> Result<(), HoldError> {
+    async fn commit(&self) -> Result<(), HoldError> {
         let mut held = self.held.lock().await.take().ok_or(HoldError::Lost)?;
-        let server = self.pool.server.address.to_string();
         // What an extension has taken may be lost alone; then the work was not protected.
         if let Err(error) = held.ping_more().await {
             return Err(self.lose(&mut Some(held), &error_message(&error)));
         }
-        let HoldSession::Own(base) = &mut held.base else {
-            self.end_quietly(held).await;
-            return Err(HoldError::Failed(SqlError::NoOwnTransaction.into()));
-        };
-        if held.failed {
-            self.end_quietly(held).await;
-            return Err(HoldError::Failed(SqlError::WorkFailed { server }.into()));
-        }
-        let commit = match base.dialect {
-            Dialect::Postgres => "COMMIT AND CHAIN",
-            _ => "COMMIT",
-        };
-        if let Err(source) = base.run(commit).await {
-            return Err(HoldError::Failed(match LockFailure::of(&source) {
-                LockFailure::ConnectionLost => SqlError::CommitUnknown { server, source }.into(),
-                _ => {
-                    // Refused, for example by a deferred constraint: then it was rolled back.
-                    self.end_quietly(held).await;
-                    ServerError::Failed { server, source }.into()
+        let server = self.pool.server.address.to_string();
+        let committed = match held.base.own() {
+            Err(error) => Err(error),
+            Ok(_) if held.work_failed => Err(SqlError::WorkFailed { server }.into()),
+            Ok(base) => {
+                let commit = if base.dialect.is_innodb() { "COMMIT" } else { "COMMIT AND CHAIN" };
+                match base.run(commit).await {
+                    Err(source) if ErrorClass::of(&source).is_connection_lost() => {
+                        let unknown = SqlError::CommitUnknown { server, source };
+                        return Err(Error::from(unknown).into());
+                    }
+                    // If it was refused, for example by a deferred constraint, it was rolled back.
+                    committed => committed.map_err(|source| self.pool.failed(source)),
                 }
-            }));
-        }
-        // It is committed, whatever becomes of the connections.
-        self.end_quietly(held).await;
-        Ok(())
-    }
-
-    /// Frees everything where something else is to be told than how that went.
-    async fn end_quietly(&self, held: HoldSessions) {
+            }
+        };
+        // What becomes of the connections changes nothing of that.
         if let Err(error) = self.end(held).await {
             let error = error_message(&error);
             tracing::debug!(error, "the connection of a hold was gone when it was freed");
         }
+        Ok(committed?)
     }
 
-    /// A number that is greater than that of everyone who held the same before.
-    pub(super) async fn token(&self) -> Result<u64, HoldError> {
+    /// Returns a number that is greater than that of everyone who held the same before.
+    async fn token(&self) -> Result<u64, HoldError> {
         let mut held = self.held.lock().await;
-        let Some(connections) = &mut *held else { return Err(HoldError::Lost) };
-        let token = match connections.draw_token().await {
-            Ok(Some(token)) => token,
-            Ok(None) => {
-                let server = self.pool.server.address.to_string();
-                let what = "it has given no fencing token";
-                return Err(HoldError::Failed(SqlError::Unexpected { server, what }.into()));
+        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        let token = match sessions.draw_token().await {
+            Ok(token) => {
+                token.ok_or_else(|| self.pool.unexpected("it has given no fencing token"))?
             }
             Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
         };
         drop(held);
         if self.scheme.dialect == Dialect::Postgres {
-            self.pool.server.ask_on_the_side(postgres::FLUSH).await.map_err(Error::from)?;
+            self.pool.server.ask_control(postgres::FLUSH).await.map_err(Error::from)?;
         }
         Ok(token)
     }
+}
 
-    pub(super) fn failed(&self, source: sqlx::Error) -> Error {
-        ServerError::Failed { server: self.pool.server.address.to_string(), source }.into()
+/// A transaction on the server that does nothing but hold locks. Dropped, it is ended there.
+#[must_use = "dropping it frees the lock"]
+pub struct SqlHold {
+    inner: Arc<HoldInner>,
+    entry: Arc<RegistryEntry>,
+    statistics: Statistics,
+}
+
+impl std::fmt::Debug for SqlHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqlHold").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}
+
+impl Hold for SqlHold {
+    async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
+        let plan = self.inner.scheme.plan(request.claims)?;
+        self.run(|inner, cancellation| async move {
+            inner.extend(plan, request.limit, cancellation).await
+        })
+        .await
+    }
+
+    async fn release(self) -> Result<()> {
+        // Nothing of it is listed any more when this returns.
+        self.run(|inner, _| async move { inner.release().await }).await
+    }
+
+    fn targets(&self) -> BTreeMap<Target, Mode> {
+        self.entry.claims()
+    }
+
+    fn modes(&self) -> BTreeMap<Target, SlotMode> {
+        self.entry.modes()
+    }
+
+    fn id(&self) -> u64 {
+        self.entry.id
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    async fn lost(&self) -> Error {
+        let mut lost = self.inner.lost.subscribe();
+        loop {
+            let mut task = self.inner.pool.keep_alive.task_for(&self.inner);
+            if task.has_changed().is_err() {
+                // No task can run there: its runtime has ended.
+                return self.lost_error();
+            }
+            tokio::select! {
+                _ = lost.wait_for(Option::is_some) => return self.lost_error(),
+                _ = task.changed() => {}
+            }
+        }
+    }
+}
+
+impl FencingHold for SqlHold {
+    async fn token(&self) -> Result<u64> {
+        self.run(|inner, _| async move { inner.token().await }).await
+    }
+}
+
+impl SqlHold {
+    pub(super) fn new(
+        pool: Arc<LockPool>,
+        scheme: Arc<Scheme>,
+        runtime: Handle,
+        held: HoldSessions,
+        statistics: Statistics,
+    ) -> Self {
+        let entry = held.entry.clone();
+        let (held, lost) = (Arc::new(Mutex::new(Some(held))), watch::Sender::new(None));
+        let inner = Arc::new(HoldInner { pool, scheme, runtime, held, lost });
+        inner.pool.keep_alive.add(entry.id, &inner);
+        Self { inner, entry, statistics }
+    }
+
+    /// Does something with the hold, to its end, even if this future is dropped.
+    async fn run<T: Send + 'static, W>(
+        &self,
+        work: impl FnOnce(Arc<HoldInner>, CancellationToken) -> W,
+    ) -> Result<T>
+    where
+        W: Future<Output = Result<T, HoldError>> + Send + 'static,
+    {
+        let inner = self.inner.clone();
+        let (runtime, tasks) = (inner.runtime.clone(), inner.pool.server.tasks.clone());
+        let done = Handover::new(runtime, &tasks, |cancellation| work(inner, cancellation)).await;
+        done.map_err(|error| match error {
+            HoldError::Failed(error) => error,
+            HoldError::Lost => self.lost_error(),
+        })
+    }
+
+    /// Lends the transaction that holds the locks.
+    pub(crate) async fn lend<C: Connection>(&mut self) -> Result<Work<'_, C>> {
+        let held = self.run(|inner, _| async move { inner.lend().await }).await?;
+        Work::new(self.inner.clone(), held)
+    }
+
+    /// Ends it by COMMIT.
+    pub(crate) async fn commit(self) -> Result<()> {
+        self.run(|inner, _| async move { inner.commit().await }).await
+    }
+
+    fn lost_error(&self) -> Error {
+        let why = self.inner.lost.borrow().clone();
+        let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
+        Error::lost(self.targets().into_keys(), why)
+    }
+}
+
+impl Drop for SqlHold {
+    fn drop(&mut self) {
+        self.inner.pool.keep_alive.remove(self.entry.id);
+        // Ended already: there is nothing to do, and most of the time it is so.
+        if self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
+            return;
+        }
+        let inner = self.inner.clone();
+        self.inner.pool.server.tasks.spawn(&self.inner.runtime, async move {
+            if let Err(HoldError::Failed(error)) = inner.release().await {
+                tracing::debug!(%error, "a dropped guard's connection was gone");
+            }
+        });
     }
 }

@@ -10,42 +10,38 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// The holds of a client that are kept alive.
-#[derive(Default)]
-pub(super) struct KeepAlive {
-    state: Mutex<KeepAliveState>,
-}
+#[derive(Debug, Default)]
+pub(super) struct KeepAlive(Mutex<KeepAliveState>);
 
-impl std::fmt::Debug for KeepAlive {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KeepAlive").finish_non_exhaustive()
-    }
-}
-
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct KeepAliveState {
+    /// By the number of their entries in the registry.
     holds: HashMap<u64, Weak<HoldInner>>,
-    last_number: u64,
     task: Option<KeepAliveTask>,
 }
 
 /// A task that runs until this is closed, however it ends.
 pub(super) type KeepAliveTask = watch::Receiver<()>;
 
-/// A hold that is kept alive for as long as this lives.
-pub(super) struct KeepAliveEntry {
-    pool: Arc<LockPool>,
-    number: u64,
-}
-
-impl Drop for KeepAliveEntry {
-    fn drop(&mut self) {
-        self.pool.keep_alive.state().holds.remove(&self.number);
-    }
-}
-
 impl KeepAlive {
     fn state(&self) -> MutexGuard<'_, KeepAliveState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a hold alive until it is [removed](Self::remove).
+    pub(super) fn add(&self, number: u64, hold: &Arc<HoldInner>) {
+        let mut state = self.state();
+        state.holds.insert(number, Arc::downgrade(hold));
+        state.running_task(&hold.pool, &hold.runtime);
+    }
+
+    pub(super) fn remove(&self, number: u64) {
+        self.state().holds.remove(&number);
+    }
+
+    /// Returns the task that keeps a hold alive; a closed one if the hold's runtime has ended.
+    pub(super) fn task_for(&self, hold: &HoldInner) -> KeepAliveTask {
+        self.state().running_task(&hold.pool, &hold.runtime)
     }
 }
 
@@ -64,27 +60,10 @@ impl KeepAliveState {
     }
 }
 
-/// Keeps a hold alive for as long as what it returns lives.
-pub(super) fn register(hold: &Arc<HoldInner>) -> KeepAliveEntry {
-    let pool = &hold.pool;
-    let mut state = pool.keep_alive.state();
-    state.last_number += 1;
-    let number = state.last_number;
-    state.holds.insert(number, Arc::downgrade(hold));
-    state.running_task(pool, &hold.runtime);
-    drop(state);
-    KeepAliveEntry { pool: pool.clone(), number }
-}
-
-/// Returns the task that keeps a hold alive; a closed one if the hold's runtime has ended.
-pub(super) fn task_for(hold: &HoldInner) -> KeepAliveTask {
-    hold.pool.keep_alive.state().running_task(&hold.pool, &hold.runtime)
-}
-
 async fn run(pool: Weak<LockPool>, running: watch::Sender<()>) {
     loop {
-        let Some(every) = pool.upgrade().map(|pool| pool.settings.keep_alive) else { return };
-        sleep(every).await;
+        let Some(interval) = pool.upgrade().map(|pool| pool.settings.keep_alive) else { return };
+        sleep(interval).await;
         let Some(pool) = pool.upgrade() else { return };
         pool.server.end_idle_transactions().await;
         let holds: Vec<Arc<HoldInner>> = {

@@ -1,38 +1,38 @@
 //! Locks on a server that is already there.
 //!
 //! ```text
-//!   URL ─► place ─► scheme (dialect × strategy): what all clients must agree about
+//!   URL ─► options ─► scheme (dialect × strategy): what all clients must agree about
 //!                     │  plan ─► statement: pure text, rows or keys in the order of the plan
 //!                     ▼
-//!   backend ─► acquire ─► acquirer ─► hold: the sessions of a hold ─► hierlock-engine ─► server
-//!                │           └─ wait: while a statement waits
-//!                └─ outage: whoever holds nothing yet waits for the server to come back
-//!              in_transaction: the same in a caller's transaction     keep_alive: are the sessions still there?
+//!   backend ─► acquirer ─► hold: the sessions of a hold ─► hierlock-engine ─► server
+//!                 ├─ wait: while a statement waits      lock_waits: for what, and who is in the way
+//!                 ├─ outage: whoever holds nothing yet waits for the server to come back
+//!                 └─ extend: more under the same guard  in_transaction: the same in a caller's transaction
+//!              keep_alive: are the sessions still there?
 //! ```
 //!
 //! Each hold is a transaction on a session of its own. Whatever talks to the server is run by the caller, and to its end
-//! by a task if the caller goes away (`handover`). What is special to one server is in the file of its name.
+//! by a task if the caller goes away (`handover`).
 
-mod acquire;
+mod acquire_error;
 mod acquirer;
 mod agreement;
 mod backend;
-mod blocker;
 mod connection;
 mod extend;
-mod failure;
 mod hold;
 mod in_transaction;
 mod innodb;
 mod keep_alive;
-mod mariadb;
-mod mysql;
+mod lock_table;
+mod lock_waits;
+mod missing_rows;
 mod options;
 mod outage;
-mod place;
 mod pool;
 mod postgres;
 mod provision;
+mod rollback_point;
 mod scheme;
 mod shared;
 mod statement;
@@ -43,11 +43,12 @@ mod work;
 
 #[cfg(test)]
 pub(crate) use agreement::SCHEMA as LOCK_SCHEMA;
-pub use backend::{SqlBackend, SqlHold};
+pub use backend::SqlBackend;
 pub use connection::{Connection, InTransaction, ProgramPool};
 pub use hierlock_engine::Dialect;
+pub use hold::SqlHold;
 pub(crate) use options::Options;
-pub use place::Scope;
+pub use options::Scope;
 pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 /// The driver, in the version whose transactions and pools are taken and lent here.

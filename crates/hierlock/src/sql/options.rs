@@ -1,113 +1,137 @@
-//! The options of a client, from the parameters of a URL or from a [`Builder`](crate::Builder): each is read once, and
-//! each rule is checked in one place.
+//! From a URL or a [`Builder`](crate::Builder) to a server: its address, what its clients agree about, and what this client
+//! decides for itself. Each option is read once, and each rule is checked in one place.
 
-use super::place::{Place, Scope, Settings};
 use super::{Scheme, Strategy};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
-use hierlock_engine::ServerAddress;
 use hierlock_engine::session_settings::LONGEST_LOCK_WAIT;
+use hierlock_engine::{
+    LOCK_PARAMETERS, PoolSettings, ServerAddress, UrlUse, check_parameters, parse_duration,
+};
 use std::time::Duration;
+use url::Url;
 
 /// So many times a client is to be heard before it is taken to be gone.
-const HEARD: u32 = 3;
+const MIN_KEEP_ALIVES: u32 = 3;
 
+const BUCKETS: &str = "a number from 1 to 2147483647";
 const NUMBER: &str = "a number from 1 on";
-const MILLISECONDS: &str = "a number of milliseconds, from 1 to 4294967295";
-const MILLISECONDS_OR_NONE: &str = "a number of milliseconds up to 4294967295, or 0 for not at all";
-const SECONDS: &str = "a number of seconds, from 1 on";
+const MILLISECONDS: &str = "a time such as 500ms or 1.5s, or milliseconds from 1 to 4294967295";
+const MILLISECONDS_OR_NONE: &str =
+    "a time such as 500ms or 1.5s, or milliseconds up to 4294967295; 0 for not at all";
+const SECONDS: &str = "a time such as 5s or 1.5m, or seconds from 1 on";
+const SCOPES: &str = "transaction, or session with advisory keys";
 
-/// Options by the names that they have in a URL, as far as they were given.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
-    pub(crate) strategy: Option<Strategy>,
-    pub(crate) buckets: Option<Buckets>,
-    pub(crate) table: Option<String>,
-    pub(crate) connections: Option<usize>,
-    pub(crate) keep_alive_ms: Option<Duration>,
-    pub(crate) silence_ms: Option<Duration>,
-    pub(crate) client_silence_ms: Option<Duration>,
-    pub(crate) reconnect_ms: Option<Duration>,
-    pub(crate) lock_wait_timeout: Option<Duration>,
-    pub(crate) scope: Option<Scope>,
+/// What advisory keys belong to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Scope {
+    /// A transaction of the guard's own. The default.
+    #[default]
+    Transaction,
+    /// A session that guards share, as long as they need not wait. They have no transaction to lend, and their extensions
+    /// never wait.
+    Session,
+}
+
+macro_rules! options {
+    ($($name:ident: $type:ty,)*) => {
+        /// Options by the names that they have in a URL, as far as they were given.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct Options {
+            $(pub(crate) $name: Option<$type>,)*
+        }
+
+        impl Options {
+            /// Returns both together. Fails if both have one: nobody could say which is meant.
+            fn and(self, other: Options) -> Result<Options> {
+                $(if self.$name.is_some() && other.$name.is_some() {
+                    return Err(UrlError::GivenTwice { name: stringify!($name) }.into());
+                })*
+                Ok(Options { $($name: self.$name.or(other.$name),)* })
+            }
+        }
+    };
+}
+
+options! {
+    strategy: Strategy,
+    buckets: Buckets,
+    table: String,
+    connections: usize,
+    keep_alive_ms: Duration,
+    silence_ms: Duration,
+    client_silence_ms: Duration,
+    reconnect_ms: Duration,
+    lock_wait_timeout: Duration,
+    scope: Scope,
+}
+
+/// A server to lock on, and how.
+#[derive(Clone, Debug)]
+pub(super) struct LockServer {
+    pub(super) address: ServerAddress,
+    pub(super) scheme: Scheme,
+    /// Is the bucket count to be taken from the server? Not if it was given.
+    pub(super) follows: bool,
+    pub(super) settings: ClientSettings,
+}
+
+/// What a client decides for itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientSettings {
+    /// How its sessions are opened, and how many. Each hold has one of its own.
+    pub(super) pool: PoolSettings,
+    /// How often a held connection is asked whether it is still there.
+    pub(super) keep_alive: Duration,
+    /// How long an acquire without a deadline waits for a server that is away. Nothing: no acquire does.
+    pub(super) reconnect: Duration,
+    pub(super) scope: Scope,
 }
 
 impl Options {
     /// Reads a parameter of a URL; false if it is not ours.
-    pub(super) fn read(&mut self, name: &str, value: &str) -> Result<bool> {
-        let number =
-            |name, right| -> Result<u32> { value.parse().map_err(|_| wrong(name, value, right)) };
-        let millis =
-            |name, right| number(name, right).map(|ms| Some(Duration::from_millis(ms.into())));
+    fn read(&mut self, name: &str, value: &str) -> Result<bool> {
+        let Some(name) = LOCK_PARAMETERS.into_iter().find(|ours| *ours == name) else {
+            return Ok(false);
+        };
+        let number = |right| value.parse::<u32>().map_err(|_| wrong(name, value, right));
+        // A bare number is in the unit of the parameter.
+        let time = |right, unit: Duration| match value.parse::<u32>() {
+            Ok(count) => Ok(Some(unit * count)),
+            Err(_) => parse_duration(value).map(Some).map_err(|_| wrong(name, value, right)),
+        };
+        let millis = |right| time(right, Duration::from_millis(1));
         match name {
             "strategy" => self.strategy = Some(value.parse()?),
             "buckets" => {
-                let right = "a number from 1 to 2147483647";
-                let count = number("buckets", right)?;
-                let buckets = Buckets::new(count).map_err(|_| wrong("buckets", value, right))?;
-                self.buckets = Some(buckets);
+                let buckets = Buckets::new(number(BUCKETS)?);
+                self.buckets = Some(buckets.map_err(|_| wrong(name, value, BUCKETS))?);
             }
             "table" => self.table = Some(value.to_owned()),
-            "connections" => self.connections = Some(number("connections", NUMBER)? as usize),
-            "keep_alive_ms" => self.keep_alive_ms = millis("keep_alive_ms", MILLISECONDS)?,
-            "silence_ms" => self.silence_ms = millis("silence_ms", MILLISECONDS)?,
-            "client_silence_ms" => {
-                self.client_silence_ms = millis("client_silence_ms", MILLISECONDS)?;
-            }
-            "reconnect_ms" => self.reconnect_ms = millis("reconnect_ms", MILLISECONDS_OR_NONE)?,
+            "connections" => self.connections = Some(number(NUMBER)? as usize),
+            "keep_alive_ms" => self.keep_alive_ms = millis(MILLISECONDS)?,
+            "silence_ms" => self.silence_ms = millis(MILLISECONDS)?,
+            "client_silence_ms" => self.client_silence_ms = millis(MILLISECONDS)?,
+            "reconnect_ms" => self.reconnect_ms = millis(MILLISECONDS_OR_NONE)?,
             "lock_wait_timeout" => {
-                let seconds = number("lock_wait_timeout", SECONDS)?;
-                self.lock_wait_timeout = Some(Duration::from_secs(seconds.into()));
+                self.lock_wait_timeout = time(SECONDS, Duration::from_secs(1))?;
             }
             "scope" => {
-                self.scope = match value {
-                    "transaction" => Some(Scope::Transaction),
-                    "session" => Some(Scope::Session),
-                    _ => return Err(wrong_scope(value)),
-                };
+                self.scope = Some(match value {
+                    "transaction" => Scope::Transaction,
+                    "session" => Scope::Session,
+                    _ => return Err(wrong(name, value, SCOPES)),
+                });
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Both together.
-    ///
-    /// # Errors
-    /// One that both have: nobody could say which is meant.
-    pub(super) fn and(mut self, other: Options) -> Result<Options> {
-        macro_rules! add {
-            ($($name:ident),*) => {
-                let Options { $($name),* } = other;
-                $(if $name.is_some() {
-                    if self.$name.is_some() {
-                        return Err(UrlError::GivenTwice { name: stringify!($name) }.into());
-                    }
-                    self.$name = $name;
-                })*
-            };
-        }
-        add!(
-            strategy,
-            buckets,
-            table,
-            connections,
-            keep_alive_ms,
-            silence_ms,
-            client_silence_ms,
-            reconnect_ms,
-            lock_wait_timeout,
-            scope
-        );
-        Ok(self)
-    }
-
-    /// What they mean on a server.
-    ///
-    /// # Errors
-    /// One that is out of range, or does not go together with another.
-    pub(super) fn at(self, address: ServerAddress, hierarchy: Hierarchy) -> Result<Place> {
+    /// Returns what they mean on a server. Fails if one is out of range, or does not go together with another.
+    pub(super) fn at(self, address: ServerAddress, hierarchy: Hierarchy) -> Result<LockServer> {
         let mut scheme = Scheme::new(address.dialect()).hierarchy(hierarchy);
         if let Some(strategy) = self.strategy {
             scheme = scheme.strategy(strategy)?;
@@ -116,87 +140,157 @@ impl Options {
             scheme = scheme.table(table)?;
         }
         let follows = self.buckets.is_none();
-        if let Some(buckets) = self.buckets {
-            scheme = scheme.buckets(buckets);
-        }
+        scheme = scheme.buckets(self.buckets.unwrap_or_default());
         let settings = self.settings()?;
         if settings.scope == Scope::Session && scheme.strategy != Strategy::Advisory {
-            return Err(wrong_scope("session"));
+            return Err(wrong("scope", "session", SCOPES));
         }
-        Ok(Place { address, scheme, follows, settings })
+        Ok(LockServer { address, scheme, follows, settings })
     }
 
-    fn settings(self) -> Result<Settings> {
-        let mut settings = Settings::default();
-        if let Some(connections) = self.connections {
-            if connections == 0 {
-                return Err(wrong("connections", "0", NUMBER));
-            }
-            settings.connections = connections;
+    fn settings(self) -> Result<ClientSettings> {
+        let mut pool = PoolSettings::default();
+        pool.connections = self.connections.unwrap_or(pool.connections);
+        if pool.connections == 0 {
+            return Err(wrong("connections", "0", NUMBER));
         }
-        if let Some(span) = self.keep_alive_ms {
-            settings.keep_alive = at_least_a_millisecond("keep_alive_ms", span)?;
+        let answer_limit = span("silence_ms", self.silence_ms, MILLISECONDS)?;
+        pool.answer_limit = answer_limit.unwrap_or(pool.answer_limit);
+        let keep_alive = span("keep_alive_ms", self.keep_alive_ms, MILLISECONDS)?;
+        let keep_alive = keep_alive.unwrap_or(Duration::from_secs(1));
+        let client_silence = span("client_silence_ms", self.client_silence_ms, MILLISECONDS)?;
+        if let Some(span) = client_silence
+            && span < MIN_KEEP_ALIVES * keep_alive
+        {
+            let right = "at least three times keep_alive_ms, so that a holder is heard in time";
+            return Err(wrong("client_silence_ms", span.as_millis(), right));
         }
-        if let Some(span) = self.silence_ms {
-            settings.answer_limit = at_least_a_millisecond("silence_ms", span)?;
-        }
-        if let Some(span) = self.reconnect_ms {
-            settings.reconnect = up_to_the_longest("reconnect_ms", span, MILLISECONDS_OR_NONE)?;
-        }
-        if let Some(span) = self.client_silence_ms {
-            let span = at_least_a_millisecond("client_silence_ms", span)?;
-            if span < HEARD * settings.keep_alive {
-                let right = "at least three times keep_alive_ms, so that a holder is heard in time";
-                return Err(wrong("client_silence_ms", span.as_millis(), right));
-            }
-            settings.client_silence = Some(span);
-        }
+        pool.session.client_silence = client_silence;
         if let Some(span) = self.lock_wait_timeout {
             if span.is_zero() {
                 return Err(wrong("lock_wait_timeout", "0", SECONDS));
             }
             // A part of a second counts as one.
             let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
-            let seconds = u32::try_from(seconds).unwrap_or(LONGEST_LOCK_WAIT);
-            settings.lock_wait_timeout = seconds.min(LONGEST_LOCK_WAIT);
+            pool.session.lock_wait_timeout = seconds.min(LONGEST_LOCK_WAIT.into()) as u32;
         }
-        settings.scope = self.scope.unwrap_or(settings.scope);
-        Ok(settings)
+        let reconnect = span("reconnect_ms", self.reconnect_ms, MILLISECONDS_OR_NONE)?;
+        let reconnect = reconnect.unwrap_or(Duration::from_secs(60));
+        Ok(ClientSettings { pool, keep_alive, reconnect, scope: self.scope.unwrap_or_default() })
     }
 }
 
-fn at_least_a_millisecond(name: &'static str, span: Duration) -> Result<Duration> {
-    if span < Duration::from_millis(1) {
-        return Err(wrong(name, span.as_millis(), MILLISECONDS));
+impl LockServer {
+    /// Reads a URL; what is not ours is left to the driver.
+    pub(super) fn parse(url: &str, options: Options, hierarchy: Hierarchy) -> Result<Self> {
+        check_parameters(url, UrlUse::Lock)?;
+        let unreadable = |error: url::ParseError| UrlError::Server { why: error.to_string() };
+        let mut url = Url::parse(url).map_err(unreadable)?;
+        let mut ours = Options::default();
+        let mut theirs = Vec::new();
+        for (name, value) in url.query_pairs() {
+            if !ours.read(&name, &value)? {
+                theirs.push((name.into_owned(), value.into_owned()));
+            }
+        }
+        url.set_query(None);
+        if !theirs.is_empty() {
+            url.query_pairs_mut().extend_pairs(theirs);
+        }
+        options.and(ours)?.at(ServerAddress::from_url(&url)?, hierarchy)
     }
-    up_to_the_longest(name, span, MILLISECONDS)
 }
 
-/// More could not be written in a URL, nor sent to a server.
-fn up_to_the_longest(name: &'static str, span: Duration, right: &'static str) -> Result<Duration> {
-    match u32::try_from(span.as_millis()) {
-        Ok(_) => Ok(span),
-        Err(_) => Err(wrong(name, span.as_millis(), right)),
+/// Fails if a span is shorter than a millisecond, unless it may be none; or longer than a URL, or a server, can say.
+fn span(
+    name: &'static str,
+    span: Option<Duration>,
+    right: &'static str,
+) -> Result<Option<Duration>> {
+    let Some(span) = span else { return Ok(None) };
+    let is_too_short = right == MILLISECONDS && span < Duration::from_millis(1);
+    if is_too_short || u32::try_from(span.as_millis()).is_err() {
+        return Err(wrong(name, span.as_millis(), right));
     }
+    Ok(Some(span))
 }
 
 fn wrong(name: &'static str, value: impl ToString, right: &'static str) -> crate::Error {
     UrlError::Parameter { name, value: value.to_string(), right }.into()
 }
 
-fn wrong_scope(value: &str) -> crate::Error {
-    wrong("scope", value, "transaction, or session with advisory keys")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn parse(url: &str) -> Result<LockServer> {
+        LockServer::parse(url, Options::default(), Hierarchy::default())
+    }
+
+    #[test]
+    fn our_parameters_are_ours() {
+        let LockServer { address, scheme, settings, .. } = parse(
+            "mysql://root:pw@127.0.0.1:3306/app?strategy=per-id&table=Locks&connections=3\
+             &keep_alive_ms=200&ssl-mode=disabled",
+        )
+        .unwrap();
+        assert_eq!((scheme.strategy, scheme.rows_table()), (Strategy::PerId, "locks"));
+        assert_eq!((settings.pool.connections, settings.keep_alive.as_millis()), (3, 200));
+        assert_eq!(address.to_string(), "mysql at 127.0.0.1:3306");
+        assert_eq!(parse("mariadb://h/d?buckets=64").unwrap().scheme.buckets.count(), 64);
+    }
+
+    #[test]
+    fn defaults_differ_by_server() {
+        let strategy = |url| parse(url).unwrap().scheme.strategy;
+        assert_eq!(strategy("postgres://h/d"), Strategy::Advisory);
+        assert_eq!(strategy("mariadb://h/d"), Strategy::Striped);
+    }
+
+    #[test]
+    fn a_mistake_in_a_url_is_named_without_the_password() {
+        for (parameters, says) in [
+            ("strategy=rows", "striped, per-id"),
+            ("strategy=advisory", "mysql"),
+            ("buckets=0", "buckets"),
+            ("buckets=x", "`x`"),
+            ("connections=0", "connections"),
+            ("table=a-b", "table"),
+            ("keep_alive_ms=1d", "milliseconds"),
+            ("reconnect_ms=-1", "0 for not at all"),
+            ("client_silence_ms=2999", "three times keep_alive_ms"),
+            ("scope=session", "advisory"),
+            ("scope=x", "`x`"),
+        ] {
+            let error = parse(&format!("mysql://me:secret@h/d?{parameters}")).unwrap_err();
+            let message = error.to_string();
+            assert!(error.is_usage() && message.contains(says), "{message}");
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+
     #[test]
     fn all_that_is_listed_as_ours_is_read() {
-        for name in hierlock_engine::LOCK_PARAMETERS {
+        for name in LOCK_PARAMETERS {
             assert!(!matches!(Options::default().read(name, "1"), Ok(false)), "{name}");
         }
+    }
+
+    #[test]
+    fn a_time_is_a_number_in_the_unit_of_its_name_or_has_its_own() {
+        for (name, value, millis) in [
+            ("keep_alive_ms", "250", 250),
+            ("keep_alive_ms", "1.5s", 1500),
+            ("lock_wait_timeout", "5", 5000),
+            ("lock_wait_timeout", "1.5m", 90_000),
+        ] {
+            let mut options = Options::default();
+            options.read(name, value).unwrap();
+            let time = options.keep_alive_ms.or(options.lock_wait_timeout);
+            assert_eq!(time, Some(Duration::from_millis(millis)), "{name}={value}");
+        }
+        let error = Options::default().read("silence_ms", "5 s").unwrap_err().to_string();
+        assert!(error.contains("`silence_ms`") && error.contains("1.5s"), "{error}");
     }
 
     /// Also every one that a URL could not have.
@@ -204,7 +298,6 @@ mod tests {
     fn a_value_out_of_range_is_refused_however_it_was_given() {
         let long = Duration::from_millis(u64::from(u32::MAX) + 1);
         let options = Options::default;
-        let settings = |options: Options| options.settings().unwrap_err().to_string();
         for (options, says) in [
             (Options { connections: Some(0), ..options() }, "`connections`"),
             (Options { keep_alive_ms: Some(Duration::ZERO), ..options() }, "`keep_alive_ms`"),
@@ -214,13 +307,14 @@ mod tests {
             (Options { reconnect_ms: Some(long), ..options() }, "0 for not at all"),
             (Options { lock_wait_timeout: Some(Duration::ZERO), ..options() }, "seconds"),
         ] {
-            let message = settings(options);
+            let message = options.settings().unwrap_err().to_string();
             assert!(message.contains(says), "{message}");
         }
-        let short = Options { lock_wait_timeout: Some(Duration::from_millis(1)), ..options() };
-        assert_eq!(short.settings().unwrap().lock_wait_timeout, 1);
-        let endless = Options { lock_wait_timeout: Some(Duration::MAX), ..options() };
-        assert_eq!(endless.settings().unwrap().lock_wait_timeout, LONGEST_LOCK_WAIT);
+        for (given, seconds) in [(Duration::from_millis(1), 1), (Duration::MAX, LONGEST_LOCK_WAIT)]
+        {
+            let settings = Options { lock_wait_timeout: Some(given), ..options() }.settings();
+            assert_eq!(settings.unwrap().pool.session.lock_wait_timeout, seconds);
+        }
     }
 
     #[test]

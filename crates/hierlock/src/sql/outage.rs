@@ -2,60 +2,59 @@
 //! it connects again and begins anew. Its old session is ended on the server meanwhile (`abandoned`), so that it
 //! does not wait for itself. Only holders are lost.
 
-use super::acquirer::AcquireError;
-use super::failure::LockFailure;
-use super::pool::LockPool;
+use super::acquire_error::AcquireError;
+use super::acquirer::Acquirer;
 use crate::backend::WaitLimit;
-use crate::handover::Interest;
 use crate::retry::random;
+use hierlock_engine::ErrorClass;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// The pause before the next try, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// The tries of one acquire since the server went away.
+/// The tries of one acquire since its server went away.
+#[derive(Default)]
 pub(super) struct Outage {
-    wait_limit: WaitLimit,
-    /// How long a server may be away, for whoever has no deadline. Nothing: it is not waited for.
-    limit: Duration,
-    /// A try that has lasted longer than this had found its server.
-    found_after: Duration,
     since: Option<Instant>,
-    pause: Duration,
+    /// None before the first.
+    last_pause: Option<Duration>,
 }
 
 impl Outage {
-    pub(super) fn new(pool: &LockPool, wait_limit: WaitLimit) -> Self {
-        let settings = &pool.settings;
-        let found_after = 2 * settings.answer_limit;
-        Self { wait_limit, limit: settings.reconnect, found_after, since: None, pause: FIRST_PAUSE }
-    }
-
-    /// Is there to be another try, after one that began then and failed with this?
-    pub(super) fn is_to_be_waited_out(&mut self, why: &AcquireError, begun: Instant) -> bool {
-        if !self.wait_limit.waits() || self.limit.is_zero() || !is_connection_lost(why) {
+    /// Returns whether there is to be another try, after one that began then and failed with this.
+    pub(super) fn is_to_be_waited_out(
+        &mut self,
+        acquirer: &Acquirer,
+        why: &AcquireError,
+        begun: Instant,
+    ) -> bool {
+        let Acquirer { pool, wait_limit, .. } = acquirer;
+        let reconnect = pool.settings.reconnect;
+        if !wait_limit.waits() || reconnect.is_zero() || !is_connection_lost(why) {
             return false;
         }
-        if begun.elapsed() > self.found_after {
-            (self.since, self.pause) = (None, FIRST_PAUSE);
+        // A try that has lasted longer than this had found its server.
+        if begun.elapsed() > 2 * pool.answer_limit() {
+            *self = Self::default();
         }
         let since = *self.since.get_or_insert_with(Instant::now);
-        match self.wait_limit {
-            WaitLimit::Until { .. } => !self.wait_limit.is_over(),
-            WaitLimit::Forever | WaitLimit::Never | WaitLimit::Try => since.elapsed() < self.limit,
+        match wait_limit {
+            WaitLimit::Until { .. } => !wait_limit.is_over(),
+            WaitLimit::Forever | WaitLimit::Never | WaitLimit::Try => since.elapsed() < reconnect,
         }
     }
 
-    /// Waits before the next try, not beyond the deadline. False if nobody is interested any more.
-    pub(super) async fn pause(&mut self, interest: &mut Interest) -> bool {
+    /// Waits before the next try, not beyond the deadline. Fails if the caller has gone.
+    pub(super) async fn pause(&mut self, acquirer: &Acquirer) -> Result<(), AcquireError> {
+        let pause = self.last_pause.map_or(FIRST_PAUSE, |last| (2 * last).min(MAX_PAUSE));
+        self.last_pause = Some(pause);
         // Not all at the same moment: many may have waited on that server.
-        let pause = self.pause.mul_f64(0.5 + random() / 2.0);
-        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+        let pause = sleep(pause.mul_f64(0.5 + random() / 2.0));
         tokio::select! {
-            () = interest.lost() => false,
-            _ = self.wait_limit.limit(sleep(pause)) => true,
+            () = acquirer.cancellation.cancelled() => Err(AcquireError::Abandoned),
+            _ = acquirer.wait_limit.limit(pause) => Ok(()),
         }
     }
 }
@@ -70,9 +69,7 @@ fn is_connection_lost(why: &AcquireError) -> bool {
     match error {
         Some(sqlx::Error::Io(_)) => true,
         // It shuts down, or starts.
-        Some(error @ sqlx::Error::Database(_)) => {
-            LockFailure::of(error) == LockFailure::ConnectionLost
-        }
+        Some(error @ sqlx::Error::Database(_)) => ErrorClass::of(error).is_connection_lost(),
         _ => false,
     }
 }

@@ -1,29 +1,34 @@
 //! The sessions of a client that locks on a server, and what watches over them.
 
 use super::keep_alive::KeepAlive;
-use super::place::{Place, Scope, Settings};
-use super::shared::Shared;
-use super::{Dialect, Scheme, mariadb, mysql, postgres};
-use crate::error::{Result, SqlError};
-use hierlock_engine::{Pool, PoolSettings, Purpose, Session, SessionSettings};
+use super::options::{ClientSettings, LockServer, Scope};
+use super::shared::SharedSession;
+use crate::error::{Error, Result, SqlError};
+use hierlock_engine::{Pool, ServerError, Session};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The sessions of a client that locks on a server.
 #[derive(Debug)]
 pub(super) struct LockPool {
     pub(super) server: Arc<Pool>,
-    pub(super) settings: Settings,
+    pub(super) settings: ClientSettings,
     pub(super) keep_alive: KeepAlive,
     /// The session that guards share, if they do.
-    pub(super) shared: Option<Arc<Shared>>,
+    pub(super) shared: Option<Arc<SharedSession>>,
 }
 
 impl LockPool {
-    pub(super) fn new(place: &Place) -> Arc<Self> {
-        let Place { address, settings, .. } = place;
-        let server = Pool::new(address.clone(), settings.pool());
+    pub(super) fn new(lock_server: &LockServer) -> Arc<Self> {
+        let settings = lock_server.settings;
+        let server = Pool::new(lock_server.address.clone(), settings.pool);
         let shared = (settings.scope == Scope::Session).then(Arc::default);
-        Arc::new(Self { server, settings: *settings, keep_alive: KeepAlive::default(), shared })
+        Arc::new(Self { server, settings, keep_alive: KeepAlive::default(), shared })
+    }
+
+    /// Returns how long the server may take to answer what it need not wait for.
+    pub(super) fn answer_limit(&self) -> Duration {
+        self.settings.pool.answer_limit
     }
 
     /// Opens a session to lock with. Fails if the server only follows another.
@@ -38,37 +43,20 @@ impl LockPool {
         }
     }
 
-    /// Returns the name of the slot that a session waits for, if it does.
-    pub(super) async fn waits_for(&self, scheme: &Scheme, pid: i64) -> Result<Option<String>> {
-        let question = match scheme.dialect {
-            Dialect::Mysql => mysql::waits_for(pid),
-            Dialect::Mariadb => mariadb::STATUS.to_owned(),
-            _ => postgres::waits_for(scheme, pid),
-        };
-        let rows = self.server.ask_on_the_side(&question).await?;
-        let answer = rows.first().and_then(|row| match scheme.dialect {
-            Dialect::Mysql | Dialect::Mariadb => row.last(),
-            _ => row.first(),
-        });
-        Ok(answer.and_then(|answer| match scheme.dialect {
-            Dialect::Mysql => Some(mysql::slot_name(answer)),
-            Dialect::Mariadb => mariadb::slot_name(answer, pid),
-            _ => Some(answer.clone()),
-        }))
+    /// Frees everything that a session holds, and keeps it if it is clean then.
+    pub(super) async fn roll_back(&self, mut session: Session) -> Result<(), sqlx::Error> {
+        session.roll_back().await?;
+        self.server.give_back(session);
+        Ok(())
     }
-}
 
-impl Settings {
-    /// How the sessions of such a client are opened.
-    fn pool(&self) -> PoolSettings {
-        PoolSettings {
-            connections: self.connections,
-            answer_limit: self.answer_limit,
-            purpose: Purpose::Lock,
-            session: SessionSettings {
-                client_silence: self.client_silence,
-                lock_wait_timeout: self.lock_wait_timeout,
-            },
-        }
+    /// Returns that a statement failed on this server.
+    pub(super) fn failed(&self, source: sqlx::Error) -> Error {
+        ServerError::Failed { server: self.server.address.to_string(), source }.into()
+    }
+
+    /// Returns that this server has done what it should not.
+    pub(super) fn unexpected(&self, what: &'static str) -> Error {
+        SqlError::Unexpected { server: self.server.address.to_string(), what }.into()
     }
 }

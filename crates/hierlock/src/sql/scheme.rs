@@ -1,13 +1,14 @@
 //! What the clients of one server must agree about, and what follows from it: slots, modes, names of
 //! tables. Pure.
 
-use super::statement::{Form, Statement, Wait};
+use super::statement::{LockStatement, ValueForm};
 use super::{Dialect, Strategy};
 use crate::error::{Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
 use crate::mode::ModeSet;
 use crate::plan::{Claim, Plan, Slots, Step};
+use hierlock_engine::Busy;
 
 /// The table of bucket rows.
 pub const BUCKET_TABLE: &str = "hier_lock_buckets";
@@ -48,17 +49,17 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// The default of a server: advisory keys on PostgreSQL, striped rows elsewhere.
+    /// Returns the default of a server: advisory keys on PostgreSQL, striped rows elsewhere.
     pub fn new(dialect: Dialect) -> Self {
         let strategy = Strategy::default_for(dialect);
         let (buckets, hierarchy) = Default::default();
         Self { dialect, strategy, buckets, table: None, hierarchy }
     }
 
-    /// Another strategy.
+    /// Sets the strategy.
     ///
     /// # Errors
-    /// Only PostgreSQL has advisory keys.
+    /// Advisory keys on another server than PostgreSQL.
     pub fn strategy(mut self, strategy: Strategy) -> Result<Self> {
         if strategy == Strategy::Advisory && self.dialect != Dialect::Postgres {
             return Err(UrlError::NoAdvisory { dialect: self.dialect.name() }.into());
@@ -67,13 +68,13 @@ impl Scheme {
         Ok(self)
     }
 
-    /// Another number of buckets.
+    /// Sets the number of buckets.
     pub fn buckets(mut self, buckets: Buckets) -> Self {
         self.buckets = buckets;
         self
     }
 
-    /// Another table: locks in it have nothing to do with those in others.
+    /// Sets the table. Locks in it have nothing to do with those in others.
     ///
     /// # Errors
     /// Not a plain name: a letter or `_`, then letters, digits and `_`, at most 48. Also a name that means
@@ -95,18 +96,18 @@ impl Scheme {
         Ok(self)
     }
 
-    /// Another tree.
+    /// Sets the tree.
     pub fn hierarchy(mut self, hierarchy: Hierarchy) -> Self {
         self.hierarchy = hierarchy;
         self
     }
 
-    /// Which server it is for.
+    /// Returns the server that it is for.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// How a node becomes a slot.
+    /// Returns how a node becomes a slot.
     pub fn slots(&self) -> Slots {
         match self.strategy {
             Strategy::Striped => Slots::Buckets(self.buckets),
@@ -115,7 +116,7 @@ impl Scheme {
         }
     }
 
-    /// The modes that its slots have. PostgreSQL's rows have a true update lock.
+    /// Returns the modes that its slots have. PostgreSQL's rows have a true update lock.
     pub fn modes(&self) -> ModeSet {
         match (self.dialect, self.strategy) {
             (Dialect::Postgres, Strategy::Advisory) => ModeSet::SharedExclusive,
@@ -132,9 +133,8 @@ impl Scheme {
         Plan::new(&self.hierarchy, claims, self.slots(), self.modes())
     }
 
-    /// What takes all locks of a plan, in its order, to be run in a transaction at READ COMMITTED;
-    /// ROLLBACK releases them. If a row is missing fewer come back than otherwise, and those before it may
-    /// be locked.
+    /// Returns the statement that takes all locks of a plan, in its order. It is to be run in a transaction at READ
+    /// COMMITTED, whose end releases them. If a row is missing, fewer come back, and those before it may be locked.
     pub fn lock(&self, plan: &Plan) -> String {
         self.lock_and_rows(plan).0
     }
@@ -142,11 +142,11 @@ impl Scheme {
     /// The same, and how many rows come back if none is missing.
     pub(crate) fn lock_and_rows(&self, plan: &Plan) -> (String, usize) {
         let steps: Vec<Step> = plan.steps().collect();
-        let Statement { sql, rows, .. } = self.take(&steps, Wait::Yes, Form::Text);
+        let LockStatement { sql, rows, .. } = self.take(&steps, Busy::Wait, ValueForm::Text);
         (sql, rows)
     }
 
-    /// The table of its rows.
+    /// Returns the table of its rows.
     pub fn rows_table(&self) -> &str {
         self.table.as_deref().unwrap_or(self.strategy.default_table())
     }

@@ -1,117 +1,100 @@
-//! One connection that many guards share: keys of the session instead of a transaction each
-//! (`scope=session`, with advisory keys).
+//! One session that many guards share: keys of the session instead of a transaction each (`scope=session`, with advisory
+//! keys).
 //!
 //! The server does not keep two guards of one session apart, so it is counted here who has what. Nothing
 //! waits on it, for all would wait: whoever finds a key taken waits for it on a connection of its own, where
 //! the server sees both.
 
-use super::Dialect;
-use super::failure::LockFailure;
 use super::pool::LockPool;
-use super::statement::Value;
+use super::statement::Literal as _;
+use super::{Dialect, postgres};
 use crate::error::Error;
 use crate::mode::SlotMode;
 use crate::plan::Step;
-use hierlock_engine::{ServerError, Session, TextRow};
+use hierlock_engine::{ErrorClass, Session, TextRow};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::{Mutex, MutexGuard};
 
+/// The session that guards share.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
-    state: Mutex<State>,
+pub(super) struct SharedSession {
+    state: Mutex<SharedState>,
     /// Somebody went without giving back: only the end of the connection frees its keys.
-    condemned: AtomicBool,
+    is_condemned: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedState {
     session: Option<Session>,
-    taken: HashMap<i64, Count>,
+    /// The keys that guards have, each as often as they have it.
+    taken: HashMap<AdvisoryKey, u32>,
     /// Which connection it is: counted up whenever one is gone, with all keys on it.
     generation: u64,
     pinged: Option<Instant>,
 }
 
-/// How many guards have a key, and how.
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    shared: u32,
-    exclusive: u32,
-}
-
 /// A key in a mode; the server has these two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct AdvisoryKey {
     number: i64,
     is_shared: bool,
 }
 
-impl Key {
+impl AdvisoryKey {
     fn of(step: &Step) -> Self {
         Self { number: step.slot as i64, is_shared: step.mode == SlotMode::Shared }
     }
 }
 
-/// The keys of one guard on the shared connection.
+/// The keys of one guard on the shared session.
 #[derive(Debug)]
 pub(super) struct SharedKeys {
-    shared: Arc<Shared>,
-    keys: Vec<Key>,
+    shared: Arc<SharedSession>,
+    keys: Vec<AdvisoryKey>,
     generation: u64,
 }
 
-/// How a try went.
-pub(super) enum Tried {
-    Got(SharedKeys),
-    /// The first step that is not free.
-    InTheWay(usize),
-}
-
-impl Shared {
-    async fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedSession {
+    async fn lock(&self) -> MutexGuard<'_, SharedState> {
         let mut state = self.state.lock().await;
-        if self.condemned.swap(false, Ordering::SeqCst) {
+        if self.is_condemned.swap(false, Ordering::SeqCst) {
             state.end();
         }
         state
     }
 
-    /// Takes steps, if nothing is in the way.
-    pub(super) async fn try_take(
+    /// Takes steps if nothing is in the way. Otherwise returns the place of the first that is not free.
+    pub(super) async fn try_lock(
         self: &Arc<Self>,
         pool: &LockPool,
         steps: &[Step],
-    ) -> Result<Tried, Error> {
-        let keys: Vec<Key> = steps.iter().map(Key::of).collect();
+    ) -> Result<Result<SharedKeys, usize>, Error> {
+        let keys: Vec<AdvisoryKey> = steps.iter().map(AdvisoryKey::of).collect();
         let mut state = self.lock().await;
-        let failed =
-            |source| ServerError::Failed { server: pool.server.address.to_string(), source };
-        let tried = loop {
+        let blocked_at = loop {
             let was_there = state.session.is_some();
             if !was_there {
                 state.session = Some(pool.connect().await?);
             }
-            match state.try_take(&keys, &[]).await {
+            match state.try_lock(&keys, &[]).await {
                 // It had died, and whoever had keys on it has lost them; the next is new.
-                Err(error)
-                    if was_there && LockFailure::of(&error) == LockFailure::ConnectionLost => {}
-                tried => break tried,
+                Err(error) if was_there && ErrorClass::of(&error).is_connection_lost() => {}
+                locked => break locked.map_err(|error| pool.failed(error))?,
             }
         };
-        Ok(match tried.map_err(failed)? {
-            None => {
-                let generation = state.generation;
-                Tried::Got(SharedKeys { shared: self.clone(), keys, generation })
-            }
-            Some(place) => Tried::InTheWay(place),
+        let generation = state.generation;
+        Ok(match blocked_at {
+            Some(place) => Err(place),
+            None => Ok(SharedKeys { shared: self.clone(), keys, generation }),
         })
     }
 }
 
-impl State {
+impl SharedState {
     /// Gives up the connection, with everything on it.
     fn end(&mut self) {
         self.session = None;
@@ -119,44 +102,48 @@ impl State {
         self.generation += 1;
     }
 
-    /// Takes keys beside `own`, if nothing is in the way: otherwise the first that is.
-    async fn try_take(&mut self, keys: &[Key], own: &[Key]) -> Result<Option<usize>, sqlx::Error> {
+    /// Takes keys beside `own` if nothing is in the way. Otherwise returns the place of the first that is not free.
+    async fn try_lock(
+        &mut self,
+        keys: &[AdvisoryKey],
+        own: &[AdvisoryKey],
+    ) -> Result<Option<usize>, sqlx::Error> {
         // Among ourselves first: to the server we are one.
         if let Some(place) = keys.iter().position(|key| self.is_in_the_way(key, own)) {
             return Ok(Some(place));
         }
         let got = self.call("pg_try_advisory_lock", keys).await?;
-        let in_the_way = got.iter().position(|got| !got);
-        if in_the_way.is_none() {
+        let blocked_at = got.iter().position(|got| !got);
+        if blocked_at.is_none() {
             for key in keys {
-                let count = self.taken.entry(key.number).or_default();
-                *(if key.is_shared { &mut count.shared } else { &mut count.exclusive }) += 1;
+                *self.taken.entry(*key).or_default() += 1;
             }
-            return Ok(None);
+        } else {
+            let back: Vec<AdvisoryKey> =
+                keys.iter().zip(&got).filter(|(_, got)| **got).map(|(key, _)| *key).collect();
+            self.call("pg_advisory_unlock", &back).await?;
         }
-        let back: Vec<Key> =
-            keys.iter().zip(&got).filter(|(_, got)| **got).map(|(key, _)| *key).collect();
-        self.call("pg_advisory_unlock", &back).await?;
-        Ok(in_the_way)
+        Ok(blocked_at)
     }
 
-    fn is_in_the_way(&self, key: &Key, own: &[Key]) -> bool {
-        let Some(count) = self.taken.get(&key.number) else { return false };
-        let ours = |is_shared: bool| {
-            let same = |own: &&Key| own.number == key.number && own.is_shared == is_shared;
-            own.iter().filter(same).count() as u32
+    /// Does another guard have the key in a mode that conflicts?
+    fn is_in_the_way(&self, key: &AdvisoryKey, own: &[AdvisoryKey]) -> bool {
+        let has_other = |is_shared: bool| {
+            let wanted = AdvisoryKey { is_shared, ..*key };
+            let ours = own.iter().filter(|own| **own == wanted).count();
+            self.taken.get(&wanted).is_some_and(|all| *all as usize > ours)
         };
-        count.exclusive > ours(false) || (!key.is_shared && count.shared > ours(true))
+        has_other(false) || (!key.is_shared && has_other(true))
     }
 
     /// Gives keys back.
-    async fn give_back(&mut self, keys: &[Key]) -> Result<(), sqlx::Error> {
+    async fn give_back(&mut self, keys: &[AdvisoryKey]) -> Result<(), sqlx::Error> {
         self.call("pg_advisory_unlock", keys).await?;
         for key in keys {
-            if let Some(count) = self.taken.get_mut(&key.number) {
-                *(if key.is_shared { &mut count.shared } else { &mut count.exclusive }) -= 1;
-                if (count.shared, count.exclusive) == (0, 0) {
-                    self.taken.remove(&key.number);
+            if let Some(count) = self.taken.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.taken.remove(key);
                 }
             }
         }
@@ -164,31 +151,31 @@ impl State {
     }
 
     /// Calls a function for each key, in order; what each says.
-    async fn call(&mut self, function: &str, keys: &[Key]) -> Result<Vec<bool>, sqlx::Error> {
+    async fn call(
+        &mut self,
+        function: &str,
+        keys: &[AdvisoryKey],
+    ) -> Result<Vec<bool>, sqlx::Error> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let numbers = Value::Numbers(keys.iter().map(|key| key.number).collect());
-        let shared = Value::Flags(keys.iter().map(|key| key.is_shared).collect());
-        let sql = format!(
-            "SELECT CASE WHEN s THEN {function}_shared(k) ELSE {function}(k) END \
-             FROM unnest({}::bigint[], {}::boolean[]) v(k, s)",
-            numbers.literal(Dialect::Postgres),
-            shared.literal(Dialect::Postgres)
-        );
+        let numbers: Vec<i64> = keys.iter().map(|key| key.number).collect();
+        let shared: Vec<bool> = keys.iter().map(|key| key.is_shared).collect();
+        let arrays = (numbers.literal(Dialect::Postgres), shared.literal(Dialect::Postgres));
+        let sql = postgres::call_each(function, &arrays.0, &arrays.1);
         let rows = self.ask(&sql).await?;
         Ok(rows.iter().map(|row| row[0] == "t").collect())
     }
 
     async fn ask(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
-        let session = self.session.as_mut().ok_or(sqlx::Error::PoolClosed)?;
+        let session = self.session.as_mut().ok_or_else(session_ended)?;
         let answer = session.rows(sql).await;
-        self.look_at(answer)
+        self.end_if_failed(answer)
     }
 
     /// A failure of any kind ends the connection: keys of a session outlive the statement that failed, and
     /// nobody knows which of them it had got.
-    fn look_at<T>(&mut self, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    fn end_if_failed<T>(&mut self, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         if answer.is_err() {
             self.end();
         }
@@ -196,14 +183,16 @@ impl State {
     }
 }
 
+/// The session with somebody's keys is no longer there.
+fn session_ended() -> sqlx::Error {
+    sqlx::Error::Io(ErrorKind::ConnectionAborted.into())
+}
+
 impl SharedKeys {
     /// The state, if the connection is still the one with our keys.
-    async fn state(&self) -> Result<MutexGuard<'_, State>, sqlx::Error> {
+    async fn state(&self) -> Result<MutexGuard<'_, SharedState>, sqlx::Error> {
         let state = self.shared.lock().await;
-        match state.generation == self.generation {
-            true => Ok(state),
-            false => Err(sqlx::Error::PoolClosed),
-        }
+        if state.generation == self.generation { Ok(state) } else { Err(session_ended()) }
     }
 
     /// Is the server still there? Asked once for all guards.
@@ -215,19 +204,20 @@ impl SharedKeys {
             return Ok(());
         }
         state.pinged = Some(now);
-        let Some(session) = &mut state.session else { return Err(sqlx::Error::PoolClosed) };
+        let session = state.session.as_mut().ok_or_else(session_ended)?;
         let pinged = session.ping().await;
-        state.look_at(pinged)
+        state.end_if_failed(pinged)
     }
 
-    /// Takes more, or the same more strongly, if nothing is in the way: otherwise the first that is.
+    /// Takes more, or the same more strongly, if nothing is in the way. Otherwise returns the place of the first that is
+    /// not free.
     pub(super) async fn try_add(&mut self, steps: &[Step]) -> Result<Option<usize>, sqlx::Error> {
-        let more: Vec<Key> = steps.iter().map(Key::of).collect();
-        let in_the_way = self.state().await?.try_take(&more, &self.keys).await?;
-        if in_the_way.is_none() {
+        let more: Vec<AdvisoryKey> = steps.iter().map(AdvisoryKey::of).collect();
+        let blocked_at = self.state().await?.try_lock(&more, &self.keys).await?;
+        if blocked_at.is_none() {
             self.keys.extend(more);
         }
-        Ok(in_the_way)
+        Ok(blocked_at)
     }
 
     /// Gives back what was added last.
@@ -255,7 +245,7 @@ impl Drop for SharedKeys {
             match self.shared.state.try_lock() {
                 Ok(mut state) if state.generation == self.generation => state.end(),
                 Ok(_) => {}
-                Err(_) => self.shared.condemned.store(true, Ordering::SeqCst),
+                Err(_) => self.shared.is_condemned.store(true, Ordering::SeqCst),
             }
         }
     }

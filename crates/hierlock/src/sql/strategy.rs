@@ -34,7 +34,7 @@ impl Strategy {
         if dialect == Dialect::Postgres { Strategy::Advisory } else { Strategy::Striped }
     }
 
-    /// Its name, as in a URL.
+    /// Returns its name, as in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Striped => "striped",

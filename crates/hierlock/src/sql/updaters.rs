@@ -6,23 +6,28 @@
 //! All keys of a plan are taken before its rows, in their order: so nobody waits for a key with rows that
 //! the holder of the key might want.
 
-use super::statement::{Statement, Value, Wait};
+use super::statement::{Literal as _, LockStatement};
 use super::{Dialect, Scheme, Strategy};
 use crate::key::hash_32;
 use crate::mode::SlotMode;
 use crate::plan::Step;
+use hierlock_engine::Busy;
 
 /// How the server's answer begins, if a session waits for the second number of a key.
 pub(super) const NAME: &str = "updater ";
+
+/// The SQLSTATE of a division by zero, by which a key that is not free is refused.
+const DIVISION_BY_ZERO: &str = "22012";
 
 /// The second number, where an update lock of the step needs a key.
 fn key(scheme: &Scheme, step: &Step) -> Option<i32> {
     let has_rows = scheme.strategy != Strategy::Advisory;
     let needs_one = scheme.dialect == Dialect::Postgres && has_rows;
     (needs_one && step.mode == SlotMode::Update).then(|| {
-        let slot = match scheme.strategy.is_by_id() {
-            true => step.target.key(),
-            false => format!("{},{}", step.level, step.slot),
+        let slot = if scheme.strategy.is_by_id() {
+            step.target.key()
+        } else {
+            format!("{},{}", step.level, step.slot)
         };
         hash_32(slot.as_bytes()) as i32
     })
@@ -36,7 +41,7 @@ pub(super) fn name(scheme: &Scheme, step: &Step) -> Option<String> {
 
 /// What takes the keys of these steps, if there are any. One that is not free, and not to be waited for,
 /// is a division by zero.
-pub(super) fn take(scheme: &Scheme, steps: &[Step], wait: Wait) -> Option<Statement> {
+pub(super) fn take(scheme: &Scheme, steps: &[Step], busy: Busy) -> Option<LockStatement> {
     let mut keys: Vec<i32> = steps.iter().filter_map(|step| key(scheme, step)).collect();
     if keys.is_empty() {
         return None;
@@ -45,14 +50,20 @@ pub(super) fn take(scheme: &Scheme, steps: &[Step], wait: Wait) -> Option<Statem
     keys.dedup();
     // The first number is the server's for the table: there may be one of that name in each schema.
     let table = format!("'{}'::regclass::oid::int", scheme.rows_table());
-    let lock = match wait {
-        Wait::Yes => format!("pg_advisory_xact_lock({table}, k)"),
-        Wait::No => format!("1 / pg_try_advisory_xact_lock({table}, k)::int"),
+    let lock = match busy {
+        Busy::Wait => format!("pg_advisory_xact_lock({table}, k)"),
+        _ => format!("1 / pg_try_advisory_xact_lock({table}, k)::int"),
     };
     let rows = keys.len();
-    let keys = Value::Buckets(keys).literal(Dialect::Postgres);
+    let keys = keys.literal(Dialect::Postgres);
     let sql = format!("SELECT {lock} FROM unnest({keys}::int[]) k");
-    Some(Statement { rows, ..Statement::text(sql) })
+    Some(LockStatement { rows, ..LockStatement::text(sql) })
+}
+
+/// Was a key not free?
+pub(super) fn is_refusal(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.as_deref() == Some(DIVISION_BY_ZERO)
 }
 
 #[cfg(test)]
@@ -72,12 +83,12 @@ mod tests {
         for strategy in strategies {
             let scheme = Scheme::new(Dialect::Postgres).strategy(strategy).unwrap();
             for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
-                let taken = take(&scheme, &steps(&scheme, mode), Wait::Yes);
+                let taken = take(&scheme, &steps(&scheme, mode), Busy::Wait);
                 assert_eq!(taken.is_some(), mode == Mode::Update, "{strategy} {mode}");
             }
         }
         for scheme in [Dialect::Postgres, Dialect::Mysql, Dialect::Mariadb].map(Scheme::new) {
-            assert_eq!(take(&scheme, &steps(&scheme, Mode::Update), Wait::Yes), None);
+            assert_eq!(take(&scheme, &steps(&scheme, Mode::Update), Busy::Wait), None);
         }
     }
 
@@ -95,7 +106,7 @@ mod tests {
     fn the_vectors_of_the_contract_hold() {
         let scheme = |strategy| Scheme::new(Dialect::Postgres).strategy(strategy).unwrap();
         let sql = |scheme: &Scheme| {
-            take(scheme, &steps(scheme, Mode::Update), Wait::Yes).map(|statement| statement.sql)
+            take(scheme, &steps(scheme, Mode::Update), Busy::Wait).map(|statement| statement.sql)
         };
         let lock = |table, key| {
             Some(format!(

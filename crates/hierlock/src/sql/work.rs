@@ -1,16 +1,14 @@
 //! The lock's own transaction, lent for work: then lock and data live and die together, and the work
 //! needs no second connection.
 //!
-//! A savepoint is set before it is lent. If that is gone when the connection comes back, somebody
-//! has ended the transaction (a COMMIT, a DDL statement, a deadlock on InnoDB), and with it the lock: the
-//! guard is told that it is lost.
+//! A savepoint is set before it is lent. If that is gone when the session comes back, somebody has ended the transaction
+//! (a COMMIT, a DDL statement, a deadlock on InnoDB), and with it the lock: the guard is told that it is lost.
 
 use super::Connection;
-use super::failure::LockFailure;
 use super::hold::{HoldError, HoldInner, HoldSession, HoldSessions};
 use crate::database::error_message;
 use crate::error::{Result, SqlError};
-use hierlock_engine::Session;
+use hierlock_engine::{ErrorClass, Session};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
@@ -18,38 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
-/// A statement that the borrower has left running is ended after this long.
-const CANCEL_AFTER: Duration = Duration::from_millis(100);
-
-/// The connections of a hold, out of everybody else's reach; however it is dropped, they are looked at
-/// before anybody else has them.
-pub(super) struct LentSession {
-    hold: Arc<HoldInner>,
-    held: Option<OwnedMutexGuard<Option<HoldSessions>>>,
-}
-
-impl LentSession {
-    fn base(&self) -> Option<&Session> {
-        match &self.held.as_ref()?.as_ref()?.base {
-            HoldSession::Own(session) => Some(session),
-            HoldSession::Shared(_) => None,
-        }
-    }
-
-    fn base_mut(&mut self) -> Option<&mut Session> {
-        self.held.as_mut()?.as_mut()?.base.own().ok()
-    }
-}
-
-impl Drop for LentSession {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            let hold = self.hold.clone();
-            let tasks = &self.hold.pool.server.tasks;
-            tasks.spawn(&self.hold.runtime, async move { hold.take_back(held).await });
-        }
-    }
-}
+/// A statement that the borrower has left running is cancelled after this long.
+const CANCEL_DELAY: Duration = Duration::from_millis(100);
 
 /// The transaction that holds a guard's locks, lent for work by
 /// [`Guard::transaction`](crate::Guard::transaction). Use it as a connection of sqlx; dropping it gives
@@ -59,109 +27,119 @@ impl Drop for LentSession {
 /// and dropping or releasing the guard undoes the work.
 #[must_use = "dropping it gives the transaction back"]
 pub struct Work<'guard, C: Connection> {
-    lent: LentSession,
+    hold: Arc<HoldInner>,
+    /// The sessions of the hold, out of everybody else's reach. None when they are given back.
+    held: Option<OwnedMutexGuard<Option<HoldSessions>>>,
     guard: PhantomData<(&'guard mut (), C)>,
 }
 
 impl<C: Connection> std::fmt::Debug for Work<'_, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").field("session", &self.lent.base()).finish_non_exhaustive()
+        f.debug_struct("Work").finish_non_exhaustive()
     }
 }
 
 impl<C: Connection> Work<'_, C> {
-    pub(super) fn new(lent: LentSession, server: String) -> Result<Self> {
-        match connection_of::<C>(&lent) {
-            Some(_) => Ok(Self { lent, guard: PhantomData }),
-            None => Err(SqlError::OtherConnection { server, asked: C::NAME }.into()),
+    pub(super) fn new(
+        hold: Arc<HoldInner>,
+        held: OwnedMutexGuard<Option<HoldSessions>>,
+    ) -> Result<Self> {
+        let mut work = Self { hold, held: Some(held), guard: PhantomData };
+        if work.connection().is_none() {
+            let server = work.hold.scheme.dialect.to_string();
+            return Err(SqlError::OtherConnection { server, asked: C::NAME }.into());
         }
+        Ok(work)
     }
-}
 
-fn connection_of<C: Connection>(lent: &LentSession) -> Option<&C> {
-    lent.base()?.as_any().downcast_ref()
+    fn connection(&mut self) -> Option<&mut C> {
+        let base = &mut self.held.as_mut()?.as_mut()?.base;
+        base.own().ok()?.as_any_mut().downcast_mut()
+    }
 }
 
 impl<C: Connection> Deref for Work<'_, C> {
     type Target = C;
 
     fn deref(&self) -> &C {
-        let connection = connection_of::<C>(&self.lent);
-        connection.expect("it was looked at when it was lent, and is there until it is dropped")
+        let sessions = self.held.as_ref().and_then(|held| held.as_ref());
+        let connection = match sessions.map(|sessions| &sessions.base) {
+            Some(HoldSession::Own(session)) => session.as_any().downcast_ref(),
+            _ => None,
+        };
+        connection.expect(CHECKED)
     }
 }
 
 impl<C: Connection> DerefMut for Work<'_, C> {
     fn deref_mut(&mut self) -> &mut C {
-        let session = self.lent.base_mut();
-        let connection = session.and_then(|session| session.as_any_mut().downcast_mut());
-        connection.expect("it was looked at when it was lent, and is there until it is dropped")
+        self.connection().expect(CHECKED)
     }
 }
 
-/// What became of a lent transaction.
-enum Returned {
-    Whole,
-    /// A statement failed, on PostgreSQL: the work is undone, the locks are there.
-    Failed,
-    /// Ended by someone; the locks are gone.
-    Ended(String),
+const CHECKED: &str = "it was looked at when it was lent, and is there until it is dropped";
+
+/// However it is dropped, the sessions are checked before anybody else has them.
+impl<C: Connection> Drop for Work<'_, C> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            let hold = self.hold.clone();
+            let tasks = &self.hold.pool.server.tasks;
+            tasks.spawn(&self.hold.runtime, async move { hold.take_back(held).await });
+        }
+    }
 }
 
 impl HoldInner {
-    /// Lends the connections of the hold.
-    pub(super) async fn lend(self: Arc<Self>) -> Result<LentSession, HoldError> {
+    /// Lends the sessions of the hold.
+    pub(super) async fn lend(&self) -> Result<OwnedMutexGuard<Option<HoldSessions>>, HoldError> {
         let mut held = self.held.clone().lock_owned().await;
-        let Some(connections) = &mut *held else { return Err(HoldError::Lost) };
-        if let Err(error) = connections.base.own()?.run("SAVEPOINT lent").await {
-            return Err(self.lose(&mut held, &error_message(&error)));
+        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        match sessions.base.own()?.run("SAVEPOINT lent").await {
+            Ok(()) => Ok(held),
+            Err(error) => Err(self.lose(&mut held, &error_message(&error))),
         }
-        Ok(LentSession { hold: self, held: Some(held) })
     }
 
     async fn take_back(&self, mut held: OwnedMutexGuard<Option<HoldSessions>>) {
-        let Some(connections) = &mut *held else { return };
-        match self.look_at(connections).await {
-            Returned::Whole => {}
-            Returned::Failed => connections.failed = true,
-            Returned::Ended(why) => drop(self.lose(&mut held, &why)),
+        let Some(HoldSessions { base: HoldSession::Own(base), work_failed, .. }) = &mut *held
+        else {
+            return;
+        };
+        match self.release_savepoint(base).await {
+            Ok(failed) => *work_failed |= failed,
+            Err(why) => drop(self.lose(&mut held, &why)),
         }
     }
 
-    async fn look_at(&self, held: &mut HoldSessions) -> Returned {
-        let HoldSessions { base: HoldSession::Own(base), entry, .. } = held else {
-            return Returned::Whole;
-        };
-        let ended = |error: sqlx::Error| Returned::Ended(error_message(&error));
+    /// Releases the savepoint of a lent transaction. Returns whether the work in it failed, on PostgreSQL: then it is
+    /// undone, and the locks are there. Fails if somebody has ended the transaction: then the locks are gone.
+    async fn release_savepoint(&self, base: &mut Session) -> Result<bool, String> {
+        const RELEASE: &str = "RELEASE SAVEPOINT lent";
         let (dialect, id) = (base.dialect, base.id);
         // Whoever borrowed it may have dropped a statement that still runs.
-        let released = {
+        let mut released = {
             let mut session = base.as_ref();
-            let mut release = pin!(session.run("RELEASE SAVEPOINT lent"));
-            match tokio::time::timeout(CANCEL_AFTER, release.as_mut()).await {
+            let mut release = pin!(session.run(RELEASE));
+            match tokio::time::timeout(CANCEL_DELAY, release.as_mut()).await {
                 Ok(released) => released,
-                Err(_) => self.acquirer(entry).cancel(dialect, id, release).await,
+                Err(_) => self.pool.cancel(dialect, id, release).await,
             }
         };
-        let released = match released {
+        if let Err(error) = &released
+            && ErrorClass::of(error).is_interrupted()
+        {
             // The cancel came a moment too late, and hit this.
-            Err(error) if LockFailure::of(&error) == LockFailure::Interrupted => {
-                base.run("RELEASE SAVEPOINT lent").await
+            released = base.run(RELEASE).await;
+        }
+        let Err(error) = released else { return Ok(false) };
+        match ErrorClass::of(&error) {
+            ErrorClass::InFailedTransaction => {
+                let undone = base.run("ROLLBACK TO SAVEPOINT lent").await;
+                undone.map(|()| true).map_err(|error| error_message(&error))
             }
-            other => other,
-        };
-        match released {
-            Ok(()) => Returned::Whole,
-            Err(error) if LockFailure::of(&error) == LockFailure::InFailedTransaction => {
-                match base.run("ROLLBACK TO SAVEPOINT lent").await {
-                    Ok(()) => Returned::Failed,
-                    Err(error) => ended(error),
-                }
-            }
-            Err(error) if LockFailure::of(&error) == LockFailure::ConnectionLost => ended(error),
-            Err(_) => {
-                Returned::Ended("its transaction was ended by the work that ran in it".to_owned())
-            }
+            class if class.is_connection_lost() => Err(error_message(&error)),
+            _ => Err("its transaction was ended by the work that ran in it".to_owned()),
         }
     }
 }

@@ -75,10 +75,8 @@ async fn cancelling_at_every_poll_leaves_the_server_clean(setup: Setup) {
     let mut context = Context::from_waker(Waker::noop());
     for is_held in [true, false] {
         let mut slowest = Duration::ZERO;
-        let held = match is_held {
-            true => Some(others.acquire(target("u1/a1/r9")).await.unwrap()),
-            false => None,
-        };
+        let held =
+            if is_held { Some(others.acquire(target("u1/a1/r9")).await.unwrap()) } else { None };
         for polls in 0..24 {
             {
                 let mut acquire = pin!(locks.acquire_all(several()));
@@ -160,10 +158,7 @@ async fn a_cancelled_extension_is_gone_from_the_server(setup: Setup) {
                 let extend = guard.request(second.clone()).within(within).acquire();
                 let extend = async { extend.await.unwrap_err() };
                 let waits = async {
-                    match late {
-                        true => std::future::pending().await,
-                        false => until_waiting(&locks, 1).await,
-                    }
+                    if late { std::future::pending().await } else { until_waiting(&locks, 1).await }
                 };
                 tokio::select! {
                     error = extend => assert!(late && error.is_timeout(), "{error}"),

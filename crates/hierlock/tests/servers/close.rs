@@ -6,7 +6,7 @@ use hierlock::sql::Strategy;
 use hierlock::{Hierlock, blocking};
 use hierlock_conformance::{is_free, until_free, until_waiting};
 use hierlock_sandbox::Engine;
-use hierlock_sandbox::proxy::{Fault, Mood, Proxy, When};
+use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
@@ -57,7 +57,7 @@ async fn a_lost_session_is_ended_before_the_program(setup: Setup) {
     program(move || async move {
         let locks = connect(&network.url, QUICK).await;
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
-        network.resets_clients();
+        network.reset_clients();
         let lost = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
         assert!(lost.is_lost(), "{lost}");
         locks.close(GENEROUS).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_dropped_guard_of_a_lost_connection_is_ended_before_the_program(setup:
         // Blocking programs have it too.
         let locks = blocking::Hierlock::connect(&url).unwrap();
         let guard = locks.acquire(target("u1/a1")).unwrap();
-        network.resets_clients();
+        network.reset_clients();
         drop(guard);
         locks.close(GENEROUS).unwrap();
     })
@@ -113,18 +113,18 @@ async fn a_server_that_is_away_is_waited_for_no_longer_than_told(setup: Setup) {
     let proxy = Proxy::before(&database.url).await;
     let locks = connect(&proxy.url, QUICK).await;
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
-    proxy.becomes(Mood::Stalls);
+    proxy.set_mode(NetworkMode::Stalls);
     tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
     let begun = Instant::now();
     let error = locks.close(Duration::from_millis(100)).await.unwrap_err();
     assert!(error.is_timeout() && error.to_string().contains("could not be told"), "{error}");
     assert!(begun.elapsed() < GENEROUS / 2, "{:?}", begun.elapsed());
     // Called again, it goes on waiting.
-    proxy.becomes(Mood::Passes);
+    proxy.set_mode(NetworkMode::Passes);
     locks.close(GENEROUS).await.unwrap();
     // One that is gone has no sessions: nobody waits for ever.
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
-    proxy.becomes(Mood::Drops);
+    proxy.set_mode(NetworkMode::Drops);
     tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
     drop(proxy);
     locks.close(GENEROUS).await.unwrap();
@@ -166,9 +166,9 @@ async fn a_session_that_makes_rows_for_an_extension_is_ended() {
         let locks = connect(&proxy.url, &format!("{SELDOM}&{plain}")).await;
         let (first, second) = in_order(&locks);
         let mut guard = locks.acquire(first.clone()).await.unwrap();
-        proxy.strikes(When::Says("INSERT"), fault);
+        proxy.inject(FaultTrigger::Says("INSERT"), fault);
         let error = guard.extend([second]).await.unwrap_err();
-        assert!(proxy.has_struck() && !error.is_lost(), "{engine} {fault:?}: {error}");
+        assert!(proxy.has_injected() && !error.is_lost(), "{engine} {fault:?}: {error}");
         // The hold is another connection's.
         assert!(!is_free(&database.connect().await, &first.to_string()).await);
         guard.release().await.unwrap();

@@ -3,7 +3,7 @@
 
 use crate::support::{Database, Setup, on_each_engine, on_every_setup, target};
 use hierlock::blocking;
-use hierlock_conformance::{asks, is_free, until_free, until_waiting};
+use hierlock_conformance::{is_free, spawn_acquire, until_free, until_waiting};
 use hierlock_sandbox::Engine;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tokio::runtime::Runtime;
@@ -74,7 +74,7 @@ async fn a_blocking_guard_frees_its_lock(setup: Setup) {
     })
     .await;
     outside.until_busy(1).await;
-    let waiter = asks(&locks, "u1/a1/r1");
+    let waiter = spawn_acquire(&locks, "u1/a1/r1");
     until_waiting(&locks, 1).await;
     // In a task of a runtime, which is not the one that the guard lives on.
     drop(guard);

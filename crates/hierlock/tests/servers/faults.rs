@@ -5,7 +5,7 @@
 use crate::support::{Database, GENEROUS, Outside, Setup, in_order, on_each_engine, target};
 use hierlock::{Guard, Hierlock, Target};
 use hierlock_conformance::{is_free, until_free};
-use hierlock_sandbox::proxy::{Fault, Mood, Proxy, When};
+use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
 use std::time::{Duration, Instant};
 
 /// Nobody asks by the way, so the fault meets the operation.
@@ -63,11 +63,11 @@ impl Case<'_> {
         let proxy = Proxy::before(&self.database.url).await;
         if fault == Fault::SplitBytes {
             // Connecting, too.
-            proxy.becomes(Mood::SplitsBytes);
+            proxy.set_mode(NetworkMode::SplitsBytes);
         }
         let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
         let (first, second) = in_order(&locks);
-        let strike = || proxy.strikes(When::After(skip), fault);
+        let strike = || proxy.inject(FaultTrigger::After(skip), fault);
         match operation {
             Operation::Acquire => {
                 strike();

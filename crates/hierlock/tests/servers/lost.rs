@@ -4,7 +4,7 @@
 use crate::support::{Database, GENEROUS, Setup, in_order, on_each_engine, on_every_setup, target};
 use hierlock::{Error, Guard, Hierlock, Result};
 use hierlock_conformance::{is_free, until_free, until_waiting};
-use hierlock_sandbox::proxy::{Mood, Proxy};
+use hierlock_sandbox::proxy::{NetworkMode, Proxy};
 use std::time::{Duration, Instant};
 
 const KEEP_ALIVE: Duration = Duration::from_millis(100);
@@ -80,9 +80,10 @@ async fn connections_that_died_in_their_sleep_are_replaced(setup: Setup) {
         for session in &sessions {
             outside.kill(*session).await;
         }
-        let guard = match is_try {
-            true => locks.try_acquire(target("u1")).await.unwrap().unwrap(),
-            false => locks.acquire(target("u1")).await.unwrap(),
+        let guard = if is_try {
+            locks.try_acquire(target("u1")).await.unwrap().unwrap()
+        } else {
+            locks.acquire(target("u1")).await.unwrap()
         };
         guard.release().await.unwrap();
         assert!(outside.sessions().await.is_disjoint(&sessions), "a killed one lives");
@@ -92,15 +93,20 @@ async fn connections_that_died_in_their_sleep_are_replaced(setup: Setup) {
 async fn a_network_that_fails_is_a_lost_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
-    for mood in [Mood::Stalls, Mood::Drops, Mood::HalfClosesToClient, Mood::HalfClosesToServer] {
+    for mode in [
+        NetworkMode::Stalls,
+        NetworkMode::Drops,
+        NetworkMode::HalfClosesToClient,
+        NetworkMode::HalfClosesToServer,
+    ] {
         let (proxy, locks) = behind(&database, QUICK).await;
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
-        println!("{mood:?}");
-        proxy.becomes(mood);
+        println!("{mode:?}");
+        proxy.set_mode(mode);
         is_told(&guard).await;
         // Behind a network that stalls the server cannot know: the lock is free only when it hears that
         // the connection was closed.
-        proxy.becomes(Mood::Passes);
+        proxy.set_mode(NetworkMode::Passes);
         until_free(&others, "u1").await;
         stays_lost(guard).await;
     }
@@ -112,7 +118,7 @@ async fn a_hold_that_the_network_forgets_is_ended_on_the_server(setup: Setup) {
     let others = database.connect().await;
     let (proxy, locks) = behind(&database, QUICK).await;
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
-    proxy.forgets();
+    proxy.stall_opened();
     is_told(&guard).await;
     until_free(&others, "u1").await;
     stays_lost(guard).await;
@@ -127,7 +133,7 @@ async fn a_release_that_never_arrives_is_ended_on_the_server(setup: Setup) {
         let (proxy, locks) = behind(&database, seldom).await;
         let locks = locks.as_sql().unwrap();
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
-        proxy.forgets();
+        proxy.stall_opened();
         let ended = if commits { guard.commit().await } else { guard.release().await };
         let error = ended.unwrap_err();
         assert!(error.to_string().contains("no answer"), "{error}");
@@ -149,7 +155,7 @@ async fn a_wait_on_a_network_that_fails_ends(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
     let short = Some(Duration::from_millis(300));
-    for mood in [Mood::Stalls, Mood::Drops] {
+    for mode in [NetworkMode::Stalls, NetworkMode::Drops] {
         // Without a deadline, after as long as it was told to; or at once.
         for (within, reconnect) in [(None, SILENCE), (None, Duration::ZERO), (short, 60 * SILENCE)]
         {
@@ -167,9 +173,9 @@ async fn a_wait_on_a_network_that_fails_ends(setup: Setup) {
                 }
             });
             until_waiting(&locks, 1).await;
-            proxy.becomes(mood);
+            proxy.set_mode(mode);
             let (error, took) = ends(async { waiting.await.unwrap() }).await;
-            println!("{mood:?}, within {within:?}: ended after {took:?}: {error}");
+            println!("{mode:?}, within {within:?}: ended after {took:?}: {error}");
             assert!(took < Duration::from_secs(1) + 4 * SILENCE + SLACK, "{took:?}");
             assert!(!error.is_usage() && !error.is_lost(), "{error}");
             // What is left of it on the server goes when the server hears of it, at the latest when
@@ -186,7 +192,7 @@ async fn a_try_on_a_network_that_stalls_ends(setup: Setup) {
     let (proxy, locks) = behind(&database, QUICK).await;
     drop(locks.acquire(target("u1")).await.unwrap());
     until_free(&locks, "u1").await;
-    proxy.becomes(Mood::Stalls);
+    proxy.set_mode(NetworkMode::Stalls);
     let (error, took) = ends(locks.try_acquire(target("u1"))).await;
     println!("a try ended after {took:?}: {error}");
     assert!(took < 3 * SILENCE + SLACK, "{took:?}");
@@ -202,7 +208,7 @@ async fn an_extension_on_a_network_that_stalls_is_a_lost_lock(setup: Setup) {
     let mut guard = locks.acquire(first.clone()).await.unwrap();
     let stalls = async {
         until_waiting(&locks, 1).await;
-        proxy.becomes(Mood::Stalls);
+        proxy.set_mode(NetworkMode::Stalls);
     };
     let ((error, took), ()) = tokio::join!(ends(guard.extend([second.clone()])), stalls);
     println!("an extension ended after {took:?}: {error}");
@@ -281,7 +287,7 @@ async fn only_one_lost_answer_is_no_silence(setup: Setup) {
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The connection of the first hold, and the one on the side, are opened when a client connects.
+/// The connection of the first hold, and the control connection, are opened when a client connects.
 const FIRST: usize = 0;
 const THIRD: usize = 2;
 
@@ -290,7 +296,7 @@ async fn an_idle_connection_that_is_half_open_is_replaced(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let others = database.connect().await;
     let (proxy, locks) = behind(&database, QUICK).await;
-    proxy.becomes(Mood::StallsOne(FIRST));
+    proxy.set_mode(NetworkMode::StallsOne(FIRST));
     let begun = Instant::now();
     let acquire = tokio::time::timeout(GENEROUS, locks.acquire(target("u1")));
     let guard = acquire.await.expect("it waits for ever").unwrap();
@@ -312,7 +318,7 @@ async fn a_grant_that_never_arrives_is_given_back(setup: Setup) {
         async move { locks.acquire(target("u1")).await }
     });
     until_waiting(&locks, 1).await;
-    proxy.becomes(Mood::StallsOne(FIRST));
+    proxy.set_mode(NetworkMode::StallsOne(FIRST));
     held.release().await.unwrap();
     let begun = Instant::now();
     let guard = tokio::time::timeout(GENEROUS, waiting).await.expect("it waits for ever");
@@ -334,7 +340,7 @@ async fn a_wait_on_a_new_connection_that_is_half_open_begins_anew(setup: Setup) 
         async move { locks.acquire(target("u1")).await }
     });
     until_waiting(&locks, 1).await;
-    proxy.becomes(Mood::StallsOne(THIRD));
+    proxy.set_mode(NetworkMode::StallsOne(THIRD));
     assert!(tokio::time::timeout(3 * SILENCE, &mut waiting).await.is_err(), "it is known to wait");
     held.release().await.unwrap();
     let begun = Instant::now();
@@ -368,7 +374,7 @@ async fn a_wait_outlives_a_reset(setup: Setup) {
             }
         });
         until_waiting(&locks, 1).await;
-        proxy.resets_clients();
+        proxy.reset_clients();
         held.release().await.unwrap();
         let waited = tokio::time::timeout(GENEROUS, waiting).await.expect("it waits for ever");
         let guard = waited.unwrap().unwrap();

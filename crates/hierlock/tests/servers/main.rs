@@ -32,12 +32,12 @@ macro_rules! conformance_of {
             $(mod $name {
                 use crate::support::{Database, Setup};
                 use hierlock::sql::Strategy;
-                use hierlock_conformance::{Intentions, conformance};
+                use hierlock_conformance::conformance;
                 use hierlock_sandbox::Engine;
 
                 const SETUP: Setup = Setup { engine: Engine::$engine, strategy: Strategy::$strategy };
 
-                conformance!(Intentions::No, async || match Database::new(SETUP).await {
+                conformance!(async || match Database::new(SETUP).await {
                     Some(database) => Some(database.connect().await),
                     None => None,
                 });

@@ -3,7 +3,7 @@
 use crate::parts::{ADDS, Part};
 use crate::support::{Database, Setup, on_every_setup, target};
 use hierlock::Target;
-use hierlock_conformance::{asks, is_free, until_free, until_waiting};
+use hierlock_conformance::{is_free, spawn_acquire, until_free, until_waiting};
 use std::time::Instant;
 
 on_every_setup!(
@@ -21,7 +21,7 @@ async fn kill_9_of_a_holder_frees_at_once(setup: Setup) {
     holder.says("holds");
     assert!(!is_free(&locks, "u1").await && is_free(&locks, "u1/a1/r2").await);
     // Somebody already waits.
-    let waiter = asks(&locks, "u1/a1");
+    let waiter = spawn_acquire(&locks, "u1/a1");
     until_waiting(&locks, 1).await;
     let begun = Instant::now();
     holder.kill_9();
@@ -41,7 +41,7 @@ async fn kill_9_of_a_waiter_leaves_no_ghost(setup: Setup) {
     let held = locks.acquire(target("u1/a1")).await.unwrap();
     let mut dead = Part::play("waiter", &database.url, "u1/a1");
     dead.says("waits");
-    let behind = asks(&locks, "u1/a1");
+    let behind = spawn_acquire(&locks, "u1/a1");
     until_waiting(&locks, 1).await;
     dead.kill_9();
     held.release().await.unwrap();

@@ -59,9 +59,10 @@ async fn a_missing_row_is_named_and_nothing_is_held(setup: Setup) {
         let few = ["u1/a1/r1", "u7"];
         for (paths, is_try) in [(&few[..], false), (&few, true), (&many, false), (&many, true)] {
             let request = locks.request_all(paths.iter().map(|path| target(path)));
-            let error = match is_try {
-                true => request.try_acquire().await.map(drop).unwrap_err(),
-                false => request.acquire().await.unwrap_err(),
+            let error = if is_try {
+                request.try_acquire().await.map(drop).unwrap_err()
+            } else {
+                request.acquire().await.unwrap_err()
             };
             let Step { level, slot, target: node, .. } = &steps[missing];
             assert!(error.is_not_provisioned() && !error.is_retryable(), "{error}");

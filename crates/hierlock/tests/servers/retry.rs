@@ -1,7 +1,7 @@
 //! Real races: who loses one begins again, and nothing is lost or done twice.
 
 use crate::support::{Database, Outside, Setup, on_every_setup};
-use hierlock::retry::{Cause, GaveUp, RetryPolicy, Retryable, retry};
+use hierlock::retry::{GiveUpReason, RetryCause, RetryPolicy, Retryable, retry};
 use hierlock_sandbox::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -121,7 +121,7 @@ async fn a_conflict_is_tried_again(setup: Setup) {
             let written = format!("UPDATE accounts SET balance = {} WHERE id = 1", read + 1);
             if let Err(error) = session.try_run(&written).await {
                 session.run("ROLLBACK").await;
-                assert_eq!(error.retry_cause(), Some(Cause::Conflict), "{error}");
+                assert_eq!(error.retry_cause(), Some(RetryCause::Conflict), "{error}");
                 return Err(error);
             }
             session.try_run("COMMIT").await.map(|()| attempt)
@@ -148,8 +148,8 @@ async fn a_refusal_is_tried_again_only_when_asked(setup: Setup) {
         }
     };
     let error = retry(RetryPolicy::default(), claim).await.unwrap_err();
-    assert_eq!((error.attempts, error.gave_up), (1, GaveUp::NotWorthIt), "{error}");
-    assert_eq!(error.last.retry_cause(), Some(Cause::NotGranted));
+    assert_eq!((error.attempts, error.reason), (1, GiveUpReason::NotRetryable), "{error}");
+    assert_eq!(error.last.retry_cause(), Some(RetryCause::NotGranted));
     retry(RetryPolicy::default().also_if_not_granted(), claim).await.unwrap();
 }
 
@@ -160,5 +160,5 @@ async fn what_would_fail_again_is_not_tried_again(setup: Setup) {
         session.lock().await.try_run("INSERT INTO accounts VALUES (1, 0)").await
     });
     let error = error.await.unwrap_err();
-    assert_eq!((error.attempts, error.gave_up), (1, GaveUp::NotWorthIt), "{error}");
+    assert_eq!((error.attempts, error.reason), (1, GiveUpReason::NotRetryable), "{error}");
 }

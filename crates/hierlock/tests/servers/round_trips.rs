@@ -18,11 +18,11 @@ async fn a_cycle_is_two_round_trips(setup: Setup) {
         // The first of its kind on a connection also prepares the statement, or makes its rows; on
         // PostgreSQL the second does, as the very first also begins the transaction.
         for is_known in [false, false, true] {
-            let before = proxy.turns();
+            let before = proxy.round_trips();
             let guard = locks.acquire_children(&target("u1/a1"), &ids).await.unwrap();
-            let to_take = proxy.turns() - before;
+            let to_take = proxy.round_trips() - before;
             guard.release().await.unwrap();
-            let whole = proxy.turns() - before;
+            let whole = proxy.round_trips() - before;
             if is_known {
                 assert_eq!((to_take, whole), (1, 2), "{resources} resources");
             }

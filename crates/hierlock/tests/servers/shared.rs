@@ -23,9 +23,9 @@ async fn hold_many(locks: &Hierlock, count: usize) -> Vec<Guard> {
 /// The suite that every backend passes, but for the two tests in which an extension must wait: here it
 /// never does.
 mod conformance {
-    use hierlock_conformance::{Intentions, conformance};
+    use hierlock_conformance::conformance;
 
-    conformance!(Intentions::No, async || match super::database().await {
+    conformance!(async || match super::database().await {
             Some(database) => Some(database.connect_with("scope=session").await),
             None => None,
         }; extensions never wait);
@@ -111,7 +111,7 @@ async fn a_connection_that_the_network_forgets_is_ended_on_the_server() {
     let url = format!("{}&scope=session&keep_alive_ms=100&silence_ms=1000", proxy.url);
     let locks = Hierlock::connect(&url).await.unwrap();
     let guards = hold_many(&locks, 5).await;
-    proxy.forgets();
+    proxy.stall_opened();
     for guard in guards {
         let lost = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("never told");
         assert!(lost.is_lost(), "{lost}");

@@ -101,21 +101,21 @@ pub(crate) async fn play(locks: &Hierlock, directory: &Path) {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HoldInterval {
     since: u64,
     until: u64,
     worker: String,
     targets: Vec<Target>,
 }
 
-impl Held {
-    fn conflicts(&self, other: &Held) -> bool {
+impl HoldInterval {
+    fn conflicts(&self, other: &HoldInterval) -> bool {
         let related = |a: &Target, b: &Target| a.contains(b) || b.contains(a);
         self.targets.iter().any(|a| other.targets.iter().any(|b| related(a, b)))
     }
 }
 
-fn read(directory: &Path) -> Vec<Held> {
+fn read(directory: &Path) -> Vec<HoldInterval> {
     let mut history = Vec::new();
     for file in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
         let worker = file.file_name().into_string().unwrap();
@@ -123,7 +123,7 @@ fn read(directory: &Path) -> Vec<Held> {
             let [since, until, paths] = line.split(' ').collect::<Vec<_>>()[..] else {
                 panic!("{line}");
             };
-            history.push(Held {
+            history.push(HoldInterval {
                 since: since.parse().unwrap(),
                 until: until.parse().unwrap(),
                 worker: worker.clone(),
@@ -136,9 +136,9 @@ fn read(directory: &Path) -> Vec<Held> {
 }
 
 /// Every two that conflict and were held at the same time.
-fn overlaps(history: &[Held]) -> Vec<(&Held, &Held)> {
+fn overlaps(history: &[HoldInterval]) -> Vec<(&HoldInterval, &HoldInterval)> {
     let mut found = Vec::new();
-    let mut current: Vec<&Held> = Vec::new();
+    let mut current: Vec<&HoldInterval> = Vec::new();
     for held in history {
         current.retain(|earlier| earlier.until > held.since);
         found.extend(current.iter().filter(|e| e.conflicts(held)).map(|e| (*e, held)));
@@ -174,7 +174,7 @@ async fn nobody_deadlocks_fails_starves_or_overlaps(setup: Setup) {
 /// A history that is wrong must be found wrong.
 #[test]
 fn an_overlap_is_found() {
-    let held = |since, until, paths: &[&str]| Held {
+    let held = |since, until, paths: &[&str]| HoldInterval {
         since,
         until,
         worker: String::new(),

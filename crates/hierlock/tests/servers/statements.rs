@@ -139,10 +139,14 @@ impl Small {
         let free = self.could_lock("FOR UPDATE SKIP LOCKED").await;
         let beside_reader = self.could_lock(shared).await;
         let updaters = self.updaters().await;
-        let mode = |row: &String| match beside_reader.contains(row) {
-            true if updaters.contains(&updater(row)) => SlotMode::Update,
-            true => SlotMode::Shared,
-            false => SlotMode::Exclusive,
+        let mode = |row: &String| {
+            if !beside_reader.contains(row) {
+                SlotMode::Exclusive
+            } else if updaters.contains(&updater(row)) {
+                SlotMode::Update
+            } else {
+                SlotMode::Shared
+            }
         };
         let locked = all.into_iter().filter(|row| !free.contains(row));
         locked.map(|row| (row.clone(), mode(&row))).collect()

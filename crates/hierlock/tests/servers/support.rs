@@ -2,8 +2,8 @@
 
 use hierlock::sql::{Provision, SqlBackend, Strategy};
 use hierlock::{Hierarchy, Hierlock, Mode, Step, Target};
+use hierlock_engine::{Connection, ServerAddress};
 use hierlock_sandbox::{Engine, Server};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,29 +35,17 @@ pub(crate) fn server(engine: Engine) -> Option<&'static Server> {
 }
 
 /// A session to look from outside.
-pub(crate) enum Outside {
-    Innodb(MySqlConnection),
-    Postgres(PgConnection),
-}
+pub(crate) struct Outside(Connection);
 
 impl Outside {
     pub(crate) async fn connect(url: &str) -> Self {
         let bare = url.split('?').next().unwrap();
-        match bare.starts_with("postgres") {
-            true => Outside::Postgres(PgConnection::connect(bare).await.unwrap()),
-            false => {
-                let bare = bare.replacen("mariadb", "mysql", 1);
-                Outside::Innodb(MySqlConnection::connect(&bare).await.unwrap())
-            }
-        }
+        let address = ServerAddress::from_url(&bare.parse().unwrap()).unwrap();
+        Self(address.with_application_name("outside").connect().await.unwrap())
     }
 
     pub(crate) async fn try_run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
-        let sql = AssertSqlSafe(sql.to_owned());
-        match self {
-            Outside::Innodb(c) => sqlx::raw_sql(sql).execute(c).await.map(|_| ()),
-            Outside::Postgres(c) => sqlx::raw_sql(sql).execute(c).await.map(|_| ()),
-        }
+        self.0.as_ref().run(sql).await.map(|_| ())
     }
 
     pub(crate) async fn run(&mut self, sql: &str) {
@@ -66,21 +54,8 @@ impl Outside {
 
     /// Every row as text.
     pub(crate) async fn rows(&mut self, sql: &str) -> Vec<Vec<String>> {
-        let sql = AssertSqlSafe(sql.to_owned());
-        macro_rules! text {
-            ($c:expr) => {{
-                let rows = sqlx::raw_sql(sql).fetch_all($c).await.unwrap();
-                let text = |row: &_, i| {
-                    let text: Option<String> = Row::get_unchecked(row, i);
-                    text.unwrap_or_default()
-                };
-                rows.iter().map(|row| (0..row.len()).map(|i| text(row, i)).collect()).collect()
-            }};
-        }
-        match self {
-            Outside::Innodb(c) => text!(c),
-            Outside::Postgres(c) => text!(c),
-        }
+        let answer = self.0.as_ref().packet(sql).await.unwrap();
+        answer.rows.into_iter().map(|row| row.into_text().unwrap()).collect()
     }
 
     /// The number in the last column of the first row.
@@ -174,12 +149,12 @@ impl Database {
 impl Outside {
     /// All of them, by the numbers by which they can be killed.
     pub(crate) async fn sessions(&mut self) -> BTreeSet<i64> {
-        let sql = match self {
-            Outside::Innodb(_) => {
+        let sql = match &self.0 {
+            Connection::Mysql(_) => {
                 "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND \
                  ID <> CONNECTION_ID()"
             }
-            Outside::Postgres(_) => {
+            Connection::Postgres(_) => {
                 "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND \
                  pid <> pg_backend_pid() AND backend_type = 'client backend'"
             }
@@ -190,7 +165,7 @@ impl Outside {
     /// Those that hold a lock, wait for one, are in a transaction that did something, or run a
     /// statement.
     pub(crate) async fn busy(&mut self) -> BTreeSet<i64> {
-        if let Outside::Postgres(_) = self {
+        if let Connection::Postgres(_) = &self.0 {
             let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND \
                        pid <> pg_backend_pid() AND backend_type = 'client backend' AND \
                        (state = 'active' OR state LIKE '%aborted%' OR backend_xid IS NOT NULL) \
@@ -249,9 +224,9 @@ impl Outside {
 
     /// Ends a session with all that it holds, if it has not ended by itself; it is gone then.
     pub(crate) async fn kill(&mut self, session: i64) {
-        match self {
-            Outside::Innodb(_) => drop(self.try_run(&format!("KILL {session}")).await),
-            Outside::Postgres(_) => {
+        match &self.0 {
+            Connection::Mysql(_) => drop(self.try_run(&format!("KILL {session}")).await),
+            Connection::Postgres(_) => {
                 self.run(&format!("SELECT pg_terminate_backend({session})")).await;
             }
         }

@@ -5,7 +5,7 @@ use crate::support::{Database, GENEROUS, Outside, Setup, on_every_setup};
 use hierlock::{Target, TransactionState};
 use hierlock_conformance::{is_free, until_free, until_waiting};
 use hierlock_sandbox::Engine;
-use hierlock_sandbox::proxy::{Mood, Proxy};
+use hierlock_sandbox::proxy::{NetworkMode, Proxy};
 use sqlx::{MySqlConnection, MySqlPool, PgConnection, PgPool};
 use std::time::Duration;
 
@@ -58,9 +58,10 @@ async fn locks_in_a_transaction_end_with_it(setup: Setup) {
             // More in the same transaction, and what it has already.
             locks.acquire_in(&mut tx, [target("u3"), target("u1/a1")]).await.unwrap();
             assert!(!is_free(&locks, "u3").await);
-            match commits {
-                true => tx.commit().await.unwrap(),
-                false => tx.rollback().await.unwrap(),
+            if commits {
+                tx.commit().await.unwrap();
+            } else {
+                tx.rollback().await.unwrap();
             }
             for path in ["u1", "u2", "u3"] {
                 assert!(is_free(&locks, path).await, "{path}");
@@ -217,14 +218,14 @@ async fn a_transaction_whose_connection_is_gone_ends_at_once(setup: Setup) {
     let proxy = Proxy::before(database.bare_url()).await;
     let behind = hierlock::database::Database::connect(&proxy.url).await.unwrap();
     let mut tx = behind.begin().await.unwrap();
-    proxy.becomes(Mood::Stalls);
+    proxy.set_mode(NetworkMode::Stalls);
     let error = locks.acquire_in(&mut tx, [target("u1")]).await.unwrap_err();
     assert_eq!(error.transaction_state(), Some(TransactionState::Gone), "{error}");
     let ended = tokio::time::timeout(GENEROUS, tx.rollback()).await.expect("it never ends");
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("the connection was given up"), "{error}");
     // It has not gone back to its pool.
-    proxy.becomes(Mood::Passes);
+    proxy.set_mode(NetworkMode::Passes);
     let mut tx = behind.begin().await.unwrap();
     locks.acquire_in(&mut tx, [target("u1")]).await.unwrap();
     tx.commit().await.unwrap();
@@ -258,9 +259,10 @@ async fn work_is_undone_with_the_lock(setup: Setup) {
             let mut work = guard.transaction::<C>().await.unwrap();
             sqlx::raw_sql("UPDATE numbers SET value = 0").execute(&mut *work).await.unwrap();
         });
-        match drops {
-            true => drop(guard),
-            false => guard.release().await.unwrap(),
+        if drops {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
         }
         until_free(&locks, "u1").await;
         assert_eq!(outside.number(VALUE).await, 10);

@@ -104,10 +104,8 @@ fn innodb(engine: Engine) -> Vec<Setting> {
     for level in ["READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"] {
         all.push(global(&format!("{prefix}_isolation"), &format!("'{level}'")));
     }
-    let (statement_limit, a_second) = match is_mariadb {
-        true => ("max_statement_time", "1"),
-        false => ("max_execution_time", "1000"),
-    };
+    let (statement_limit, a_second) =
+        if is_mariadb { ("max_statement_time", "1") } else { ("max_execution_time", "1000") };
     all.extend([
         global(&format!("{prefix}_read_only"), "1").for_ours(),
         global("completion_type", "'CHAIN'"),

@@ -2,11 +2,11 @@
 
 use crate::server::{Client, Place};
 use crate::{LONGER, ProgramPool};
-use hierlock::optimistic::{Changes, Outcome, Versioned};
+use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable};
 use hierlock::retry::{RetryPolicy, retry};
 use hierlock::sql::{Provision, SqlBackend};
 use hierlock::{Buckets, Hierarchy, Hierlock, Target};
-use hierlock_conformance::{asks, is_free, until_free, until_waiting};
+use hierlock_conformance::{is_free, spawn_acquire, until_free, until_waiting};
 use hierlock_sandbox::Engine;
 use sqlx::{MySqlConnection, PgConnection};
 
@@ -63,7 +63,7 @@ async fn hold(locks: &Hierlock<SqlBackend>, is_limit: bool) {
     guard.extend([target("u1/a2")]).await.unwrap();
     assert!(!is_free(locks, "u1/a2").await);
     guard.token().await.unwrap();
-    let waits = asks(locks, "u1/a1/r1");
+    let waits = spawn_acquire(locks, "u1/a1/r1");
     until_waiting(locks, 1).await;
     if is_limit {
         // Neither the wait nor what is idle meanwhile is ended by the server's limit.
@@ -110,9 +110,9 @@ async fn within(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Clien
                 let mut tx = $pool.begin_with($begin).await.unwrap();
                 locks.acquire_in(&mut tx, [target("u1/a1"), target("u2")]).await?;
                 assert!(!is_free(locks, "u1").await && !is_free(locks, "u2/a2").await);
-                let seat = Versioned::new("seats", "version").unwrap().row("id", 7).unwrap();
+                let seat = VersionedTable::new("seats", "version").unwrap().row("id", 7).unwrap();
                 let sold = Changes::new().set("holder", r#"it's "ada" \ ?"#);
-                assert_eq!(seat.update(&mut tx, 1, sold).await?, Outcome::Updated(2));
+                assert_eq!(seat.update(&mut tx, 1, sold).await?, UpdateOutcome::Updated(2));
                 tx.commit().await.unwrap();
                 Ok::<_, hierlock::Error>(())
             })

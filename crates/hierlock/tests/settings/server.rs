@@ -1,8 +1,8 @@
 //! A server of its own, on which an administrator makes settings, and a client that looks from outside.
 
 use super::list::Setting;
+use hierlock_engine::{Connection, ServerAddress};
 use hierlock_sandbox::{Engine, Sandbox};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -122,65 +122,46 @@ impl Place {
     }
 }
 
-/// A connection of the administrator's, by the driver alone.
-pub(crate) enum Client {
-    Innodb(MySqlConnection),
-    Postgres(PgConnection),
-}
+/// A connection of the administrator's.
+pub(crate) struct Client(Connection);
 
 impl Client {
     async fn connect(url: &str) -> Self {
-        match url.starts_with("postgres") {
-            true => {
-                let mut client = Client::Postgres(PgConnection::connect(url).await.unwrap());
-                client.run("SET search_path = public").await;
-                client
+        let address = ServerAddress::from_url(&url.parse().unwrap()).unwrap();
+        let mut client = Self(address.connect().await.unwrap());
+        let settings = match &client.0 {
+            Connection::Postgres(_) => "SET search_path = public",
+            Connection::Mysql(_) => {
+                "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
+                 SET SESSION autocommit = 1, completion_type = 0, sql_mode = '', sql_select_limit = 1000000, \
+                 sql_safe_updates = 0, sql_big_selects = 1, wait_timeout = 28800"
             }
-            false => {
-                let url = url.replacen("mariadb", "mysql", 1);
-                let mut client = Client::Innodb(MySqlConnection::connect(&url).await.unwrap());
-                client
-                    .run(
-                        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
-                         SET SESSION autocommit = 1, completion_type = 0, sql_mode = '', sql_select_limit = 1000000, \
-                         sql_safe_updates = 0, sql_big_selects = 1, wait_timeout = 28800",
-                    )
-                    .await;
-                client
-            }
-        }
+        };
+        client.run(settings).await;
+        client
     }
 
     pub(crate) async fn run(&mut self, sql: &str) {
-        let text = AssertSqlSafe(sql.to_owned());
-        let ran = match self {
-            Client::Innodb(c) => sqlx::raw_sql(text).execute(c).await.map(|_| ()),
-            Client::Postgres(c) => sqlx::raw_sql(text).execute(c).await.map(|_| ()),
-        };
+        let ran = self.0.as_ref().run(sql).await;
         ran.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The only value of a query, as text.
+    /// The first value of a query, as text.
     pub(crate) async fn text(&mut self, sql: &str) -> String {
-        let text = AssertSqlSafe(sql.to_owned());
-        let value: Result<Option<String>, sqlx::Error> = match self {
-            Client::Innodb(c) => {
-                sqlx::raw_sql(text).fetch_one(c).await.map(|row| row.get_unchecked(0))
-            }
-            Client::Postgres(c) => {
-                sqlx::raw_sql(text).fetch_one(c).await.map(|row| row.get_unchecked(0))
-            }
-        };
-        value.unwrap_or_else(|error| panic!("{sql}: {error}")).unwrap_or_default()
+        let answer = self.0.as_ref().packet(sql).await;
+        let mut rows = answer.unwrap_or_else(|error| panic!("{sql}: {error}")).rows;
+        rows.swap_remove(0).into_text().unwrap().swap_remove(0)
     }
 
     /// Waits until those of the plain user have gone.
     pub(crate) async fn until_alone(&mut self) {
-        let sql = match self {
-            Client::Innodb(_) => {
+        let sql = match &self.0 {
+            Connection::Mysql(_) => {
                 "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'app'"
             }
-            Client::Postgres(_) => "SELECT COUNT(*) FROM pg_stat_activity WHERE usename = 'app'",
+            Connection::Postgres(_) => {
+                "SELECT COUNT(*) FROM pg_stat_activity WHERE usename = 'app'"
+            }
         };
         let begun = Instant::now();
         while self.number(sql).await > 0 {

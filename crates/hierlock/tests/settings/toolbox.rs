@@ -13,12 +13,13 @@ const LONG: Duration = Duration::from_secs(600);
 pub(crate) async fn exercise(place: &Place, is_for_ours: bool) {
     let mut outside = place.outside().await;
     for is_ours in [true, false].into_iter().filter(|is_ours| *is_ours || !is_for_ours) {
-        let database = match is_ours {
-            true => Database::connect(&place.url).await.unwrap(),
-            false => match ProgramPool::connect(place).await {
+        let database = if is_ours {
+            Database::connect(&place.url).await.unwrap()
+        } else {
+            match ProgramPool::connect(place).await {
                 ProgramPool::Innodb(pool) => Database::from(pool),
                 ProgramPool::Postgres(pool) => Database::from(pool),
-            },
+            }
         };
         transaction(&database, &mut outside).await;
         lease(&database, &mut outside).await;

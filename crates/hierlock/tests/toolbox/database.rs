@@ -2,7 +2,7 @@
 
 use crate::support::{Place, Store, number_in, on_every_engine};
 use hierlock::database::Database;
-use hierlock::retry::{Cause, Retryable};
+use hierlock::retry::{RetryCause, Retryable};
 use hierlock_sandbox::Engine;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -159,5 +159,5 @@ async fn an_error_can_be_read_by_retry(store: Store) {
         }
     };
     let cause = error.retry_cause();
-    assert!(matches!(cause, Some(Cause::NotGranted | Cause::Busy)), "{error}");
+    assert!(matches!(cause, Some(RetryCause::NotGranted | RetryCause::Busy)), "{error}");
 }

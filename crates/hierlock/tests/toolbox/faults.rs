@@ -8,7 +8,7 @@ use hierlock::Target;
 use hierlock::database::Database;
 use hierlock::lease::{LeaseRequest, Leases};
 use hierlock::queue::{Job, Queue};
-use hierlock_sandbox::proxy::{Fault, Mood, Proxy, When};
+use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
 use hierlock_sandbox::{Engine, on_each_server};
 use std::time::{Duration, Instant};
 
@@ -55,10 +55,10 @@ async fn every_fault_at_every_operation(engine: Engine) {
         for fault in Fault::ALL {
             for skipped in 0..=MAX_SKIPPED {
                 let case = format!("{fault:?} at {operation:?}, after {skipped} requests");
-                let tried = run(&store, operation, When::After(skipped), fault);
+                let tried = run(&store, operation, FaultTrigger::After(skipped), fault);
                 let proxy = tokio::time::timeout(GENEROUS, tried).await;
                 let proxy = proxy.unwrap_or_else(|_| panic!("{case}: it does not end"));
-                let has_struck = proxy.has_struck();
+                let has_struck = proxy.has_injected();
                 assert!(has_struck || skipped > 0, "{case}: it met no request");
                 struck += usize::from(has_struck);
                 // Read from the server, on another connection, while the network still hides the client's end from it.
@@ -78,14 +78,14 @@ async fn every_fault_at_every_operation(engine: Engine) {
 }
 
 /// Returns the network, through which all is over.
-async fn run(store: &Store, operation: Operation, when: When, fault: Fault) -> Proxy {
+async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fault) -> Proxy {
     let plain = match store.place {
         Place::Server(Engine::Postgres) => "sslmode=disable",
         _ => "ssl-mode=disabled",
     };
     let proxy = Proxy::before(&format!("{}?{plain}", store.url)).await;
     if fault == Fault::SplitBytes {
-        proxy.becomes(Mood::SplitsBytes);
+        proxy.set_mode(NetworkMode::SplitsBytes);
     }
     let database = Database::builder().answer_limit(ANSWER_LIMIT).connect(&proxy.url).await;
     let database = database.unwrap();
@@ -94,7 +94,7 @@ async fn run(store: &Store, operation: Operation, when: When, fault: Fault) -> P
     let request = || LeaseRequest::new(Target::user("u").unwrap(), "ada");
     let rows = async || store.number("SELECT COUNT(*) FROM hier_leases").await;
     let jobs = async || store.number("SELECT COUNT(*) FROM hier_jobs").await;
-    let strike = || proxy.strikes(when, fault);
+    let strike = || proxy.inject(when, fault);
     let case = format!("{fault:?} at {operation:?}");
     match operation {
         Operation::AcquireLease => {

@@ -6,7 +6,7 @@ use crate::support::{Place, Store, on_every_engine};
 use hierlock::Target;
 use hierlock::database::Database;
 use hierlock::lease::{LeaseRequest, Leases};
-use hierlock::queue::{Dead, Job, Queue};
+use hierlock::queue::{DeadJobFilter, Job, Queue};
 use hierlock_sandbox::Engine;
 use sqlx::Executor as _;
 use std::collections::BTreeSet;
@@ -93,7 +93,7 @@ async fn jobs_are_done_once(store: Store, level: &str) {
         if is_first {
             assert_eq!((done.len(), left), (JOBS - DEAD, [0, 0, 0, DEAD as u64]));
             assert!(queue.dead(1000).await.unwrap().iter().all(|dead| dead.attempts == 2));
-            assert_eq!(queue.retry_dead(Dead::All).await.unwrap(), DEAD as u64);
+            assert_eq!(queue.retry_dead(DeadJobFilter::All).await.unwrap(), DEAD as u64);
         } else {
             assert_eq!((done.len(), left), (JOBS, [0; 4]));
         }

@@ -6,7 +6,7 @@ mod races;
 
 use crate::support::{Place, Store};
 use hierlock::database::Transaction;
-use hierlock::optimistic::{Versioned, VersionedRow};
+use hierlock::optimistic::{VersionedRow, VersionedTable};
 use hierlock_sandbox::Engine;
 
 const SEATS: &str = "CREATE TABLE seats (id BIGINT PRIMARY KEY, holder VARCHAR(80), \
@@ -16,7 +16,7 @@ const SEATS: &str = "CREATE TABLE seats (id BIGINT PRIMARY KEY, holder VARCHAR(8
 async fn seat(store: &Store) -> VersionedRow {
     store.run(SEATS).await;
     store.run("INSERT INTO seats VALUES (7, NULL, 100, 1), (8, NULL, 100, 1)").await;
-    Versioned::new("seats", "version").unwrap().row("id", 7).unwrap()
+    VersionedTable::new("seats", "version").unwrap().row("id", 7).unwrap()
 }
 
 /// Who has the first seat, for how much, at which version.

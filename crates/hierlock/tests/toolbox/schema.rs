@@ -5,7 +5,7 @@ use hierlock::lease::{LeaseFilter, LeaseRequest, Leases};
 use hierlock::queue::{Job, Queue};
 use hierlock_sandbox::Engine;
 use sqlx::migrate::Migrator;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 on_every_engine! {
@@ -14,6 +14,24 @@ on_every_engine! {
     newer_tables_are_refused,
     a_dropped_table_or_function_is_made_again,
     migration_files_make_the_same,
+}
+
+/// How the checksums of the migration files begin, as sqlx writes them down. A file that was released is never changed:
+/// sqlx would refuse to go on where it has been run.
+const CHECKSUMS: [(&str, &[&str]); 3] = [
+    ("mysql", &["5879e044123b40d8", "f08bbe286e6518cb", "cced5a98180e2793"]),
+    ("postgres", &["e5290523ad88aa6d", "ecd73bd1f7d91ebf", "de287ad50742ac32"]),
+    ("sqlite", &["43e8d4ebf801b24a", "99045672012a4cb2"]),
+];
+
+/// Our migration files for the engine of a store.
+fn migrations(store: &Store) -> PathBuf {
+    let folder = match store.place {
+        Place::Server(Engine::Postgres) => "postgres",
+        Place::Server(_) => "mysql",
+        Place::Sqlite => "sqlite",
+    };
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder)
 }
 
 const VERSIONS: &str = "SELECT version FROM hier_schema_versions WHERE part = ";
@@ -62,17 +80,21 @@ async fn a_version_is_written_down(store: Store) {
     are_at_version_one(&store).await;
 }
 
-/// The statements of the release that wrote no versions down, as they were.
-fn former(store: &Store) -> &'static str {
-    match store.place {
-        Place::Server(Engine::Postgres) => include_str!("former/postgres.sql"),
-        Place::Server(_) => include_str!("former/mysql.sql"),
-        Place::Sqlite => include_str!("former/sqlite.sql"),
-    }
+/// The statements of the release that wrote no versions down: those of the first version, without it.
+fn former(store: &Store) -> String {
+    let files = ["20260101000001_hierlock_lease_1.sql", "20260101000002_hierlock_queue_1.sql"];
+    let files = files.map(|file| std::fs::read_to_string(migrations(store).join(file)).unwrap());
+    let statements: Vec<&str> = files.iter().flat_map(|file| file.split(";\n")).collect();
+    let is_former = |statement: &&str| {
+        !statement.contains("hier_schema_versions") && !statement.trim().is_empty()
+    };
+    statements.into_iter().filter(is_former).collect::<Vec<_>>().join(";\n")
 }
 
 async fn former_tables_are_taken_over_with_their_rows(store: Store) {
-    store.run(former(&store)).await;
+    store.run(&former(&store)).await;
+    let versions = store.database.query("SELECT version FROM hier_schema_versions", []).await;
+    versions.expect_err("there is no such table yet");
     let (leases, queue) = parts(&store);
     // It works without a version, too.
     let lease = leases.acquire(request("u1/a1")).await.unwrap();
@@ -155,12 +177,14 @@ async fn a_dropped_table_or_function_is_made_again(store: Store) {
 
 /// As in the migrations folder of a program, together with one of its own.
 async fn migration_files_make_the_same(store: Store) {
-    let (name, url) = match store.place {
-        Place::Server(Engine::Postgres) => ("postgres", store.url.clone()),
-        Place::Server(_) => ("mysql", store.url.replacen("mariadb:", "mysql:", 1)),
-        Place::Sqlite => ("sqlite", store.url.clone()),
-    };
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(name);
+    let (ours, url) = (migrations(&store), store.url.replacen("mariadb:", "mysql:", 1));
+    let released = Migrator::new(&*ours).await.unwrap();
+    let checksums = released.iter().map(|file| {
+        file.checksum[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    });
+    let (_, expected) =
+        CHECKSUMS.iter().find(|(folder, _)| ours.ends_with(folder)).expect("it has files");
+    assert_eq!(checksums.collect::<Vec<_>>(), *expected);
     let folder = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(ours).unwrap() {
         let entry = entry.unwrap();

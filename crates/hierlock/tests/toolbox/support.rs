@@ -79,9 +79,10 @@ pub(crate) async fn watched(url: &str) -> (Database, Box<dyn Fn() -> bool + Send
             (database, Box::new(move || pool.num_idle() == pool.size() as usize))
         }};
     }
-    match url.starts_with("postgres") {
-        true => watched!(PgPool, url),
-        false => watched!(MySqlPool, &url.replacen("mariadb", "mysql", 1)),
+    if url.starts_with("postgres") {
+        watched!(PgPool, url)
+    } else {
+        watched!(MySqlPool, &url.replacen("mariadb", "mysql", 1))
     }
 }
 

@@ -1,120 +1,109 @@
 //! `hierlock queue work`: runs a command for each job.
 //!
 //! ```text
-//!   Worker ──job──► Runner: start the command, feed it, wait ──► exit code 0: done ──► Worker: records
-//!      ▲                       │  │                              anything else: failed   it, and tells
+//!   Worker ──job──► JobRunner: start the command, feed it, wait ──► exit code 0: done ──► Worker: records
+//!      ▲                       │  │                                 anything else: failed   and reports it
 //!      │ first signal: stop    │  └ lost: its group is ended
 //!      └ second signal ────────┘ its group is ended, the job given back
 //! ```
 
-mod report;
+mod event;
 mod runner;
 mod tail;
 mod warnings;
 
-use crate::exit::{self, Stop};
-use crate::queue::args;
-use crate::report::Reporter;
+use super::args::WorkArgs;
+use crate::database::DatabaseArgs;
+use crate::event::Reporter;
+use crate::exit::{self, CommandResult, Failure};
 use crate::signals::Signals;
-use crate::store::Store;
-use hierlock::database::Database;
+use event::WorkEvent;
 use hierlock::queue::Queue;
-use report::Event;
-use runner::Runner;
+use runner::JobRunner;
 use std::pin::pin;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use warnings::Warnings;
+use warnings::WarningSubscriber;
 
-/// After a second signal nobody waits longer for a database that does not answer. Commands have ended by
-/// then.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a database that does not answer is waited for after a second signal. Commands have ended by then.
+const GIVE_BACK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Extending a lease three times in less than that would be all that is done.
-const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+/// A lease is extended three times before it ends: one that is shorter would leave time for nothing else.
+const MIN_LEASE: Duration = Duration::from_millis(100);
 
-pub(super) fn work(store: &Store, args: args::Work) -> ExitCode {
-    if args.lease < SHORTEST_LEASE {
-        return Stop::usage("a lease of a job is at least 100ms").end();
+pub(super) fn work(place: &DatabaseArgs, args: WorkArgs) -> CommandResult {
+    if args.lease < MIN_LEASE {
+        return Err(Failure::usage("a lease of a job is at least 100ms"));
     }
-    Warnings::tell(args.json);
-    let is_file = store.is_file();
-    store.run_with(async |database, signals| go(database, is_file, args, signals).await)
+    WarningSubscriber::install(args.json);
+    place.run_with_signals(async |database, signals| {
+        let queue = Queue::new(database, &args.queue)?;
+        if place.is_sqlite() {
+            signals.run_until_signal(queue.provision()).await??;
+        }
+        run_jobs(queue, args, signals).await
+    })
 }
 
-async fn go(
-    database: Database,
-    is_file: bool,
-    args: args::Work,
-    signals: &mut Signals,
-) -> Result<ExitCode, Stop> {
-    let queue = Queue::new(database, &args.queue)?;
-    if is_file {
-        tokio::select! {
-            provisioned = queue.provision() => provisioned?,
-            signal = signals.next() => return Ok(ExitCode::from(exit::of_signal(signal))),
-        }
-    }
-    let batch = args.batch.map_or(args.concurrency, |batch| batch as usize);
+async fn run_jobs(queue: Queue, args: WorkArgs, signals: &mut Signals) -> CommandResult {
     let mut worker = queue
         .worker(&worker_name())
-        .concurrency(args.concurrency)
-        .batch(batch)
+        .concurrency(args.concurrency.into())
+        .batch(args.batch.unwrap_or(args.concurrency).into())
         .lease(args.lease)
         .poll_every(args.poll);
     if args.until_empty {
         worker = worker.until_empty();
     }
-    let (stop, reporter) = (worker.handle(), Reporter::new(args.json, false));
-    let runner = Arc::new(Runner::new(queue, args.command, reporter, stop.clone()));
-    let (teller, handler) = (runner.clone(), runner.clone());
-    let worker = worker.on_end(move |job, ended| teller.ended(job, ended));
-    let working = worker.run(move |job| {
-        let runner = handler.clone();
+    let (handle, reporter) = (worker.handle(), Reporter::new(args.json, false));
+    let runner = Arc::new(JobRunner::new(queue, args.command, reporter, handle.clone()));
+    let (reporting, running) = (runner.clone(), runner.clone());
+    let worker = worker.on_end(move |job, ended| reporting.report_end(job, ended));
+    let mut working = pin!(worker.run(move |job| {
+        let runner = running.clone();
         async move { runner.run(&job).await }
-    });
-    tokio::pin!(working);
-    let (mut stopped_by, mut unrecorded) = (Vec::new(), 0);
-    let mut leave = pin!(sleep(Duration::MAX));
+    }));
+    let (mut received, mut unrecorded) = (Vec::new(), 0);
+    let mut give_up = pin!(sleep(Duration::MAX));
     loop {
         tokio::select! {
             worked = &mut working => {
                 let worked = worked?;
                 unrecorded = worked.unrecorded;
-                runner.tell(&Event::from(worked));
+                runner.report(&WorkEvent::from(worked));
                 break;
             }
             signal = signals.next() => {
-                stopped_by.push(signal);
-                match stopped_by.len() {
-                    1 => stop.stop(),
+                received.push(signal);
+                match received.len() {
+                    1 => handle.stop(),
                     2 => {
-                        runner.end();
-                        leave.as_mut().reset(Instant::now() + PATIENCE);
+                        runner.terminate_commands();
+                        give_up.as_mut().reset(Instant::now() + GIVE_BACK_LIMIT);
                     }
-                    _ => leave.as_mut().reset(Instant::now()),
+                    _ => give_up.as_mut().reset(Instant::now()),
                 }
-                runner.tell(&Event::Stopping { at_once: stopped_by.len() > 1 });
+                runner.report(&WorkEvent::Stopping { at_once: received.len() > 1 });
             }
-            () = &mut leave => {
-                runner.tell(&Event::Warning { message: "what was not given back comes back when its lease ends" });
+            () = &mut give_up => {
+                let message = "what was not given back comes back when its lease ends";
+                runner.report(&WorkEvent::Warning { message });
                 break;
             }
         }
     }
-    if let Some(stop) = runner.unstartable() {
-        return Err(stop);
+    if let Some(failure) = runner.take_start_failure() {
+        return Err(failure);
     }
-    Ok(match stopped_by.get(1) {
-        Some(signal) => ExitCode::from(exit::of_signal(*signal)),
-        None if unrecorded > 0 => exit::UNAVAILABLE.into(),
-        None => ExitCode::SUCCESS,
+    Ok(match received.get(1) {
+        Some(signal) => exit::of_signal(*signal),
+        None if unrecorded > 0 => exit::UNAVAILABLE,
+        None => exit::SUCCESS,
     })
 }
 
-/// Whose jobs they are, for a person who looks at the table: host and process.
+/// Returns host and process, for a person who looks at the table.
 fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);

@@ -1,4 +1,4 @@
-//! The end of what a command writes to standard error, all of which is passed on.
+//! What a command writes to standard error is passed on, and its end is kept.
 
 use std::process::ChildStderr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,40 +7,41 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// So much of it is kept with a job that failed.
-const MOST: usize = 2000;
-/// Somebody whom the command has left behind may have its standard error, too, and nobody waits for that one.
-const OTHERS: Duration = Duration::from_secs(1);
+/// How much is kept with a job that failed.
+const MAX_BYTES: usize = 2000;
+/// How long the end of standard error is waited for when the command has ended. A process that it has left behind
+/// may keep it open.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
-/// A task that reads it.
-pub(super) struct Tail {
-    kept: Arc<Mutex<Kept>>,
-    reading: Option<JoinHandle<()>>,
+/// A task that reads standard error.
+pub(super) struct StderrTail {
+    tail: Arc<Mutex<Tail>>,
+    task: Option<JoinHandle<()>>,
 }
 
-impl Tail {
-    pub(super) fn follow(errors: Option<ChildStderr>) -> Self {
-        let kept = Arc::<Mutex<Kept>>::default();
-        let errors = errors.and_then(|errors| tokio::process::ChildStderr::from_std(errors).ok());
-        let reading = errors.map(|errors| tokio::spawn(pass_on(errors, kept.clone())));
-        Self { kept, reading }
+impl StderrTail {
+    pub(super) fn follow(stderr: Option<ChildStderr>) -> Self {
+        let tail = Arc::<Mutex<Tail>>::default();
+        let stderr = stderr.and_then(|stderr| tokio::process::ChildStderr::from_std(stderr).ok());
+        let task = stderr.map(|stderr| tokio::spawn(pass_on(stderr, tail.clone())));
+        Self { tail, task }
     }
 
-    /// When the command has ended: its last lines.
+    /// Returns the last lines of a command that has ended.
     pub(super) async fn lines(&mut self) -> String {
-        if let Some(reading) = &mut self.reading {
-            // It goes on for those who were left behind.
-            let _ = timeout(OTHERS, reading).await;
+        if let Some(task) = &mut self.task {
+            // It goes on for processes that were left behind.
+            let _ = timeout(END_LIMIT, task).await;
         }
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).lines()
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner).lines()
     }
 }
 
-async fn pass_on(mut errors: tokio::process::ChildStderr, kept: Arc<Mutex<Kept>>) {
+async fn pass_on(mut stderr: tokio::process::ChildStderr, tail: Arc<Mutex<Tail>>) {
     let mut ours = tokio::io::stderr();
     let mut bytes = vec![0; 8192];
-    while let Ok(count @ 1..) = errors.read(&mut bytes).await {
-        kept.lock().unwrap_or_else(PoisonError::into_inner).add(&bytes[..count]);
+    while let Ok(count @ 1..) = stderr.read(&mut bytes).await {
+        tail.lock().unwrap_or_else(PoisonError::into_inner).push(&bytes[..count]);
         // If nobody can read it, it is still kept.
         let _ = ours.write_all(&bytes[..count]).await;
         let _ = ours.flush().await;
@@ -48,26 +49,26 @@ async fn pass_on(mut errors: tokio::process::ChildStderr, kept: Arc<Mutex<Kept>>
 }
 
 #[derive(Default)]
-struct Kept {
+struct Tail {
     bytes: Vec<u8>,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
-impl Kept {
-    fn add(&mut self, more: &[u8]) {
-        self.bytes.extend_from_slice(more);
-        if let Some(over @ 1..) = self.bytes.len().checked_sub(MOST) {
-            self.bytes.drain(..over);
-            self.is_cut = true;
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        if let Some(excess @ 1..) = self.bytes.len().checked_sub(MAX_BYTES) {
+            self.bytes.drain(..excess);
+            self.is_truncated = true;
         }
     }
 
-    /// Whole lines, unless the last one alone is too long.
+    /// Returns whole lines, unless the last one alone is too long.
     fn lines(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
         let text = text.trim_end();
         match text.split_once('\n') {
-            Some((_, whole)) if self.is_cut => whole.to_owned(),
+            Some((_, whole)) if self.is_truncated => whole.to_owned(),
             _ => text.to_owned(),
         }
     }
@@ -79,24 +80,24 @@ mod tests {
 
     #[test]
     fn the_last_whole_lines_are_kept() {
-        let mut kept = Kept::default();
-        kept.add(b"one\ntwo\n\n");
-        assert_eq!(kept.lines(), "one\ntwo");
+        let mut tail = Tail::default();
+        tail.push(b"one\ntwo\n\n");
+        assert_eq!(tail.lines(), "one\ntwo");
         for number in 0..1000 {
-            kept.add(format!("line {number}\n").as_bytes());
+            tail.push(format!("line {number}\n").as_bytes());
         }
-        let lines = kept.lines();
-        assert!(lines.len() <= MOST && lines.len() > MOST - 20, "{}", lines.len());
+        let lines = tail.lines();
+        assert!(lines.len() <= MAX_BYTES && lines.len() > MAX_BYTES - 20, "{}", lines.len());
         assert!(lines.starts_with("line ") && lines.ends_with("\nline 999"), "{lines}");
     }
 
     #[test]
     fn of_one_long_line_the_end_is_kept() {
-        let mut kept = Kept::default();
-        kept.add(&b"x".repeat(MOST * 3));
-        kept.add(b"end\n");
-        assert!(kept.lines().len() < MOST && kept.lines().ends_with("xend"));
-        kept.add(b"\xff\n");
-        assert!(kept.lines().ends_with('\u{fffd}'));
+        let mut tail = Tail::default();
+        tail.push(&b"x".repeat(MAX_BYTES * 3));
+        tail.push(b"end\n");
+        assert!(tail.lines().len() < MAX_BYTES && tail.lines().ends_with("xend"));
+        tail.push(b"\xff\n");
+        assert!(tail.lines().ends_with('\u{fffd}'));
     }
 }

@@ -1,7 +1,7 @@
-//! What the library warns of while it goes on (the database is away, and it tries again), told as events.
+//! Warnings of the library (the database is away, and it tries again), reported as events.
 
-use super::report::Event;
-use crate::report::Reporter;
+use super::event::WorkEvent;
+use crate::event::Reporter;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,52 +9,53 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 
-/// What is always the same is told so often.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// How often the same warning is repeated.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-pub(super) struct Warnings {
+pub(super) struct WarningSubscriber {
     reporter: Reporter,
     last: Mutex<Option<(String, Instant)>>,
 }
 
-impl Warnings {
-    /// From now on, until the end of the process.
-    pub(super) fn tell(json: bool) {
-        let warnings = Self { reporter: Reporter::new(json, false), last: Mutex::default() };
-        // Only a program that listens itself could be in the way.
-        let _ = tracing::subscriber::set_global_default(warnings);
+impl WarningSubscriber {
+    /// Reports warnings from now on, until the end of the process.
+    pub(super) fn install(json: bool) {
+        let subscriber = Self { reporter: Reporter::new(json, false), last: Mutex::default() };
+        // It is the only one in this program.
+        let _ = tracing::subscriber::set_global_default(subscriber);
     }
 
-    fn is_new(&self, message: &str) -> bool {
+    fn is_due(&self, message: &str) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known =
-            last.as_ref().is_some_and(|(said, at)| said == message && at.elapsed() < AGAIN_AFTER);
-        if !is_known {
+        let is_due = last
+            .as_ref()
+            .is_none_or(|(text, at)| text != message || at.elapsed() >= REPEAT_INTERVAL);
+        if is_due {
             *last = Some((message.to_owned(), Instant::now()));
         }
-        !is_known
+        is_due
     }
 }
 
-impl Subscriber for Warnings {
+impl Subscriber for WarningSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What drivers say in their own words is part of our errors.
+        // What drivers log in their own words is part of our errors.
         *metadata.level() <= Level::WARN && metadata.target().starts_with("hierlock")
     }
 
     fn event(&self, event: &tracing::Event<'_>) {
-        let mut said = Said::default();
-        event.record(&mut said);
-        let message = match said.error {
-            Some(error) => format!("{}: {error}", said.message),
-            None => said.message,
+        let mut fields = WarningFields::default();
+        event.record(&mut fields);
+        let message = match fields.error {
+            Some(error) => format!("{}: {error}", fields.message),
+            None => fields.message,
         };
-        if self.is_new(&message) {
-            self.reporter.tell(&Event::Warning { message: &message });
+        if self.is_due(&message) {
+            self.reporter.report(&WorkEvent::Warning { message: &message });
         }
     }
 
-    // There is nothing to be known of spans.
+    // Spans are not used.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -69,12 +70,12 @@ impl Subscriber for Warnings {
 }
 
 #[derive(Default)]
-struct Said {
+struct WarningFields {
     message: String,
     error: Option<String>,
 }
 
-impl Visit for Said {
+impl Visit for WarningFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
@@ -89,9 +90,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_is_not_told_all_the_time() {
-        let warnings = Warnings { reporter: Reporter::new(false, true), last: Mutex::default() };
-        let told = ["away", "away", "back", "away"].map(|message| warnings.is_new(message));
-        assert_eq!(told, [true, false, true, true]);
+    fn the_same_warning_is_not_repeated_all_the_time() {
+        let reporter = Reporter::new(false, true);
+        let subscriber = WarningSubscriber { reporter, last: Mutex::default() };
+        let is_due = ["away", "away", "back", "away"].map(|message| subscriber.is_due(message));
+        assert_eq!(is_due, [true, false, true, true]);
     }
 }

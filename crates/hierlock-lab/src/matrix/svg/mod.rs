@@ -1,105 +1,149 @@
-//! The matrix as a heat map: one self-contained SVG, light or dark as the reader's screen is, with what
-//! was seen in the tooltip of each cell. Pure; knows only the report. Times are left out of it, so that
-//! the same observations give the same picture.
+//! The matrix as a heat map: one self-contained SVG, light or dark as the reader's screen is, with what was seen in
+//! the tooltip of each cell. Without times, so that the same observations give the same picture. Positions are
+//! computed here; the templates beside this file draw them.
 
 mod board;
-mod panel;
-mod style;
 
-use super::report::{MatrixBoard, MatrixReport};
-use board::Drawn;
-use std::fmt::Write;
-use style::{PAD, STYLE};
+use super::report::{MatrixBoard, MatrixCounts, MatrixReport};
+use crate::report::{count, distinct, printable, wrap};
+use askama::Template;
+use board::Board;
 
 /// How many boards stand side by side.
-const ABREAST: usize = 3;
-/// Between boards.
+const MAX_ABREAST: usize = 3;
+/// Around everything, between boards, and above them.
+const PADDING: usize = 28;
 const GUTTER: usize = 36;
-/// What stands above the boards.
-const HEAD: usize = 62;
+const HEADER: usize = 62;
+/// The legend and the summary, right of the boards.
+const PANEL_WIDTH: usize = 236;
+const PANEL_LINE: usize = 18;
+const PANEL_COLUMNS: usize = 34;
+/// Where the panel goes on below the signs that are always there, and the height of a sign.
+const PANEL_SIGNS: usize = 198;
+const PANEL_SIGN: usize = 23;
 
-/// See [`MatrixReport::svg`].
-pub(super) fn svg(report: &MatrixReport) -> String {
-    let nodes = report.tree.nodes();
-    let pictures = report.pictures();
-    let abreast = match pictures.len() {
-        // Two by two looks better than three and one.
-        4 => 2,
-        count => count.clamp(1, ABREAST),
-    };
-    let drawn: Vec<Drawn> =
-        pictures.iter().map(|alike| board::draw(alike, &nodes, pictures.len() > 1)).collect();
-
-    let mut boards = String::new();
-    let (mut bottom, mut right) = (PAD + HEAD, PAD);
-    for row in drawn.chunks(abreast) {
-        let (y, mut x) = (bottom, PAD);
-        for drawn in row {
-            // Writing to a string cannot fail, here and below.
-            let _ = writeln!(boards, "<g transform=\"translate({x} {y})\">\n{}</g>", drawn.svg);
-            right = right.max(x + drawn.width);
-            bottom = bottom.max(y + drawn.height);
-            x += drawn.width + GUTTER;
-        }
-        bottom += GUTTER;
-    }
-    let panel = panel::draw(report);
-    let panel_x = right + GUTTER;
-    let width = panel_x + panel.width + PAD;
-    let height = (bottom - GUTTER).max(PAD + HEAD + panel.height) + PAD;
-
-    let title = format!("Held × requested on a tree of {}", report.tree);
-    let what = subtitle(report, &pictures);
-    let description = format!("{what} {}", panel::summary(report).join(" "));
-    let mut svg = String::new();
-    let _ = write!(
-        svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" class="hierlock-matrix" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-labelledby="hierlock-matrix-title hierlock-matrix-description">
-<title id="hierlock-matrix-title">{title}</title>
-<desc id="hierlock-matrix-description">{description}</desc>
-<style>{STYLE}</style>
-<rect class="page" width="{width}" height="{height}" rx="14"/>
-<text class="title" x="{PAD}" y="{title_y}">{title}</text>
-<text class="soft" x="{PAD}" y="{what_y}">{what}</text>
-{boards}<g transform="translate({panel_x} {panel_y})">
-{panel}</g>
-</svg>
-"#,
-        title_y = PAD + 16,
-        what_y = PAD + 38,
-        panel_y = PAD + HEAD,
-        panel = panel.svg,
-    );
-    svg
+#[derive(Template)]
+#[template(path = "heat_map.svg")]
+struct HeatMap<'a> {
+    report: &'a MatrixReport,
+    width: usize,
+    height: usize,
+    subtitle: String,
+    /// In sentences; the last is the verdict.
+    summary: Vec<String>,
+    boards: Vec<Board<'a>>,
+    panel_x: usize,
+    /// Where the signs of rare outcomes are in the panel, if there are any.
+    odd_y: Option<usize>,
+    cross_y: Option<usize>,
+    rule_y: usize,
+    /// The lines of the summary in the panel: class, position and text.
+    lines: Vec<(&'static str, usize, String)>,
 }
 
-fn subtitle(report: &MatrixReport, pictures: &[Vec<&MatrixBoard>]) -> String {
-    let pairs = format!("Every ordered pair of {} nodes", report.tree.len());
-    match pictures {
-        [] => format!("{pairs}: nothing was run."),
-        [alike] if alike.len() == 1 => format!("{pairs}, {}.", alike[0].modes),
-        [alike] => {
-            format!("{pairs}, {}; the same on {} places.", alike[0].modes, alike.len())
+impl MatrixReport {
+    /// The matrix as a heat map. Boards that look the same are drawn once, with all their places.
+    pub fn svg(&self) -> String {
+        let (nodes, distinct) = (self.tree.nodes(), self.distinct_boards());
+        let is_only = distinct.len() <= 1;
+        let boards = distinct.iter().map(|same| Board::new(same, &nodes, is_only));
+        let (boards, right, bottom) = arrange(boards.collect());
+
+        let counts = self.counts();
+        let odd_y = (counts.odd > 0).then_some(PANEL_SIGNS);
+        let y = odd_y.map_or(PANEL_SIGNS, |y| y + PANEL_SIGN);
+        let cross_y = (counts.disagreements > 0).then_some(y);
+        let y = cross_y.map_or(y, |y| y + PANEL_SIGN);
+        let summary = summary(self, counts);
+        let (lines, panel_height) = panel_lines(&summary, self.agrees(), y + 28);
+
+        let heat_map = HeatMap {
+            report: self,
+            width: right + GUTTER + PANEL_WIDTH + PADDING,
+            height: bottom.max(PADDING + HEADER + panel_height) + PADDING,
+            subtitle: subtitle(self, &distinct),
+            summary,
+            boards,
+            panel_x: right + GUTTER,
+            odd_y,
+            cross_y,
+            rule_y: y + 2,
+            lines,
+        };
+        // Rendering into a String cannot fail: no filter that could is used.
+        heat_map.render().unwrap_or_default() + "\n"
+    }
+}
+
+/// Puts the boards side by side in rows. Returns them, and where they end on the right and below.
+fn arrange(mut boards: Vec<Board<'_>>) -> (Vec<Board<'_>>, usize, usize) {
+    // Two by two looks better than three and one.
+    let abreast = if boards.len() == 4 { 2 } else { MAX_ABREAST };
+    let (mut right, mut bottom) = (PADDING, PADDING + HEADER);
+    for (i, row) in boards.chunks_mut(abreast).enumerate() {
+        let (mut x, y) = (PADDING, bottom + if i == 0 { 0 } else { GUTTER });
+        for board in row {
+            (board.x, board.y) = (x, y);
+            right = right.max(x + board.width);
+            bottom = bottom.max(y + board.height);
+            x += board.width + GUTTER;
         }
+    }
+    (boards, right, bottom)
+}
+
+fn subtitle(report: &MatrixReport, distinct: &[Vec<&MatrixBoard>]) -> String {
+    let pairs = format!("Every ordered pair of {} nodes", report.tree.len());
+    match distinct {
+        [] => format!("{pairs}: nothing was run."),
+        [same] if same.len() == 1 => format!("{pairs}, {}.", same[0].modes),
+        [same] => format!("{pairs}, {}; the same on {} places.", same[0].modes, same.len()),
         many => format!("{pairs}; {} different pictures.", many.len()),
     }
 }
 
-/// Text that can stand in an element or an attribute.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            // Not even escaped may they stand in XML.
-            c if c.is_control() && !c.is_whitespace() => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
+/// What it comes to, in sentences; the last is the verdict.
+fn summary(report: &MatrixReport, counts: MatrixCounts) -> Vec<String> {
+    let MatrixCounts { pairs, blocked, granted, odd, disagreements } = counts;
+    let places = distinct(report.boards.iter().map(|board| board.place)).len();
+    let mut sentences = vec![
+        format!("{pairs} pairs were run on {}.", count(places, "place")),
+        format!("{blocked} waited, and were granted when the holder let go."),
+        format!("{granted} were granted at once."),
+    ];
+    if odd > 0 {
+        sentences.push(format!("{odd} did neither."));
     }
-    escaped
+    for unusable in &report.unusable {
+        sentences.push(printable(&format!("{} was not run: {}.", unusable.place, unusable.why)));
+    }
+    sentences.push(match disagreements {
+        0 if report.agrees() => "All of them are what the rules say.".to_owned(),
+        0 => "Not all of it could be run.".to_owned(),
+        1 => "1 is not what the rules say.".to_owned(),
+        count => format!("{count} are not what the rules say."),
+    });
+    sentences
+}
+
+/// The summary in lines that fit into the panel, from `y` on: class, position and text. Also returns where it ends.
+fn panel_lines(
+    summary: &[String],
+    agrees: bool,
+    mut y: usize,
+) -> (Vec<(&'static str, usize, String)>, usize) {
+    let verdict = if agrees { "good-text" } else { "bad-text" };
+    let mut lines = Vec::new();
+    for (i, sentence) in summary.iter().enumerate() {
+        let is_verdict = i + 1 == summary.len();
+        for line in wrap(sentence, PANEL_COLUMNS) {
+            lines.push((if is_verdict { verdict } else { "soft" }, y, line));
+            y += PANEL_LINE;
+        }
+        y += if is_verdict { 0 } else { 4 };
+    }
+    (lines, y)
 }
 
 #[cfg(test)]
@@ -107,10 +151,7 @@ mod tests {
     use super::super::report::fixtures::as_expected;
     use super::super::report::{ModePair, PairOutcome};
     use super::super::tree::TreeSize;
-    use super::escaped;
-    use super::svg;
-    use crate::place::Engine;
-    use crate::place::Place;
+    use crate::place::{Engine, Place};
 
     #[test]
     fn a_small_picture() {
@@ -118,14 +159,14 @@ mod tests {
         let mut report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
         report.boards[0].cells[1].seen =
             PairOutcome::Odd { why: "fails: <gone> & \"lost\"".into() };
-        insta::assert_snapshot!(svg(&report));
+        insta::assert_snapshot!(report.svg());
     }
 
     #[test]
     fn a_cell_for_each_pair_and_a_picture_for_all_that_look_the_same() {
         let report =
             as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
-        let drawn = svg(&report);
+        let drawn = report.svg();
         assert_eq!(drawn.matches("class=\"cell ").count(), 196);
         assert_eq!(drawn.matches("class=\"cell granted\"").count(), 142);
         assert_eq!(drawn.matches("class=\"chip\"").count(), 12);
@@ -138,7 +179,7 @@ mod tests {
         let mut report =
             as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
         report.boards[2].cells[0].seen = PairOutcome::Granted;
-        let drawn = svg(&report);
+        let drawn = report.svg();
         assert_eq!(drawn.matches("class=\"cell ").count(), 2 * 196);
         // One in the board, one in the legend.
         assert_eq!(drawn.matches("class=\"cross\"").count(), 2);
@@ -147,6 +188,9 @@ mod tests {
 
     #[test]
     fn nothing_breaks_out_of_its_text() {
-        assert_eq!(escaped("<a b=\"c\">&\u{1}"), "&lt;a b=&quot;c&quot;&gt;&amp;\u{fffd}");
+        let tree = TreeSize { users: 1, accounts: 0, resources: 0 };
+        let mut report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
+        report.boards[0].cells[0].seen = PairOutcome::Odd { why: "<a b=\"c\">&\u{1}".into() };
+        assert!(report.svg().contains("&#60;a b=&#34;c&#34;&#62;&#38;\u{fffd}"));
     }
 }

@@ -47,7 +47,7 @@
     }
     return [255, 255, 255, 255];
   };
-  const pale = new Set();
+  const lowContrast = new Set();
   const measure = () => {
     const known = new Map();
     for (const element of shown('body *')) {
@@ -64,7 +64,7 @@
           const [a, b] = [luminance(rgba(ink)), luminance(ground)];
           known.set(key, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
         }
-        if (known.get(key) < 4.5) pale.add(`${element.tagName}.${element.getAttribute('class')}: ${key} ${known.get(key).toFixed(2)}`);
+        if (known.get(key) < 4.5) lowContrast.add(`${element.tagName}.${element.getAttribute('class')}: ${key} ${known.get(key).toFixed(2)}`);
       }
     }
   };
@@ -73,10 +73,10 @@
   get('f-theme').click();
   found.theme_changes = getComputedStyle(document.body).backgroundColor !== before;
   measure();
-  found.pale = [...pale];
+  found.low_contrast = [...lowContrast];
 
   found.dead_links = all('a[href]').filter((link) => !get(link.getAttribute('href').slice(1))).length;
-  found.doubled_ids = all('[id]').length - new Set(all('[id]').map((element) => element.id)).size;
+  found.duplicate_ids = all('[id]').length - new Set(all('[id]').map((element) => element.id)).size;
   found.requests = performance.getEntriesByType('resource').length;
 
   choose('f-text', '三すくみ RING');
@@ -85,7 +85,7 @@
   found.nothing = shown('#nothing').length === 1 && shown('article').length === 0;
   choose('f-text', '');
   choose('f-engine', 'mariadb');
-  found.of_mariadb = shown('.run').length;
+  found.on_mariadb = shown('.run').length;
   choose('f-engine', '');
   choose('f-verdict', 'disagrees');
   found.disagreeing = shown('.run').length;
@@ -96,6 +96,6 @@
   await new Promise((later) => setTimeout(later, 100));
   found.opened_by_link = all('.run[open]').length === 1 && all('.run')[0].open;
 
-  found.wrongs = window.wrongs;
+  found.errors = window.pageErrors;
   parent.postMessage(JSON.stringify(found), '*');
 })();

@@ -1,295 +1,160 @@
-//! A run as the page shows it.
+//! A run as the page shows it. Runs of one scenario that went the same way are shown once, with all places and
+//! variants where it happened; times are not compared.
 
-use super::alike::{Where, places};
+use super::SESSION_COLOURS;
 use super::graph::Graph;
-use super::timeline::Timeline;
-use super::verdict;
-use crate::observation::Observation;
-use crate::record::{Record, Verdict};
-use crate::report::grouping::{Rounds, sessions, variant};
-use crate::report::locks::{Ledger, Stand};
-use crate::report::transcript::{Seen, Sort, transcript};
-use crate::report::{explain, words};
+use super::locks::LockTable;
+use crate::observation::{Observation, SessionName};
+use crate::place::Place;
+use crate::record::{Deadlock, Record, StepRecord};
+use crate::report::display::{self, duration};
+use crate::report::explain;
+use crate::report::grouping::{IndexedRecord, Rounds, by_case, distinct, group_by, sessions};
+use crate::report::transcript::{Outcome, is_look, wake_ups};
+use std::fmt::Write as _;
 
 /// One run, or several that went the same way.
-pub(super) struct Run {
+pub(super) struct Run<'a> {
     pub(super) id: String,
-    pub(super) class: &'static str,
-    pub(super) sign: &'static str,
-    pub(super) word: &'static str,
-    /// The names of all engines where it went this way.
-    pub(super) engines: String,
-    pub(super) places: Vec<Where>,
-    pub(super) took: String,
-    pub(super) servers: String,
-    pub(super) at: String,
-    /// Whose times are shown, where there are several.
-    pub(super) times_of: Option<String>,
-    /// What makes it remarkable: class and words.
-    pub(super) tags: Vec<(&'static str, String)>,
-    pub(super) differs: Option<Differs>,
-    pub(super) timeline: Timeline,
-    pub(super) lines: Vec<Line>,
-    pub(super) deadlocks: Vec<Knot>,
-    pub(super) circles: Vec<Vec<String>>,
-    pub(super) notes: Vec<String>,
-    /// Locks differ between places even where all else is the same: whose, and what.
-    pub(super) locks: Vec<(String, Locks)>,
+    /// The first of them, which is shown.
+    pub(super) record: &'a Record,
+    /// Where it went this way; `read committed, serializable` or `rounds 1, 3 of 5` if there were several cases.
+    pub(super) places: Vec<(Place, String)>,
+    same: Rounds<'a>,
 }
 
-/// Why it does not agree.
-pub(super) struct Differs {
-    pub(super) why: String,
-    /// Where it is a step that differs: what was expected, and what was seen.
-    pub(super) step: Option<(String, String)>,
+/// Groups runs that went the same way, in the order of the first of each.
+pub(super) fn group_same<'a>(records: &[IndexedRecord<'a>]) -> Vec<Rounds<'a>> {
+    let groups = group_by(records.iter().copied(), |(_, record)| comparable(record));
+    groups.into_iter().map(|(_, same)| same).collect()
 }
 
-/// A line of the transcript.
-pub(super) struct Line {
-    pub(super) number: usize,
-    pub(super) nth: usize,
-    /// `A>`, or `A<` where it only looks.
-    pub(super) prompt: String,
-    pub(super) text: String,
-    pub(super) differs: bool,
-    pub(super) seen: Vec<Saw>,
+/// Everything that the page says of a run, except where and when.
+fn comparable(record: &Record) -> String {
+    let mut text = format!("{:?} {:?} {:?}\n", record.verdict, record.anomaly, record.notes);
+    for (index, step) in record.steps.iter().enumerate() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{} {:?} {:?}", step.line, step.text, step.difference);
+        let _ = writeln!(text, "{} {:?}", step.session, Outcome::new(&step.seen));
+        for wake_up in wake_ups(record, index) {
+            let outcome = Outcome::new(&wake_up.ended.observation);
+            let _ = writeln!(text, "{} {outcome:?}", wake_up.index);
+        }
+    }
+    for circle in &record.circles {
+        let _ = writeln!(text, "{:?}", explain::circle(record, circle));
+    }
+    for deadlock in &record.deadlocks {
+        let _ = writeln!(text, "{:?}", explain::deadlock(record, deadlock));
+    }
+    without_transaction_ids(&text)
 }
 
-/// What is below a line: class and words.
-pub(super) struct Saw {
-    pub(super) class: &'static str,
-    pub(super) text: String,
+/// The number of a transaction is new in every run.
+fn without_transaction_ids(text: &str) -> String {
+    const BEFORE: &str = "transaction ";
+    let parts = text.split(BEFORE).enumerate().map(|(i, part)| match i {
+        0 => part,
+        _ => part.trim_start_matches(|c: char| c.is_ascii_digit()),
+    });
+    parts.collect::<Vec<_>>().join(BEFORE)
 }
 
-/// A deadlock.
-pub(super) struct Knot {
-    pub(super) graph: Option<Graph>,
-    pub(super) told: Vec<String>,
-}
-
-/// Who had which lock after which step.
-#[derive(PartialEq, Eq)]
-pub(super) struct Locks {
-    /// The lines of the steps.
-    pub(super) steps: Vec<usize>,
-    pub(super) rows: Vec<LockRow>,
-}
-
-#[derive(PartialEq, Eq)]
-pub(super) struct LockRow {
-    pub(super) session: String,
-    pub(super) nth: usize,
-    pub(super) thing: String,
-    /// The line that took it.
-    pub(super) taken: Option<usize>,
-    /// It was, if not told by which line.
-    pub(super) is_held: bool,
-    /// Class and sign under each step.
-    pub(super) stands: Vec<(&'static str, &'static str)>,
-}
-
-impl Run {
-    /// `same` are runs that went the same way, of `all` that there were; the first is shown.
-    pub(super) fn of(id: String, same: &Rounds<'_>, all: &[(usize, &Record)]) -> Self {
-        let record = same[0].1;
-        let (class, sign, word) = verdict(record);
-        let at = match &record.verdict {
-            Verdict::Disagrees { step, .. } => record.steps.get(*step),
-            _ => None,
+/// The places of runs that went the same way, of `all` runs of the scenario.
+fn places(same: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(Place, String)> {
+    let cases = by_case(same.iter().copied()).into_iter().map(|rounds| {
+        let record = rounds[0].1;
+        let case = |other: &Record| (other.place, other.variant.clone());
+        let total = all.iter().filter(|(_, other)| case(other) == case(record)).count();
+        let numbers: Vec<String> = rounds.iter().map(|(_, r)| r.round.to_string()).collect();
+        let rounds = match (total, numbers.len()) {
+            (1, _) => String::new(),
+            (total, here) if here == total => format!("{total} rounds"),
+            (total, _) => format!("rounds {} of {total}", numbers.join(", ")),
         };
-        let names = sessions(record);
-        let deadlocks = record.deadlocks.iter().map(|deadlock| Knot {
-            graph: Graph::of(deadlock, &names),
-            told: explain::deadlock(record, deadlock),
-        });
-        let circles = record.circles.iter().map(|circle| explain::circle(record, circle));
-        Run {
-            id,
-            class,
-            sign,
-            word,
-            engines: each(same, |record| record.place.engine.to_string()).join(" "),
-            places: places(same, all),
-            took: took(same),
-            servers: each(same, |record| record.server.clone()).join(", "),
-            at: match at {
-                Some(step) => format!("{}:{}", record.file, step.line),
-                None => record.file.clone(),
-            },
-            times_of: (same.len() > 1).then(|| named(record)),
-            tags: tags(record),
-            differs: differs(record),
-            timeline: Timeline::of(record),
-            lines: lines(record),
-            deadlocks: deadlocks.collect(),
-            circles: circles.collect(),
-            notes: record.notes.clone(),
-            locks: all_locks(same),
-        }
-    }
-}
-
-/// What a record says, of each that says something new.
-fn each(same: &Rounds<'_>, says: impl Fn(&Record) -> String) -> Vec<String> {
-    let mut said = Vec::new();
-    for (_, record) in same {
-        let new = says(record);
-        if !said.contains(&new) {
-            said.push(new);
-        }
-    }
-    said
+        (record.place, display::list([display::variant(record), rounds]))
+    });
+    let places = group_by(cases, |(place, _)| *place).into_iter().map(|(place, cases)| {
+        let cases: Vec<String> = cases.into_iter().map(|(_, case)| case).collect();
+        // Values of several axes have commas of their own.
+        let comma = cases.iter().any(|case| case.contains(','));
+        (place, cases.join(if comma { "; " } else { ", " }))
+    });
+    places.collect()
 }
 
 /// `mysql striped, read committed`
-fn named(record: &Record) -> String {
-    match variant(record) {
-        nothing if nothing.is_empty() => record.place.to_string(),
-        variant => format!("{}, {variant}", record.place),
+pub(super) fn case_name(record: &Record) -> String {
+    display::list([record.place.to_string(), display::variant(record)])
+}
+
+impl<'a> Run<'a> {
+    /// `same` are runs that went the same way, of `all` runs of the scenario.
+    pub(super) fn new(id: String, same: Rounds<'a>, all: &[IndexedRecord<'a>]) -> Self {
+        Run { id, record: same[0].1, places: places(&same, all), same }
+    }
+
+    fn each(&self, text: impl Fn(&Record) -> String, separator: &str) -> String {
+        distinct(self.same.iter().map(|(_, record)| text(record))).join(separator)
+    }
+
+    pub(super) fn engines(&self) -> String {
+        self.each(|record| record.place.engine.to_string(), " ")
+    }
+
+    pub(super) fn servers(&self) -> String {
+        self.each(|record| record.server.clone(), ", ")
+    }
+
+    /// `12 ms`, or from the shortest to the longest.
+    pub(super) fn took(&self) -> String {
+        let mut times: Vec<_> = self.same.iter().map(|(_, record)| record.took).collect();
+        times.sort();
+        let (least, most) = (duration(times[0]), duration(times[times.len() - 1]));
+        if least == most { most } else { format!("{least} to {most}") }
+    }
+
+    /// Whose times are shown, if there are several.
+    pub(super) fn times_of(&self) -> Option<String> {
+        (self.same.len() > 1).then(|| case_name(self.record))
+    }
+
+    /// How many statements waited.
+    pub(super) fn waits(&self) -> usize {
+        let is_wait = |step: &&StepRecord| matches!(step.seen, Observation::Blocked(_));
+        self.record.steps.iter().filter(is_wait).filter(|step| !is_look(step)).count()
+    }
+
+    /// The colour of a session, the same everywhere in a run.
+    pub(super) fn colour(&self, session: &SessionName) -> usize {
+        let names = sessions(self.record);
+        names.iter().position(|name| *name == session).unwrap_or(0) % SESSION_COLOURS
+    }
+
+    /// The wait-for graph of a deadlock, if it is known who waited for whom.
+    pub(super) fn graph(&self, deadlock: &Deadlock) -> Option<Graph> {
+        Graph::new(deadlock, &sessions(self.record))
+    }
+
+    /// Locks differ between places even if all else is the same: the cases with the same locks, and the locks of
+    /// their first rounds.
+    pub(super) fn locks(&self) -> Vec<(String, LockTable<'a>)> {
+        let cases = by_case(self.same.iter().copied()).into_iter().map(|rounds| rounds[0].1);
+        let tables = cases.filter_map(|record| Some((case_name(record), LockTable::new(record)?)));
+        let groups = group_by(tables, |(_, table)| table.clone()).into_iter();
+        let names = |cases: Vec<(String, _)>| cases.into_iter().map(|(name, _)| name);
+        groups.map(|(table, cases)| (names(cases).collect::<Vec<_>>().join("; "), table)).collect()
     }
 }
 
-/// `12 ms`, or from the shortest to the longest.
-fn took(same: &Rounds<'_>) -> String {
-    let times = || same.iter().map(|(_, record)| record.took);
-    let (least, most) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
-    match (words::duration(least), words::duration(most)) {
-        (least, most) if least == most => most,
-        (least, most) => format!("{least} to {most}"),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn tags(record: &Record) -> Vec<(&'static str, String)> {
-    let mut tags = Vec::new();
-    let waits = record
-        .steps
-        .iter()
-        .filter(|step| matches!(step.seen, Observation::Blocked(_)) && !step.text.is_empty());
-    match waits.count() {
-        0 => {}
-        waits => tags.push(("wait", words::count(waits, "wait"))),
+    #[test]
+    fn the_number_of_a_transaction_does_not_tell_runs_apart() {
+        let plain =
+            without_transaction_ids("blocked on transaction 1623, ShareLock; transaction 9");
+        assert_eq!(plain, "blocked on transaction , ShareLock; transaction ");
     }
-    for deadlock in &record.deadlocks {
-        tags.push(("dead", format!("deadlock, victim {}", deadlock.victim)));
-    }
-    for _ in &record.circles {
-        tags.push(("dead", "a circle that stays".to_owned()));
-    }
-    match record.anomaly {
-        Some(true) => tags.push(("shows", "anomaly shows".to_owned())),
-        Some(false) => tags.push(("kept", "prevented".to_owned())),
-        None => {}
-    }
-    tags
-}
-
-fn differs(record: &Record) -> Option<Differs> {
-    match &record.verdict {
-        Verdict::Agrees => None,
-        Verdict::Failed { why } => Some(Differs { why: why.clone(), step: None }),
-        Verdict::Disagrees { step, why } => {
-            let step = record.steps.get(*step).map(|step| {
-                let expected = match step.expected.trim() {
-                    "" => "done".to_owned(),
-                    expected => expected.to_owned(),
-                };
-                (expected, words::observation(&step.seen))
-            });
-            Some(Differs { why: why.clone(), step })
-        }
-    }
-}
-
-fn lines(record: &Record) -> Vec<Line> {
-    let names = sessions(record);
-    transcript(record)
-        .into_iter()
-        .map(|entry| {
-            let step = entry.step;
-            let mut seen = saw("", &entry.seen);
-            for end in &entry.let_go {
-                let goes = match end.seen.sort {
-                    Sort::Done => "goes on",
-                    _ => "is ended",
-                };
-                let after = words::duration(end.waited);
-                seen.extend(saw(&format!("↳ {} {goes} after {after}", end.session), &end.seen));
-            }
-            Line {
-                number: step.line,
-                nth: names.iter().position(|name| *name == step.session).unwrap_or(0) % 6,
-                prompt: format!("{}{}", step.session, if step.text.is_empty() { '<' } else { '>' }),
-                text: words::tame(&step.text).trim_end().to_owned(),
-                differs: step.difference.is_some(),
-                seen,
-            }
-        })
-        .collect()
-}
-
-/// What was seen, on lines of their own; `whose` where it is not the step above.
-fn saw(whose: &str, seen: &Seen) -> Vec<Saw> {
-    let class = match seen.sort {
-        Sort::Done => "ok",
-        Sort::Blocked => "w",
-        Sort::Deadlock | Sort::Failed | Sort::Stuck => "no",
-    };
-    let headline = match (whose, &seen.headline) {
-        ("", Some(headline)) => Some(format!("= {headline}")),
-        ("", None) => None,
-        (whose, Some(headline)) => Some(format!("{whose}: {headline}")),
-        (whose, None) => Some(format!("{whose}:")),
-    };
-    let said = seen.said.iter().map(|said| format!("  {said}"));
-    headline
-        .into_iter()
-        .chain(seen.rows.iter().cloned())
-        .chain(said)
-        .map(|text| Saw { class, text })
-        .collect()
-}
-
-/// The locks of all runs but later rounds, those together that are equal.
-fn all_locks(same: &Rounds<'_>) -> Vec<(String, Locks)> {
-    let mut told: Vec<String> = Vec::new();
-    let mut all: Vec<(Vec<String>, Locks)> = Vec::new();
-    for (_, record) in same {
-        let name = named(record);
-        if told.contains(&name) {
-            continue;
-        }
-        told.push(name.clone());
-        let Some(locks) = locks(record) else { continue };
-        match all.iter_mut().find(|(_, known)| *known == locks) {
-            Some((names, _)) => names.push(name),
-            None => all.push((vec![name], locks)),
-        }
-    }
-    all.into_iter().map(|(names, locks)| (names.join("; "), locks)).collect()
-}
-
-fn locks(record: &Record) -> Option<Locks> {
-    let ledger = Ledger::of(record)?;
-    let names = sessions(record);
-    let line = |index: &usize| record.steps.get(*index).map_or(0, |step| step.line);
-    let row = |held: &crate::report::locks::Line| LockRow {
-        session: held.session.to_string(),
-        nth: names.iter().position(|name| *name == held.session).unwrap_or(0) % 6,
-        thing: words::one_line(&held.thing.to_string()),
-        taken: held.taken_in.as_ref().map(line),
-        is_held: held.stands.contains(&Stand::Holds),
-        stands: held
-            .stands
-            .iter()
-            .map(|stand| match stand {
-                Stand::Nothing => ("", ""),
-                Stand::Wants => ("w", "○"),
-                Stand::Holds => ("h", "●"),
-            })
-            .collect(),
-    };
-    Some(Locks {
-        steps: ledger.steps.iter().map(line).collect(),
-        rows: ledger.lines.iter().map(row).collect(),
-    })
 }

@@ -1,24 +1,25 @@
-//! `--bless`: what was observed, written into the file. Only steps that disagree are touched, and of
-//! those only what must be seen; comments, layout and what was not run stay as they are. Pure.
+//! `--bless`: what was observed, written into the file. Only steps that disagree are touched, and of those only what must
+//! be seen; comments, layout and what was not run stay as they are. Pure.
 //!
 //! ```text
-//!   records ──seen──► per case: what must be seen now ──form──► lines or a table ──edit──► text
+//!   records ──outcome──► per case: what must be seen now ──writing──► lines or a table ──edit──► text
 //! ```
 
 mod edit;
-mod form;
-mod seen;
-mod unsaid;
+mod outcome;
+mod unreported;
+mod writing;
 
-use super::case::{Case, CaseDeed};
-use super::file::{Expectation, Line, LockDeed, Scenario};
-use super::outline::outline;
-use crate::record::{Record, StepRecord};
-use form::Form;
+use super::case::Case;
+use super::expectation::Expectation;
+use super::file::{Scenario, StepTemplate};
+use super::guard::Dimension;
+use crate::record::Record;
+use edit::Edits;
 use std::sync::Arc;
 
-/// What must be seen of a step in one case, after blessing.
-pub(super) struct Wish<'c> {
+/// What must be seen of a step in one case, before and after blessing.
+struct Revision<'c> {
     case: &'c Case,
     /// `None` where the file says nothing.
     before: Option<Expectation>,
@@ -26,87 +27,69 @@ pub(super) struct Wish<'c> {
     now: Option<Expectation>,
 }
 
-impl Wish<'_> {
+impl<'c> Revision<'c> {
     fn is_new(&self) -> bool {
         self.now != self.before
+    }
+
+    /// What must be seen; nothing written is `done`.
+    fn expectation(&self) -> Expectation {
+        self.now.clone().unwrap_or_default()
+    }
+
+    fn value(&self, of: &Dimension) -> Option<&'c str> {
+        of.value(self.case)
     }
 }
 
 /// See [`Scenario::bless`].
-pub(super) fn bless(scenario: &Scenario, records: &[Record]) -> String {
-    let short = blessed(scenario, records, Lines::Joined);
+pub(super) fn bless(scenario: &Arc<Scenario>, records: &[Record]) -> String {
+    let short = blessed(scenario, records, true);
     // An axis that is named only in brackets would not be used any more, if they were left out.
     match Scenario::parse(&scenario.name, &scenario.file, &short) {
         Ok(_) => short,
-        Err(_) => blessed(scenario, records, Lines::Kept),
+        Err(_) => blessed(scenario, records, false),
     }
 }
 
-/// What becomes of several lines that say the same.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lines {
-    Joined,
-    Kept,
-}
-
-fn blessed(scenario: &Scenario, records: &[Record], several: Lines) -> String {
+/// Several lines of a step that say the same become one, if they are to be joined.
+fn blessed(scenario: &Arc<Scenario>, records: &[Record], is_joined: bool) -> String {
     let own: Vec<&Record> =
         records.iter().filter(|record| record.scenario == scenario.name).collect();
-    // A scenario that was read has cases; if it has none, there is nothing to write.
-    let cases = Arc::new(scenario.clone()).cases().unwrap_or_default();
-    let lines = outline(&scenario.text);
-    let mut edits = edit::Edits::new(&scenario.text);
-    for line in &scenario.lines {
-        let disagrees = |record: &Record, index: usize, step: &StepRecord| {
-            step.line == line.line
-                && (step.difference.is_some() || unsaid::is_deadlock(record, index))
+    let cases = scenario.cases();
+    let mut edits = Edits::new(&scenario.text);
+    for step in &scenario.steps {
+        let disagrees = |record: &&Record| {
+            record.steps.iter().enumerate().any(|(index, ran)| {
+                ran.line == step.line
+                    && (ran.difference.is_some() || unreported::is_deadlock(record, index))
+            })
         };
-        if !own.iter().any(|record| {
-            record.steps.iter().enumerate().any(|(index, step)| disagrees(record, index, step))
-        }) {
+        if !own.iter().any(disagrees) {
             continue;
         }
-        let wishes = wishes(line, &cases, &own);
-        if wishes.iter().any(Wish::is_new) {
-            edits.step(line, &lines, Form::of(line, &wishes, several));
+        let revisions = revisions(step, &cases, &own);
+        if revisions.iter().any(Revision::is_new) {
+            writing::write(step, &revisions, is_joined, &mut edits);
         }
     }
-    for look in unsaid::looks(scenario, &cases, &own) {
-        if let Some(line) = scenario.lines.iter().find(|line| line.line == look.after) {
-            edits.look(line, &lines, &look.head, look.form);
-        }
+    for (line, look) in unreported::looks(scenario, &cases, &own) {
+        edits.add_after(line, look);
     }
     edits.apply()
 }
 
-/// Does a step wait only for so long, and less than the case waits for it?
-fn has_limit(case: &Case, line: &Line) -> bool {
-    let step = case.steps.iter().find(|step| step.line == line.line);
-    match step.map(|step| &step.deed) {
-        Some(CaseDeed::Lock(
-            LockDeed::Lock { within, .. } | LockDeed::Extend { within, .. },
-            _,
-        )) => within.is_some_and(|within| within < case.limit),
-        _ => false,
-    }
-}
-
-/// What the file says of a step in a case.
-fn before(case: &Case, line: &Line) -> Option<Expectation> {
-    case.steps.iter().find(|step| step.line == line.line).and_then(|step| step.expected.clone())
-}
-
-fn wishes<'c>(line: &Line, cases: &'c [Case], records: &[&Record]) -> Vec<Wish<'c>> {
-    cases
-        .iter()
-        .filter(|case| line.only.fits(&case.place, &case.variant))
-        .map(|case| {
-            let runs = records
-                .iter()
-                .filter(|record| record.place == case.place && record.variant == case.variant);
-            let before = before(case, line);
-            let now = seen::wish(line, before.clone(), has_limit(case, line), runs.copied());
-            Wish { case, before, now }
-        })
-        .collect()
+fn revisions<'c>(step: &StepTemplate, cases: &'c [Case], records: &[&Record]) -> Vec<Revision<'c>> {
+    let cases = cases.iter().filter(|case| step.guard.fits(case));
+    let revision = |case: &'c Case| {
+        let runs: Vec<&Record> = records
+            .iter()
+            .copied()
+            .filter(|record| record.place == case.place && record.variant == case.variant)
+            .collect();
+        let own = case.steps.iter().find(|own| own.line == step.line)?;
+        let now = outcome::expectation(case, own, &runs);
+        Some(Revision { case, before: own.expected.clone(), now })
+    };
+    cases.filter_map(revision).collect()
 }

@@ -1,16 +1,17 @@
 //! What stands before the first step: where and how a scenario runs.
 
-use super::{Parser, Stage, sql};
-use crate::observation::Name;
+use super::{FilePart, Parser, sql};
+use crate::observation::SessionName;
 use crate::place::Engine;
+use crate::scenario::diagnostic::{ParseError, Position, nearest, unknown};
 use crate::scenario::file::{Guarded, Setting};
-use crate::scenario::layout::squeezed;
-use crate::scenario::mistake::{Spot, nearest, unknown};
-use crate::scenario::outline::{LineKind, Part, SourceLine};
-use crate::scenario::reader::{DURATION, duration};
+use crate::scenario::layout::blanks;
+use crate::scenario::reader::duration;
+use crate::scenario::scan::squeezed;
 use crate::scenario::settings;
-use crate::scenario::text::Text;
+use crate::scenario::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
 use hierlock::sql::Strategy;
+use std::time::Duration;
 
 /// Every header there is, as it is written.
 const KEYS: [&str; 12] = [
@@ -28,80 +29,69 @@ const KEYS: [&str; 12] = [
     "advice",
 ];
 
-/// Those that were there already, with their lines.
-#[derive(Default)]
-pub(super) struct Seen(Vec<(&'static str, usize)>);
-
 impl Parser<'_, '_> {
     /// Reads a header and the block below it; whether it is one that is known.
-    pub(super) fn header(
-        &mut self,
-        stage: &mut Stage,
-        seen: &mut Seen,
-        key: Part<'_>,
-        guard: Option<Part<'_>>,
-        value: Part<'_>,
-        below: &[SourceLine<'_>],
-    ) -> bool {
+    pub(super) fn header(&mut self, head: &LineHead<'_>, below: &[SourceLine<'_>]) -> bool {
+        let LineHead { name: key, guard, rest: value, .. } = head;
         let words: Vec<&str> = key.text.split_whitespace().collect();
-        let Some(name) = known(&words) else {
-            self.mistakes.at(key.spot, not_known(key.text, &words));
+        let Some(name) = known_key(&words) else {
+            self.diagnostics.report(key.position, unknown_key(key.text, &words));
             return false;
         };
-        let to = match name {
-            "advice" => Stage::Advice,
-            "teardown" if *stage == Stage::Header => Stage::Header,
-            "teardown" => Stage::Teardown,
-            _ => Stage::Header,
+        let part = match name {
+            "advice" => FilePart::Advice,
+            "teardown" if self.part != FilePart::Header => FilePart::Teardown,
+            _ => FilePart::Header,
         };
-        self.enter(stage, to, key.spot);
-        self.once(seen, name, key.spot);
+        self.enter(part, key.position);
+        self.check_once(name, key.position);
 
-        let guarded = matches!(name, "sessions" | "session A" | "setup" | "teardown");
-        if let Some(guard) = guard.filter(|_| !guarded && name != "for each NAME") {
-            self.mistakes.at(
-                guard.spot,
+        let may_be_guarded =
+            matches!(name, "sessions" | "session A" | "setup" | "teardown" | "for each NAME");
+        if let Some(guard) = guard.filter(|_| !may_be_guarded) {
+            self.diagnostics.report(
+                guard.position,
                 format!("`{}:` cannot be guarded; only sessions, setup and teardown can", key.text),
             );
         }
-        let block = matches!(name, "setup" | "teardown" | "advice");
-        match (block, value.text.is_empty()) {
-            (true, false) => self.mistakes.at(
-                value.spot,
-                format!("what belongs to `{name}:` stands on the lines below it, indented"),
-            ),
-            (false, true) => self.mistakes.at(value.spot, missing(name)),
-            _ => {}
-        }
-        if block {
-            self.block(name, key.spot, guard, below);
-        } else if !value.text.is_empty() {
-            self.value(name, key, guard, value);
+        if matches!(name, "setup" | "teardown" | "advice") {
+            if !value.text.is_empty() {
+                self.diagnostics.report(
+                    value.position,
+                    format!("what belongs to `{name}:` stands on the lines below it, indented"),
+                );
+            }
+            self.block(name, head, below);
+        } else if value.text.is_empty() {
+            self.diagnostics.report(value.position, missing_value(name));
+        } else if let Err(message) = self.value(name, head) {
+            self.diagnostics.report(value.position, message);
         }
         true
     }
 
     /// Most headers may be there only once.
-    fn once(&mut self, seen: &mut Seen, name: &'static str, spot: Spot) {
+    fn check_once(&mut self, name: &'static str, position: Position) {
         if matches!(
             name,
             "seed" | "sessions" | "session A" | "for each NAME" | "setup" | "teardown"
         ) {
             return;
         }
-        match seen.0.iter().find(|(known, _)| *known == name) {
-            Some((_, line)) => self
-                .mistakes
-                .at(spot, format!("`{name}:` is already on line {line}; put all of it there")),
-            None => seen.0.push((name, spot.line)),
+        if let Some((_, known)) = self.scenario.headers.iter().find(|(known, _)| *known == name) {
+            let message =
+                format!("`{name}:` is already on line {}; put all of it there", known.line);
+            self.diagnostics.report(position, message);
+        } else {
+            self.scenario.headers.push((name, position));
         }
     }
 
-    fn block(&mut self, name: &str, spot: Spot, guard: Option<Part<'_>>, below: &[SourceLine<'_>]) {
+    fn block(&mut self, name: &str, head: &LineHead<'_>, below: &[SourceLine<'_>]) {
         if below.is_empty() {
             let what = if name == "advice" { "prose" } else { "SQL" };
-            self.mistakes.at(
-                spot,
+            self.diagnostics.report(
+                head.name.position,
                 format!("nothing stands below `{name}:`; write its {what} there, indented"),
             );
             return;
@@ -110,20 +100,22 @@ impl Parser<'_, '_> {
             self.scenario.advice = prose(below);
             return;
         }
-        let only = self.only(guard);
-        let statements = sql::statements(below, self.mistakes);
-        let into = match name {
-            "setup" => &mut self.scenario.setup,
-            _ => &mut self.scenario.teardown,
-        };
-        into.extend(statements.into_iter().map(|what| Guarded {
-            line: what.begins().line,
-            only: only.clone(),
-            what,
-        }));
+        let guard = self.guard(head.guard);
+        for statement in sql::statements(below, self.diagnostics) {
+            let position = statement.begin();
+            let value = self.read(statement, |sql| Ok::<_, ParseError>(sql.to_owned()));
+            let statement = Guarded { position, guard: guard.clone(), value };
+            if name == "setup" {
+                self.scenario.setup.push(statement);
+            } else {
+                self.scenario.teardown.push(statement);
+            }
+        }
     }
 
-    fn value(&mut self, name: &str, key: Part<'_>, guard: Option<Part<'_>>, value: Part<'_>) {
+    /// Reads the value of a header. Fails with what is wrong with all of it.
+    fn value(&mut self, name: &str, head: &LineHead<'_>) -> Result<(), String> {
+        let value = head.rest;
         match name {
             "seed" => {
                 let seeds = value.text.split(',').map(squeezed).filter(|seed| !seed.is_empty());
@@ -131,94 +123,83 @@ impl Parser<'_, '_> {
             }
             "engines" => {
                 let names = Engine::ALL.map(Engine::name);
-                self.scenario.engines =
-                    Some(self.list(value, "an engine", &names, |word| word.parse().ok()));
+                self.scenario.engines = Some(self.list(value, "an engine", &names));
             }
             "strategies" => {
                 let names = Strategy::ALL.map(Strategy::name);
-                self.scenario.strategies =
-                    Some(self.list(value, "a strategy", &names, |word| word.parse().ok()));
+                self.scenario.strategies = Some(self.list(value, "a strategy", &names));
             }
-            "buckets" => match value.text.parse() {
-                Ok(count @ 1..=0x7fff_ffff) => self.scenario.buckets = Some(count),
-                _ => self.mistakes.at(
-                    value.spot,
+            "buckets" => {
+                let count =
+                    value.text.parse().ok().filter(|count| (1..=0x7fff_ffff).contains(count));
+                self.scenario.buckets = Some(count.ok_or_else(|| {
+                    let text = value.text;
                     format!(
-                        "`{}` is not a number of buckets; it is 1 to 2147483647, such as 257",
-                        value.text
-                    ),
-                ),
-            },
+                        "`{text}` is not a number of buckets; it is 1 to 2147483647, such as 257"
+                    )
+                })?);
+            }
             "anomaly" => self.scenario.anomaly = Some(squeezed(value.text)),
-            "limit" => match duration(value.text) {
-                Some(time) if !time.is_zero() => self.scenario.limit = Some(time),
-                _ => self.mistakes.at(value.spot, format!("`{}` is not {DURATION}", value.text)),
-            },
-            "sessions" => self.setting(None, key, guard, value),
+            "limit" => self.scenario.limit = Some(duration(value.text, Duration::from_millis(1))?),
+            "sessions" => self.setting(None, head),
             "session A" => {
-                let session = key.text["session".len()..].trim();
-                match Name::new(session) {
-                    Some(session) => self.setting(Some(session), key, guard, value),
-                    None => self.mistakes.at(
-                        key.at("session ".len()),
+                let session = head.name.behind("session".len());
+                if let Some(name) = SessionName::new(session.text) {
+                    self.setting(Some((name, session.position)), head);
+                } else {
+                    self.diagnostics.report(
+                        session.position,
                         format!(
-                            "`{session}` is not a session; its name begins with a capital and has \
-                         letters and digits"
+                            "`{}` is not a session; its name begins with a capital and has letters \
+                             and digits",
+                            session.text
                         ),
-                    ),
+                    );
                 }
             }
             // Axes were read before everything else.
             _ => {}
         }
+        Ok(())
     }
 
-    fn setting(
-        &mut self,
-        session: Option<Name>,
-        key: Part<'_>,
-        guard: Option<Part<'_>>,
-        value: Part<'_>,
-    ) {
-        let only = self.only(guard);
-        let what = Setting { session, text: Text::of(value) };
-        if !self.varies(&what.text)
-            && let Err(slip) = settings::read(value.text)
-        {
-            self.mistakes.at(value.at(slip.at), slip.message);
-        }
-        self.scenario.settings.push(Guarded { line: key.spot.line, only, what });
+    fn setting(&mut self, session: Option<(SessionName, Position)>, head: &LineHead<'_>) {
+        let guard = self.guard(head.guard);
+        let values = self.read(head.rest.into(), settings::read);
+        self.scenario.settings.push(Setting { session, guard, values });
     }
 
     /// Words of one sort, separated by blanks or commas.
-    fn list<T: PartialEq>(
+    fn list<T: PartialEq + std::str::FromStr>(
         &mut self,
-        value: Part<'_>,
+        value: SourceSpan<'_>,
         what: &str,
         known: &[&str],
-        read: impl Fn(&str) -> Option<T>,
     ) -> Vec<T> {
         let mut items = Vec::new();
         let mut at = 0;
-        for word in value.text.split([' ', '\t', ',', '\u{3000}']) {
-            match read(word) {
-                _ if word.is_empty() => {}
-                Some(item) if items.contains(&item) => {
-                    self.mistakes.at(value.at(at), format!("`{word}` is there twice"))
+        for part in value.text.split_inclusive([' ', '\t', ',', '\u{3000}']) {
+            let word = part.trim_end_matches([' ', '\t', ',', '\u{3000}']);
+            let message = match word.parse() {
+                _ if word.is_empty() => None,
+                Ok(item) if items.contains(&item) => Some(format!("`{word}` is there twice")),
+                Ok(item) => {
+                    items.push(item);
+                    None
                 }
-                Some(item) => items.push(item),
-                None => self.mistakes.at(value.at(at), unknown(word, what, known)),
+                Err(_) => Some(unknown(word, what, known)),
+            };
+            if let Some(message) = message {
+                self.diagnostics.report(value.at(at), message);
             }
-            // The separators are of one byte, but for the wide blank.
-            at += word.len();
-            at += value.text[at..].chars().next().map_or(0, char::len_utf8);
+            at += part.len();
         }
         items
     }
 }
 
 /// The header that these words are, in the spelling of [`KEYS`].
-fn known(words: &[&str]) -> Option<&'static str> {
+fn known_key(words: &[&str]) -> Option<&'static str> {
     match words {
         ["session", _] => Some("session A"),
         ["for", "each", ..] => Some("for each NAME"),
@@ -227,32 +208,24 @@ fn known(words: &[&str]) -> Option<&'static str> {
     }
 }
 
-fn not_known(key: &str, words: &[&str]) -> String {
+fn unknown_key(key: &str, words: &[&str]) -> String {
     let first = words.first().copied().unwrap_or_default();
     if first == "foreach" || (first == "for" && words.len() > 1) {
-        return "an axis is written `for each NAME: VALUE | VALUE`".to_owned();
+        "an axis is written `for each NAME: VALUE | VALUE`".to_owned()
+    } else if first == "session" {
+        "the settings of all are written `sessions: …`, those of one `session A: …`".to_owned()
+    } else if SessionName::new(first).is_some() && nearest(first, &KEYS).is_none() {
+        format!("a step is written `{first}> statement`")
+    } else {
+        unknown(key, "a header", &KEYS)
     }
-    if first == "session" {
-        let all = "the settings of all are written `sessions: …`";
-        return format!("{all}, those of one `session A: …`");
-    }
-    if Name::new(first).is_some() && nearest(first, &KEYS).is_none() {
-        return format!("a step is written `{first}> statement`");
-    }
-    unknown(key, "a header", &KEYS)
 }
 
-fn missing(name: &str) -> &'static str {
+fn missing_value(name: &str) -> &'static str {
     match name {
         "seed" => "the seed is missing; it is `seed: 004 課題1`",
-        "engines" => {
-            "the engines are missing; it is `engines: mysql mariadb postgres memory file`, or \
-                 some of them"
-        }
-        "strategies" => {
-            "the strategies are missing; it is `strategies: striped per-id on-demand \
-                 advisory`, or some of them"
-        }
+        "engines" => "the engines are missing; it is `engines: mysql mariadb postgres`",
+        "strategies" => "the strategies are missing; it is `strategies: striped per-id`",
         "buckets" => "the number is missing; it is `buckets: 257`",
         "anomaly" => "the name is missing; it is `anomaly: G1a dirty read`",
         "limit" => "the time is missing; it is `limit: 10s`",
@@ -264,19 +237,16 @@ fn missing(name: &str) -> &'static str {
 /// The lines of a block of prose, without the indentation that they share; blank lines stay.
 fn prose(below: &[SourceLine<'_>]) -> String {
     let column = |line: &SourceLine<'_>| match &line.kind {
-        LineKind::Prose(part) => Some(part.spot.column),
+        LineKind::Indented(Block::Prose, span) => Some(span.position.column),
         _ => None,
     };
     let margin = below.iter().filter_map(column).min().unwrap_or(1);
-    let lines: Vec<String> = below
-        .iter()
-        .filter_map(|line| match &line.kind {
-            LineKind::Prose(part) => {
-                Some(format!("{}{}", " ".repeat(part.spot.column - margin), part.text))
-            }
-            LineKind::Blank => Some(String::new()),
-            _ => None,
-        })
-        .collect();
-    lines.join("\n").trim_matches('\n').to_owned()
+    let lines = below.iter().filter_map(|line| match &line.kind {
+        LineKind::Indented(Block::Prose, span) => {
+            Some(format!("{}{}", blanks(span.position.column - margin), span.text))
+        }
+        LineKind::Blank => Some(String::new()),
+        _ => None,
+    });
+    lines.collect::<Vec<_>>().join("\n").trim_matches('\n').to_owned()
 }

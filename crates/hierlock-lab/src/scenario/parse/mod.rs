@@ -1,18 +1,21 @@
-//! From the text of a file to a [`Scenario`]: first what everything else refers to (the axes), then
-//! line by line, then everything that can only be seen in the whole. All mistakes are told at once.
+//! From the lines of a file to a [`Scenario`]: first what everything else refers to (the axes), then line by line, then
+//! everything that can only be seen in the whole. All that is wrong is reported at once.
 
 mod axes;
+mod expectation;
 mod header;
 mod sql;
 mod steps;
 mod table;
 
+use super::case::{MAX_CASES, variant_count, variants};
+use super::check::check;
+use super::diagnostic::{Diagnostic, Diagnostics, ParseError, Position};
+use super::expectation::SessionSelector;
 use super::file::Scenario;
-use super::mistake::{Mistake, Mistakes, Spot};
-use super::only::{Only, Words};
-use super::outline::{LineKind, Part, SourceLine, outline};
-use super::text::Text;
-use super::{check, expand};
+use super::guard::{CaseGuard, Vocabulary};
+use super::source_line::{LineKind, MARKS, SourceLine, SourceSpan, source_lines};
+use super::template::{Template, TemplateValue, Variant};
 use std::sync::Arc;
 
 impl Scenario {
@@ -31,68 +34,68 @@ impl Scenario {
     /// B< = done
     /// ")?;
     /// assert_eq!(scenario.title, "Waiting: an account below a locked user");
-    /// assert_eq!(std::sync::Arc::new(scenario).cases()?[0].steps.len(), 4);
-    /// # Ok::<(), Vec<hierlock_lab::Mistake>>(())
+    /// assert_eq!(scenario.cases()[0].steps.len(), 4);
+    /// # Ok::<(), Vec<hierlock_lab::Diagnostic>>(())
     /// ```
     ///
     /// # Errors
     /// Everything in it that cannot be right, as far as it can be known without a server, in the order
     /// of the file. There is at least one then.
-    pub fn parse(name: &str, file: &str, text: &str) -> Result<Self, Vec<Mistake>> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut mistakes = Mistakes::new(file, text);
-        let lines = outline(text);
-        let mut scenario = Scenario::empty(name, file, text);
-        opening_comment(&lines, &mut scenario);
-        scenario.axes = axes::read(&lines, &mut mistakes);
-
-        let axes = scenario.axes.clone();
-        let mut parser = Parser { words: Words::new(&axes), mistakes: &mut mistakes, scenario };
-        parser.lines(&lines);
-        let scenario = parser.scenario;
-
-        // What is wrong with a case is only worth telling once every line of it could be read.
-        if !mistakes.is_empty() {
-            return Err(mistakes.into_found());
-        }
-        let scenario = Arc::new(scenario);
-        let cases = expand::cases(&scenario, &mut mistakes);
-        check::check(&scenario, &cases, &mut mistakes);
-        drop(cases);
-        match mistakes.is_empty() {
-            true => Ok(Arc::unwrap_or_clone(scenario)),
-            false => Err(mistakes.into_found()),
-        }
-    }
-
-    fn empty(name: &str, file: &str, text: &str) -> Self {
-        Scenario {
-            name: name.to_owned(),
-            file: file.to_owned(),
-            text: text.to_owned(),
-            title: name.to_owned(),
-            ..Scenario::default()
-        }
+    pub fn parse(name: &str, file: &str, text: &str) -> Result<Arc<Self>, Vec<Diagnostic>> {
+        let text = without_byte_order_mark(text);
+        parse(name, file, text, &source_lines(text))
     }
 }
 
-/// The title and the reason, from the comment with which the file opens.
-fn opening_comment(lines: &[SourceLine<'_>], scenario: &mut Scenario) {
-    let mut comment = lines
-        .iter()
-        .skip_while(|line| matches!(line.kind, LineKind::Blank))
-        .take_while(|line| matches!(line.kind, LineKind::Comment))
-        .map(|line| line.raw.trim_start().trim_start_matches('#'));
-    if let Some(title) = comment.next().map(str::trim).filter(|title| !title.is_empty()) {
-        scenario.title = title.to_owned();
-    }
-    let why: Vec<&str> = comment.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
-    scenario.why = why.join("\n").trim_matches('\n').to_owned();
+pub(super) fn without_byte_order_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Where in the file the parser is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+/// Reads a scenario from the lines of its text.
+pub(super) fn parse(
+    name: &str,
+    file: &str,
+    text: &str,
+    lines: &[SourceLine<'_>],
+) -> Result<Arc<Scenario>, Vec<Diagnostic>> {
+    let mut diagnostics = Diagnostics::new(file, text);
+    let axes = axes::read(lines, &mut diagnostics);
+    let scenario = Scenario {
+        name: name.to_owned(),
+        file: file.to_owned(),
+        text: text.to_owned(),
+        title: name.to_owned(),
+        ..Scenario::default()
+    };
+    let mut parser = Parser {
+        vocabulary: Vocabulary::new(&axes),
+        variants: variants(&axes),
+        scenario: Scenario { axes, ..scenario },
+        diagnostics: &mut diagnostics,
+        part: FilePart::Header,
+    };
+    parser.opening_comment(lines);
+    parser.lines(lines);
+    let scenario = Arc::new(parser.scenario);
+
+    // What is wrong with a case is only worth telling once every line of it could be read.
+    if diagnostics.found.is_empty() {
+        let count = variant_count(&scenario.axes).saturating_mul(scenario.places().len());
+        if count > MAX_CASES {
+            let line = scenario.axes.last().map_or(1, |axis| axis.line);
+            let message =
+                format!("that makes {count} cases; {MAX_CASES} is the most, so let less vary");
+            diagnostics.report(Position { line, column: 1 }, message);
+        } else {
+            check(&scenario, &scenario.cases(), &mut diagnostics);
+        }
+    }
+    if diagnostics.found.is_empty() { Ok(scenario) } else { Err(diagnostics.into_sorted()) }
+}
+
+/// The parts of a file, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FilePart {
     Header,
     Transcript,
     Teardown,
@@ -100,137 +103,147 @@ enum Stage {
 }
 
 /// Reads line by line.
-pub(super) struct Parser<'p, 't> {
-    words: Words<'p>,
-    mistakes: &'p mut Mistakes<'t>,
+struct Parser<'p, 't> {
+    vocabulary: Vocabulary,
+    variants: Vec<Variant>,
     scenario: Scenario,
+    diagnostics: &'p mut Diagnostics<'t>,
+    /// Where in the file it is.
+    part: FilePart,
 }
 
 impl Parser<'_, '_> {
+    /// The title and the reason, from the comment with which the file opens.
+    fn opening_comment(&mut self, lines: &[SourceLine<'_>]) {
+        let mut comment = lines
+            .iter()
+            .skip_while(|line| matches!(line.kind, LineKind::Blank))
+            .take_while(|line| matches!(line.kind, LineKind::Comment))
+            .map(|line| line.raw.trim_start().trim_start_matches('#'));
+        if let Some(title) = comment.next().map(str::trim).filter(|title| !title.is_empty()) {
+            self.scenario.title = title.to_owned();
+        }
+        let why: Vec<&str> = comment.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+        self.scenario.why = why.join("\n").trim_matches('\n').to_owned();
+    }
+
     fn lines(&mut self, lines: &[SourceLine<'_>]) {
-        let mut seen = header::Seen::default();
-        let mut stage = Stage::Header;
         let mut rest = lines;
         // Below a line that could not be read, what is indented belongs to it.
         let mut excused = false;
         while let Some((line, after)) = rest.split_first() {
-            let below = block(after);
+            let (below, behind) = after.split_at(block_length(after));
             rest = after;
             match &line.kind {
                 LineKind::Blank | LineKind::Comment => {}
-                LineKind::Header { key, guard, rest: value } => {
-                    let known =
-                        self.header(&mut stage, &mut seen, *key, *guard, *value, &after[..below]);
-                    excused = !known;
-                    if known && matches!(key.text, "setup" | "teardown" | "advice") {
-                        rest = &after[below..];
+                LineKind::Header(head) => {
+                    let is_known = self.header(head, below);
+                    excused = !is_known;
+                    if is_known && matches!(head.name.text, "setup" | "teardown" | "advice") {
+                        rest = behind;
                     }
                 }
-                LineKind::Step { who, looks, guard, rest: value } => {
-                    self.enter(&mut stage, Stage::Transcript, who.spot);
+                LineKind::Step(head) => {
+                    self.enter(FilePart::Transcript, head.name.position);
                     excused = true;
-                    let head =
-                        steps::Head { who: *who, looks: *looks, guard: *guard, rest: *value };
-                    self.step(head, &after[..below]);
-                    rest = &after[below..];
+                    self.step(head, below);
+                    rest = behind;
                 }
-                LineKind::Unknown(part) => {
+                LineKind::Unknown(span) => {
                     excused = true;
-                    self.unknown(*part);
+                    self.unknown(*span);
                 }
-                LineKind::Continued(part)
-                | LineKind::Sql(part)
-                | LineKind::Prose(part)
-                | LineKind::Stray(part) => {
-                    if !excused {
-                        self.mistakes.at(
-                            part.spot,
-                            "an indented line belongs to a step or to a block (setup:, teardown:, \
-                             advice:); there is none above, so write it at the margin",
-                        );
-                    }
+                LineKind::Indented(_, span) if !excused => self.diagnostics.report(
+                    span.position,
+                    "an indented line belongs to a step or to a block (setup:, teardown:, \
+                     advice:); there is none above, so write it at the margin",
+                ),
+                LineKind::Expect(expect) if !excused => {
+                    self.diagnostics.report(expect.name.position, "there is no step above this");
                 }
-                LineKind::Expect(expect) => {
-                    if !excused {
-                        self.mistakes.at(expect.spot, "there is no step above this");
-                    }
-                }
+                LineKind::Indented(..) | LineKind::Expect(_) => {}
             }
         }
-        if self.scenario.lines.is_empty() && self.mistakes.is_empty() {
-            let line = lines.len().max(1);
-            self.mistakes.at(
-                Spot { line, column: 1 },
+        if self.scenario.steps.is_empty() && self.diagnostics.found.is_empty() {
+            self.diagnostics.report(
+                Position { line: lines.len().max(1), column: 1 },
                 "there is no step; write at least one, such as `A> select 1`",
             );
         }
     }
 
     /// The file goes from header to transcript to teardown to advice, and not back.
-    fn enter(&mut self, stage: &mut Stage, to: Stage, spot: Spot) {
-        if (*stage as u8) > (to as u8) {
-            self.mistakes.at(
-                spot,
-                match (to, *stage) {
-                    (_, Stage::Advice) => {
-                        "`advice:` is the last thing in a file; put this before it"
-                    }
-                    (Stage::Header, _) => {
-                        "this belongs to the header; put it before the first step"
-                    }
-                    _ => {
-                        "this step stands behind `teardown:`, which comes before the first or \
-                         after the last"
-                    }
-                },
-            );
+    fn enter(&mut self, part: FilePart, position: Position) {
+        if self.part <= part {
+            self.part = part;
             return;
         }
-        *stage = to;
+        let message = match (part, self.part) {
+            (_, FilePart::Advice) => "`advice:` is the last thing in a file; put this before it",
+            (FilePart::Header, _) => "this belongs to the header; put it before the first step",
+            _ => {
+                "this step stands behind `teardown:`, which comes before the first or after the \
+                 last"
+            }
+        };
+        self.diagnostics.report(position, message);
     }
 
-    /// Reads `[…]`; what is wrong in it is noted, and it then fits always.
-    fn only(&mut self, guard: Option<Part<'_>>) -> Only {
-        let Some(guard) = guard else { return Only::default() };
-        self.words.only(guard.text).unwrap_or_else(|slip| {
-            self.mistakes.at(guard.at(slip.at), slip.message);
-            Only::default()
-        })
+    /// Reads `[…]`. What is wrong in it is reported, and it then fits always.
+    fn guard(&mut self, span: Option<SourceSpan<'_>>) -> CaseGuard {
+        let guard = span.map(|span| self.vocabulary.guard(span));
+        guard.and_then(|guard| self.value_of(guard)).unwrap_or_default()
     }
 
-    /// Does an axis change it from case to case?
-    fn varies(&self, text: &Text) -> bool {
-        self.scenario.axes.iter().flat_map(|axis| &axis.names).any(|name| text.mentions(name))
+    /// The value, or nothing if it could not be read, which is reported.
+    fn value_of<T>(&mut self, read: Result<T, (Position, String)>) -> Option<T> {
+        read.map_err(|(position, message)| self.diagnostics.report(position, message)).ok()
+    }
+
+    /// Reads a template, in each variant if an axis stands in it. What is wrong is reported.
+    fn read<T, E: Into<Vec<ParseError>>>(
+        &mut self,
+        template: Template,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> TemplateValue<T> {
+        let mut names = self.scenario.axes.iter().flat_map(|axis| &axis.names);
+        let varies = names.any(|name| template.mentions(name));
+        let same = [Variant::new()];
+        let variants: &[Variant] = if varies { &self.variants } else { &same };
+        let mut values = Vec::new();
+        for variant in variants {
+            match read(&template.fill(variant)) {
+                Ok(value) => values.push(value),
+                Err(errors) => {
+                    for error in errors.into() {
+                        template.report(variant, error, self.diagnostics);
+                    }
+                }
+            }
+        }
+        TemplateValue { template, values }
     }
 
     /// A line at the margin that is neither a header nor a step.
-    fn unknown(&mut self, part: Part<'_>) {
-        let first = part.text.split_whitespace().next().unwrap_or_default();
-        let message = if part.text.starts_with(super::outline::MARKS) {
+    fn unknown(&mut self, span: SourceSpan<'_>) {
+        let first = span.text.split_whitespace().next().unwrap_or_default();
+        let message = if span.text.starts_with(MARKS) {
             "what must be seen is indented by a blank, below its step".to_owned()
-        } else if super::file::Actor::named(first).is_some() {
+        } else if SessionSelector::named(first).is_some() {
             format!("a step is written `{first}> statement`, a second look `{first}< = done`")
-        } else if part.text.contains('[') && !part.text.contains(']') {
+        } else if span.text.contains('[') && !span.text.contains(']') {
             "this bracket is not closed".to_owned()
         } else {
             "this is neither a step (`A> statement`) nor a header (`engines: mysql`)".to_owned()
         };
-        self.mistakes.at(part.spot, message);
+        self.diagnostics.report(span.position, message);
     }
 }
 
 /// How many of the lines belong to what stands above them: the indented ones, with what is between.
-fn block(lines: &[SourceLine<'_>]) -> usize {
-    let indented = |line: &SourceLine<'_>| line.raw.starts_with(char::is_whitespace);
-    let end = lines
-        .iter()
-        .position(|line| {
-            !matches!(line.kind, LineKind::Blank | LineKind::Comment) && !indented(line)
-        })
-        .unwrap_or(lines.len());
+fn block_length(lines: &[SourceLine<'_>]) -> usize {
+    let ends = |line: &SourceLine<'_>| !line.is_empty() && !line.is_indented();
+    let end = lines.iter().position(ends).unwrap_or(lines.len());
     // Blank lines and comments behind the last one belong to whatever follows.
-    lines[..end]
-        .iter()
-        .rposition(|line| !matches!(line.kind, LineKind::Blank | LineKind::Comment))
-        .map_or(0, |last| last + 1)
+    lines[..end].iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1)
 }

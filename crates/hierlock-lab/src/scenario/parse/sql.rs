@@ -1,84 +1,81 @@
-//! SQL of a file: the statements of `setup:` and `teardown:`, which end with `;`, and quotes that are
-//! never closed. Knows nothing else of SQL.
+//! SQL of a file: the statements of `setup:` and `teardown:`, which end with `;`, and quotes that are never closed.
+//! Knows nothing else of SQL.
 
-use crate::scenario::mistake::Mistakes;
-use crate::scenario::outline::{LineKind, Part, SourceLine};
-use crate::scenario::scan::{Style, scan};
-use crate::scenario::text::Text;
+use crate::scenario::diagnostic::Diagnostics;
+use crate::scenario::scan::scan_sql;
+use crate::scenario::source_line::{Block, LineKind, SourceLine, SourceSpan};
+use crate::scenario::template::Template;
 use hierlock_engine::lexer::OpenToken;
 
 /// The statements of a block, each without its `;`.
-pub(super) fn statements(below: &[SourceLine<'_>], mistakes: &mut Mistakes<'_>) -> Vec<Text> {
-    let parts: Vec<Part<'_>> = below
-        .iter()
-        .filter_map(|line| match &line.kind {
-            LineKind::Sql(part) => Some(*part),
-            _ => None,
-        })
-        .collect();
-    let whole = Text::joined(None, &parts);
+pub(super) fn statements(
+    below: &[SourceLine<'_>],
+    diagnostics: &mut Diagnostics<'_>,
+) -> Vec<Template> {
+    let lines = below.iter().filter_map(|line| match &line.kind {
+        LineKind::Indented(Block::Sql, span) => Some(*span),
+        _ => None,
+    });
+    let whole = Template::statement(None, &lines.collect::<Vec<SourceSpan<'_>>>());
     let mut statements = Vec::new();
     let mut from = 0;
     // The first character that is no comment: without one there is no statement.
-    let mut begins = None;
-    let closed = walk(&whole.text, |at, c, quoted| {
+    let mut begin = None;
+    let open = walk(&whole.text, |at, c, quoted| {
         if c != ';' || quoted {
             if !c.is_whitespace() {
-                begins.get_or_insert(at);
+                begin.get_or_insert(at);
             }
             return;
         }
-        match begins.take() {
+        match begin.take() {
             Some(_) => statements.push(whole.piece(from, at)),
-            None => mistakes.at(whole.spot(at), "there is no statement before this `;`"),
+            None => diagnostics.report(whole.position(at), "there is no statement before this `;`"),
         }
         from = at + 1;
     });
-    if let Err((at, message)) = closed {
-        mistakes.at(whole.spot(at), message);
-    } else if let Some(begins) = begins {
+    if let Some((at, message)) = open {
+        diagnostics.report(whole.position(at), message);
+    } else if let Some(begin) = begin {
         let end = whole.text.trim_end().len();
-        let line = whole.spot(begins).line;
-        mistakes.at(
-            whole.spot(end),
+        let line = whole.position(begin).line;
+        diagnostics.report(
+            whole.position(end),
             format!("the statement that begins on line {line} has no `;` at its end"),
         );
     }
     statements
 }
 
-/// Notes a quote that is never closed; a server would wait for its end.
-pub(super) fn check_quotes(statement: &Text, mistakes: &mut Mistakes<'_>) {
-    if let Err((at, message)) = walk(&statement.text, |_, _, _| {}) {
-        mistakes.at(statement.spot(at), message);
+/// Reports a quote that is never closed; a server would wait for its end.
+pub(super) fn check_quotes(statement: &Template, diagnostics: &mut Diagnostics<'_>) {
+    if let Some((at, message)) = walk(&statement.text, |_, _, _| {}) {
+        diagnostics.report(statement.position(at), message);
     }
 }
 
-/// Goes through SQL of several lines; where and how it stays open, if it does.
-fn walk(sql: &str, mut each: impl FnMut(usize, char, bool)) -> Result<(), (usize, String)> {
+/// Goes through SQL of several lines. Returns where and how it stays open, if it does.
+fn walk(sql: &str, mut each: impl FnMut(usize, char, bool)) -> Option<(usize, String)> {
     let mut open = OpenToken::Nothing;
     let mut opened = None;
     let mut line_at = 0;
     for line in sql.split_inclusive('\n') {
-        scan(line, Style::Sql, &mut open, |at, c, quoted| {
-            match quoted {
-                true => _ = opened.get_or_insert(line_at + at),
-                false => opened = None,
+        scan_sql(line, &mut open, |at, c, quoted| {
+            if quoted {
+                opened.get_or_insert(line_at + at);
+            } else {
+                opened = None;
             }
             each(line_at + at, c, quoted);
         });
         line_at += line.len();
     }
-    match open.mark() {
-        None => Ok(()),
-        Some(mark) => {
-            let message = match open {
-                OpenToken::Quote { .. } => {
-                    format!("this {mark} is not closed; a quote inside of quotes is written twice")
-                }
-                _ => format!("{mark} is not closed"),
-            };
-            Err((opened.unwrap_or_default(), message))
+    let mark = open.mark()?;
+    let message = match open {
+        OpenToken::Quote { .. } => {
+            format!("this {mark} is not closed; a quote inside of quotes is written twice")
         }
-    }
+        _ => format!("{mark} is not closed"),
+    };
+    Some((opened.unwrap_or_default(), message))
 }

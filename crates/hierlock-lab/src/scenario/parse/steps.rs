@@ -1,52 +1,54 @@
 //! A step and what must be seen of it.
 
-use super::{Parser, sql};
-use crate::scenario::file::{Actor, Deed, Guarded, Line, Wanted};
-use crate::scenario::lock_step::{self, is_lock_step};
-use crate::scenario::mistake::nearest;
-use crate::scenario::outline::{Expect, LineKind, MARKS, Part, SourceLine};
-use crate::scenario::text::Text;
+use super::{Parser, expectation, sql};
+use crate::scenario::case::Action;
+use crate::scenario::diagnostic::{ParseError, nearest};
+use crate::scenario::expectation::{Expectation, SessionSelector};
+use crate::scenario::file::{ExpectationTable, Guarded, StepTemplate};
+use crate::scenario::guard::CaseGuard;
+use crate::scenario::lock_action::{self, is_lock_step};
+use crate::scenario::source_line::{Block, LineHead, LineKind, MARKS, SourceLine, SourceSpan};
+use crate::scenario::template::{Template, TemplateValue};
 
-/// The line with which a step begins.
-pub(super) struct Head<'t> {
-    pub(super) who: Part<'t>,
-    pub(super) looks: bool,
-    pub(super) guard: Option<Part<'t>>,
-    pub(super) rest: Part<'t>,
+/// What must be seen, before its rows are known: the line with the mark, its guard, and the text so far.
+struct OpenExpectation<'t> {
+    line: LineHead<'t>,
+    guard: CaseGuard,
+    template: Template,
 }
 
 /// Where `|` lines go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum RowsBelow {
     Nothing,
-    Expected,
-    Sign,
+    Expectation,
     Table,
 }
 
 impl Parser<'_, '_> {
     /// Reads a step with all that is below it.
-    pub(super) fn step(&mut self, head: Head<'_>, below: &[SourceLine<'_>]) {
-        let who = self.who(head.who);
-        let only = self.only(head.guard);
-        let mut more = Vec::new();
-        let mut expects = Vec::new();
+    pub(super) fn step(&mut self, head: &LineHead<'_>, below: &[SourceLine<'_>]) {
+        let session = self.session(head.name);
+        let guard = self.guard(head.guard);
         // `B< = done`
-        let first = if head.looks { Expect::of(head.rest) } else { None };
-        if let Some(table) = first.filter(|first| first.mark == '=' && is_table(first.rest.text)) {
-            self.mistakes.at(table.spot, "a table begins on the line below");
+        let first = if head.is_look() { LineHead::expectation(head.rest) } else { None };
+        if let Some(table) = first.filter(LineHead::is_table) {
+            self.diagnostics.report(table.name.position, "a table begins on the line below");
         }
-        expects.extend(first);
+        let mut more = Vec::new();
+        let mut expects = Vec::from_iter(first);
         for line in below {
             match &line.kind {
-                LineKind::Continued(part) if expects.is_empty() => more.push(*part),
-                LineKind::Continued(part) => {
+                LineKind::Indented(Block::Statement, span) if expects.is_empty() => {
+                    more.push(*span)
+                }
+                LineKind::Indented(Block::Statement, span) => {
                     let marks = MARKS.map(|mark| format!("`{mark}`")).join(", ");
-                    self.mistakes.at(
-                        part.spot,
+                    self.diagnostics.report(
+                        span.position,
                         format!(
                             "a statement goes on before what is expected of it; what must be seen \
-                         begins with one of {marks}"
+                             begins with one of {marks}"
                         ),
                     );
                 }
@@ -54,157 +56,172 @@ impl Parser<'_, '_> {
                 _ => {}
             }
         }
-        let line = head.who.spot.line;
-        let end = more.last().map_or(line, |part| part.spot.line);
-        let expects_end = expects.last().map_or(end, |expect| expect.spot.line);
-        let deed = match head.looks {
-            true => self.look(&head, first.is_some(), &more),
-            false => self.deed(&head, &more),
+        let line = head.name.position.line;
+        let end = more.last().map_or(line, |span| span.position.line);
+        let expects_end = expects.last().map_or(end, |expect| expect.name.position.line);
+        let action = if head.is_look() {
+            self.look(head, first.is_some(), &more)
+        } else {
+            self.action(head, &more)
         };
-        let mut step = Line {
-            line,
-            end,
-            expects_end,
-            only,
-            who: who.clone().unwrap_or(Actor::Victim),
-            deed: deed.clone().unwrap_or(Deed::Look),
-            expects: Vec::new(),
-            table: None,
-            signs: Vec::new(),
-        };
-        self.expectations(&mut step, &expects);
-        for wanted in step.expects.iter().chain(&step.signs).map(|expect| &expect.what) {
-            self.check_wanted(wanted);
-        }
-        if who.is_some() && deed.is_some() {
-            self.scenario.lines.push(step);
+        let (expectations, table, signs) = self.expectations(&expects);
+        if let (Some(session), Some(action)) = (session, action) {
+            self.scenario.steps.push(StepTemplate {
+                line,
+                end,
+                expects_end,
+                guard,
+                session,
+                action,
+                expectations,
+                table,
+                signs,
+            });
         }
     }
 
-    fn who(&mut self, part: Part<'_>) -> Option<Actor> {
-        let who = Actor::named(part.text);
-        if who.is_none() {
-            let capital = part.text.to_uppercase();
-            let message = match nearest(part.text, &["victim", "survivor"]) {
-                Some(near) => format!("`{}` is not a session; did you mean `{near}`?", part.text),
-                None if part.text.chars().count() == 1 && Actor::named(&capital).is_some() => {
+    fn session(&mut self, span: SourceSpan<'_>) -> Option<SessionSelector> {
+        let name = span.text;
+        let session = SessionSelector::named(name);
+        if session.is_none() {
+            let capital = name.to_uppercase();
+            let message = match nearest(name, &["victim", "survivor"]) {
+                Some(near) => format!("`{name}` is not a session; did you mean `{near}`?"),
+                None if name.chars().count() == 1 && SessionSelector::named(&capital).is_some() => {
                     format!("the name of a session begins with a capital: `{capital}>`")
                 }
                 None => format!(
-                    "`{}` is not a session; its name begins with a capital and has letters \
-                         and digits, or it is `victim` or `survivor`",
-                    part.text
+                    "`{name}` is not a session; its name begins with a capital and has letters and \
+                     digits, or it is `victim` or `survivor`"
                 ),
             };
-            self.mistakes.at(part.spot, message);
+            self.diagnostics.report(span.position, message);
         }
-        who
+        session
     }
 
-    fn look(&mut self, head: &Head<'_>, expects: bool, more: &[Part<'_>]) -> Option<Deed> {
-        let wrong = match more.first() {
-            Some(part) => Some(*part),
-            None => Some(head.rest).filter(|rest| !expects && !rest.text.is_empty()),
+    fn look(
+        &mut self,
+        head: &LineHead<'_>,
+        expects: bool,
+        more: &[SourceSpan<'_>],
+    ) -> Option<TemplateValue<Action>> {
+        let rest = Some(&head.rest).filter(|rest| !expects && !rest.text.is_empty());
+        if let Some(wrong) = more.first().or(rest) {
+            let session = head.name.text;
+            let message = format!(
+                "`{session}<` only looks; it is `{session}< = done`, and a statement is \
+                 `{session}> …`"
+            );
+            self.diagnostics.report(wrong.position, message);
+            return None;
+        }
+        Some(TemplateValue { template: Template::default(), values: vec![Action::Look] })
+    }
+
+    fn action(
+        &mut self,
+        head: &LineHead<'_>,
+        more: &[SourceSpan<'_>],
+    ) -> Option<TemplateValue<Action>> {
+        let mut template = Template::statement(Some(head.rest), more);
+        if let Some(shorter) = template.text.strip_suffix(';').map(str::trim_end) {
+            template = template.piece(0, shorter.len());
+        }
+        let session = head.name.text;
+        let wrong = if template.text.is_empty() {
+            Some(format!("the statement is missing; it is `{session}> select 1`"))
+        } else if template.text.starts_with('[') {
+            Some("this bracket is not closed; it is `A> [mysql mariadb] statement`".to_owned())
+        } else if head.rest.text.starts_with('=') {
+            Some(format!("a look at what became of a step is written `{session}< = …`"))
+        } else {
+            None
         };
-        if let Some(part) = wrong {
-            self.mistakes.at(
-                part.spot,
-                format!(
-                    "`{0}<` only looks; it is `{0}< = done`, and a statement is `{0}> …`",
-                    head.who.text
-                ),
-            );
+        if let Some(message) = wrong {
+            self.diagnostics.report(head.rest.position, message);
             return None;
         }
-        Some(Deed::Look)
+        if is_lock_step(&template.text) {
+            return Some(self.read(template, |text| {
+                lock_action::read(text).map(|action| Action::Lock(action, text.to_owned()))
+            }));
+        }
+        sql::check_quotes(&template, self.diagnostics);
+        Some(self.read(template, |text| Ok::<_, ParseError>(Action::Sql(text.to_owned()))))
     }
 
-    fn deed(&mut self, head: &Head<'_>, more: &[Part<'_>]) -> Option<Deed> {
-        let mut text = Text::joined(Some(head.rest), more);
-        if let Some(shorter) = text.text.strip_suffix(';').map(str::trim_end) {
-            text = text.piece(0, shorter.len());
-        }
-        if text.text.is_empty() {
-            self.mistakes.at(
-                head.rest.spot,
-                format!("the statement is missing; it is `{}> select 1`", head.who.text),
-            );
-            return None;
-        }
-        if text.text.starts_with('[') {
-            self.mistakes.at(
-                head.rest.spot,
-                "this bracket is not closed; it is `A> [mysql mariadb] statement`",
-            );
-            return None;
-        }
-        if head.rest.text.starts_with('=') {
-            self.mistakes.at(
-                head.rest.spot,
-                format!("a look at what became of a step is written `{}< = …`", head.who.text),
-            );
-            return None;
-        }
-        if is_lock_step(&text.text) {
-            if !self.varies(&text)
-                && let Err(slip) = lock_step::read(&text.text)
-            {
-                self.mistakes.at(text.spot(slip.at), slip.message);
-            }
-            return Some(Deed::Lock(text));
-        }
-        sql::check_quotes(&text, self.mistakes);
-        Some(Deed::Sql(text))
-    }
-
-    fn expectations(&mut self, step: &mut Line, expects: &[Expect<'_>]) {
-        let mut last = Last::Nothing;
+    /// What must be seen, the table that it is in, and what would show the anomaly.
+    fn expectations(
+        &mut self,
+        expects: &[LineHead<'_>],
+    ) -> (Vec<Guarded<Expectation>>, Option<ExpectationTable>, Vec<Guarded<Expectation>>) {
+        let (mut expectations, mut found_table, mut signs) = (Vec::new(), None, Vec::new());
+        let mut open: Vec<OpenExpectation<'_>> = Vec::new();
+        let mut last = RowsBelow::Nothing;
         let mut rest = expects;
         while let Some((expect, after)) = rest.split_first() {
             rest = after;
-            let text = expect.rest.text;
             match expect.mark {
-                '=' if is_table(text) => {
+                '=' if expect.is_table() => {
                     let rows = after.iter().position(|e| e.mark != ':').unwrap_or(after.len());
                     rest = &after[rows..];
-                    self.check_alone(step, expect, true);
-                    last = Last::Table;
+                    self.check_alone(found_table.as_ref(), &open, expect);
+                    last = RowsBelow::Table;
                     let table = self.table(expect, &after[..rows]);
-                    step.table = step.table.take().or(table);
-                }
-                '=' | '!' if !self.says_something(expect, after) => last = Last::Nothing,
-                '=' | '!' => {
-                    let only = self.only(expect.guard);
-                    let what = Wanted { text: Text::of(expect.rest), rows: Vec::new() };
-                    let guarded = Guarded { line: expect.spot.line, only, what };
-                    if expect.mark == '=' {
-                        self.check_alone(step, expect, false);
-                        step.expects.push(guarded);
-                        last = Last::Expected;
-                    } else {
-                        step.signs.push(guarded);
-                        last = Last::Sign;
+                    if let Some((table, cells)) = table.filter(|_| found_table.is_none()) {
+                        found_table = Some(table);
+                        expectations = cells;
                     }
                 }
-                '|' => self.row(step, expect, &mut last),
-                _ => {
-                    self.mistakes.at(
-                        expect.spot,
-                        "a `:` line is a row of a table; its head goes above it: ` = by isolation \
-                         | mysql | postgres`",
-                    );
+                '=' | '!' if !self.says_something(expect, after) => last = RowsBelow::Nothing,
+                '=' | '!' => {
+                    self.check_alone(found_table.as_ref(), &open, expect);
+                    let guard = self.guard(expect.guard);
+                    open.push(OpenExpectation {
+                        line: *expect,
+                        guard,
+                        template: expect.rest.into(),
+                    });
+                    last = RowsBelow::Expectation;
                 }
+                '|' if last == RowsBelow::Table => self.diagnostics.report(
+                    expect.name.position,
+                    "rows cannot stand below a table; write them in its cells, as in `rows 30 10`",
+                ),
+                '|' => {
+                    if last == RowsBelow::Nothing {
+                        // Rows alone are `= done` with these rows.
+                        let words = SourceSpan { text: "", ..expect.rest };
+                        let guard = CaseGuard::default();
+                        open.push(OpenExpectation { line: *expect, guard, template: words.into() });
+                        last = RowsBelow::Expectation;
+                    }
+                    if let Some(above) = open.last_mut() {
+                        above.template.push(expect.rest, 0);
+                    }
+                }
+                _ => self.diagnostics.report(
+                    expect.name.position,
+                    "a `:` line is a row of a table; its head goes above it: ` = by isolation | \
+                     mysql | postgres`",
+                ),
             }
         }
+        for OpenExpectation { line, guard, template } in open {
+            let value = self.read(template, expectation::read);
+            let into = if line.mark == '!' { &mut signs } else { &mut expectations };
+            into.push(Guarded { position: line.name.position, guard, value });
+        }
+        (expectations, found_table, signs)
     }
 
     /// Whether something readable stands behind the mark.
-    fn says_something(&mut self, expect: &Expect<'_>, after: &[Expect<'_>]) -> bool {
+    fn says_something(&mut self, expect: &LineHead<'_>, after: &[LineHead<'_>]) -> bool {
         let rows_follow = after.first().is_some_and(|next| next.mark == '|');
         let message = match expect.rest.text {
             "" if rows_follow => {
-                "what must be seen is missing; with rows below it is `= done`, or leave the \
-                     line out"
+                "what must be seen is missing; with rows below it is `= done`, or leave the line out"
             }
             "" => "what must be seen is missing; it is `= done`, `= blocked by A`, `= rows 30` …",
             text if text.starts_with('[') => {
@@ -212,63 +229,30 @@ impl Parser<'_, '_> {
             }
             _ => return true,
         };
-        self.mistakes.at(expect.rest.spot, message);
+        self.diagnostics.report(expect.rest.position, message);
         false
     }
 
-    /// A `|` line.
-    fn row(&mut self, step: &mut Line, expect: &Expect<'_>, last: &mut Last) {
-        let row = Text::of(expect.rest);
-        let above = match *last {
-            Last::Expected => step.expects.last_mut(),
-            Last::Sign => step.signs.last_mut(),
-            Last::Table => {
-                self.mistakes.at(
-                    expect.spot,
-                    "rows cannot stand below a table; write them in its cells, as in `rows 30 10`",
-                );
-                return;
-            }
-            Last::Nothing => {
-                // Rows alone are `= done` with these rows.
-                let text = Text::of(Part { text: "", spot: expect.rest.spot });
-                let what = Wanted { text, rows: Vec::new() };
-                let only = Default::default();
-                step.expects.push(Guarded { line: expect.spot.line, only, what });
-                *last = Last::Expected;
-                step.expects.last_mut()
-            }
-        };
-        if let Some(above) = above {
-            above.what.rows.push(row);
-        }
-    }
-
-    /// Reads what must be seen for its mistakes, unless it differs from case to case. Cases are looked
-    /// at only once all lines are right, and this tells as much as possible before.
-    pub(super) fn check_wanted(&mut self, wanted: &Wanted) {
-        if !wanted.texts().any(|text| self.varies(text)) {
-            wanted.read(&[], self.mistakes);
-        }
-    }
-
     /// A step has a table or lines, not both.
-    fn check_alone(&mut self, step: &Line, expect: &Expect<'_>, table: bool) {
-        let message = match (&step.table, step.expects.first()) {
-            (Some(head), _) if table => {
-                format!("the step already has a table, on line {}", head.line)
+    fn check_alone(
+        &mut self,
+        table: Option<&ExpectationTable>,
+        open: &[OpenExpectation<'_>],
+        expect: &LineHead<'_>,
+    ) {
+        let line = open.iter().find(|open| open.line.mark != '!');
+        let message = match (table, line) {
+            _ if expect.mark == '!' => return,
+            (Some(table), _) if expect.is_table() => {
+                format!("the step already has a table, on line {}", table.position.line)
             }
             (Some(_), _) => "the step already has a table; put this into its cells".to_owned(),
-            (None, Some(line)) if table => format!(
+            (None, Some(open)) if expect.is_table() => format!(
                 "a step has a table or lines, and line {} is one; put it into the cells",
-                line.line
+                open.line.name.position.line
             ),
             _ => return,
         };
-        self.mistakes.at(expect.spot, message);
+        self.diagnostics.report(expect.name.position, message);
     }
-}
-
-fn is_table(text: &str) -> bool {
-    text == "by" || text.starts_with("by ") || text.starts_with("by\t")
 }

@@ -34,10 +34,11 @@ fn files() -> BTreeMap<PathBuf, String> {
         let (folder, engine) = folder(driver);
         for (schema, numbers) in NUMBERS {
             assert_eq!(numbers.len(), schema.steps.len(), "each step of `{}` has one", schema.part);
-            for ((step, number), version) in schema.steps.iter().zip(numbers).zip(1..) {
+            for (number, version) in numbers.iter().zip(1..) {
                 let part = schema.part;
-                let mut statements = step(driver);
-                if statements.is_empty() {
+                let mut statements = schema.step(version, driver);
+                // Only the version would be written down.
+                if statements.len() == 1 {
                     continue;
                 }
                 statements.insert(0, upgrade::create_versions(driver));
@@ -48,9 +49,9 @@ fn files() -> BTreeMap<PathBuf, String> {
                 );
                 if part == LOCK_SCHEMA.part && version == 1 {
                     comment += lock_comment(driver);
-                    statements.extend(lock_rows(driver));
+                    statements
+                        .splice(statements.len() - 1..statements.len() - 1, lock_rows(driver));
                 }
-                statements.push(upgrade::write_version(part, version, driver));
                 let statements: String =
                     statements.iter().map(|sql| format!("\n{};\n", broken(sql))).collect();
                 let name = format!("{number}_hierlock_{part}_{version}.sql");
@@ -61,7 +62,7 @@ fn files() -> BTreeMap<PathBuf, String> {
     files
 }
 
-/// The table of rows for as many buckets as there are unless told.
+/// The table of rows for the default number of buckets.
 fn lock_rows(driver: Driver) -> Option<String> {
     let dialect = match driver {
         Driver::Mysql => Dialect::Mysql,

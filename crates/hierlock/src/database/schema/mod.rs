@@ -25,13 +25,14 @@ mod migrations;
 mod tests;
 mod upgrade;
 
-use super::{Database, DatabaseConnection, Driver};
+use super::{Database, DatabaseConnection, Driver, ExecuteResult, Row, Value};
 use crate::error::{Error, Result, TableError};
 use hierlock_engine::ErrorClass;
+use std::cmp::Ordering;
 use std::time::Duration;
 
 /// How long a failed statement waits to learn the version of the tables: all connections may be in use.
-const ASK_LIMIT: Duration = Duration::from_secs(2);
+const VERSION_QUERY_LIMIT: Duration = Duration::from_secs(2);
 
 /// The tables of one part of the library.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,7 @@ pub(crate) struct Schema {
     /// The command that makes its tables.
     pub(crate) command: &'static str,
     /// What makes version 1, then what makes version 2 of it, and so on.
-    pub(crate) steps: &'static [Step],
+    pub(crate) steps: &'static [UpgradeStep],
     /// The tables of the newest version.
     pub(crate) tables: fn(Driver) -> &'static [&'static str],
     /// The functions of the newest version, on PostgreSQL.
@@ -51,17 +52,12 @@ pub(crate) struct Schema {
 }
 
 /// The statements that bring tables from one version to the next, in order. None where there is nothing to do.
-pub(crate) type Step = fn(Driver) -> Vec<String>;
+pub(crate) type UpgradeStep = fn(Driver) -> Vec<String>;
 
 impl Schema {
     /// The newest version that this release knows.
     pub(crate) fn newest(&self) -> i64 {
         self.steps.len() as i64
-    }
-
-    /// Asks for the version of its tables; no row comes back if none is written down.
-    pub(crate) fn version_query(&self) -> String {
-        upgrade::read_version(self.part)
     }
 
     /// Makes what is not there yet, and upgrades what an older release has made.
@@ -81,38 +77,29 @@ impl Schema {
         self.statements(driver).iter().map(|statement| format!("{statement};\n")).collect()
     }
 
-    /// All that makes the newest version where there is nothing, or a release that wrote no version down has been.
-    pub(crate) fn statements(&self, driver: Driver) -> Vec<String> {
-        let steps = (self.steps.iter().zip(1..)).flat_map(|(step, version)| {
-            upgrade::step_statements(self.part, *step, version, driver)
-        });
-        [upgrade::create_versions(driver)].into_iter().chain(steps).collect()
+    /// Runs a query by itself. If it fails for the tables, the error says so.
+    pub(crate) async fn fetch(
+        self,
+        database: &Database,
+        doing: &'static str,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<Row>> {
+        self.checked(database, doing, database.fetch(sql, values).await).await
     }
 
-    /// Says so if it was the tables that were missing, or not as they are known.
-    fn explain(self, error: Error) -> Error {
-        let Some(table_error) = error.table() else { return error };
-        match table_error {
-            TableError::Failed { source, .. } => match ErrorClass::of(source) {
-                ErrorClass::UndefinedTable => TableError::NotProvisioned { schema: self }.into(),
-                ErrorClass::UndefinedColumn => error.in_other_form(self),
-                _ => error,
-            },
-            _ => error,
-        }
+    /// The same for a statement that returns no rows.
+    pub(crate) async fn execute(
+        self,
+        database: &Database,
+        doing: &'static str,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<ExecuteResult> {
+        self.checked(database, doing, database.execute(sql, values).await).await
     }
 
-    /// The same; asks the database which version they have.
-    pub(crate) async fn diagnosed<T>(self, database: &Database, done: Result<T>) -> Result<T> {
-        diagnosed(database, done.map_err(|error| self.explain(error))).await
-    }
-
-    /// A failed statement as an error of ours, which says so if the tables are missing, or not as they are known.
-    pub(crate) fn failed(self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
-        move |source| self.explain(failed(doing)(source))
-    }
-
-    /// The same for a statement that the database has run by itself: it is asked which version the tables have.
+    /// The same for a statement that was run already.
     pub(crate) async fn checked<T>(
         self,
         database: &Database,
@@ -121,6 +108,26 @@ impl Schema {
     ) -> Result<T> {
         diagnosed(database, done.map_err(self.failed(doing))).await
     }
+
+    /// A failed statement as an error of ours, which says so if the tables are missing, or not as they are known.
+    pub(crate) fn failed(self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
+        move |source| match ErrorClass::of(&source) {
+            ErrorClass::UndefinedTable => TableError::NotProvisioned { schema: self }.into(),
+            ErrorClass::UndefinedColumn => {
+                TableError::OtherForm { schema: self, doing, source }.into()
+            }
+            _ => failed(doing)(source),
+        }
+    }
+
+    /// Fails if the tables have another version than the newest that is known.
+    pub(crate) fn compare(self, found: i64) -> Result<()> {
+        match found.cmp(&self.newest()) {
+            Ordering::Less => Err(TableError::Older { schema: self, found }.into()),
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err(TableError::Newer { schema: self, found }.into()),
+        }
+    }
 }
 
 /// A failed statement as an error of ours, which `retry` can read.
@@ -128,40 +135,22 @@ pub(crate) fn failed(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| TableError::Failed { doing, source }.into()
 }
 
-/// Says that the tables are older or newer than this release knows them, if that is why a statement has failed.
+/// Says that the tables are older or newer than this release knows them, if that is why a statement has failed: the
+/// database is asked which version they have.
 pub(crate) async fn diagnosed<T>(database: &Database, done: Result<T>) -> Result<T> {
-    match done {
-        Ok(done) => Ok(done),
-        Err(error) => Err(diagnose(database, error).await),
-    }
-}
-
-async fn diagnose(database: &Database, error: Error) -> Error {
+    let Err(error) = done else { return done };
     let (schema, at_least) = match error.table() {
         Some(TableError::NotProvisioned { schema }) => (*schema, None),
         // Releases that wrote no version down had the first.
         Some(TableError::OtherForm { schema, .. }) => (*schema, Some(1)),
-        _ => return error,
+        _ => return Err(error),
     };
     let sql = schema.version_query();
-    let asked = tokio::time::timeout(ASK_LIMIT, database.fetch(&sql, &[])).await;
+    let asked = tokio::time::timeout(VERSION_QUERY_LIMIT, database.fetch(&sql, &[])).await;
     let found = match &asked {
         Ok(Ok(rows)) => rows.first().and_then(|row| row.int(0).ok()),
         _ => None,
     };
-    match found.or(at_least) {
-        Some(found) => schema.compare(found).err().unwrap_or(error),
-        None => error,
-    }
-}
-
-impl Schema {
-    /// Fails if the tables have another version than the newest that is known.
-    pub(crate) fn compare(self, found: i64) -> Result<()> {
-        match found.cmp(&self.newest()) {
-            std::cmp::Ordering::Less => Err(TableError::Older { schema: self, found }.into()),
-            std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Greater => Err(TableError::Newer { schema: self, found }.into()),
-        }
-    }
+    let is_other = found.or(at_least).and_then(|found| schema.compare(found).err());
+    Err(is_other.unwrap_or(error))
 }

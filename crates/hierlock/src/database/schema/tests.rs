@@ -3,14 +3,14 @@
 use super::{Database, Driver, Schema};
 use crate::error::Error;
 use crate::lease::{LeaseRequest, Leases, SCHEMA};
-use hierlock_sandbox::{Engine, Server};
+use hierlock_sandbox::{Engine, Server, on_each_server};
 
 /// Leases as a later release may have them.
 const LATER: Schema =
     Schema { steps: &[SCHEMA.steps[0], second_step], part: SCHEMA.part, ..SCHEMA };
 
 /// Of these only the ALTERs may be run again, which are passed over then: so it shows if two run the step.
-fn second_step(_kind: Driver) -> Vec<String> {
+fn second_step(_: Driver) -> Vec<String> {
     vec![
         "ALTER TABLE hier_leases RENAME COLUMN reason TO note".to_owned(),
         "ALTER TABLE hier_leases ADD COLUMN color BIGINT".to_owned(),
@@ -18,8 +18,8 @@ fn second_step(_kind: Driver) -> Vec<String> {
     ]
 }
 
-/// The same, cut short after its first statement.
-const CUT_SHORT: Schema = Schema {
+/// The same, interrupted after its first statement.
+const INTERRUPTED: Schema = Schema {
     steps: &[SCHEMA.steps[0], |driver| {
         let [first, ..] = &second_step(driver)[..] else { return Vec::new() };
         vec![first.clone(), "SELECT this IS no statement".to_owned()]
@@ -118,10 +118,10 @@ async fn several_upgrade_at_once(database: &Database, url: &str) {
 }
 
 /// On MySQL and MariaDB the first statement of the step stays when the second fails; elsewhere neither does.
-async fn a_step_that_was_cut_short_is_run_again(database: &Database) {
+async fn an_interrupted_step_is_run_again(database: &Database) {
     SCHEMA.provision(database).await.unwrap();
     let _ = Leases::new(database.clone()).acquire(request("u1")).await.unwrap();
-    CUT_SHORT.provision(database).await.unwrap_err();
+    INTERRUPTED.provision(database).await.unwrap_err();
     assert_eq!(version(database).await, 1);
     LATER.provision(database).await.unwrap();
     assert_eq!(version(database).await, 2);
@@ -151,43 +151,24 @@ async fn all(mut make: impl AsyncFnMut(&str) -> String) {
     former_tables_are_upgraded(&database("former").await.0).await;
     let (at_once, url) = database("at_once").await;
     several_upgrade_at_once(&at_once, &url).await;
-    a_step_that_was_cut_short_is_run_again(&database("cut_short").await.0).await;
+    an_interrupted_step_is_run_again(&database("interrupted").await.0).await;
     a_table_that_was_dropped_is_made_again(&database("dropped").await.0).await;
 }
 
-async fn on_server(engine: Engine) {
+on_each_server!(tables_are_upgraded);
+
+async fn tables_are_upgraded(engine: Engine) {
     let Some(server) = Server::for_tests(engine) else { return };
     let url = server.url().replacen("mariadb:", "mysql:", 1);
-    let admin = match engine {
-        Engine::Postgres => sqlx::Either::Left(sqlx::PgPool::connect(&url).await.unwrap()),
-        _ => sqlx::Either::Right(sqlx::MySqlPool::connect(&url).await.unwrap()),
-    };
+    let admin = Database::connect(&url).await.unwrap();
     all(async |name| {
         let name = format!("hierlock_schema_{}_{name}", std::process::id());
-        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
-        match &admin {
-            sqlx::Either::Left(pool) => drop(sqlx::raw_sql(create).execute(pool).await.unwrap()),
-            sqlx::Either::Right(pool) => drop(sqlx::raw_sql(create).execute(pool).await.unwrap()),
-        }
+        // Not in a transaction, in which PostgreSQL makes no databases.
+        admin.execute(&format!("CREATE DATABASE {name}"), &[]).await.unwrap();
         let bare = url.split('?').next().unwrap();
         format!("{}/{name}", bare.rsplit_once('/').unwrap().0)
     })
     .await;
-}
-
-#[tokio::test]
-async fn mysql_tables_are_upgraded() {
-    on_server(Engine::Mysql).await;
-}
-
-#[tokio::test]
-async fn mariadb_tables_are_upgraded() {
-    on_server(Engine::Mariadb).await;
-}
-
-#[tokio::test]
-async fn postgres_tables_are_upgraded() {
-    on_server(Engine::Postgres).await;
 }
 
 #[cfg(feature = "sqlite")]

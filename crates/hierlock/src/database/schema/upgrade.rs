@@ -1,16 +1,16 @@
 //! From whatever version is there to the newest: one at a time, step by step.
 
-use super::{DatabaseConnection, Driver, Schema, Step};
+use super::{DatabaseConnection, Driver, Schema};
 use crate::error::{Result, TableError};
 use hierlock_engine::ErrorClass;
 
 /// Where the version of each part is written down.
 const VERSIONS: &str = "hier_schema_versions";
 
-/// Of all who upgrade tables of ours in a database, one does so at a time.
-const LOCK: &str = "hierlock schema";
+/// The lock of whoever upgrades tables of ours in a database: one at a time.
+const UPGRADE_LOCK: &str = "hierlock schema";
 /// For how many seconds the others wait, on MySQL and MariaDB. An ALTER of a large table takes a while.
-const LOCK_WAIT: u32 = 600;
+const UPGRADE_LOCK_WAIT: u32 = 600;
 
 /// Makes the table of versions; may be run again.
 pub(super) fn create_versions(driver: Driver) -> String {
@@ -21,35 +21,41 @@ pub(super) fn create_versions(driver: Driver) -> String {
     )
 }
 
-/// Returns the version of a part, or no row.
-pub(super) fn read_version(part: &str) -> String {
-    format!("SELECT version FROM {VERSIONS} WHERE part = '{part}'")
-}
-
-/// Writes a version down. A higher one that is there stays.
-pub(super) fn write_version(part: &str, version: i64, driver: Driver) -> String {
-    let or_else = match driver {
-        Driver::Mysql => format!("ON DUPLICATE KEY UPDATE version = GREATEST(version, {version})"),
-        Driver::Postgres => {
-            format!(
-                "ON CONFLICT (part) DO UPDATE SET version = GREATEST({VERSIONS}.version, {version})"
-            )
-        }
-        Driver::Sqlite => {
-            format!("ON CONFLICT (part) DO UPDATE SET version = MAX(version, {version})")
-        }
-    };
-    format!("INSERT INTO {VERSIONS} (part, version) VALUES ('{part}', {version}) {or_else}")
-}
-
-/// What makes a version of a part, and writes that down.
-pub(super) fn step_statements(part: &str, step: Step, version: i64, driver: Driver) -> Vec<String> {
-    let mut statements = step(driver);
-    statements.push(write_version(part, version, driver));
-    statements
-}
-
 impl Schema {
+    /// Asks for the version of its tables; no row comes back if none is written down.
+    pub(crate) fn version_query(&self) -> String {
+        format!("SELECT version FROM {VERSIONS} WHERE part = '{}'", self.part)
+    }
+
+    /// Writes a version down. A higher one that is there stays.
+    fn write_version(&self, version: i64, driver: Driver) -> String {
+        let (conflict, greatest, there) = match driver {
+            Driver::Mysql => ("DUPLICATE KEY UPDATE", "GREATEST", "version"),
+            Driver::Postgres => {
+                ("CONFLICT (part) DO UPDATE SET", "GREATEST", "hier_schema_versions.version")
+            }
+            Driver::Sqlite => ("CONFLICT (part) DO UPDATE SET", "MAX", "version"),
+        };
+        let part = self.part;
+        format!(
+            "INSERT INTO {VERSIONS} (part, version) VALUES ('{part}', {version}) \
+             ON {conflict} version = {greatest}({there}, {version})"
+        )
+    }
+
+    /// What makes a version, and writes that down.
+    pub(super) fn step(&self, version: i64, driver: Driver) -> Vec<String> {
+        let mut statements = self.steps[version as usize - 1](driver);
+        statements.push(self.write_version(version, driver));
+        statements
+    }
+
+    /// All that makes the newest version where there is nothing, or a release that wrote no version down has been.
+    pub(crate) fn statements(&self, driver: Driver) -> Vec<String> {
+        let steps = (1..=self.newest()).flat_map(|version| self.step(version, driver));
+        [create_versions(driver)].into_iter().chain(steps).collect()
+    }
+
     /// Brings the tables to the newest version, in the transaction that `connection` is in. Fails within if they are newer.
     pub(crate) async fn upgrade(
         self,
@@ -87,7 +93,7 @@ impl Schema {
         if count(connection, &tables_there(driver, &[VERSIONS])).await? == 0 {
             make(connection, &create_versions(driver)).await?;
         }
-        let rows = connection.packet(&read_version(self.part)).await?.rows;
+        let rows = connection.packet(&self.version_query()).await?.rows;
         // A release that wrote no version down may have been killed half-way: the first step makes the rest.
         let written = rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0);
         if written > self.newest() {
@@ -99,10 +105,8 @@ impl Schema {
             connection.run(&format!("DELETE FROM {VERSIONS} WHERE part = '{}'", self.part)).await?;
             version = 0;
         }
-        for (step, number) in self.steps.iter().zip(1..).filter(|(_, number)| *number > version) {
-            for statement in step_statements(self.part, *step, number, driver) {
-                make(connection, &statement).await?;
-            }
+        for statement in (version + 1..=self.newest()).flat_map(|next| self.step(next, driver)) {
+            make(connection, &statement).await?;
         }
         if let Some(rows) = (self.rows)(driver)
             && version > 0
@@ -112,7 +116,7 @@ impl Schema {
         Ok(Ok(()))
     }
 
-    /// Are all tables and functions there?
+    /// Returns whether all tables and functions are there.
     async fn is_there(self, connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Error> {
         let driver = connection.driver();
         let tables = (self.tables)(driver);
@@ -159,19 +163,19 @@ async fn count(connection: &mut DatabaseConnection<'_>, sql: &str) -> Result<i64
 
 /// The name of the lock on MySQL and MariaDB, where locks are the server's, not the database's.
 fn lock_name() -> String {
-    format!("CONCAT('{LOCK} ', LEFT(SHA2(DATABASE(), 256), 40))")
+    format!("CONCAT('{UPGRADE_LOCK} ', LEFT(SHA2(DATABASE(), 256), 40))")
 }
 
 /// Waits until nobody else upgrades tables of ours; `false` if that took too long.
 async fn lock(connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Error> {
     match connection.driver() {
         Driver::Mysql => {
-            let sql = format!("SELECT COALESCE(GET_LOCK({}, {LOCK_WAIT}), 0)", lock_name());
+            let sql = format!("SELECT COALESCE(GET_LOCK({}, {UPGRADE_LOCK_WAIT}), 0)", lock_name());
             Ok(count(connection, &sql).await? == 1)
         }
         // It is free again when the transaction ends.
         Driver::Postgres => {
-            let sql = format!("SELECT pg_advisory_xact_lock(hashtext('{LOCK}'), 0)");
+            let sql = format!("SELECT pg_advisory_xact_lock(hashtext('{UPGRADE_LOCK}'), 0)");
             connection.run(&sql).await.map(|()| true)
         }
         // A writer is alone.
@@ -194,15 +198,13 @@ async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> Resul
         connection.run("SAVEPOINT hierlock").await?;
     }
     match connection.run(statement).await {
-        Err(error) if is_made(statement, &error) && is_postgres => {
-            connection.run("ROLLBACK TO SAVEPOINT hierlock").await
-        }
-        Err(error) if is_made(statement, &error) => Ok(()),
-        made => made,
+        Err(error) if !is_made(statement, &error) => Err(error),
+        Err(_) if is_postgres => connection.run("ROLLBACK TO SAVEPOINT hierlock").await,
+        _ => Ok(()),
     }
 }
 
-/// Did it fail because its work is done?
+/// Returns whether a statement failed because its work is done.
 fn is_made(statement: &str, error: &sqlx::Error) -> bool {
     let is_alter = statement.starts_with("ALTER ");
     match ErrorClass::of(error) {
@@ -217,7 +219,7 @@ fn is_made(statement: &str, error: &sqlx::Error) -> bool {
     }
 }
 
-/// Did MySQL or MariaDB say it? Their rows are made by statements that report a duplicate key, and that must not pass.
+/// Returns whether MySQL or MariaDB said it. Their rows are made by statements that report a duplicate key, and that must not pass.
 fn is_innodb(error: &sqlx::Error) -> bool {
     #[cfg(feature = "mysql")]
     if let Some(error) = error.as_database_error() {

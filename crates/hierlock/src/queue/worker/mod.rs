@@ -1,20 +1,19 @@
 //! A worker: claims jobs, runs them, and says what became of them.
 
 mod attempt;
-mod beside;
+mod background;
 mod run;
 mod stop;
 
-use super::Queue;
-use super::claimed::{Claimed, Failed};
-use super::job::{millis, plain};
+use super::job::{check_name, millis};
+use super::{ClaimedJob, JobOutcome, Queue};
 use crate::error::Result;
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
-use stop::Teller;
+use stop::StopSignal;
 
-/// How a worker works; [`run`](Self::run) sets it to work.
+/// A worker, and how it works. [`run`](Self::run) sets it to work.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -27,13 +26,13 @@ use stop::Teller;
 /// # mail.enqueue(Job::new("to ada")).await?;
 /// let worker = mail.worker("w1").batch(20).concurrency(8).until_empty();
 /// let handle = worker.handle(); // handle.stop() ends it too, from anywhere
-/// let worked = worker
+/// let summary = worker
 ///     .run(|job| async move {
 ///         println!("sends {}", job.payload());
 ///         Ok::<_, std::io::Error>(())
 ///     })
 ///     .await?;
-/// assert_eq!(worked.done, 1);
+/// assert_eq!(summary.done, 1);
 /// # let _ = handle;
 /// # Ok(()) }
 /// ```
@@ -46,51 +45,29 @@ pub struct Worker {
     lease: Duration,
     poll_every: Duration,
     until_empty: bool,
-    stop: Teller,
+    stop: StopSignal,
     on_end: Box<OnEnd>,
 }
 
-type OnEnd = dyn Fn(&Claimed, &Ended) + Send + Sync;
+type OnEnd = dyn Fn(&ClaimedJob, &JobOutcome) + Send + Sync;
 
 /// Stops a worker, from anywhere.
-#[derive(Clone)]
-pub struct WorkerHandle(Teller);
-
-/// What became of a run that was begun, as its worker knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ended {
-    /// It is done, and has left the queue.
-    Done,
-    /// A failure was counted.
-    #[non_exhaustive]
-    Failed {
-        /// Why it failed.
-        error: String,
-        /// How it goes on.
-        next: Failed,
-    },
-    /// Its handler gave it back.
-    GivenBack,
-    /// It was no longer this run's.
-    Lost,
-    /// The handler has come back, and the database could not be told: the job comes back when its lease ends.
-    Unrecorded,
-}
+#[derive(Clone, Debug)]
+pub struct WorkerHandle(StopSignal);
 
 /// What a worker did until it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Worked {
+pub struct WorkerSummary {
     /// Jobs that were done.
     pub done: u64,
     /// Failures, of which each was counted for its job.
     pub failed: u64,
-    /// Runs whose lease ended before they did: another worker has their job, and nothing was counted here.
+    /// Jobs whose lease ended before they did: another worker has them, and nothing was counted here.
     pub lost: u64,
     /// Jobs that were not begun when it was stopped.
     pub given_back: u64,
-    /// Runs that have come to their end without the database being told, for it did not answer: their jobs come
+    /// Jobs that have come to their end without the database being told, for it did not answer: they come
     /// back when their lease ends.
     pub unrecorded: u64,
 }
@@ -105,51 +82,54 @@ impl Worker {
             lease: Duration::from_secs(30),
             poll_every: Duration::from_secs(1),
             until_empty: false,
-            stop: Teller::new(),
+            stop: StopSignal::default(),
             on_end: Box::new(log),
         }
     }
 
-    /// How many jobs it claims, and completes, at once at most; 1 unless told.
+    /// Sets how many jobs it claims, and completes, at once at most; 1 by default.
     pub fn batch(mut self, jobs: usize) -> Self {
-        self.batch = jobs.clamp(1, Queue::MOST);
+        self.batch = jobs.clamp(1, Queue::MAX_CLAIM);
         self
     }
 
-    /// How many it runs at a time; 1 unless told.
+    /// Sets how many it runs at a time; 1 by default.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.concurrency = jobs.max(1);
         self
     }
 
-    /// For how long a job is its own without a heartbeat, of which there are three in that time; 30 s unless
-    /// told. If it is killed, its jobs come back after that.
+    /// Sets for how long a job is its own without a heartbeat, of which there are three in that time; 30 s by
+    /// default. If it is killed, its jobs come back after that.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// How often it looks for jobs that nobody woke it for, and for those whose time has come; every
-    /// second unless told.
+    /// Sets how often it looks for jobs that nobody woke it for, and for those whose time has come; every
+    /// second by default.
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll_every = interval;
         self
     }
 
-    /// It ends when no job is ready, instead of waiting for the next.
+    /// Ends it when no job is ready, instead of waiting for the next.
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
         self
     }
 
-    /// Calls this with what became of each run that was begun, for figures or a log of your own; unless told,
-    /// what is [`Unrecorded`](Ended::Unrecorded) is logged. It is to come back soon: the worker waits for it.
-    pub fn on_end(mut self, tell: impl Fn(&Claimed, &Ended) + Send + Sync + 'static) -> Self {
+    /// Calls this with what became of each job that was begun, for figures or a log of your own; by default
+    /// what is [`Unrecorded`](JobOutcome::Unrecorded) is logged. It is to come back soon: the worker waits for it.
+    pub fn on_end(
+        mut self,
+        tell: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static,
+    ) -> Self {
         self.on_end = Box::new(tell);
         self
     }
 
-    /// Something to stop it with.
+    /// Returns something to stop it with.
     pub fn handle(&self) -> WorkerHandle {
         WorkerHandle(self.stop.clone())
     }
@@ -157,28 +137,28 @@ impl Worker {
     /// Works until it is [stopped](WorkerHandle::stop): then it claims no more, finishes what it has begun,
     /// and gives back the rest.
     ///
-    /// That is so also while the database does not answer. Without a job in hand it comes back after two seconds.
+    /// That is so also while the database does not answer. Without a job it comes back after two seconds.
     /// For what became of its jobs it tries to reach the database for 30 seconds after the last handler came
-    /// back, and for ten to give back others. What could not be told is [`unrecorded`](Worked::unrecorded): those jobs
+    /// back, and for ten to give back others. What could not be told is [`unrecorded`](WorkerSummary::unrecorded): those jobs
     /// come back when their lease ends, and so does what a claim got that was under way.
     ///
     /// `handler` is run for each job, in a task of its own. Ok completes the job, unless the handler has
-    /// done so (with [`complete_in`](Claimed::complete_in), to have effects exactly once). An error or a
+    /// done so (with [`complete_in`](ClaimedJob::complete_in), to have effects exactly once). An error or a
     /// panic is a failure.
     ///
     /// # Errors
-    /// If a name, the lease or the interval cannot be, or there is no table. When the database fails
-    /// otherwise, that is logged and tried again.
+    /// If the name, the lease or the interval is not allowed ([`is_usage`](crate::Error::is_usage)), or there is no table. When
+    /// the database fails otherwise, that is logged and tried again.
     ///
     /// # Cancel safety
     /// Dropped, it stops at once, wherever handlers are; jobs in hand come back when their lease ends.
-    pub async fn run<F, W, E>(self, handler: F) -> Result<Worked>
+    pub async fn run<F, W, E>(self, handler: F) -> Result<WorkerSummary>
     where
-        F: Fn(Claimed) -> W + Send + Sync + 'static,
+        F: Fn(ClaimedJob) -> W + Send + Sync + 'static,
         W: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display + Send + 'static,
     {
-        plain("worker", &self.name)?;
+        check_name("worker", &self.name)?;
         millis("lease", self.lease, 1)?;
         millis("poll interval", self.poll_every, 1)?;
         // Boxed, so that the future of whoever runs it is not nested too deeply for the compiler.
@@ -186,8 +166,8 @@ impl Worker {
     }
 }
 
-fn log(job: &Claimed, ended: &Ended) {
-    if *ended == Ended::Unrecorded {
+fn log(job: &ClaimedJob, outcome: &JobOutcome) {
+    if *outcome == JobOutcome::Unrecorded {
         tracing::warn!(job = job.id(), "what became of a job could not be recorded: it comes back");
     }
 }
@@ -195,18 +175,12 @@ fn log(job: &Claimed, ended: &Ended) {
 impl WorkerHandle {
     /// Tells the worker to end in good order; its [`run`](Worker::run) comes back when it has.
     pub fn stop(&self) {
-        self.0.tell();
+        self.0.send();
     }
 }
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for WorkerHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerHandle").finish_non_exhaustive()
     }
 }

@@ -8,12 +8,12 @@
 //! ```
 
 use super::attempt::{Attempt, attempt};
-use super::beside::{Beside, Hand};
-use super::stop::{AGAIN, MOMENT, PATIENCE, Stop, TURN};
-use super::{Ended, Worked, Worker};
+use super::background::{self, ActiveJobs};
+use super::stop::{RECORD_LIMIT, RETRY_PAUSE, SHARED_RECORD_LIMIT, STOP_GRACE};
+use super::{Worker, WorkerSummary};
 use crate::database::answered;
-use crate::error::{Error, Result};
-use crate::queue::{Claimed, Queue};
+use crate::error::Result;
+use crate::queue::{ClaimedJob, JobOutcome};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
@@ -23,51 +23,62 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 /// A database that does not answer the loop in this time is asked again, on another connection.
-const ANSWERS: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// For so long a job that is done waits for others, to be completed together with them.
-const LINGER: Duration = Duration::from_millis(5);
+const COMPLETE_DELAY: Duration = Duration::from_millis(5);
 
-struct Loop {
+struct WorkLoop {
     worker: Worker,
-    queue: Queue,
-    hand: Hand,
+    active: ActiveJobs,
     /// Claimed, but not begun.
-    waiting: VecDeque<Claimed>,
+    waiting: VecDeque<ClaimedJob>,
     running: JoinSet<Attempt>,
-    done: Vec<Claimed>,
+    done: Vec<ClaimedJob>,
     /// When the last handler came back.
     ended_at: Instant,
-    /// When these are completed at the latest.
+    /// When those that are done are completed at the latest.
     complete_at: Instant,
-    /// May there be something to claim?
+    /// There may be something to claim.
     may_claim: bool,
-    /// Did the last claim find that there was nothing?
+    /// The last claim has found that there was nothing.
     found_nothing: bool,
-    stop: Stop,
     is_stopping: bool,
-    worked: Worked,
+    summary: WorkerSummary,
 }
 
-pub(super) async fn run<F, W, E>(worker: Worker, handler: F) -> Result<Worked>
+pub(super) async fn run<F, W, E>(worker: Worker, handler: F) -> Result<WorkerSummary>
 where
-    F: Fn(Claimed) -> W + Send + Sync + 'static,
+    F: Fn(ClaimedJob) -> W + Send + Sync + 'static,
     W: Future<Output = Result<(), E>> + Send + 'static,
     E: fmt::Display + Send + 'static,
 {
     let handler = Arc::new(handler);
-    let queue = worker.queue.clone();
-    let mut wakes = queue.wakes();
-    let mut stop = worker.stop.listen();
+    let mut wakes = worker.queue.shared.wakes.subscribe();
+    let stop = worker.stop.clone();
     let mut poll = interval(worker.poll_every);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let hand = Hand::default();
-    let _beside = Beside::start(&queue, &hand, worker.lease);
-    let mut work = Loop::new(worker, queue, hand);
+    let active = ActiveJobs::default();
+    let _background = background::start(&worker.queue, &active, worker.lease);
+    let mut work = WorkLoop {
+        worker,
+        active,
+        waiting: VecDeque::new(),
+        running: JoinSet::new(),
+        done: Vec::new(),
+        ended_at: Instant::now(),
+        complete_at: Instant::now(),
+        may_claim: false,
+        found_nothing: false,
+        is_stopping: false,
+        summary: WorkerSummary::default(),
+    };
     loop {
         // Before anything is begun: a handler may have stopped it.
-        work.is_stopping |= stop.is_told();
-        work.begin(&handler);
+        work.is_stopping |= stop.sent_at().is_some();
+        while let Some(job) = work.next_to_run() {
+            work.running.spawn(attempt(handler.clone(), job));
+        }
         work.complete_if_worth_it().await?;
         if work.is_stopping {
             work.give_back().await;
@@ -79,135 +90,118 @@ where
             }
         }
         if work.is_over() {
-            return Ok(work.worked);
+            return Ok(work.summary);
         }
         let (is_running, has_done) = (!work.running.is_empty(), !work.done.is_empty());
         tokio::select! {
             Some(ended) = work.running.join_next(), if is_running => work.ended(ended),
             () = sleep_until(work.complete_at), if has_done => {}
-            _ = stop.told(), if !work.is_stopping => work.is_stopping = true,
+            _ = stop.received(), if !work.is_stopping => work.is_stopping = true,
             Ok(()) = wakes.changed() => work.may_claim = true,
             _ = poll.tick(), if !work.is_stopping => work.promote().await?,
         }
     }
 }
 
-impl Loop {
-    fn new(worker: Worker, queue: Queue, hand: Hand) -> Self {
-        Self {
-            stop: worker.stop.listen(),
-            worker,
-            queue,
-            hand,
-            waiting: VecDeque::new(),
-            running: JoinSet::new(),
-            done: Vec::new(),
-            ended_at: Instant::now(),
-            complete_at: Instant::now(),
-            may_claim: false,
-            found_nothing: false,
-            is_stopping: false,
-            worked: Worked::default(),
-        }
-    }
-
-    fn begin<F, W, E>(&mut self, handler: &Arc<F>)
-    where
-        F: Fn(Claimed) -> W + Send + Sync + 'static,
-        W: Future<Output = Result<(), E>> + Send + 'static,
-        E: fmt::Display + Send + 'static,
-    {
-        while !self.is_stopping && self.running.len() < self.worker.concurrency {
-            let Some(job) = self.waiting.pop_front() else { break };
-            self.running.spawn(attempt(handler.clone(), job));
-        }
+impl WorkLoop {
+    fn next_to_run(&mut self) -> Option<ClaimedJob> {
+        let has_room = !self.is_stopping && self.running.len() < self.worker.concurrency;
+        if has_room { self.waiting.pop_front() } else { None }
     }
 
     /// A task has ended, and with it perhaps others.
     fn ended(&mut self, first: Result<Attempt, JoinError>) {
         let mut next = Some(first);
         while let Some(ended) = next {
-            // It catches panics by itself; what is cancelled with its runtime is not settled.
-            if let Ok(attempt) = ended {
-                self.settle(attempt);
-            }
             next = self.running.try_join_next();
-        }
-    }
-
-    fn settle(&mut self, Attempt { job, ended, at }: Attempt) {
-        self.ended_at = self.ended_at.max(at);
-        match ended {
-            Some(ended) => self.count(&job, &ended),
-            None => {
-                if self.done.is_empty() {
-                    self.complete_at = Instant::now() + LINGER;
-                }
-                self.done.push(job);
+            // It catches panics by itself; what is cancelled with its runtime has no outcome.
+            let Ok(Attempt { job, outcome, ended_at }) = ended else { continue };
+            self.ended_at = self.ended_at.max(ended_at);
+            if let Some(outcome) = outcome {
+                self.count(&job, &outcome);
+                continue;
             }
+            if self.done.is_empty() {
+                self.complete_at = Instant::now() + COMPLETE_DELAY;
+            }
+            self.done.push(job);
         }
     }
 
-    fn count(&mut self, job: &Claimed, ended: &Ended) {
-        let worked = &mut self.worked;
-        *match ended {
-            Ended::Done => &mut worked.done,
-            Ended::Failed { .. } => &mut worked.failed,
-            Ended::GivenBack => &mut worked.given_back,
-            Ended::Lost => &mut worked.lost,
-            Ended::Unrecorded => &mut worked.unrecorded,
+    fn count(&mut self, job: &ClaimedJob, outcome: &JobOutcome) {
+        let summary = &mut self.summary;
+        *match outcome {
+            JobOutcome::Done => &mut summary.done,
+            JobOutcome::Failed { .. } => &mut summary.failed,
+            JobOutcome::GivenBack => &mut summary.given_back,
+            JobOutcome::Lost => &mut summary.lost,
+            JobOutcome::Unrecorded => &mut summary.unrecorded,
         } += 1;
-        self.hand.remove(std::slice::from_ref(job));
-        (self.worker.on_end)(job, ended);
+        self.active.remove(std::slice::from_ref(job));
+        (self.worker.on_end)(job, outcome);
     }
 
-    fn count_done(&mut self, ended: impl Fn(&Claimed) -> Ended) {
+    fn count_done(&mut self, outcome: impl Fn(&ClaimedJob) -> JobOutcome) {
         for job in std::mem::take(&mut self.done) {
-            self.count(&job, &ended(&job));
+            self.count(&job, &outcome(&job));
+        }
+    }
+
+    /// Asks the database. None if it does not answer, or fails in a way that may pass: then the worker tries again. Once it
+    /// was stopped it is waited for only so long, counted from `since` if that is later.
+    async fn ask<T>(
+        &self,
+        doing: &'static str,
+        (grace, since): (Duration, Instant),
+        question: impl Future<Output = Result<T>>,
+    ) -> Result<Option<T>> {
+        let answer = answered(ANSWER_LIMIT, doing, question);
+        match self.worker.stop.limit(grace, since, answer).await {
+            Some(Ok(answer)) => Ok(Some(answer)),
+            // Without a table that is known there is nothing to wait for.
+            Some(Err(error)) if error.is_unfit() => Err(error),
+            Some(Err(error)) => {
+                tracing::warn!(%error, queue = self.worker.queue.name(), "a worker tries again");
+                Ok(None)
+            }
+            None => Ok(None),
         }
     }
 
     /// Fast jobs are completed together: when there are enough, or no others, or it is time.
     async fn complete_if_worth_it(&mut self) -> Result<()> {
+        let now = Instant::now();
         let is_last = self.running.is_empty() && (self.waiting.is_empty() || self.is_stopping);
         let is_enough = self.done.len() >= self.worker.batch || is_last;
-        let is_time = Instant::now() >= self.complete_at;
-        if self.done.is_empty() || !(is_time || is_enough && !self.is_putting_off()) {
+        let has_just_failed = self.complete_at > now + COMPLETE_DELAY;
+        let is_time = now >= self.complete_at || is_enough && !has_just_failed;
+        if self.done.is_empty() || !is_time {
             return Ok(());
         }
         // While others run there is time for more tries, and their end is to be noticed.
-        let (patience, since) = match self.running.is_empty() {
-            true => (PATIENCE, self.ended_at),
-            false => (TURN, Instant::now()),
+        let limit = if self.running.is_empty() {
+            (RECORD_LIMIT, self.ended_at)
+        } else {
+            (SHARED_RECORD_LIMIT, now)
         };
-        let complete = answered(ANSWERS, "complete jobs", self.queue.complete_all(&self.done));
-        match self.stop.within(patience, since, complete).await {
-            Some(Ok(lost)) => {
-                self.count_done(|job| match lost.contains(&job.id()) {
-                    true => Ended::Lost,
-                    false => Ended::Done,
-                });
-                return Ok(());
-            }
-            Some(Err(error)) => self.bear(error)?,
-            None => {}
+        let complete = self.worker.queue.complete_all(&self.done);
+        if let Some(lost) = self.ask("complete jobs", limit, complete).await? {
+            self.count_done(|job| {
+                if lost.contains(&job.id()) { JobOutcome::Lost } else { JobOutcome::Done }
+            });
+            return Ok(());
         }
-        if self.is_out_of_patience() {
-            self.count_done(|_| Ended::Unrecorded);
+        if self.is_out_of_time() {
+            self.count_done(|_| JobOutcome::Unrecorded);
         }
-        self.complete_at = Instant::now() + self.worker.poll_every.min(AGAIN);
+        self.complete_at = Instant::now() + self.worker.poll_every.min(RETRY_PAUSE);
         Ok(())
     }
 
-    /// Was it stopped, and has tried for long enough to complete what it has done?
-    fn is_out_of_patience(&self) -> bool {
-        let is_long = |told: Instant| Instant::now() >= told.max(self.ended_at) + PATIENCE;
-        self.running.is_empty() && self.stop.since().is_some_and(is_long)
-    }
-
-    /// Has completing failed just now?
-    fn is_putting_off(&self) -> bool {
-        self.complete_at > Instant::now() + LINGER
+    /// Returns whether it was stopped, and has tried for long enough to complete what is done.
+    fn is_out_of_time(&self) -> bool {
+        let is_over = |sent: Instant| Instant::now() >= sent.max(self.ended_at) + RECORD_LIMIT;
+        self.running.is_empty() && self.worker.stop.sent_at().is_some_and(is_over)
     }
 
     fn wants_more(&self) -> bool {
@@ -218,66 +212,51 @@ impl Loop {
 
     async fn claim(&mut self) -> Result<()> {
         self.may_claim = false;
-        let Worker { name, batch, lease, .. } = &self.worker;
-        let claim = answered(ANSWERS, "claim jobs", self.queue.claim(name, *batch, *lease));
-        match self.stop.within(MOMENT, Instant::now(), claim).await {
-            Some(Ok(claimed)) => {
-                self.found_nothing = claimed.is_empty();
-                // Where there was something, more may have come by the time that it is done.
-                self.may_claim = !self.found_nothing;
-                self.hand.add(&claimed);
-                self.waiting.extend(claimed);
-                Ok(())
-            }
-            Some(Err(error)) => self.bear(error),
-            None => Ok(()),
+        let Worker { queue, name, batch, lease, .. } = &self.worker;
+        let claim = queue.claim(name, *batch, *lease);
+        let limit = (STOP_GRACE, Instant::now());
+        if let Some(claimed) = self.ask("claim jobs", limit, claim).await? {
+            self.found_nothing = claimed.is_empty();
+            // Where there was something, more may have come by the time that it is done.
+            self.may_claim = !self.found_nothing;
+            self.active.add(&claimed);
+            self.waiting.extend(claimed);
         }
+        Ok(())
     }
 
     async fn promote(&mut self) -> Result<()> {
         self.may_claim = true;
-        let promote = answered(ANSWERS, "make jobs ready", self.queue.promote());
-        match self.stop.within(MOMENT, Instant::now(), promote).await {
-            Some(Err(error)) => self.bear(error),
-            Some(Ok(_)) | None => Ok(()),
-        }
+        let limit = (STOP_GRACE, Instant::now());
+        self.ask("make jobs ready", limit, self.worker.queue.promote()).await.map(drop)
     }
 
     async fn give_back(&mut self) {
         if self.waiting.is_empty() {
             return;
         }
-        let waiting: Vec<Claimed> = self.waiting.drain(..).collect();
-        self.hand.remove(&waiting);
+        let waiting: Vec<ClaimedJob> = self.waiting.drain(..).collect();
+        self.active.remove(&waiting);
         let give_back = async {
             loop {
-                match self.queue.give_back_all(&waiting).await {
+                match self.worker.queue.give_back_all(&waiting).await {
                     Err(error) if !error.is_unfit() => {
                         tracing::warn!(%error, "jobs are not given back yet");
-                        sleep(AGAIN).await;
+                        sleep(RETRY_PAUSE).await;
                     }
                     other => return other.unwrap_or_default(),
                 }
             }
         };
-        match self.stop.within(TURN, Instant::now(), give_back).await {
-            Some(given) => self.worked.given_back += given,
+        match self.worker.stop.limit(SHARED_RECORD_LIMIT, Instant::now(), give_back).await {
+            Some(given) => self.summary.given_back += given,
             None => tracing::warn!("jobs that were not begun come back only when their lease ends"),
         }
     }
 
-    /// Nothing in hand, and nothing to come that it waits for.
+    /// Returns whether there is nothing left to do, and nothing to come that it waits for.
     fn is_over(&self) -> bool {
         let is_empty = self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty();
         is_empty && (self.is_stopping || self.worker.until_empty && self.found_nothing)
-    }
-
-    /// A database may fail for a while. Without a table that is known there is nothing to wait for.
-    fn bear(&self, error: Error) -> Result<()> {
-        if error.is_unfit() {
-            return Err(error);
-        }
-        tracing::warn!(%error, queue = self.queue.name(), "a worker tries again");
-        Ok(())
     }
 }

@@ -1,84 +1,67 @@
 //! How a worker is stopped, also while its database does not answer.
 //!
 //! ```text
-//!   handle.stop() ──► what is asked for itself (claims, polls): a MOMENT more, then dropped
-//!                     what is to be told (results, what goes back): PATIENCE more, then left to the leases
+//!   handle.stop() ──► what is asked for itself (claims, polls): STOP_GRACE more, then dropped
+//!                     what is to be told (results, what goes back): RECORD_LIMIT more, then left to the leases
 //! ```
 
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// A database that is there answers in this time. A claim that is dropped all the same gives back what it gets, or
-/// its lease does.
-pub(super) const MOMENT: Duration = Duration::from_secs(2);
+/// How long a worker that was stopped waits for a claim or a poll. One that is dropped gives back what it gets, or its
+/// lease does.
+pub(super) const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// For so long it is tried to write down what became of a job.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// For how long it is tried to write down what became of a job.
+pub(super) const RECORD_LIMIT: Duration = Duration::from_secs(30);
 
-/// For so long one thing, where others may need to be told in that time as well.
-pub(super) const TURN: Duration = Duration::from_secs(10);
+/// The same where others may have to be told in that time as well.
+pub(super) const SHARED_RECORD_LIMIT: Duration = Duration::from_secs(10);
 
 /// The pause between two tries.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whose it is: a worker and its handles. When it was told to stop, if it was.
-#[derive(Clone)]
-pub(super) struct Teller(watch::Sender<Option<Instant>>);
+/// Tells a worker to stop, and when it was told. Its clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StopSignal(watch::Sender<Option<Instant>>);
 
-impl Teller {
-    pub(super) fn new() -> Self {
-        Self(watch::Sender::new(None))
-    }
-
+impl StopSignal {
     /// The first time counts.
-    pub(super) fn tell(&self) {
-        self.0.send_if_modified(|told| {
-            let is_first = told.is_none();
-            told.get_or_insert_with(Instant::now);
+    pub(super) fn send(&self) {
+        self.0.send_if_modified(|sent| {
+            let is_first = sent.is_none();
+            sent.get_or_insert_with(Instant::now);
             is_first
         });
     }
 
-    pub(super) fn listen(&self) -> Stop {
-        Stop(self.0.subscribe())
-    }
-}
-
-/// The end that is listened to.
-#[derive(Clone)]
-pub(super) struct Stop(watch::Receiver<Option<Instant>>);
-
-impl Stop {
-    pub(super) fn is_told(&self) -> bool {
-        self.since().is_some()
-    }
-
-    pub(super) fn since(&self) -> Option<Instant> {
+    pub(super) fn sent_at(&self) -> Option<Instant> {
         *self.0.borrow()
     }
 
-    /// Comes back when it is told; since when. The worker has the other end, so that one is never gone.
+    /// Waits until it is sent; returns when that was.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
-    pub(super) async fn told(&mut self) -> Instant {
-        let told = self.0.wait_for(Option::is_some).await;
-        told.ok().and_then(|told| *told).unwrap_or_else(Instant::now)
+    pub(super) async fn received(&self) -> Instant {
+        let mut receiver = self.0.subscribe();
+        // The sender is this one, so it is there.
+        let sent = receiver.wait_for(Option::is_some).await.ok().and_then(|sent| *sent);
+        sent.unwrap_or_else(Instant::now)
     }
 
-    /// Runs it until it is told to stop, and then for so long; counted from `since`, if that is later. None: it
+    /// Runs work until the signal comes, and then for so long; counted from `since`, if that is later. None: it
     /// was dropped.
-    pub(super) async fn within<T>(
+    pub(super) async fn limit<T>(
         &self,
-        patience: Duration,
+        grace: Duration,
         since: Instant,
         work: impl Future<Output = T>,
     ) -> Option<T> {
-        let mut stop = self.clone();
         let enough = async {
-            let told = stop.told().await;
-            sleep_until(told.max(since) + patience).await;
+            let sent = self.received().await;
+            sleep_until(sent.max(since) + grace).await;
         };
         tokio::select! {
             biased;
@@ -95,20 +78,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_is_dropped_so_long_after_the_stop_or_what_came_later() {
-        let (teller, begun) = (Teller::new(), Instant::now());
-        let stop = teller.listen();
-        let limit = Duration::from_secs(10);
-        let hang = |since| stop.within(limit, since, pending::<()>());
-        let nobody_stops_it = tokio::time::timeout(100 * limit, hang(begun)).await;
-        assert!(nobody_stops_it.is_err() && !stop.is_told());
+        let (stop, begun) = (StopSignal::default(), Instant::now());
+        let grace = Duration::from_secs(10);
+        let hang = |since| stop.limit(grace, since, pending::<()>());
+        let nobody_stops_it = tokio::time::timeout(100 * grace, hang(begun)).await;
+        assert!(nobody_stops_it.is_err() && stop.sent_at().is_none());
 
-        teller.tell();
-        let told = Instant::now();
-        assert_eq!((hang(begun).await, told.elapsed()), (None, limit));
+        stop.send();
+        let sent = Instant::now();
+        assert_eq!((hang(begun).await, sent.elapsed()), (None, grace));
         // Once more changes nothing.
-        teller.tell();
-        assert_eq!((hang(begun).await, told.elapsed()), (None, limit));
-        assert_eq!((hang(told + limit).await, told.elapsed()), (None, 2 * limit));
-        assert_eq!(stop.within(limit, begun, ready(7)).await, Some(7), "what is there is taken");
+        stop.send();
+        assert_eq!((hang(begun).await, sent.elapsed()), (None, grace));
+        assert_eq!((hang(sent + grace).await, sent.elapsed()), (None, 2 * grace));
+        assert_eq!(stop.limit(grace, begun, ready(7)).await, Some(7), "what is there is taken");
     }
 }

@@ -1,19 +1,18 @@
 //! Is every row there, and none too many? Counts chunks; reads only those where something is missing.
 
 use super::chunk::RowRange;
-use super::fill::{missing, number};
-use super::{Phase, Progress, Provision};
-use crate::error::Result;
-use crate::sql::agreement::State;
+use super::fill::{count, missing};
+use super::{OnProgress, Phase, Progress, Provision};
+use crate::sql::agreement::ProvisionState;
+use crate::sql::lock_table::LockTableError;
 use futures_util::future::try_join_all;
-use hierlock_engine::Session;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 /// So many ranges are named; of more, only the number of rows.
-const NAMED: usize = 1000;
+const MAX_NAMED_RANGES: usize = 1000;
 /// So many are kept in memory, as they come in chunk by chunk and not quite in order.
-const KEPT: usize = 100_000;
+const MAX_RANGES: usize = 100_000;
 
 /// What a lock table lacks, and what it has too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +33,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Ready, nothing missing, nothing too many?
+    /// Returns whether it is ready, with nothing missing and nothing too many.
     pub fn is_clean(&self) -> bool {
         self.is_ready && self.missing_rows == 0 && self.extra_rows == 0
     }
@@ -43,74 +42,47 @@ impl Check {
 impl Provision {
     pub(super) async fn check_rows(
         &self,
-        progress: &(dyn Fn(Progress) + Send + Sync),
-    ) -> Result<Check> {
-        let failed = |error| self.failed(error);
+        progress: OnProgress<'_>,
+    ) -> Result<Check, LockTableError> {
         let mut session = self.session().await?;
-        let state = self.agreed(&mut session).await?;
-        let chunks = self.chunks(0, self.scheme.buckets.count());
+        let is_ready = self.agreed(&mut session).await? == ProvisionState::Ready;
+        let (levels, buckets) = (self.scheme.hierarchy.len(), self.scheme.buckets.count());
+        let chunks = self.chunks(0, buckets);
         let total = chunks.rows();
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let found =
-            Mutex::new(Found { rows: vec![0; self.scheme.hierarchy.len()], ranges: Vec::new() });
-        let work = async |mut session: Session| {
+        let rows = vec![u64::from(buckets); levels];
+        // The rows that are there of each level, and the ranges that are not.
+        let found = Mutex::new((rows, Vec::new()));
+        let work = async || {
+            let mut session = self.session().await?;
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
-                let missing = missing(&mut session, &self.scheme, chunk).await.map_err(failed)?;
-                found.lock().unwrap_or_else(PoisonError::into_inner).add(missing);
+                for range in missing(&mut session, &self.scheme, chunk).await? {
+                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                    found.0[range.level] -= range.rows();
+                    if found.1.len() < MAX_RANGES {
+                        found.1.push(range);
+                    }
+                }
                 let done = done.fetch_add(chunk.rows(), Relaxed) + chunk.rows();
                 progress(Progress { phase: Phase::Checking, done, total });
             }
-            Ok::<_, crate::Error>(session)
+            Ok::<(), LockTableError>(())
         };
-        let mut sessions = vec![session];
-        while sessions.len() < self.connections.min(chunks.iter().count()) {
-            sessions.push(self.session().await?);
-        }
-        let mut sessions = try_join_all(sessions.into_iter().map(work)).await?;
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let buckets = u64::from(self.scheme.buckets.count());
-        let rows = found.rows.iter().map(|missing| buckets - missing).collect();
+        let sessions = self.connections.min(chunks.iter().count());
+        try_join_all((0..sessions).map(|_| work())).await?;
+        // Rows that nobody locks, found by the key.
+        let table = self.scheme.quoted_table();
+        let beyond = |level| format!("level = {level} AND bucket >= {buckets}");
         let mut extra_rows = 0;
-        if let Some(session) = sessions.first_mut() {
-            for sql in self.count_extra() {
-                extra_rows += number(session, &sql).await.map_err(failed)?;
-            }
+        for rows in (0..levels).map(beyond).chain([format!("level >= {levels}")]) {
+            let sql = format!("SELECT COUNT(*) FROM {table} WHERE {rows}");
+            extra_rows += count(&mut session, &sql).await?;
         }
-        let missing_rows = found.rows.iter().sum();
-        let missing = merge(found.ranges).into_iter().take(NAMED).collect();
-        let is_ready = state == State::Ready;
+        let (rows, ranges) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let missing_rows = total - rows.iter().sum::<u64>();
+        let missing = merge(ranges).into_iter().take(MAX_NAMED_RANGES).collect();
+        let buckets = buckets.into();
         Ok(Check { rows, buckets, missing, missing_rows, extra_rows, is_ready })
-    }
-
-    /// Rows that nobody locks, found by the key.
-    fn count_extra(&self) -> Vec<String> {
-        let (table, levels) = (self.scheme.quoted_table(), self.scheme.hierarchy.len());
-        let count = self.scheme.buckets.count();
-        let beyond = format!("SELECT COUNT(*) FROM {table} WHERE level >= {levels}");
-        (0..levels)
-            .map(|level| {
-                format!("SELECT COUNT(*) FROM {table} WHERE level = {level} AND bucket >= {count}")
-            })
-            .chain([beyond])
-            .collect()
-    }
-}
-
-/// What is missing, so far.
-struct Found {
-    /// Of each level.
-    rows: Vec<u64>,
-    ranges: Vec<RowRange>,
-}
-
-impl Found {
-    fn add(&mut self, missing: Vec<RowRange>) {
-        for range in missing {
-            self.rows[range.level] += range.rows();
-            if self.ranges.len() < KEPT {
-                self.ranges.push(range);
-            }
-        }
     }
 }
 

@@ -20,7 +20,7 @@ pub struct RowRange {
 }
 
 impl RowRange {
-    /// How many rows.
+    /// Returns how many rows it has.
     pub fn rows(&self) -> u64 {
         u64::from(self.last) - u64::from(self.first) + 1
     }
@@ -29,9 +29,10 @@ impl RowRange {
 impl fmt::Display for RowRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { level, first, last } = self;
-        match first == last {
-            true => write!(f, "level {level}: {first}"),
-            false => write!(f, "level {level}: {first}..={last}"),
+        if first == last {
+            write!(f, "level {level}: {first}")
+        } else {
+            write!(f, "level {level}: {first}..={last}")
         }
     }
 }
@@ -70,12 +71,12 @@ impl Chunks {
 }
 
 /// What is missing of a range, given what is there in ascending order.
-pub(super) fn gaps(range: RowRange, there: impl IntoIterator<Item = u32>) -> Vec<RowRange> {
+pub(super) fn gaps(range: RowRange, there: impl IntoIterator<Item = u64>) -> Vec<RowRange> {
     let RowRange { level, first, last } = range;
     let mut gaps = Vec::new();
     // Wider than a bucket: one after the last may be.
     let mut expected = u64::from(first);
-    for bucket in there.into_iter().map(u64::from).chain([u64::from(last) + 1]) {
+    for bucket in there.into_iter().chain([u64::from(last) + 1]) {
         if bucket > expected {
             // Both are between the two ends, which are 32 bits wide.
             gaps.push(RowRange { level, first: expected as u32, last: (bucket - 1) as u32 });
@@ -115,7 +116,7 @@ mod tests {
             let range = RowRange { level: 1, first, last: first + count - 1 };
             let there: Vec<u32> =
                 (range.first..=range.last).filter(|b| keep[*b as usize]).collect();
-            let gaps = gaps(range, there.iter().copied());
+            let gaps = gaps(range, there.iter().copied().map(u64::from));
             let missing: Vec<u32> = gaps.iter().flat_map(|gap| gap.first..=gap.last).collect();
             let right: Vec<u32> =
                 (range.first..=range.last).filter(|b| !keep[*b as usize]).collect();
@@ -131,6 +132,6 @@ mod tests {
         assert_eq!(chunks.iter().map(|chunk| chunk.rows()).sum::<u64>(), chunks.rows());
         let whole = RowRange { level: 0, first: 0, last: u32::MAX };
         assert_eq!(gaps(whole, []), [whole]);
-        assert_eq!(gaps(whole, [u32::MAX])[0].last, u32::MAX - 1);
+        assert_eq!(gaps(whole, [u32::MAX.into()])[0].last, u32::MAX - 1);
     }
 }

@@ -9,104 +9,76 @@
 //! `bench` has them side by side with other ways.
 
 use super::chunk::{Chunks, RowRange, gaps};
-use super::pace::Pace;
+use super::rate_limit::RateLimit;
 use super::series::Series;
-use super::{Phase, Progress, Provision};
-use crate::error::Result;
-use crate::sql::failure::LockFailure;
+use super::{OnProgress, Phase, Progress, Provision};
+use crate::sql::lock_table::{LockTableError, Result};
 use crate::sql::{Dialect, Scheme};
 use futures_util::future::try_join_all;
-use hierlock_engine::Session;
-use std::collections::HashMap;
+use hierlock_engine::{ErrorClass, Session};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// A shorter gap is not worth a statement of its own.
-const WORTH_A_STATEMENT: u64 = 64;
+const MIN_RANGE_ROWS: u64 = 64;
 /// How many rows are listed in one statement.
-const LISTED: usize = 5000;
+const MAX_LISTED_ROWS: usize = 5000;
 /// How often a chunk that met someone else is tried.
-const TRIES: usize = 20;
+const MAX_TRIES: usize = 20;
 
-/// What is known of the rows before they are filled.
-#[derive(Debug)]
-pub(super) enum Before {
-    /// There are none: the table was made just now.
-    Empty,
-    /// Some may be there.
-    Unknown,
-    /// Some may be there, and without a primary key nothing keeps a row from being there twice. How
-    /// many there are, by level and number of the chunk.
-    Keyless(HashMap<(usize, u32), u64>),
-}
-
-/// A run of filling.
-pub(super) struct Fill<'a> {
-    pub(super) provision: &'a Provision,
-    pub(super) chunks: Chunks,
-    pub(super) before: Before,
-    pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
-}
-
-impl Fill<'_> {
-    /// Fills what is missing; how many rows that was.
-    pub(super) async fn run(&self) -> Result<u64> {
-        let Self { provision, chunks, .. } = self;
+impl Provision {
+    /// Fills what is missing; how many rows that was. If the table is empty, that is all of them.
+    pub(super) async fn fill(
+        &self,
+        chunks: Chunks,
+        is_empty: bool,
+        progress: OnProgress<'_>,
+    ) -> Result<u64> {
         let (next, done, inserted) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let pace = Pace::new(provision.max_rows_per_second);
+        let limit = RateLimit::new(self.max_rows_per_second);
         let total = chunks.rows();
-        (self.progress)(Progress { phase: Phase::Filling, done: 0, total });
-        let connections = provision.connections.min(chunks.iter().count()).max(1);
+        progress(Progress { phase: Phase::Filling, done: 0, total });
         let work = async || {
-            let mut session = provision.follower().await?;
+            let mut session = self.follower().await?;
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
-                let new = self.fill(&mut session, chunk, &pace).await?;
+                let new = self.fill_chunk(&mut session, chunk, is_empty, &limit).await?;
                 inserted.fetch_add(new, Relaxed);
                 let done = done.fetch_add(chunk.rows(), Relaxed) + chunk.rows();
-                (self.progress)(Progress { phase: Phase::Filling, done, total });
+                progress(Progress { phase: Phase::Filling, done, total });
             }
-            Ok::<(), crate::Error>(())
+            Ok::<(), LockTableError>(())
         };
-        try_join_all((0..connections).map(|_| work())).await?;
+        let sessions = self.connections.min(chunks.iter().count()).max(1);
+        try_join_all((0..sessions).map(|_| work())).await?;
         Ok(inserted.into_inner())
     }
 
-    async fn fill(&self, session: &mut Session, chunk: RowRange, pace: &Pace) -> Result<u64> {
-        let failed = |error| self.provision.failed(error);
-        let scheme = &self.provision.scheme;
-        let missing = match &self.before {
-            Before::Empty => vec![chunk],
-            Before::Unknown => missing(session, scheme, chunk).await.map_err(failed)?,
-            Before::Keyless(counts) => {
-                let number = (chunk.first - self.chunks.buckets.0) / self.chunks.size;
-                match counts.get(&(chunk.level, number)) {
-                    None => vec![chunk],
-                    Some(rows) if *rows == chunk.rows() => return Ok(0),
-                    Some(_) => {
-                        pace.wait(chunk.rows()).await;
-                        return replace(session, scheme, chunk).await.map_err(failed);
-                    }
-                }
-            }
-        };
+    async fn fill_chunk(
+        &self,
+        session: &mut Session,
+        chunk: RowRange,
+        is_empty: bool,
+        limit: &RateLimit,
+    ) -> Result<u64> {
+        let scheme = &self.scheme;
+        let missing = if is_empty { vec![chunk] } else { missing(session, scheme, chunk).await? };
         let rows = missing.iter().map(RowRange::rows).sum();
         if rows == 0 {
             return Ok(0);
         }
-        pace.wait(rows).await;
+        limit.wait(rows).await;
         let mut tries = 0;
         let inserted = loop {
             tries += 1;
-            match insert(session, scheme, self.provision.series, &missing).await {
-                Err(error) if tries < TRIES && is_transient(&error) => {}
-                inserted => break inserted.map_err(failed)?,
+            match insert(session, scheme, self.series, &missing).await {
+                Err(error) if tries < MAX_TRIES && is_transient(&error) => {}
+                inserted => break inserted?,
             }
         };
         // Someone else's rows do as well as ours, if they are there.
-        if inserted != rows && count(session, scheme, chunk).await.map_err(failed)? != chunk.rows()
-        {
+        if inserted != rows && count_range(session, scheme, chunk).await? != chunk.rows() {
             let table = scheme.rows_table();
-            return Err(self.provision.unfit(format!(
+            return Err(LockTableError::Unfit(format!(
                 "`{table}` did not take the rows of {chunk}; does something else change it?"
             )));
         }
@@ -115,23 +87,27 @@ impl Fill<'_> {
 }
 
 fn is_transient(error: &sqlx::Error) -> bool {
-    matches!(LockFailure::of(error), LockFailure::Deadlock | LockFailure::NotGranted)
+    let class = ErrorClass::of(error);
+    class == ErrorClass::Deadlock || class.is_not_granted()
+}
+
+/// Asks for numbers, one in each row.
+async fn ask_numbers(session: &mut Session, sql: &str) -> Result<Vec<u64>> {
+    let rows = session.rows(sql).await?;
+    let numbers: Option<Vec<u64>> = rows.iter().map(|row| row[0].parse().ok()).collect();
+    numbers.ok_or(LockTableError::Unreadable("it has answered with something else than numbers"))
+}
+
+/// Asks for one number.
+pub(super) async fn count(session: &mut Session, sql: &str) -> Result<u64> {
+    let number = ask_numbers(session, sql).await?.first().copied();
+    number.ok_or(LockTableError::Unreadable("it has counted nothing, and not said 0"))
 }
 
 /// How many rows of a range are there.
-pub(super) async fn count(
-    session: &mut Session,
-    scheme: &Scheme,
-    range: RowRange,
-) -> Result<u64, sqlx::Error> {
-    let sql = format!("SELECT COUNT(*) FROM {} WHERE {}", scheme.quoted_table(), within(range));
-    number(session, &sql).await
-}
-
-pub(super) async fn number(session: &mut Session, sql: &str) -> Result<u64, sqlx::Error> {
-    let rows = session.rows(sql).await?;
-    let number = rows.first().and_then(|row| row[0].parse().ok());
-    number.ok_or(sqlx::Error::RowNotFound)
+async fn count_range(session: &mut Session, scheme: &Scheme, range: RowRange) -> Result<u64> {
+    let (table, within) = (scheme.quoted_table(), within(range));
+    count(session, &format!("SELECT COUNT(*) FROM {table} WHERE {within}")).await
 }
 
 /// What is missing of a chunk. Its rows are read only if some are there and some are not.
@@ -139,41 +115,21 @@ pub(super) async fn missing(
     session: &mut Session,
     scheme: &Scheme,
     chunk: RowRange,
-) -> Result<Vec<RowRange>, sqlx::Error> {
-    match count(session, scheme, chunk).await? {
+) -> Result<Vec<RowRange>> {
+    match count_range(session, scheme, chunk).await? {
         0 => return Ok(vec![chunk]),
         rows if rows == chunk.rows() => return Ok(Vec::new()),
         _ => {}
     }
     let (table, within) = (scheme.quoted_table(), within(chunk));
     let sql = format!("SELECT bucket FROM {table} WHERE {within} ORDER BY bucket");
-    let there = session.rows(&sql).await?;
-    let there: Result<Vec<u32>, _> = there.iter().map(|row| row[0].parse()).collect();
-    Ok(gaps(chunk, there.map_err(|_| sqlx::Error::RowNotFound)?))
+    let there = ask_numbers(session, &sql).await?;
+    Ok(gaps(chunk, there))
 }
 
 pub(super) fn within(range: RowRange) -> String {
     let RowRange { level, first, last } = range;
     format!("level = {level} AND bucket BETWEEN {first} AND {last}")
-}
-
-/// How many rows each chunk has, in one pass over a table without a key.
-pub(super) async fn keyless(
-    session: &mut Session,
-    scheme: &Scheme,
-    size: u32,
-) -> Result<Before, sqlx::Error> {
-    let sql = format!(
-        "SELECT level, bucket / {size}, COUNT(*) FROM {} GROUP BY 1, 2",
-        scheme.quoted_table()
-    );
-    let mut counts = HashMap::new();
-    for row in session.rows(&sql).await? {
-        let bad = |_| sqlx::Error::RowNotFound;
-        let place = (row[0].parse().map_err(bad)?, row[1].parse().map_err(bad)?);
-        counts.insert(place, row[2].parse().map_err(bad)?);
-    }
-    Ok(Before::Keyless(counts))
 }
 
 /// Inserts these rows, of which none is there as far as is known.
@@ -185,14 +141,20 @@ async fn insert(
 ) -> Result<u64, sqlx::Error> {
     // First as if none were there, which is faster.
     let hopeful = match scheme.dialect {
-        Dialect::Postgres => session.copy_in(&copy(scheme), text(missing)).await,
+        Dialect::Postgres => {
+            let table = scheme.quoted_table();
+            let copy = format!("COPY {table} (level, bucket) FROM STDIN");
+            session.copy_in(&copy, text(missing)).await
+        }
         _ => {
             let plain = |sql: String| sql.replacen("INSERT IGNORE", "INSERT", 1);
             run(session, inserts(scheme, series, missing).into_iter().map(plain)).await
         }
     };
     match hopeful {
-        Err(error) if is_duplicate(&error) => run(session, inserts(scheme, series, missing)).await,
+        Err(error) if ErrorClass::of(&error) == ErrorClass::Duplicate => {
+            run(session, inserts(scheme, series, missing)).await
+        }
         inserted => inserted,
     }
 }
@@ -206,27 +168,6 @@ async fn run(
         affected += session.affected(&sql).await?;
     }
     Ok(affected)
-}
-
-/// Writes a chunk anew, of which some rows were there. Only while nobody locks them.
-async fn replace(
-    session: &mut Session,
-    scheme: &Scheme,
-    chunk: RowRange,
-) -> Result<u64, sqlx::Error> {
-    let (table, within) = (scheme.quoted_table(), within(chunk));
-    session.run(&format!("BEGIN; DELETE FROM {table} WHERE {within}")).await?;
-    let copied = session.copy_in(&copy(scheme), text(&[chunk])).await?;
-    session.run("COMMIT").await?;
-    Ok(copied)
-}
-
-fn is_duplicate(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Database(error) if error.is_unique_violation())
-}
-
-fn copy(scheme: &Scheme) -> String {
-    format!("COPY {} (level, bucket) FROM STDIN", scheme.quoted_table())
 }
 
 /// Rows as COPY reads them.
@@ -245,9 +186,8 @@ fn text(ranges: &[RowRange]) -> Vec<u8> {
 
 /// What inserts these rows; those that are there stay.
 pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> Vec<String> {
-    let is_long = |range: &&RowRange| {
-        scheme.dialect == Dialect::Postgres || range.rows() >= WORTH_A_STATEMENT
-    };
+    let is_long =
+        |range: &&RowRange| scheme.dialect == Dialect::Postgres || range.rows() >= MIN_RANGE_ROWS;
     let (long, short): (Vec<&RowRange>, Vec<&RowRange>) = ranges.iter().partition(is_long);
     let mut sql: Vec<String> =
         long.into_iter().map(|range| insert_range(scheme, series, range)).collect();
@@ -256,7 +196,7 @@ pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> V
         .flat_map(|range| (range.first..=range.last).map(|b| format!("({}, {b})", range.level)))
         .collect();
     let table = scheme.quoted_table();
-    sql.extend(listed.chunks(LISTED).map(|rows| {
+    sql.extend(listed.chunks(MAX_LISTED_ROWS).map(|rows| {
         format!("INSERT IGNORE INTO {table} (level, bucket) VALUES {}", rows.join(", "))
     }));
     sql
@@ -264,12 +204,9 @@ pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> V
 
 fn insert_range(scheme: &Scheme, series: Series, range: &RowRange) -> String {
     let RowRange { level, first, last } = *range;
-    let into = format!("INTO {} (level, bucket)", scheme.quoted_table());
-    let rows = series.select(&format!("{level}, x"), first, last);
-    match scheme.dialect {
-        Dialect::Postgres => format!("INSERT {into} {rows} ON CONFLICT DO NOTHING"),
-        _ => format!("INSERT IGNORE {into} {rows}"),
-    }
+    let rows = series.select(&format!("{level}, "), first, last);
+    let [insert, or_not] = scheme.insert_words();
+    format!("{insert} {} (level, bucket) {rows}{or_not}", scheme.quoted_table())
 }
 
 #[cfg(test)]
@@ -284,7 +221,7 @@ mod tests {
         assert_eq!(
             inserts(&scheme, Series::Sequence, &ranges),
             [
-                "INSERT IGNORE INTO hier_lock_buckets (level, bucket) SELECT 2, seq FROM \
+                "INSERT IGNORE INTO hier_lock_buckets (level, bucket) SELECT 2, seq AS x FROM \
                  seq_100_to_999",
                 "INSERT IGNORE INTO hier_lock_buckets (level, bucket) VALUES (2, 0), (2, 1), \
                  (2, 2000)",

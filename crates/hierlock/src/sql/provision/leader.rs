@@ -1,166 +1,138 @@
 //! The one who changes a lock table: the session that leads, and what it finds there.
 
-use super::{PATIENCE, Provision};
-use crate::error::{Result, SqlError};
-use crate::sql::agreement::{self, Agreement, State};
-use crate::sql::failure::LockFailure;
-use crate::sql::scheme::META_TABLE;
-use crate::sql::{Dialect, Scheme, Strategy};
-use hierlock_engine::{ServerError, Session};
+use super::{ANSWER_LIMIT, Provision};
+use crate::error::{Error, SqlError};
+use crate::sql::agreement::{Agreement, ProvisionState};
+use crate::sql::lock_table::{self, LockTableError, Result, RowTable};
+use crate::sql::{Dialect, Strategy};
+use hierlock_engine::{ErrorClass, Session};
 
-/// What there is of the table of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Table {
-    /// The number in the name of its fence.
-    pub(super) fence: Option<u32>,
-    /// Its primary key is made last where that is faster.
-    pub(super) has_key: bool,
-}
-
-/// Two that change one table at the same time would undo each other's work.
-const LEADS: &str = "hierlock provision";
-/// Held by all who fill, on PostgreSQL: one whose client was killed may still be about to commit.
-const FILLS: &str = "hierlock fill";
-/// For how many seconds the lead is waited for. That of a killed client is free in no time.
-const WAIT_FOR_LEAD: u32 = 10;
+/// The lock of the leader: two that change one table at the same time would undo each other's work.
+const LEADER_LOCK: &str = "hierlock provision";
+/// The lock of all who fill, on PostgreSQL: one whose client was killed may still be about to commit.
+const FILLER_LOCK: &str = "hierlock fill";
+/// For how many seconds these locks are waited for. Those of a killed client are free in no time.
+const LOCK_WAIT: u32 = 10;
 
 impl Provision {
-    pub(super) fn failed(&self, source: sqlx::Error) -> crate::Error {
-        ServerError::Failed { server: self.address.to_string(), source }.into()
-    }
-
-    pub(super) fn unfit(&self, why: String) -> crate::Error {
-        SqlError::Unfit { server: self.address.to_string(), why }.into()
-    }
-
-    /// A session that may take its time.
+    /// Opens a session that may take its time.
     pub(super) async fn session(&self) -> Result<Session> {
-        let mut session = Session::connect_alone(&self.address, self.settings.answer_limit).await?;
-        session.set_answer_limit(PATIENCE);
+        let session = Session::connect_alone(&self.address, self.answer_limit).await;
+        let mut session = session.map_err(Error::from)?;
+        session.set_answer_limit(ANSWER_LIMIT);
         if let Some(sql) = self.series.allow(self.scheme.dialect) {
-            session.run(&sql).await.map_err(|error| self.failed(error))?;
+            session.run(&sql).await?;
         }
         Ok(session)
     }
 
-    /// A session to lead with. Nobody else leads while it is there.
+    /// Opens a session to lead with. Nobody else leads while it is there.
     pub(super) async fn lead(&self) -> Result<Session> {
         let mut leader = self.session().await?;
-        let led = self.take_lead(&mut leader).await.map_err(|error| self.failed(error))?;
-        if !led {
+        let is_leader = match self.scheme.dialect {
+            Dialect::Postgres => self.lock_on_postgres(&mut leader).await?,
+            _ => {
+                // A name has at most 64 characters, and is the server's, not the database's.
+                let space = self.scheme.spaces()[0];
+                let place = format!("SHA2(CONCAT(DATABASE(), '/{space}'), 256)");
+                let name = format!("CONCAT('{LEADER_LOCK} ', LEFT({place}, 40))");
+                let sql = format!("SELECT COALESCE(GET_LOCK({name}, {LOCK_WAIT}), 0)");
+                leader.rows(&sql).await?.first().is_some_and(|row| row[0] == "1")
+            }
+        };
+        if !is_leader {
             let table = self.scheme.rows_table();
-            return Err(self.unfit(format!("`{table}` is being provisioned by someone else")));
+            let why = format!("`{table}` is being provisioned by someone else");
+            return Err(LockTableError::Unfit(why));
         }
         Ok(leader)
     }
 
-    async fn take_lead(&self, leader: &mut Session) -> Result<bool, sqlx::Error> {
-        if self.scheme.dialect != Dialect::Postgres {
-            // A name has at most 64 characters, and is the server's, not the database's.
-            let place = format!("SHA2(CONCAT(DATABASE(), '/{}'), 256)", self.scheme.spaces()[0]);
-            let name = format!("CONCAT('{LEADS} ', LEFT({place}, 40))");
-            let sql = format!("SELECT COALESCE(GET_LOCK({name}, {WAIT_FOR_LEAD}), 0)");
-            let rows = leader.rows(&sql).await?;
-            return Ok(rows.first().is_some_and(|row| row[0] == "1"));
-        }
-        let (leads, fills) = (self.key(LEADS), self.key(FILLS));
-        leader.run(&format!("SET lock_timeout = '{WAIT_FOR_LEAD}s'")).await?;
-        for take in [
-            format!("SELECT pg_advisory_lock({leads})::text"),
-            format!("SELECT pg_advisory_lock({fills})::text"),
-        ] {
-            match leader.rows(&take).await {
-                Err(error) if LockFailure::of(&error) == LockFailure::NotGranted => {
-                    return Ok(false);
-                }
-                taken => taken?,
+    async fn lock_on_postgres(&self, leader: &mut Session) -> Result<bool, sqlx::Error> {
+        let (lead, fill) = (self.key(LEADER_LOCK), self.key(FILLER_LOCK));
+        leader.run(&format!("SET lock_timeout = '{LOCK_WAIT}s'")).await?;
+        for key in [&lead, &fill] {
+            match leader.rows(&format!("SELECT pg_advisory_lock({key})::text")).await {
+                Err(error) if ErrorClass::of(&error).is_not_granted() => return Ok(false),
+                locked => locked?,
             };
         }
-        leader.rows(&format!("SELECT pg_advisory_unlock({fills})::text")).await?;
+        leader.rows(&format!("SELECT pg_advisory_unlock({fill})::text")).await?;
         leader.run("SET lock_timeout = 0").await?;
         Ok(true)
     }
 
-    /// A session to fill with, under a leader.
+    /// Opens a session to fill with, under a leader.
     pub(super) async fn follower(&self) -> Result<Session> {
         let mut session = self.session().await?;
         if self.scheme.dialect == Dialect::Postgres {
-            let sql = format!("SELECT pg_advisory_lock_shared({})::text", self.key(FILLS));
-            session.run(&sql).await.map_err(|error| self.failed(error))?;
+            let key = self.key(FILLER_LOCK);
+            session.run(&format!("SELECT pg_advisory_lock_shared({key})::text")).await?;
         }
         Ok(session)
     }
 
     /// Two numbers: such keys are never those of a node, which are one.
-    fn key(&self, what: &str) -> String {
-        format!("hashtext('{what}'), hashtext('{}')", self.scheme.spaces()[0])
+    fn key(&self, name: &str) -> String {
+        format!("hashtext('{name}'), hashtext('{}')", self.scheme.spaces()[0])
     }
 
-    /// The table of rows, if it is there; refused if it has no row locks.
-    pub(super) async fn table(&self, session: &mut Session) -> Result<Option<Table>> {
-        let failed = |error| self.failed(error);
-        let name = self.scheme.rows_table();
-        if self.scheme.dialect != Dialect::Postgres {
-            let engine = agreement::engine(session, &self.scheme).await.map_err(failed)?;
-            if let Some(why) = engine.and_then(|engine| agreement::not_innodb(name, &engine)) {
-                return Err(self.unfit(why));
-            }
-        }
-        let columns = agreement::columns(session, &self.scheme).await.map_err(failed)?;
-        if columns.is_empty() {
-            return Ok(None);
-        }
-        let key = match self.scheme.dialect {
-            Dialect::Postgres => format!(
-                "SELECT 1 FROM pg_index WHERE indrelid = to_regclass('{name}') AND indisprimary"
-            ),
-            _ => format!(
-                "SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND \
-                 TABLE_NAME = '{name}' AND INDEX_NAME = 'PRIMARY' LIMIT 1"
-            ),
-        };
-        let has_key = !session.rows(&key).await.map_err(failed)?.is_empty();
-        let fence = agreement::fence_of(&columns);
-        Ok(Some(Table { fence, has_key }))
-    }
-
-    /// What is kept, after a change of the bucket count that was cut short between the table and the
-    /// agreement: then the table is right, for its name is what clients go by.
+    /// Returns the stored agreement. If a change of the bucket count was cut short between the table and the agreement, the
+    /// table is right, for the name of its fence is what clients go by.
     pub(super) async fn settle(&self, leader: &mut Session) -> Result<Option<Agreement>> {
-        let kept = self.kept(leader).await?;
-        let table = self.table(leader).await?;
-        let Some(mut kept) = kept else { return Ok(None) };
-        if kept.strategy == Strategy::Striped.name()
+        let stored = lock_table::read(leader, &self.scheme).await?;
+        let table = RowTable::find(leader, &self.scheme).await?;
+        let Some(mut stored) = stored else { return Ok(None) };
+        if stored.strategy == Strategy::Striped.name()
             && let Some(fence) = table.and_then(|table| table.fence)
-            && fence != kept.buckets
+            && fence != stored.buckets
         {
-            self.keep_buckets(leader, fence).await?;
-            kept.buckets = fence;
+            leader.run(&self.scheme.update_buckets(fence)).await?;
+            stored.buckets = fence;
         }
-        Ok(Some(kept))
+        Ok(Some(stored))
     }
 
-    pub(super) async fn kept(&self, session: &mut Session) -> Result<Option<Agreement>> {
-        let kept = agreement::read(session, &self.scheme).await;
-        kept.map_err(|error| self.failed(error))?.map_err(|why| self.unfit(why))
+    /// Fails if a stored agreement is not what we would make. Whether it is ready does not matter.
+    pub(super) fn is_agreed(&self, stored: &Agreement) -> Result<()> {
+        let stored = Agreement { state: ProvisionState::Ready, ..stored.clone() };
+        let Some(mut why) = self.scheme.difference(&stored) else { return Ok(()) };
+        let same = Agreement { buckets: self.scheme.buckets.count(), ..stored };
+        if self.scheme.difference(&same).is_none() {
+            let buckets = same.buckets;
+            why += &format!(", or change it with `hierlock provision --rebucket {buckets}`");
+        }
+        Err(LockTableError::Unfit(why))
     }
 
-    pub(super) async fn keep_buckets(&self, leader: &mut Session, buckets: u32) -> Result<()> {
-        let sql = keep_buckets(&self.scheme, buckets);
-        leader.run(&sql).await.map_err(|error| self.failed(error))
+    /// A table that is there although nobody has agreed on it must be as ours would be.
+    pub(super) async fn is_ours(&self, leader: &mut Session) -> Result<()> {
+        let Some(table) = RowTable::find(leader, &self.scheme).await? else { return Ok(()) };
+        let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
+        let right = Some(self.scheme.buckets.count());
+        if self.scheme.strategy == Strategy::Striped && table.fence != right {
+            return Err(LockTableError::Unfit(format!(
+                "there is a table `{name}` without a column {fence}. If its rows are for that many \
+                 buckets, ALTER TABLE {name} ADD COLUMN {fence} BOOLEAN; else name another with \
+                 table=NAME"
+            )));
+        }
+        Ok(())
     }
 
-    pub(super) async fn keep_ready(&self, leader: &mut Session) -> Result<()> {
-        let sql = keep_ready(&self.scheme);
-        leader.run(&sql).await.map_err(|error| self.failed(error))
+    /// Returns the state of what is there and agreed upon.
+    pub(super) async fn agreed(&self, session: &mut Session) -> Result<ProvisionState> {
+        let stored = lock_table::read(session, &self.scheme).await?;
+        let stored = stored.ok_or_else(|| self.scheme.no_table())?;
+        let table = RowTable::find(session, &self.scheme).await?;
+        let table = table.ok_or_else(|| self.scheme.no_table())?;
+        if let Some(fence) = table.fence
+            && fence != stored.buckets
+        {
+            let server = self.address.to_string();
+            return Err(Error::from(SqlError::CutShort { server, fence }).into());
+        }
+        self.is_agreed(&stored)?;
+        Ok(stored.state)
     }
-}
-
-pub(super) fn keep_buckets(scheme: &Scheme, buckets: u32) -> String {
-    format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", scheme.is_about())
-}
-
-pub(super) fn keep_ready(scheme: &Scheme) -> String {
-    let ready = State::Ready.name();
-    format!("UPDATE {META_TABLE} SET state = '{ready}' WHERE {}", scheme.is_about())
 }

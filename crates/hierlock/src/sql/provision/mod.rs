@@ -14,43 +14,46 @@ mod check;
 mod chunk;
 mod fill;
 mod leader;
-mod pace;
+mod rate_limit;
 mod rebucket;
+mod report;
 mod script;
 mod series;
-mod size;
 
 pub use check::Check;
 pub use chunk::RowRange;
-pub use size::Prediction;
+pub use report::{Phase, Prediction, Progress, Report};
 
-use super::agreement::{self, Agreement, State};
-use super::place::{Place, Settings};
-use super::statement::Value;
-use super::{Dialect, Scheme, Strategy};
-use crate::error::{Result, SqlError, UrlError};
+use super::agreement::ProvisionState;
+use super::lock_table::{self, LockTableError, RowTable};
+use super::options::LockServer;
+use super::statement::{Literal as _, hex};
+use super::{Dialect, Options, Scheme, Strategy};
+use crate::error::{Error, Result, UrlError};
 use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
 use crate::target::Target;
 use chunk::Chunks;
-use fill::{Before, Fill};
-use hierlock_engine::{ServerAddress, Session, Suitability};
+use hierlock_engine::{ServerAddress, Session};
 use series::Series;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// How long one chunk, or making an index, may take.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const ANSWER_LIMIT: Duration = Duration::from_secs(3600);
 /// How many rows are one transaction.
-const CHUNK_ROWS: u32 = 100_000;
+const DEFAULT_CHUNK_ROWS: u32 = 100_000;
 /// The most: what is missing of a chunk is found in memory.
-const MOST_CHUNK_ROWS: u32 = 1_000_000;
+const MAX_CHUNK_ROWS: u32 = 1_000_000;
 /// Measured to be the fastest, or as fast as more; see `bench`.
-const CONNECTIONS: usize = 2;
+const DEFAULT_CONNECTIONS: usize = 2;
 /// How many nodes are added by one statement.
-const ADDED_AT_ONCE: usize = 1000;
+const MAX_ADDED_NODES: usize = 1000;
 
-/// What makes the rows that clients of a server lock.
+/// Told how far it has come.
+type OnProgress<'a> = &'a (dyn Fn(Progress) + Send + Sync);
+
+/// Makes the rows that clients of a server lock, checks them, and changes how many there are.
 ///
 /// ```no_run
 /// # async fn provision() -> hierlock::Result<()> {
@@ -71,7 +74,7 @@ const ADDED_AT_ONCE: usize = 1000;
 #[derive(Debug)]
 pub struct Provision {
     address: ServerAddress,
-    settings: Settings,
+    answer_limit: Duration,
     scheme: Scheme,
     series: Series,
     /// Was the bucket count taken from the server, or left to us?
@@ -82,61 +85,6 @@ pub struct Provision {
     warnings: Vec<String>,
     /// For adding nodes.
     idle: tokio::sync::Mutex<Option<Session>>,
-}
-
-/// How far it has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// What is being done.
-    pub phase: Phase,
-    /// How many rows are done, in this phase.
-    pub done: u64,
-    /// How many rows there are to do; 0 where they are not counted.
-    pub total: u64,
-}
-
-/// What is being done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Phase {
-    /// Rows are inserted, where they are missing.
-    Filling,
-    /// The primary key is made.
-    Indexing,
-    /// A change waits until locks that are held have been released.
-    WaitingForHolders,
-    /// Rows that nobody needs any more are deleted.
-    Deleting,
-    /// Rows are counted.
-    Checking,
-}
-
-impl Phase {
-    /// In a word or two.
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Filling => "filling",
-            Phase::Indexing => "making the primary key",
-            Phase::WaitingForHolders => "waiting for holders",
-            Phase::Deleting => "deleting",
-            Phase::Checking => "checking",
-        }
-    }
-}
-
-/// What was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Report {
-    /// How many rows there are for clients to lock. Of rows by ID: 0, for nobody counts them.
-    pub rows: u64,
-    /// How many of them are new.
-    pub inserted: u64,
-    /// How many were one too many.
-    pub deleted: u64,
-    /// How long it took.
-    pub elapsed: Duration,
 }
 
 impl Provision {
@@ -150,70 +98,74 @@ impl Provision {
     /// PostgreSQL has unless its URL names another strategy: they need no rows, and clients that agreed on
     /// rows would shut out those who lock keys.
     pub async fn connect(url: &str, hierarchy: Hierarchy) -> Result<Self> {
-        let Place { address, mut scheme, follows, settings } = Place::parse(url, hierarchy)?;
+        let server = LockServer::parse(url, Options::default(), hierarchy)?;
+        let LockServer { address, scheme, follows, settings } = server;
         if scheme.strategy == Strategy::Advisory {
             return Err(UrlError::NothingToProvision.into());
         }
-        let mut session = Session::connect_alone(&address, settings.answer_limit).await?;
-        scheme.dialect = session.dialect;
         let mut provision = Self {
             address,
-            settings,
+            answer_limit: settings.pool.answer_limit,
             series: Series::of(scheme.dialect),
             scheme,
             follows,
-            connections: CONNECTIONS,
-            chunk_rows: CHUNK_ROWS,
+            connections: DEFAULT_CONNECTIONS,
+            chunk_rows: DEFAULT_CHUNK_ROWS,
             max_rows_per_second: None,
             warnings: Vec::new(),
             idle: tokio::sync::Mutex::default(),
         };
-        match session.suitability().await.map_err(|error| provision.failed(error))? {
-            Suitability::Fit => {}
-            Suitability::Unfit(why) => return Err(provision.unfit(why)),
-            Suitability::Doubtful(why) => {
-                provision.warnings.push(format!("{}: {why}", provision.address));
-            }
-        }
-        provision.series =
-            Series::ask(&mut session).await.map_err(|error| provision.failed(error))?;
-        if follows && let Some(kept) = provision.kept(&mut session).await? {
-            provision.scheme.follow(&kept);
-        }
-        provision.idle = Some(session).into();
+        let asked = provision.ask_server().await;
+        asked.map_err(|error| error.at(&provision.address))?;
         Ok(provision)
     }
 
-    /// On how many connections rows are filled and counted. Few: each makes the server write as fast as
-    /// it can.
+    /// Asks what the server is, and what its clients have agreed about.
+    async fn ask_server(&mut self) -> Result<(), LockTableError> {
+        let session = Session::connect_alone(&self.address, self.answer_limit).await;
+        let mut session = session.map_err(Error::from)?;
+        self.scheme.dialect = session.dialect;
+        self.warnings = lock_table::check_server(&mut session, &self.address).await?;
+        self.series = Series::ask(&mut session).await?;
+        if self.follows
+            && let Some(stored) = lock_table::read(&mut session, &self.scheme).await?
+        {
+            self.scheme.follow(&stored);
+        }
+        self.idle = Some(session).into();
+        Ok(())
+    }
+
+    /// Sets on how many connections rows are filled and counted; by default 2. Each makes the server write as fast as it
+    /// can.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
     }
 
-    /// How many rows are one transaction, up to a million.
+    /// Sets how many rows are one transaction, up to a million; by default 100,000.
     pub fn chunk_rows(mut self, rows: u32) -> Self {
-        self.chunk_rows = rows.clamp(1, MOST_CHUNK_ROWS);
+        self.chunk_rows = rows.clamp(1, MAX_CHUNK_ROWS);
         self
     }
 
-    /// How many rows a second are written at most; as many as the server can, unless told.
+    /// Sets how many rows a second are written at most; by default as many as the server can.
     pub fn max_rows_per_second(mut self, rows: Option<u64>) -> Self {
         self.max_rows_per_second = rows;
         self
     }
 
-    /// What a person should know of the server before using it.
+    /// Returns what a person should know of the server before using it.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// What all clients will have to agree about.
+    /// Returns what all clients will have to agree about.
     pub fn scheme(&self) -> &Scheme {
         &self.scheme
     }
 
-    /// How large the table becomes.
+    /// Returns how large the table becomes.
     pub fn prediction(&self) -> Prediction {
         Prediction::of(&self.scheme)
     }
@@ -225,83 +177,82 @@ impl Provision {
     /// provisioning it; or the server fails.
     pub async fn run(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Report> {
         let begun = Instant::now();
-        let failed = |error| self.failed(error);
-        let mut leader = self.lead().await?;
-        let made = agreement::make_meta(&mut leader).await;
-        made.map_err(failed)?.map_err(|why| self.unfit(why))?;
-        match self.settle(&mut leader).await? {
-            Some(kept) => self.is_agreed(&kept)?,
-            None => {
-                self.is_ours(&mut leader).await?;
-                let state = match self.scheme.strategy {
-                    Strategy::Striped => State::Filling,
-                    _ => State::Ready,
-                };
-                for statement in self.scheme.agree(state) {
-                    leader.run(&statement).await.map_err(failed)?;
-                }
-            }
-        }
-        let inserted = match self.scheme.strategy {
-            Strategy::Striped => self.finish(&mut leader, &progress).await?,
-            _ => {
-                self.create(&mut leader, self.scheme.create_rows()).await?;
-                0
-            }
-        };
+        let inserted = self.make_tables(&progress).await;
+        let inserted = inserted.map_err(|error| error.at(&self.address))?;
         let rows = self.prediction().rows;
         Ok(Report { rows, inserted, deleted: 0, elapsed: begun.elapsed() })
     }
 
-    /// Makes what is missing of the rows, and says that all is ready.
+    /// Makes the tables, and returns how many rows were missing.
+    async fn make_tables(&self, progress: OnProgress<'_>) -> Result<u64, LockTableError> {
+        let is_striped = self.scheme.strategy == Strategy::Striped;
+        let mut leader = self.lead().await?;
+        lock_table::make_meta(&mut leader).await?;
+        match self.settle(&mut leader).await? {
+            Some(stored) => self.is_agreed(&stored)?,
+            None => {
+                self.is_ours(&mut leader).await?;
+                let state =
+                    if is_striped { ProvisionState::Filling } else { ProvisionState::Ready };
+                for statement in self.scheme.agree(state) {
+                    leader.run(&statement).await?;
+                }
+            }
+        }
+        if is_striped {
+            return self.finish(&mut leader, progress).await;
+        }
+        if let Some(create) = self.scheme.create_rows() {
+            leader.run(&create).await?;
+        }
+        Ok(0)
+    }
+
+    /// Makes what is missing of striped rows, and says that all is ready.
     async fn finish(
         &self,
         leader: &mut Session,
-        progress: &(dyn Fn(Progress) + Send + Sync),
-    ) -> Result<u64> {
-        let failed = |error| self.failed(error);
-        let chunks = self.chunks(0, self.scheme.buckets.count());
-        let table = match self.table(leader).await? {
-            Some(table) => Some(table),
-            None => {
-                let create = match self.key_last() {
-                    true => self.scheme.create_rows_without_key(),
-                    false => self.scheme.create_rows(),
-                };
-                self.create(leader, create).await?;
-                None
+        progress: OnProgress<'_>,
+    ) -> Result<u64, LockTableError> {
+        let scheme = &self.scheme;
+        let table = RowTable::find(leader, scheme).await?;
+        let (is_empty, key_last) = (table.is_none(), table.is_none() && self.key_last());
+        if let Some(table) = table {
+            if !table.has_key {
+                // It was cut short. What is missing is found by the key.
+                self.add_key(leader, progress).await?;
             }
-        };
-        let has_key = table.map_or(!self.key_last(), |table| table.has_key);
-        let before = match (table.is_some(), has_key) {
-            (false, _) => Before::Empty,
-            (true, true) => Before::Unknown,
-            (true, false) => {
-                fill::keyless(leader, &self.scheme, chunks.size).await.map_err(failed)?
+        } else {
+            let create =
+                if key_last { scheme.create_rows_without_key() } else { scheme.create_rows() };
+            if let Some(create) = create {
+                leader.run(&create).await?;
             }
-        };
-        let inserted = Fill { provision: self, chunks, before, progress }.run().await?;
-        if !has_key {
-            let total = chunks.rows();
-            progress(Progress { phase: Phase::Indexing, done: total, total });
-            let table = self.scheme.quoted_table();
-            let sql = format!("ALTER TABLE {table} ADD PRIMARY KEY (level, bucket)");
-            leader.run(&sql).await.map_err(failed)?;
         }
-        if let Some(analyse) = script::analyse(&self.scheme)
+        let chunks = self.chunks(0, scheme.buckets.count());
+        let inserted = self.fill(chunks, is_empty, progress).await?;
+        if key_last {
+            self.add_key(leader, progress).await?;
+        }
+        if let Some(analyse) = script::analyse(scheme)
             && inserted > 0
         {
-            leader.run(&analyse).await.map_err(failed)?;
+            leader.run(&analyse).await?;
         }
-        self.keep_ready(leader).await?;
+        leader.run(&scheme.update_ready()).await?;
         Ok(inserted)
     }
 
-    async fn create(&self, leader: &mut Session, sql: Option<String>) -> Result<()> {
-        match sql {
-            Some(sql) => leader.run(&sql).await.map_err(|error| self.failed(error)),
-            None => Ok(()),
-        }
+    async fn add_key(
+        &self,
+        leader: &mut Session,
+        progress: OnProgress<'_>,
+    ) -> Result<(), LockTableError> {
+        let total = self.prediction().rows;
+        progress(Progress { phase: Phase::Indexing, done: total, total });
+        let table = self.scheme.quoted_table();
+        leader.run(&format!("ALTER TABLE {table} ADD PRIMARY KEY (level, bucket)")).await?;
+        Ok(())
     }
 
     /// Is the primary key made after the rows? Not where they must come slowly, as it comes all at once.
@@ -316,7 +267,7 @@ impl Provision {
     /// [`run`](Self::run).
     pub async fn check(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Check> {
         self.is_striped()?;
-        self.check_rows(&progress).await
+        self.check_rows(&progress).await.map_err(|error| error.at(&self.address))
     }
 
     /// Fills exactly what is missing, while clients lock the rest. It is [`run`](Self::run) for a table
@@ -326,10 +277,11 @@ impl Provision {
     /// As [`run`](Self::run); also if there is no table yet.
     pub async fn repair(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Report> {
         self.is_striped()?;
-        let mut session = self.session().await?;
-        if self.kept(&mut session).await?.is_none() {
-            return Err(self.unfit(self.no_table()));
-        }
+        let has_table = async {
+            let stored = lock_table::read(&mut self.session().await?, &self.scheme).await?;
+            stored.ok_or_else(|| self.scheme.no_table())
+        };
+        has_table.await.map_err(|error| error.at(&self.address))?;
         self.run(progress).await
     }
 
@@ -343,7 +295,11 @@ impl Provision {
         progress: impl Fn(Progress) + Send + Sync,
     ) -> Result<Report> {
         self.is_striped()?;
-        self.change_buckets(buckets, &progress).await
+        let begun = Instant::now();
+        let changed = self.change_buckets(buckets, &progress).await;
+        let (inserted, deleted) = changed.map_err(|error| error.at(&self.address))?;
+        let rows = self.with_buckets(buckets).prediction().rows;
+        Ok(Report { rows, inserted, deleted, elapsed: begun.elapsed() })
     }
 
     /// Adds rows for nodes and all above them, of which some may be there: for whoever makes a node, where
@@ -369,45 +325,44 @@ impl Provision {
             *idle = Some(session);
             return Ok(added);
         }
-        let mut session = self.session().await?;
-        let added = self.add_with(&mut session, &all).await?;
-        *idle = Some(session);
-        Ok(added)
+        let added = async {
+            let mut session = self.session().await?;
+            let added = self.add_with(&mut session, &all).await?;
+            *idle = Some(session);
+            Ok(added)
+        };
+        added.await.map_err(|error: LockTableError| error.at(&self.address))
     }
 
-    async fn add_with(&self, session: &mut Session, nodes: &[Target]) -> Result<u64> {
-        let failed = |error| self.failed(error);
+    async fn add_with(
+        &self,
+        session: &mut Session,
+        nodes: &[Target],
+    ) -> Result<u64, LockTableError> {
         self.agreed(session).await?;
-        let (table, mut added) = (self.scheme.quoted_table(), 0);
-        for nodes in nodes.chunks(ADDED_AT_ONCE) {
+        let (table, hex_key) = (self.scheme.quoted_table(), self.scheme.hex_key());
+        let mut added = 0;
+        for nodes in nodes.chunks(MAX_ADDED_NODES) {
             // Inserting a row that is there would wait for whoever has locked it.
-            let hex = match self.scheme.dialect {
-                Dialect::Postgres => "encode(lock_key, 'hex')",
-                _ => "LOWER(HEX(lock_key))",
-            };
-            let key = |node: &Target| Value::Key(node.key().into_bytes());
-            let keys: Vec<String> =
-                nodes.iter().map(|node| key(node).literal(self.scheme.dialect)).collect();
-            let keys = keys.join(", ");
-            let sql = format!("SELECT {hex} FROM {table} WHERE lock_key IN ({keys})");
-            let there = session.rows(&sql).await.map_err(failed)?;
+            let key = |node: &Target| node.key().into_bytes().literal(self.scheme.dialect);
+            let keys = nodes.iter().map(key).collect::<Vec<_>>().join(", ");
+            let sql = format!("SELECT {hex_key} FROM {table} WHERE lock_key IN ({keys})");
+            let there = session.rows(&sql).await?;
             let there: BTreeSet<&str> = there.iter().map(|row| &*row[0]).collect();
-            let is_new = |node: &&Target| {
-                let hex: String = node.key().bytes().map(|byte| format!("{byte:02x}")).collect();
-                !there.contains(&*hex)
-            };
-            let new: Vec<&Target> = nodes.iter().filter(is_new).collect();
-            if !new.is_empty() {
-                let sql = self.scheme.insert(new.into_iter());
-                added += session.affected(&sql).await.map_err(failed)?;
+            let is_new = |node: &&Target| !there.contains(&*hex(node.key().as_bytes()));
+            let mut new = nodes.iter().filter(is_new).peekable();
+            if new.peek().is_some() {
+                added += session.affected(&self.scheme.insert(new)).await?;
             }
         }
         Ok(added)
     }
 
-    /// The same as SQL for the server's own client.
+    /// Returns everything that [`run`](Self::run) does as SQL for the server's own client. Run twice, it does nothing the
+    /// second time.
     pub fn print_sql(&self) -> String {
-        script::script(&self.scheme, self.series, self.chunks(0, self.scheme.buckets.count()))
+        let scheme = &self.scheme;
+        script::script(scheme, self.series, self.chunks(0, scheme.buckets.count()))
     }
 
     fn with_buckets(&self, buckets: Buckets) -> Self {
@@ -432,54 +387,5 @@ impl Provision {
             Strategy::Striped => Ok(()),
             other => Err(UrlError::NotStriped { strategy: other.name() }.into()),
         }
-    }
-
-    fn no_table(&self) -> String {
-        let table = self.scheme.rows_table();
-        format!("it has no lock table `{table}` yet; make it with `hierlock provision`")
-    }
-
-    /// Is what is kept what we would make? Whether it is ready does not matter.
-    fn is_agreed(&self, kept: &Agreement) -> Result<()> {
-        let kept = Agreement { state: State::Ready, ..kept.clone() };
-        let Some(mut why) = self.scheme.differs(&kept) else { return Ok(()) };
-        let same = Agreement { buckets: self.scheme.buckets.count(), ..kept };
-        if self.scheme.differs(&same).is_none() {
-            let buckets = same.buckets;
-            why += &format!(", or change it with `hierlock provision --rebucket {buckets}`");
-        }
-        Err(self.unfit(why))
-    }
-
-    /// A table that is there although nobody has agreed on it must be as ours would be.
-    async fn is_ours(&self, leader: &mut Session) -> Result<()> {
-        let Some(table) = self.table(leader).await? else { return Ok(()) };
-        let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
-        let right = Some(self.scheme.buckets.count());
-        if self.scheme.strategy == Strategy::Striped && table.fence != right {
-            return Err(self.unfit(format!(
-                "there is a table `{name}` without a column {fence}. If its rows are for that many \
-                 buckets, ALTER TABLE {name} ADD COLUMN {fence} BOOLEAN; else name another with \
-                 table=NAME"
-            )));
-        }
-        Ok(())
-    }
-
-    /// The state of what is there and agreed upon.
-    async fn agreed(&self, session: &mut Session) -> Result<State> {
-        let Some(kept) = self.kept(session).await? else {
-            return Err(self.unfit(self.no_table()));
-        };
-        let Some(table) = self.table(session).await? else {
-            return Err(self.unfit(self.no_table()));
-        };
-        if let Some(fence) = table.fence
-            && fence != kept.buckets
-        {
-            return Err(SqlError::CutShort { server: self.address.to_string(), fence }.into());
-        }
-        self.is_agreed(&kept)?;
-        Ok(kept.state)
     }
 }

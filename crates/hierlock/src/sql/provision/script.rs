@@ -2,16 +2,15 @@
 
 use super::chunk::Chunks;
 use super::fill::inserts;
-use super::leader;
 use super::series::Series;
-use crate::sql::agreement::{SCHEMA, State};
+use crate::sql::agreement::{ProvisionState, SCHEMA};
 use crate::sql::{Dialect, Scheme, Strategy};
 
 /// Everything that provisioning does, to be run by the server's own client. Run twice, it does nothing
 /// the second time.
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
-    let state = if is_striped { State::Filling } else { State::Ready };
+    let state = if is_striped { ProvisionState::Filling } else { ProvisionState::Ready };
     let mut sql = SCHEMA.statements(scheme.dialect.driver());
     sql.extend(scheme.agree(state));
     sql.extend(scheme.create_rows());
@@ -19,7 +18,7 @@ pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String 
         sql.extend(series.allow(scheme.dialect));
         sql.extend(chunks.iter().flat_map(|chunk| inserts(scheme, series, &[chunk])));
         sql.extend(analyse(scheme));
-        sql.push(leader::keep_ready(scheme));
+        sql.push(scheme.update_ready());
     }
     if scheme.dialect != Dialect::Postgres {
         // In case the client does not commit by itself.

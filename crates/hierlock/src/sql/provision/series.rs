@@ -38,10 +38,8 @@ impl Series {
         let engine = "SELECT COUNT(*) FROM information_schema.ENGINES WHERE ENGINE = 'SEQUENCE' AND \
                       SUPPORT IN ('YES', 'DEFAULT')";
         let rows = session.rows(engine).await?;
-        Ok(match rows.first().is_some_and(|row| row[0] == "1") {
-            true => Series::Sequence,
-            false => Series::Recursive,
-        })
+        let has_sequence = rows.first().is_some_and(|row| row[0] == "1");
+        Ok(if has_sequence { Series::Sequence } else { Series::Recursive })
     }
 
     /// Lets a session make as many as are needed, where it may have been told otherwise.
@@ -54,7 +52,7 @@ impl Series {
         Some(format!("SET SESSION {limit} = {THOUSAND}"))
     }
 
-    /// From one to another, both included: what selects `columns`, in which a number is called `x`.
+    /// What selects the numbers from one to another, both included, as `x` behind other columns.
     pub(super) fn select(self, columns: &str, first: u32, last: u32) -> String {
         match self {
             Series::Recursive => {
@@ -67,28 +65,17 @@ impl Series {
                 };
                 let (high, low) = (numbers("h", thousands), numbers("l", below));
                 let x = format!("{first} + {THOUSAND} * h.n + l.n");
-                let columns = named(columns, &x);
                 // In order: without a buffer in which the outer ones would wait for the inner ones.
                 format!(
-                    "WITH RECURSIVE {high}, {low} SELECT /*+ NO_BNL(h, l) */ {columns} \
+                    "WITH RECURSIVE {high}, {low} SELECT /*+ NO_BNL(h, l) */ {columns}{x} AS x \
                      FROM h STRAIGHT_JOIN l WHERE {x} <= {last}"
                 )
             }
-            Series::Sequence => {
-                format!("SELECT {} FROM seq_{first}_to_{last}", named(columns, "seq"))
-            }
+            Series::Sequence => format!("SELECT {columns}seq AS x FROM seq_{first}_to_{last}"),
             Series::Generated => {
-                format!("SELECT {columns} FROM generate_series({first}, {last}) x")
+                format!("SELECT {columns}x FROM generate_series({first}, {last}) x")
             }
         }
-    }
-}
-
-/// Columns in which `x` stands for something else.
-fn named(columns: &str, x: &str) -> String {
-    match columns {
-        "x" => format!("{x} AS x"),
-        columns => columns.replace('x', x),
     }
 }
 
@@ -99,12 +86,12 @@ mod tests {
     #[test]
     fn thousands_are_joined_to_what_is_below() {
         assert_eq!(
-            Series::Recursive.select("2, x", 5000, 7500),
+            Series::Recursive.select("2, ", 5000, 7500),
             "WITH RECURSIVE h (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM h WHERE n < 2), \
              l (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM l WHERE n < 999) \
-             SELECT /*+ NO_BNL(h, l) */ 2, 5000 + 1000 * h.n + l.n FROM h STRAIGHT_JOIN l \
+             SELECT /*+ NO_BNL(h, l) */ 2, 5000 + 1000 * h.n + l.n AS x FROM h STRAIGHT_JOIN l \
              WHERE 5000 + 1000 * h.n + l.n <= 7500"
         );
-        assert!(Series::Recursive.select("x", 7, 7).contains("FROM l WHERE n < 0)"));
+        assert!(Series::Recursive.select("", 7, 7).contains("FROM l WHERE n < 0)"));
     }
 }

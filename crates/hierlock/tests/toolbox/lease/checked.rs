@@ -3,7 +3,7 @@
 use super::*;
 use crate::servers::{GENEROUS, Outside};
 use crate::support::on_every_engine;
-use hierlock::lease::LostLease;
+use hierlock::lease::LeaseLoss;
 use hierlock_sandbox::Engine;
 
 on_every_engine! {
@@ -31,7 +31,7 @@ async fn a_write_fails_once_the_lease_is_lost(store: Store) {
         lease.check_in(&mut tx).await.unwrap_err(),
         leases.check_token_in(&mut tx, lease.token()).await.unwrap_err(),
     ] {
-        let Some(LostLease::Forced { actor, .. }) = error.lost_lease() else { panic!("{error}") };
+        let Some(LeaseLoss::Forced { actor, .. }) = error.lost_lease() else { panic!("{error}") };
         assert_eq!(actor, "root");
     }
     tx.rollback().await.unwrap();
@@ -39,9 +39,9 @@ async fn a_write_fails_once_the_lease_is_lost(store: Store) {
     let over = expired(&leases, "u", "ada").await;
     let mut tx = store.database.begin().await.unwrap();
     let error = over.check_in(&mut tx).await.unwrap_err();
-    assert_eq!(error.lost_lease(), Some(&LostLease::Expired { at: over.expires_at() }), "{error}");
+    assert_eq!(error.lost_lease(), Some(&LeaseLoss::Expired { at: over.expires_at() }), "{error}");
     let error = leases.check_token_in(&mut tx, 1_000_000).await.unwrap_err();
-    assert_eq!(error.lost_lease(), Some(&LostLease::Gone), "{error}");
+    assert_eq!(error.lost_lease(), Some(&LeaseLoss::Gone), "{error}");
     tx.rollback().await.unwrap();
 }
 

@@ -6,7 +6,7 @@ use crate::support::{on_every_engine, watched};
 use hierlock::database::Database;
 use hierlock::lease::KeptLease;
 use hierlock_sandbox::Engine;
-use hierlock_sandbox::proxy::{Fate, Mood, Proxy};
+use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
 
 on_every_engine! {
     an_acquire_whose_commit_is_cut_off_leaves_no_lease,
@@ -44,8 +44,8 @@ async fn fails(leases: &Leases) {
 async fn an_acquire_whose_commit_is_cut_off_leaves_no_lease(store: Store) {
     let _ = provisioned(&store).await;
     let Some((proxy, leases)) = behind_a_network(&store).await else { return };
-    for fate in [Fate::Lost, Fate::Answered] {
-        proxy.cuts_at("COMMIT", fate);
+    for fault in [Fault::CloseBeforeRequest, Fault::CloseBeforeAnswer] {
+        proxy.inject(FaultTrigger::EndsWith("COMMIT"), fault);
         fails(&leases).await;
         eventually("nothing is left", async || rows(&store).await == 0).await;
         // The next one is as good as any.
@@ -60,13 +60,13 @@ async fn a_commit_that_arrives_late_leaves_no_lease(store: Store) {
     let Some((proxy, leases)) = behind_a_network(&store).await else { return };
     let mut outside = Outside::connect(&store.url).await;
     for is_ended_before in [true, false] {
-        proxy.cuts_at("COMMIT", Fate::Late);
+        proxy.inject(FaultTrigger::EndsWith("COMMIT"), Fault::DelayRequest);
         fails(&leases).await;
         if is_ended_before {
             outside.until_busy(0).await;
             assert_eq!(rows(&store).await, 0);
         }
-        proxy.lets_arrive();
+        proxy.deliver_late_request();
         outside.until_busy(0).await;
         eventually("nothing is left", async || rows(&store).await == 0).await;
     }
@@ -76,10 +76,10 @@ async fn a_commit_that_arrives_late_leaves_no_lease(store: Store) {
 async fn a_lease_is_taken_back_when_the_network_is_there_again(store: Store) {
     let _ = provisioned(&store).await;
     let Some((proxy, leases)) = behind_a_network(&store).await else { return };
-    proxy.cuts_at("COMMIT", Fate::Last);
+    proxy.inject(FaultTrigger::EndsWith("COMMIT"), Fault::DropAllBeforeAnswer);
     fails(&leases).await;
     assert_eq!(rows(&store).await, 1, "nobody could reach it");
-    proxy.becomes(Mood::Passes);
+    proxy.set_mode(NetworkMode::Passes);
     eventually("nothing is left", async || rows(&store).await == 0).await;
 }
 
@@ -96,9 +96,9 @@ async fn cut_off<T: Send + 'static>(
     let mut outside = Outside::connect(&store.url).await;
     // The obstacle, and whoever stands before it.
     outside.until_busy(2).await;
-    proxy.becomes(Mood::Drops);
+    proxy.set_mode(NetworkMode::Drops);
     let ended = tokio::time::timeout(GENEROUS, working).await.expect("it waits for ever");
-    proxy.becomes(Mood::Passes);
+    proxy.set_mode(NetworkMode::Passes);
     obstacle.run("ROLLBACK").await;
     // The server has not noticed, and does what it was told.
     outside.until_busy(0).await;
@@ -142,7 +142,7 @@ async fn a_kept_lease_outlives_forgotten_connections(store: Store) {
     let request = request("u", "ada").ttl(Duration::from_secs(12));
     let kept = Leases::new(database).acquire(request).await.unwrap().keep();
     eventually("it is at rest", async || is_at_rest()).await;
-    proxy.forgets();
+    proxy.stall_opened();
     is_renewed(&direct, &kept).await;
     assert!(kept.release().await.unwrap());
 }
@@ -153,10 +153,10 @@ async fn a_kept_lease_outlives_cut_connections(store: Store) {
     let Some((proxy, leases)) = behind_a_network(&store).await else { return };
     let request = request("u", "ada").ttl(Duration::from_secs(12));
     let kept = leases.acquire(request).await.unwrap().keep();
-    proxy.becomes(Mood::Drops);
+    proxy.set_mode(NetworkMode::Drops);
     let before = proxy.connections();
     eventually("it has tried", async || proxy.connections() > before + 1).await;
-    proxy.becomes(Mood::Passes);
+    proxy.set_mode(NetworkMode::Passes);
     is_renewed(&direct, &kept).await;
     assert!(kept.release().await.unwrap());
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::support::on_every_engine;
-use hierlock::lease::{LeaseFilter, LostLease};
+use hierlock::lease::{LeaseFilter, LeaseLoss};
 
 on_every_engine! {
     a_kept_lease_outlives_its_time_and_ends_with_its_guard,
@@ -53,7 +53,7 @@ async fn what_cannot_be_renewed_is_lost(store: Store) {
     let kept = Leases::new(far.clone()).acquire(short()).await.unwrap().keep();
     far.close().await;
     let lost = tokio::time::timeout(crate::servers::GENEROUS, kept.lost()).await.unwrap();
-    let Some(LostLease::NotRenewed { why }) = lost.lost_lease() else { panic!("{lost}") };
+    let Some(LeaseLoss::NotRenewed { why }) = lost.lost_lease() else { panic!("{lost}") };
     assert!(why.contains("closed"), "{why}");
     until_expired(&leases, kept.lease()).await;
 }

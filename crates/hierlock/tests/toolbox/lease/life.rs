@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::support::on_every_engine;
-use hierlock::lease::{LeaseFilter, LostLease};
+use hierlock::lease::{LeaseFilter, LeaseLoss};
 use std::time::UNIX_EPOCH;
 
 on_every_engine! {
@@ -57,7 +57,7 @@ async fn an_expired_lease_is_ignored(store: Store) {
     let all = leases.list(LeaseFilter::default().also_expired()).await.unwrap();
     assert_eq!(all, [new.info().clone()]);
     let error = old.renew().await.unwrap_err();
-    assert!(matches!(error.lost_lease(), Some(LostLease::Expired { .. })), "{error}");
+    assert!(matches!(error.lost_lease(), Some(LeaseLoss::Expired { .. })), "{error}");
     assert!(!old.release().await.unwrap());
     assert!(new.release().await.unwrap());
 }
@@ -86,7 +86,7 @@ async fn what_is_lost_is_told_why(store: Store) {
     for error in
         [forced.renew().await.unwrap_err(), leases.resume(forced.token()).await.unwrap_err()]
     {
-        let Some(LostLease::Forced { actor, why, at }) = error.lost_lease() else {
+        let Some(LeaseLoss::Forced { actor, why, at }) = error.lost_lease() else {
             panic!("{error}")
         };
         assert_eq!((actor.as_str(), why.as_str()), ("root", "she went home"));
@@ -97,18 +97,18 @@ async fn what_is_lost_is_told_why(store: Store) {
     let mut released = acquire(&leases, "u", "ada").await;
     assert_eq!(leases.release_owner("ada").await.unwrap(), 1);
     let error = released.renew().await.unwrap_err();
-    assert_eq!(error.lost_lease(), Some(&LostLease::Released), "{error}");
+    assert_eq!(error.lost_lease(), Some(&LeaseLoss::Released), "{error}");
     assert!(error.to_string().contains("of `u` is lost: it was released"), "{error}");
 
     let mut over = expired(&leases, "u", "ada").await;
     let error = over.renew().await.unwrap_err();
-    assert_eq!(error.lost_lease(), Some(&LostLease::Expired { at: over.expires_at() }), "{error}");
+    assert_eq!(error.lost_lease(), Some(&LeaseLoss::Expired { at: over.expires_at() }), "{error}");
     assert_eq!(leases.sweep().await.unwrap(), 1);
     let error = over.renew().await.unwrap_err();
-    assert_eq!(error.lost_lease(), Some(&LostLease::Expired { at: over.expires_at() }), "{error}");
+    assert_eq!(error.lost_lease(), Some(&LeaseLoss::Expired { at: over.expires_at() }), "{error}");
 
     let error = leases.resume(1_000_000).await.unwrap_err();
-    assert_eq!(error.lost_lease(), Some(&LostLease::Gone), "{error}");
+    assert_eq!(error.lost_lease(), Some(&LeaseLoss::Gone), "{error}");
 }
 
 async fn a_lease_is_resumed_by_its_token(store: Store) {

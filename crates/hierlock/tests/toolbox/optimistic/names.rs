@@ -2,7 +2,7 @@
 
 use super::is;
 use crate::support::{Place, Store, on_every_engine};
-use hierlock::optimistic::{Changes, Outcome, Patience, Versioned};
+use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable, WaitPolicy};
 use hierlock_sandbox::Engine;
 
 on_every_engine! {
@@ -37,13 +37,17 @@ async fn any_name_is_quoted(store: Store) {
             ))
             .await;
         store.run(&format!("INSERT INTO {q_t} VALUES (1, 1, 0), (2, 1, 0)")).await;
-        let row = Versioned::new(&t, &version).unwrap().row(&key, 1).unwrap();
+        let row = VersionedTable::new(&t, &version).unwrap().row(&key, 1).unwrap();
         let mut tx = store.database.begin().await.unwrap();
         let changes = Changes::new().set(&column, number as i64 + 10);
-        assert_eq!(row.update(&mut tx, 1, changes).await.unwrap(), Outcome::Updated(2), "{name}");
-        let stale = Outcome::Stale { expected: 1, current: 2 };
+        assert_eq!(
+            row.update(&mut tx, 1, changes).await.unwrap(),
+            UpdateOutcome::Updated(2),
+            "{name}"
+        );
+        let stale = UpdateOutcome::Stale { expected: 1, current: 2 };
         assert_eq!(row.bump_if(&mut tx, 1).await.unwrap(), stale, "{name}");
-        row.lock(&mut tx, 2, Patience::NoWait).await.unwrap().current().unwrap();
+        row.lock(&mut tx, 2, WaitPolicy::NoWait).await.unwrap().current().unwrap();
         tx.commit().await.unwrap();
         let is_set = format!("SELECT COUNT(*) FROM {q_t} WHERE {q_column} = {}", number + 10);
         assert_eq!(store.number(&is_set).await, 1, "{name}");
@@ -55,7 +59,7 @@ async fn values_are_values(store: Store) {
     store
         .run("CREATE TABLE notes (k VARCHAR(40) PRIMARY KEY, note VARCHAR(40), v INT NOT NULL)")
         .await;
-    let notes = Versioned::new("notes", "v").unwrap();
+    let notes = VersionedTable::new("notes", "v").unwrap();
     let mut tx = store.database.begin().await.unwrap();
     for key in keys {
         tx.execute("INSERT INTO notes VALUES (?, '', 1)", [key.into()]).await.unwrap();
@@ -63,7 +67,11 @@ async fn values_are_values(store: Store) {
     for key in keys {
         let row = notes.row("k", key).unwrap();
         let change = Changes::new().set("note", key);
-        assert_eq!(row.update(&mut tx, 1, change).await.unwrap(), Outcome::Updated(2), "{key}");
+        assert_eq!(
+            row.update(&mut tx, 1, change).await.unwrap(),
+            UpdateOutcome::Updated(2),
+            "{key}"
+        );
     }
     let rows = tx.fetch("SELECT k, note FROM notes WHERE v = 2", []).await.unwrap();
     assert_eq!(rows.len(), keys.len());
@@ -81,11 +89,11 @@ async fn keys_of_several_columns(store: Store) {
         )
         .await;
     store.run("INSERT INTO seats VALUES ('A', 1, 1, 1), ('A', 1, 2, 1), ('A', 2, 1, 1), ('B', 1, 1, 1)").await;
-    let seats = Versioned::new("seats", "version").unwrap();
+    let seats = VersionedTable::new("seats", "version").unwrap();
     let row = seats.row("hall", "A").unwrap().and("line", 1).unwrap().and("seat", 1).unwrap();
     let mut tx = store.database.begin().await.unwrap();
-    assert_eq!(row.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
-    let stale = Outcome::Stale { expected: 1, current: 2 };
+    assert_eq!(row.bump_if(&mut tx, 1).await.unwrap(), UpdateOutcome::Updated(2));
+    let stale = UpdateOutcome::Stale { expected: 1, current: 2 };
     assert_eq!(row.bump_if(&mut tx, 1).await.unwrap(), stale);
     tx.commit().await.unwrap();
     assert_eq!(store.number("SELECT COUNT(*) FROM seats WHERE version = 2").await, 1);
@@ -103,10 +111,10 @@ async fn a_table_of_another_schema(store: Store) {
     store.run(&make).await;
     store.run(&format!("CREATE TABLE {schema}.seats (id INT PRIMARY KEY, v INT NOT NULL)")).await;
     store.run(&format!("INSERT INTO {schema}.seats VALUES (1, 1)")).await;
-    let seat = Versioned::new(&format!("{schema}.seats"), "v").unwrap().row("id", 1).unwrap();
+    let seat = VersionedTable::new(&format!("{schema}.seats"), "v").unwrap().row("id", 1).unwrap();
     let mut tx = store.database.begin().await.unwrap();
-    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
-    let stale = Outcome::Stale { expected: 1, current: 2 };
+    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), UpdateOutcome::Updated(2));
+    let stale = UpdateOutcome::Stale { expected: 1, current: 2 };
     assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), stale);
     tx.commit().await.unwrap();
     assert_eq!(store.number(&format!("SELECT COUNT(*) FROM {schema}.seats WHERE v = 2")).await, 1);
@@ -119,10 +127,10 @@ async fn a_key_of_another_type(store: Store) {
     store.run(&format!("CREATE TABLE docs (id {kind} PRIMARY KEY, v INT NOT NULL)")).await;
     store.run(&format!("INSERT INTO docs VALUES ('{id}', 1)")).await;
     let expression = if is_postgres { "CAST(? AS uuid)" } else { "LOWER(?)" };
-    let docs = Versioned::new("docs", "v").unwrap();
+    let docs = VersionedTable::new("docs", "v").unwrap();
     let doc = docs.row_expr("id", expression, [id.to_uppercase().into()]).unwrap();
     let mut tx = store.database.begin().await.unwrap();
-    assert_eq!(doc.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
+    assert_eq!(doc.bump_if(&mut tx, 1).await.unwrap(), UpdateOutcome::Updated(2));
     assert_eq!(doc.version(&mut tx).await.unwrap(), Some(2));
 }
 
@@ -133,7 +141,7 @@ async fn transactions_of_sqlx(store: Store) {
             let pool = <$pool>::connect($url).await.unwrap();
             let mut tx = pool.begin().await.unwrap();
             let sold = Changes::new().set("holder", "ada");
-            assert_eq!(seat.update(&mut tx, 1, sold).await.unwrap(), Outcome::Updated(2));
+            assert_eq!(seat.update(&mut tx, 1, sold).await.unwrap(), UpdateOutcome::Updated(2));
             tx.commit().await.unwrap();
             pool.close().await;
         }};

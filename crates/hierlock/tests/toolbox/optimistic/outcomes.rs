@@ -2,8 +2,8 @@
 
 use super::{SEATS, seat, the_seat};
 use crate::support::{Place, Store, on_every_engine};
-use hierlock::optimistic::{Changes, Checked, Outcome, Patience, Versioned};
-use hierlock::retry::{Cause, Retryable};
+use hierlock::optimistic::{Changes, UpdateOutcome, VersionCheck, VersionedTable, WaitPolicy};
+use hierlock::retry::{RetryCause, Retryable};
 use hierlock_sandbox::Engine;
 
 on_every_engine! {
@@ -33,18 +33,18 @@ async fn a_current_row_is_changed_and_its_version_goes_up(store: Store) {
         "price - ?",
         [5.into()],
     );
-    assert_eq!(seat.update(&mut tx, 1, sold).await.unwrap(), Outcome::Updated(2));
+    assert_eq!(seat.update(&mut tx, 1, sold).await.unwrap(), UpdateOutcome::Updated(2));
     assert_eq!(seat.version(&mut tx).await.unwrap(), Some(2));
     // Also to what it is already.
     let same = Changes::new().set("price", 95);
-    assert_eq!(seat.update(&mut tx, 2, same).await.unwrap(), Outcome::Updated(3));
+    assert_eq!(seat.update(&mut tx, 2, same).await.unwrap(), UpdateOutcome::Updated(3));
     tx.commit().await.unwrap();
     assert_eq!(the_seat(&store).await, (Some("it's \"ada\" \\ ?".to_owned()), 95, 3));
     assert_eq!(store.number("SELECT version FROM seats WHERE id = 8").await, 1);
 
     let mut tx = store.database.begin().await.unwrap();
     let free = Changes::new().set("holder", None::<String>);
-    assert_eq!(seat.update(&mut tx, 3, free).await.unwrap(), Outcome::Updated(4));
+    assert_eq!(seat.update(&mut tx, 3, free).await.unwrap(), UpdateOutcome::Updated(4));
     tx.commit().await.unwrap();
     assert_eq!(the_seat(&store).await, (None, 95, 4));
 }
@@ -55,12 +55,12 @@ async fn nothing_changes_when_stale(store: Store) {
     for expected in [1, 3, -1, i64::MIN] {
         let mut tx = store.database.begin().await.unwrap();
         let sold = Changes::new().set("holder", "bob");
-        let stale = Outcome::Stale { expected, current: 2 };
+        let stale = UpdateOutcome::Stale { expected, current: 2 };
         assert_eq!(seat.update(&mut tx, expected, sold).await.unwrap(), stale);
         assert_eq!(seat.bump_if(&mut tx, expected).await.unwrap(), stale);
-        let stale = Checked::Stale { expected, current: 2 };
+        let stale = VersionCheck::Stale { expected, current: 2 };
         assert_eq!(seat.delete(&mut tx, expected).await.unwrap(), stale);
-        for patience in [Patience::Wait, Patience::NoWait] {
+        for patience in [WaitPolicy::Wait, WaitPolicy::NoWait] {
             assert_eq!(seat.lock(&mut tx, expected, patience).await.unwrap(), stale);
         }
         tx.commit().await.unwrap();
@@ -70,13 +70,13 @@ async fn nothing_changes_when_stale(store: Store) {
 
 async fn nothing_is_there_when_missing(store: Store) {
     seat(&store).await;
-    let none = Versioned::new("seats", "version").unwrap().row("id", 9).unwrap();
+    let none = VersionedTable::new("seats", "version").unwrap().row("id", 9).unwrap();
     let mut tx = store.database.begin().await.unwrap();
     let sold = Changes::new().set("holder", "bob");
-    assert_eq!(none.update(&mut tx, 1, sold).await.unwrap(), Outcome::Missing);
-    assert_eq!(none.bump_if(&mut tx, 1).await.unwrap(), Outcome::Missing);
-    assert_eq!(none.delete(&mut tx, 1).await.unwrap(), Checked::Missing);
-    assert_eq!(none.lock(&mut tx, 1, Patience::Wait).await.unwrap(), Checked::Missing);
+    assert_eq!(none.update(&mut tx, 1, sold).await.unwrap(), UpdateOutcome::Missing);
+    assert_eq!(none.bump_if(&mut tx, 1).await.unwrap(), UpdateOutcome::Missing);
+    assert_eq!(none.delete(&mut tx, 1).await.unwrap(), VersionCheck::Missing);
+    assert_eq!(none.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap(), VersionCheck::Missing);
     assert_eq!(none.version(&mut tx).await.unwrap(), None);
     assert_eq!(none.bump(&mut tx).await.unwrap(), None);
     tx.commit().await.unwrap();
@@ -85,16 +85,16 @@ async fn nothing_is_there_when_missing(store: Store) {
 
 async fn the_same_at_every_isolation_level(store: Store) {
     let seat = seat(&store).await;
-    let none = Versioned::new("seats", "version").unwrap().row("id", 9).unwrap();
+    let none = VersionedTable::new("seats", "version").unwrap().row("id", 9).unwrap();
     let levels = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
     for (level, current) in levels.into_iter().zip(1..) {
         let mut tx = super::at(&store, level).await;
-        let stale = Outcome::Stale { expected: 0, current };
+        let stale = UpdateOutcome::Stale { expected: 0, current };
         assert_eq!(seat.bump_if(&mut tx, 0).await.unwrap(), stale, "{level}");
-        let stale = Checked::Stale { expected: 0, current };
-        assert_eq!(seat.lock(&mut tx, 0, Patience::NoWait).await.unwrap(), stale, "{level}");
+        let stale = VersionCheck::Stale { expected: 0, current };
+        assert_eq!(seat.lock(&mut tx, 0, WaitPolicy::NoWait).await.unwrap(), stale, "{level}");
         assert_eq!(seat.delete(&mut tx, 0).await.unwrap(), stale, "{level}");
-        assert_eq!(none.bump_if(&mut tx, 0).await.unwrap(), Outcome::Missing, "{level}");
+        assert_eq!(none.bump_if(&mut tx, 0).await.unwrap(), UpdateOutcome::Missing, "{level}");
         assert_eq!(seat.version(&mut tx).await.unwrap(), Some(current), "{level}");
         assert_eq!(seat.bump(&mut tx).await.unwrap(), Some(current + 1), "{level}");
         tx.commit().await.unwrap();
@@ -104,10 +104,10 @@ async fn the_same_at_every_isolation_level(store: Store) {
 async fn a_row_is_deleted_only_at_its_version(store: Store) {
     let seat = seat(&store).await;
     let mut tx = store.database.begin().await.unwrap();
-    let stale = Checked::Stale { expected: 2, current: 1 };
+    let stale = VersionCheck::Stale { expected: 2, current: 1 };
     assert_eq!(seat.delete(&mut tx, 2).await.unwrap(), stale);
-    assert_eq!(seat.delete(&mut tx, 1).await.unwrap(), Checked::Current);
-    assert_eq!(seat.delete(&mut tx, 1).await.unwrap(), Checked::Missing);
+    assert_eq!(seat.delete(&mut tx, 1).await.unwrap(), VersionCheck::Current);
+    assert_eq!(seat.delete(&mut tx, 1).await.unwrap(), VersionCheck::Missing);
     tx.commit().await.unwrap();
     assert_eq!(store.number("SELECT id FROM seats").await, 8);
 }
@@ -117,9 +117,9 @@ async fn a_parent_is_raised_without_a_change(store: Store) {
     let mut tx = store.database.begin().await.unwrap();
     assert_eq!(seat.bump(&mut tx).await.unwrap(), Some(2));
     assert_eq!(seat.bump(&mut tx).await.unwrap(), Some(3));
-    assert_eq!(seat.bump_if(&mut tx, 3).await.unwrap(), Outcome::Updated(4));
+    assert_eq!(seat.bump_if(&mut tx, 3).await.unwrap(), UpdateOutcome::Updated(4));
     // No changes are the same.
-    assert_eq!(seat.update(&mut tx, 4, Changes::new()).await.unwrap(), Outcome::Updated(5));
+    assert_eq!(seat.update(&mut tx, 4, Changes::new()).await.unwrap(), UpdateOutcome::Updated(5));
     tx.commit().await.unwrap();
     assert_eq!(the_seat(&store).await, (None, 100, 5));
 }
@@ -128,16 +128,16 @@ async fn what_is_stale_can_be_an_error(store: Store) {
     let seat = seat(&store).await;
     let mut tx = store.database.begin().await.unwrap();
     assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap().updated().unwrap(), 2);
-    seat.lock(&mut tx, 2, Patience::Wait).await.unwrap().current().unwrap();
+    seat.lock(&mut tx, 2, WaitPolicy::Wait).await.unwrap().current().unwrap();
     for error in [
         seat.bump_if(&mut tx, 1).await.unwrap().updated().unwrap_err(),
-        seat.lock(&mut tx, 1, Patience::Wait).await.unwrap().current().unwrap_err(),
+        seat.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap().current().unwrap_err(),
     ] {
         assert!(error.is_stale() && !error.is_missing() && !error.is_usage(), "{error}");
-        assert_eq!(error.retry_cause(), Some(Cause::Stale));
+        assert_eq!(error.retry_cause(), Some(RetryCause::Stale));
         assert!(error.to_string().contains("at version 2, not at 1"), "{error}");
     }
-    let none = Versioned::new("seats", "version").unwrap().row("id", 9).unwrap();
+    let none = VersionedTable::new("seats", "version").unwrap().row("id", 9).unwrap();
     let error = none.bump_if(&mut tx, 1).await.unwrap().updated().unwrap_err();
     assert!(error.is_missing() && error.retry_cause().is_none(), "{error}");
 }
@@ -148,7 +148,7 @@ async fn an_expression_sees_the_row_as_it_was(store: Store) {
     let mut tx = store.database.begin().await.unwrap();
     let changes =
         Changes::new().set("price", 7).set_expr("holder", "CONCAT(price, '/', version)", []);
-    assert_eq!(seat.update(&mut tx, 1, changes).await.unwrap(), Outcome::Updated(2));
+    assert_eq!(seat.update(&mut tx, 1, changes).await.unwrap(), UpdateOutcome::Updated(2));
     tx.commit().await.unwrap();
     assert_eq!(the_seat(&store).await, (Some("100/1".to_owned()), 7, 2));
 }
@@ -158,7 +158,7 @@ async fn a_comment_swallows_no_condition(store: Store) {
     let seat = seat(&store).await;
     let mut tx = store.database.begin().await.unwrap();
     let changes = Changes::new().set_expr("price", "price * 2 -- twice as much", []);
-    assert_eq!(seat.update(&mut tx, 1, changes).await.unwrap(), Outcome::Updated(2));
+    assert_eq!(seat.update(&mut tx, 1, changes).await.unwrap(), UpdateOutcome::Updated(2));
     tx.commit().await.unwrap();
     assert_eq!(the_seat(&store).await, (None, 200, 2));
     assert_eq!(store.number("SELECT price FROM seats WHERE id = 8").await, 100);
@@ -166,11 +166,11 @@ async fn a_comment_swallows_no_condition(store: Store) {
 
 async fn a_key_of_several_rows_is_none(store: Store) {
     seat(&store).await;
-    let both = Versioned::new("seats", "version").unwrap().row("price", 100).unwrap();
+    let both = VersionedTable::new("seats", "version").unwrap().row("price", 100).unwrap();
     let mut tx = store.database.begin().await.unwrap();
     for error in [
         both.version(&mut tx).await.unwrap_err(),
-        both.lock(&mut tx, 1, Patience::Wait).await.unwrap_err(),
+        both.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap_err(),
         both.bump(&mut tx).await.unwrap_err(),
         both.delete(&mut tx, 2).await.unwrap_err(),
     ] {
@@ -189,14 +189,18 @@ async fn a_version_is_of_any_integer_type(store: Store) {
             .run(&format!("CREATE TABLE {table} (id INT PRIMARY KEY, v {integer} NOT NULL)"))
             .await;
         store.run(&format!("INSERT INTO {table} VALUES (1, 41)")).await;
-        let row = Versioned::new(&table, "v").unwrap().row("id", 1).unwrap();
+        let row = VersionedTable::new(&table, "v").unwrap().row("id", 1).unwrap();
         let mut tx = store.database.begin().await.unwrap();
         assert_eq!(row.version(&mut tx).await.unwrap(), Some(41), "{integer}");
         assert_eq!(row.bump(&mut tx).await.unwrap(), Some(42), "{integer}");
-        assert_eq!(row.bump_if(&mut tx, 42).await.unwrap(), Outcome::Updated(43), "{integer}");
-        let stale = Outcome::Stale { expected: 42, current: 43 };
+        assert_eq!(
+            row.bump_if(&mut tx, 42).await.unwrap(),
+            UpdateOutcome::Updated(43),
+            "{integer}"
+        );
+        let stale = UpdateOutcome::Stale { expected: 42, current: 43 };
         assert_eq!(row.bump_if(&mut tx, 42).await.unwrap(), stale, "{integer}");
-        assert_eq!(row.delete(&mut tx, 43).await.unwrap(), Checked::Current, "{integer}");
+        assert_eq!(row.delete(&mut tx, 43).await.unwrap(), VersionCheck::Current, "{integer}");
         tx.commit().await.unwrap();
     }
 }
@@ -214,11 +218,11 @@ async fn what_is_no_version_is_told(store: Store) {
         let table = format!("t{number}");
         store.run(&format!("CREATE TABLE {table} (id INT PRIMARY KEY, v {kind})")).await;
         store.run(&format!("INSERT INTO {table} VALUES (1, {value})")).await;
-        let row = Versioned::new(&table, "v").unwrap().row("id", 1).unwrap();
+        let row = VersionedTable::new(&table, "v").unwrap().row("id", 1).unwrap();
         let mut tx = store.database.begin().await.unwrap();
         let mut errors = vec![
             row.version(&mut tx).await.unwrap_err(),
-            row.lock(&mut tx, 1, Patience::Wait).await.unwrap_err(),
+            row.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap_err(),
         ];
         // Servers say themselves that they cannot compare such a text with a number.
         if kind != "VARCHAR(9)" || store.place == Place::Sqlite {
@@ -236,11 +240,11 @@ async fn what_is_no_version_is_told(store: Store) {
 /// SQLite takes a name in double quotes that it does not know for a text, and finds nothing.
 async fn a_column_that_is_not_there_is_told(store: Store) {
     seat(&store).await;
-    let seats = Versioned::new("seats", "version").unwrap();
+    let seats = VersionedTable::new("seats", "version").unwrap();
     for row in [
         seats.row("idd", 7).unwrap(),
-        Versioned::new("seats", "versio").unwrap().row("id", 7).unwrap(),
-        Versioned::new("seat", "version").unwrap().row("id", 7).unwrap(),
+        VersionedTable::new("seats", "versio").unwrap().row("id", 7).unwrap(),
+        VersionedTable::new("seat", "version").unwrap().row("id", 7).unwrap(),
     ] {
         for says in ["read the version", "change the row", "delete the row"] {
             let mut tx = store.database.begin().await.unwrap();
@@ -276,7 +280,7 @@ async fn a_row_that_is_kept_from_changing_is_told(store: Store) {
 async fn the_greatest_version_is_the_last(store: Store) {
     store.run(SEATS).await;
     store.run(&format!("INSERT INTO seats VALUES (7, NULL, 100, {})", i64::MAX)).await;
-    let seat = Versioned::new("seats", "version").unwrap().row("id", 7).unwrap();
+    let seat = VersionedTable::new("seats", "version").unwrap().row("id", 7).unwrap();
     let mut tx = store.database.begin().await.unwrap();
     let error = seat.bump_if(&mut tx, i64::MAX).await.unwrap_err();
     assert!(error.is_usage(), "{error}");

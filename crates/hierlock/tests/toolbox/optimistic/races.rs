@@ -3,8 +3,8 @@
 use super::{at, bump, is, seat, the_seat, with_snapshot};
 use crate::servers::Outside;
 use crate::support::{Place, Store, eventually, on_every_engine};
-use hierlock::optimistic::{Changes, Checked, Outcome, Patience, until_current};
-use hierlock::retry::{Cause, GaveUp, Retryable};
+use hierlock::optimistic::{Changes, UpdateOutcome, VersionCheck, WaitPolicy, until_current};
+use hierlock::retry::{GiveUpReason, RetryCause, Retryable};
 use hierlock_sandbox::Engine;
 use sqlx::ConnectOptions as _;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ async fn a_row_that_stays_stale_is_given_up(store: Store) {
         seat.bump_if(&mut tx, 9).await?.updated()
     });
     let error = given_up.await.unwrap_err();
-    assert_eq!((error.attempts, error.gave_up), (3, GaveUp::TooOften));
+    assert_eq!((error.attempts, error.reason), (3, GiveUpReason::MaxAttempts));
     assert!(error.last.is_stale(), "{error}");
 }
 
@@ -139,13 +139,13 @@ async fn until_one_waits(store: &Store) {
 async fn a_locked_row_stays_current(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
     let mut first = store.database.begin().await.unwrap();
-    assert_eq!(seat.lock(&mut first, 1, Patience::Wait).await.unwrap(), Checked::Current);
+    assert_eq!(seat.lock(&mut first, 1, WaitPolicy::Wait).await.unwrap(), VersionCheck::Current);
     let later = ["lock", "update", "delete"].map(|way| {
         let (store, seat) = (store.clone(), seat.clone());
         async move {
             let mut tx = store.database.begin().await?;
             match way {
-                "lock" => seat.lock(&mut tx, 1, Patience::Wait).await?.current(),
+                "lock" => seat.lock(&mut tx, 1, WaitPolicy::Wait).await?.current(),
                 "delete" => seat.delete(&mut tx, 1).await?.current(),
                 _ => seat.bump_if(&mut tx, 1).await?.updated().map(drop),
             }
@@ -159,7 +159,7 @@ async fn a_locked_row_stays_current(store: Store) {
     assert!(later.iter().all(|task| !task.is_finished()));
     // What takes long, such as a call to somebody else, goes here.
     let sold = Changes::new().set("holder", "ada");
-    assert_eq!(seat.update(&mut first, 1, sold).await.unwrap(), Outcome::Updated(2));
+    assert_eq!(seat.update(&mut first, 1, sold).await.unwrap(), UpdateOutcome::Updated(2));
     first.commit().await.unwrap();
     for task in later {
         let error = task.await.unwrap().unwrap_err();
@@ -176,18 +176,18 @@ async fn whoever_does_not_wait_is_told(store: Store) {
         second.run("PRAGMA busy_timeout = 0").await.unwrap();
     }
     let mut first = store.database.begin().await.unwrap();
-    assert_eq!(seat.lock(&mut first, 1, Patience::NoWait).await.unwrap(), Checked::Current);
-    let error = seat.lock(&mut second, 1, Patience::NoWait).await.unwrap_err();
+    assert_eq!(seat.lock(&mut first, 1, WaitPolicy::NoWait).await.unwrap(), VersionCheck::Current);
+    let error = seat.lock(&mut second, 1, WaitPolicy::NoWait).await.unwrap_err();
     assert!(error.is_would_block() && error.is_retryable() && !error.is_stale(), "{error}");
-    assert_eq!(error.retry_cause(), Some(Cause::NotGranted));
+    assert_eq!(error.retry_cause(), Some(RetryCause::NotGranted));
     assert!(error.to_string().contains("`seats` is locked by someone else"), "{error}");
     second.rollback().await.unwrap();
 
     assert_eq!(seat.bump(&mut first).await.unwrap(), Some(2));
     first.commit().await.unwrap();
     let mut second = store.database.begin().await.unwrap();
-    let stale = Checked::Stale { expected: 1, current: 2 };
-    assert_eq!(seat.lock(&mut second, 1, Patience::NoWait).await.unwrap(), stale);
+    let stale = VersionCheck::Stale { expected: 1, current: 2 };
+    assert_eq!(seat.lock(&mut second, 1, WaitPolicy::NoWait).await.unwrap(), stale);
 }
 
 /// PostgreSQL finds the row at its old version, which is not the expected one, and does not wait for the
@@ -206,15 +206,16 @@ async fn a_version_that_comes_while_it_waits_is_current(store: Store) {
     });
     until_one_waits(&store).await;
     first.commit().await.unwrap();
-    assert_eq!(second.await.unwrap().unwrap(), Outcome::Updated(3));
+    assert_eq!(second.await.unwrap().unwrap(), UpdateOutcome::Updated(3));
 }
 
 async fn an_old_snapshot_hides_no_change(store: Store) {
     let seat = seat(&store).await;
     // MariaDB can be told to compare with the snapshot.
-    let settings: &[&str] = match is(&store, Engine::Mariadb) {
-        true => &["SET innodb_snapshot_isolation = OFF", "SET innodb_snapshot_isolation = ON"],
-        false => &["SELECT 1"],
+    let settings: &[&str] = if is(&store, Engine::Mariadb) {
+        &["SET innodb_snapshot_isolation = OFF", "SET innodb_snapshot_isolation = ON"]
+    } else {
+        &["SELECT 1"]
     };
     for setting in settings {
         let mut tx = with_snapshot(&store).await;
@@ -225,13 +226,13 @@ async fn an_old_snapshot_hides_no_change(store: Store) {
         let sold = Changes::new().set("holder", "bob");
         let outcome = seat.update(&mut tx, seen, sold).await;
         let conflict = match store.place {
-            Place::Sqlite => Some(Cause::Busy),
-            Place::Server(Engine::Postgres) => Some(Cause::Conflict),
-            Place::Server(_) if setting.ends_with("ON") => Some(Cause::Conflict),
+            Place::Sqlite => Some(RetryCause::Busy),
+            Place::Server(Engine::Postgres) => Some(RetryCause::Conflict),
+            Place::Server(_) if setting.ends_with("ON") => Some(RetryCause::Conflict),
             Place::Server(_) => None,
         };
         match conflict {
-            None => assert_eq!(outcome.unwrap(), Outcome::Stale { expected: seen, current }),
+            None => assert_eq!(outcome.unwrap(), UpdateOutcome::Stale { expected: seen, current }),
             conflict => assert_eq!(outcome.unwrap_err().retry_cause(), conflict),
         }
         let _ = tx.commit().await;
@@ -261,7 +262,7 @@ async fn any_lost_race_is_run_again(store: Store) {
 async fn what_waits_and_is_dropped_changes_nothing(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
     let mut first = store.database.begin().await.unwrap();
-    seat.lock(&mut first, 1, Patience::Wait).await.unwrap().current().unwrap();
+    seat.lock(&mut first, 1, WaitPolicy::Wait).await.unwrap().current().unwrap();
     let waits = tokio::spawn({
         let (store, seat) = (store.clone(), seat.clone());
         async move {
@@ -286,12 +287,12 @@ async fn a_lock_without_immediate_keeps_writers_away() {
     let store = Store::new(Place::Sqlite).await.unwrap();
     let seat = seat(&store).await;
     let mut tx = with_snapshot(&store).await;
-    assert_eq!(seat.lock(&mut tx, 1, Patience::Wait).await.unwrap(), Checked::Current);
+    assert_eq!(seat.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap(), VersionCheck::Current);
     let options: sqlx::sqlite::SqliteConnectOptions = store.url.parse().unwrap();
     let mut other = options.busy_timeout(Duration::ZERO).connect().await.unwrap();
     let error = sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap_err();
-    assert_eq!(error.retry_cause(), Some(Cause::Busy), "{error}");
-    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
+    assert_eq!(error.retry_cause(), Some(RetryCause::Busy), "{error}");
+    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), UpdateOutcome::Updated(2));
     tx.commit().await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
 }
@@ -304,10 +305,10 @@ async fn a_lock_after_an_old_snapshot_is_to_begin_again() {
     let mut tx = with_snapshot(&store).await;
     assert_eq!(seat.version(&mut tx).await.unwrap(), Some(1));
     bump(&store, &seat).await;
-    let error = seat.lock(&mut tx, 1, Patience::NoWait).await.unwrap_err();
+    let error = seat.lock(&mut tx, 1, WaitPolicy::NoWait).await.unwrap_err();
     assert_eq!(
         (error.is_would_block(), error.retry_cause()),
-        (false, Some(Cause::Busy)),
+        (false, Some(RetryCause::Busy)),
         "{error}"
     );
 }
@@ -323,9 +324,12 @@ async fn what_is_stale_waits_for_no_child_on_postgres() {
     child.execute("INSERT INTO tickets VALUES (7)", []).await.unwrap();
     let mut tx = store.database.begin().await.unwrap();
     tx.run("SET LOCAL lock_timeout = '2s'").await.unwrap();
-    let stale = Outcome::Stale { expected: 9, current: 1 };
+    let stale = UpdateOutcome::Stale { expected: 9, current: 1 };
     assert_eq!(seat.bump_if(&mut tx, 9).await.unwrap(), stale);
-    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), Outcome::Updated(2));
-    let error = seat.lock(&mut tx, 2, Patience::Wait).await.unwrap_err();
-    assert_eq!((error.is_would_block(), error.retry_cause()), (false, Some(Cause::NotGranted)));
+    assert_eq!(seat.bump_if(&mut tx, 1).await.unwrap(), UpdateOutcome::Updated(2));
+    let error = seat.lock(&mut tx, 2, WaitPolicy::Wait).await.unwrap_err();
+    assert_eq!(
+        (error.is_would_block(), error.retry_cause()),
+        (false, Some(RetryCause::NotGranted))
+    );
 }

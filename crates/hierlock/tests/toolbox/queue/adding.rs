@@ -2,7 +2,7 @@
 
 use super::{LONG, add, claim_one, payloads, provisioned, states};
 use crate::support::{Place, Store, eventually, on_every_engine};
-use hierlock::queue::{Enqueued, Job, Queue};
+use hierlock::queue::{EnqueueOutcome, Job, Queue};
 use std::time::{Duration, SystemTime};
 
 on_every_engine! {
@@ -56,12 +56,12 @@ async fn a_key_is_in_the_queue_once(store: Store) {
     let job = || Job::new("x").unique("it's ?").max_attempts(1);
     let first = queue.enqueue(job()).await.unwrap();
     assert!(first.is_added() && other.enqueue(job()).await.unwrap().is_added());
-    assert_eq!(queue.enqueue(job()).await.unwrap(), Enqueued::Duplicate(first.id()));
+    assert_eq!(queue.enqueue(job()).await.unwrap(), EnqueueOutcome::Duplicate(first.id()));
     // As long as it is there: claimed, dead, ready again; but not when it is done.
     claim_one(&queue, "w").await.fail("no").await.unwrap();
     assert_eq!(states(&queue).await, [0, 0, 0, 1]);
     assert!(!queue.enqueue(job()).await.unwrap().is_added());
-    queue.retry_dead(hierlock::queue::Dead::All).await.unwrap();
+    queue.retry_dead(hierlock::queue::DeadJobFilter::All).await.unwrap();
     let claimed = claim_one(&queue, "w").await;
     assert_eq!(claimed.unique_key(), Some("it's ?"));
     assert!(!queue.enqueue(job()).await.unwrap().is_added());
@@ -94,7 +94,7 @@ async fn a_duplicate_does_not_disturb_a_transaction(store: Store) {
     let first = queue.enqueue(job()).await.unwrap().id();
     let mut tx = store.database.begin().await.unwrap();
     queue.enqueue_in(&mut tx, Job::new("before")).await.unwrap();
-    assert_eq!(queue.enqueue_in(&mut tx, job()).await.unwrap(), Enqueued::Duplicate(first));
+    assert_eq!(queue.enqueue_in(&mut tx, job()).await.unwrap(), EnqueueOutcome::Duplicate(first));
     let jobs = [Job::new("a"), job(), Job::new("b"), Job::new("c")];
     let added = queue.enqueue_all_in(&mut tx, jobs).await.unwrap();
     let is_added: Vec<bool> = added.iter().map(|enqueued| enqueued.is_added()).collect();
@@ -157,7 +157,7 @@ async fn a_transaction_of_sqlx_will_do(store: Store) {
                 }
             };
             let again = queue.enqueue_in(&mut tx, Job::new("again").unique("k")).await.unwrap();
-            assert_eq!(again, Enqueued::Duplicate(first.id()));
+            assert_eq!(again, EnqueueOutcome::Duplicate(first.id()));
             queue.enqueue_in(&mut tx, Job::new("second")).await.unwrap();
             tx.commit().await.unwrap();
             assert_eq!(payloads(&queue).await, ["first", "second"]);

@@ -4,7 +4,7 @@ use super::{LONG, add, claim_one, end_leases, payloads, provisioned, states};
 use crate::servers::GENEROUS;
 use crate::support::{Place, Store, eventually, on_every_engine};
 use futures_util::FutureExt as _;
-use hierlock::queue::{Dead, Failed, Job, Queue};
+use hierlock::queue::{DeadJobFilter, FailureOutcome, Job, Queue};
 use hierlock::retry::{RetryPolicy, retry};
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -130,7 +130,7 @@ async fn too_many_failures_are_dead_until_somebody_says_so(store: Store) {
         queue.enqueue(Job::new(payload).max_attempts(2)).await.unwrap();
     }
     let odd = "it's \0 \u{1F980} ".repeat(2000);
-    for failed in [Failed::Again(Duration::ZERO), Failed::Dead] {
+    for failed in [FailureOutcome::RetryAfter(Duration::ZERO), FailureOutcome::Dead] {
         for job in queue.claim("w", 3, LONG).await.unwrap() {
             assert_eq!(job.fail(&odd).await.unwrap(), failed);
         }
@@ -144,13 +144,17 @@ async fn too_many_failures_are_dead_until_somebody_says_so(store: Store) {
     assert!(error.starts_with("it's  \u{1F980} it's") && error.chars().count() == 10_000);
     assert!(dead[0].died >= dead[0].created);
     let other = Queue::new(store.database.clone(), "other").unwrap();
-    assert_eq!(other.retry_dead(Dead::All).await.unwrap(), 0);
+    assert_eq!(other.retry_dead(DeadJobFilter::All).await.unwrap(), 0);
     let one = dead.iter().find(|job| job.payload == "b").unwrap().id;
-    assert_eq!(queue.retry_dead(Dead::Ids(vec![one, one, -7])).await.unwrap(), 1);
-    assert_eq!(queue.retry_dead(Dead::Ids(vec![one])).await.unwrap(), 0, "not dead any more");
+    assert_eq!(queue.retry_dead(DeadJobFilter::Ids(vec![one, one, -7])).await.unwrap(), 1);
+    assert_eq!(
+        queue.retry_dead(DeadJobFilter::Ids(vec![one])).await.unwrap(),
+        0,
+        "not dead any more"
+    );
     let job = claim_one(&queue, "w").await;
     assert_eq!((job.payload(), job.attempt(), job.max_attempts()), ("b", 1, 2));
-    assert_eq!(queue.retry_dead(Dead::All).await.unwrap(), 2);
+    assert_eq!(queue.retry_dead(DeadJobFilter::All).await.unwrap(), 2);
     assert_eq!(payloads(&queue).await, ["a", "c"]);
 }
 

@@ -8,7 +8,7 @@ mod stopping;
 mod working;
 
 use crate::support::Store;
-use hierlock::queue::{Claimed, Job, Queue};
+use hierlock::queue::{ClaimedJob, Job, Queue};
 use std::time::Duration;
 
 /// Longer than any test.
@@ -22,7 +22,7 @@ async fn provisioned(store: &Store) -> Queue {
 }
 
 /// The one job that is ready.
-async fn claim_one(queue: &Queue, worker: &str) -> Claimed {
+async fn claim_one(queue: &Queue, worker: &str) -> ClaimedJob {
     let mut claimed = queue.claim(worker, 10, LONG).await.unwrap();
     assert_eq!(claimed.len(), 1, "{claimed:?}");
     claimed.pop().unwrap()

@@ -3,7 +3,7 @@
 use super::{LONG, add, provisioned, states};
 use crate::support::{Store, eventually, on_every_engine};
 use hierlock::database::Database;
-use hierlock::queue::{Claimed, Job, Queue};
+use hierlock::queue::{ClaimedJob, Job, Queue};
 use hierlock::retry::{RetryPolicy, retry};
 use std::hash::{BuildHasher, RandomState};
 use std::process::{Child, Command, Stdio};
@@ -64,7 +64,7 @@ async fn a_worker_for_another_test() {
 }
 
 /// Its effect and its end, in one transaction.
-async fn work(database: Database, job: Claimed) -> hierlock::Result<()> {
+async fn work(database: Database, job: ClaimedJob) -> hierlock::Result<()> {
     let policy = RetryPolicy::default().attempts(50);
     let done = retry(policy, |_| async {
         let mut tx = database.begin().await?;

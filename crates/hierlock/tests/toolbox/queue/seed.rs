@@ -79,9 +79,10 @@ async fn consideration_3_another_fails_in_between(store: Store) {
         assert_eq!(queue.promote().await.unwrap().returned, 1);
         let b = claim_one(&queue, "B").await;
         b.fail("B failed").await.unwrap();
-        match is_naive {
-            true => store.run("UPDATE hier_jobs SET attempts = attempts + 1").await,
-            false => assert!(a.fail("A failed").await.unwrap_err().is_lost()),
+        if is_naive {
+            store.run("UPDATE hier_jobs SET attempts = attempts + 1").await;
+        } else {
+            assert!(a.fail("A failed").await.unwrap_err().is_lost());
         }
         queue.promote().await.unwrap();
         let c = claim_one(&queue, "C").await;

@@ -3,8 +3,8 @@
 use super::{LONG, add, end_leases, provisioned, states};
 use crate::servers::GENEROUS;
 use crate::support::{Place, Store, eventually, watched};
-use hierlock::queue::{Claimed, Ended, Queue, Worked};
-use hierlock_sandbox::proxy::{Mood, Proxy};
+use hierlock::queue::{ClaimedJob, JobOutcome, Queue, WorkerSummary};
+use hierlock_sandbox::proxy::{NetworkMode, Proxy};
 use hierlock_sandbox::{Engine, on_each_server};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,16 +42,16 @@ impl Far {
 
     /// Somebody waits for an answer when this comes back; what was said last.
     async fn falls_silent(&self) -> String {
-        self.proxy.becomes(Mood::Stalls);
+        self.proxy.set_mode(NetworkMode::Stalls);
         eventually("it asks in vain", async || self.proxy.held().is_some()).await;
         String::from_utf8_lossy(&self.proxy.held().unwrap()).into_owned()
     }
 }
 
-type Work = JoinHandle<hierlock::Result<Worked>>;
+type Work = JoinHandle<hierlock::Result<WorkerSummary>>;
 
 /// Ends by itself, silent as the server is.
-async fn ends(work: Work, limit: Duration) -> Worked {
+async fn ends(work: Work, limit: Duration) -> WorkerSummary {
     tokio::time::timeout(limit, work).await.expect("it does not end").unwrap().unwrap()
 }
 
@@ -78,7 +78,7 @@ async fn forgotten_connections_are_replaced(engine: Engine) {
     let work = tokio::spawn(worker.run(|_| async { Ok::<_, String>(()) }));
     add(&far.near, ["before"]).await;
     eventually("it works", async || states(&far.near).await == [0, 0, 0, 0]).await;
-    far.proxy.forgets();
+    far.proxy.stall_opened();
     add(&far.near, ["after"]).await;
     let begun = Instant::now();
     while states(&far.near).await != [0, 0, 0, 0] {
@@ -109,7 +109,7 @@ async fn a_job_in_hand_outlives_forgotten_connections(engine: Engine) {
     eventually("nothing is said", async || (far.is_at_rest)()).await;
     let until = "SELECT due_ms FROM hier_jobs WHERE state = 2";
     let before = far.store.number(until).await;
-    far.proxy.forgets();
+    far.proxy.stall_opened();
     eventually("it is extended", async || far.store.number(until).await > before).await;
     gate.add_permits(1);
     handle.stop();
@@ -126,14 +126,14 @@ async fn what_a_claim_gets_later_is_given_back() {
     let work = tokio::spawn(worker.run(|_| async { Ok::<_, String>(()) }));
     // It may as well look for jobs that are due.
     while !far.falls_silent().await.contains("hier_jobs_claim") {
-        far.proxy.becomes(Mood::Passes);
+        far.proxy.set_mode(NetworkMode::Passes);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     add(&far.near, ["x"]).await;
     handle.stop();
-    assert_eq!(ends(work, GENEROUS).await, Worked::default());
+    assert_eq!(ends(work, GENEROUS).await, WorkerSummary::default());
     assert_eq!(states(&far.near).await, [1, 0, 0, 0]);
-    far.proxy.becomes(Mood::Passes);
+    far.proxy.set_mode(NetworkMode::Passes);
     let back = "SELECT COUNT(*) FROM hier_jobs WHERE claim = 1 AND state = 0 AND attempts = 0";
     eventually("it was claimed and is back", async || far.store.number(back).await == 1).await;
 }
@@ -152,7 +152,7 @@ async fn what_cannot_be_recorded_comes_back() {
         tells.lock().unwrap().insert(job.payload().to_owned(), ended.clone());
     });
     let handle = worker.handle();
-    let work = tokio::spawn(worker.run(move |job: Claimed| {
+    let work = tokio::spawn(worker.run(move |job: ClaimedJob| {
         let (seen, open) = (seen.clone(), open.clone());
         async move {
             seen.fetch_add(1, Ordering::SeqCst);
@@ -168,7 +168,7 @@ async fn what_cannot_be_recorded_comes_back() {
     let worked = ends(work, 4 * GENEROUS).await;
     assert_eq!((worked.unrecorded, begun.load(Ordering::SeqCst)), (2, 2), "{worked:?}");
     assert_eq!((worked.done, worked.failed, worked.lost, worked.given_back), (0, 0, 0, 0));
-    let expected = ["bad", "good"].map(|job| (job.to_owned(), Ended::Unrecorded));
+    let expected = ["bad", "good"].map(|job| (job.to_owned(), JobOutcome::Unrecorded));
     assert_eq!(*told.lock().unwrap(), BTreeMap::from(expected));
 
     let Far { store, proxy, near, .. } = far;

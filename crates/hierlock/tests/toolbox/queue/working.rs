@@ -3,7 +3,7 @@
 use super::{LONG, add, end_leases, provisioned, states};
 use crate::servers::GENEROUS;
 use crate::support::{Place, Store, eventually, on_every_engine};
-use hierlock::queue::{Claimed, Job, Queue};
+use hierlock::queue::{ClaimedJob, Job, Queue};
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ on_every_engine! {
 
 type Runs = Arc<Mutex<BTreeMap<String, u32>>>;
 
-fn count(runs: &Runs, job: &Claimed) {
+fn count(runs: &Runs, job: &ClaimedJob) {
     *runs.lock().unwrap().entry(job.payload().to_owned()).or_default() += 1;
 }
 
@@ -93,7 +93,7 @@ async fn a_handler_may_end_its_job_by_itself(store: Store) {
     let worker = queue.worker("w").batch(9).concurrency(1);
     let handle = worker.handle();
     let stop = handle.clone();
-    let worked = worker.run(move |job: Claimed| {
+    let worked = worker.run(move |job: ClaimedJob| {
         let (database, stop) = (database.clone(), stop.clone());
         async move {
             if job.payload().starts_with("in") {

@@ -1,0 +1,135 @@
+//! The database of leases and queues: named by URL, or a SQLite file of this user.
+
+use crate::exit::{CommandResult, Failure};
+use crate::signals::{Signals, block_on};
+use hierlock::ServerUrl;
+use hierlock::database::Database;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long statements under way may take to finish, and connections to close.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The same after a signal: the server may be away, and it notices by itself that a connection is gone.
+const CLOSE_LIMIT_AFTER_SIGNAL: Duration = Duration::from_millis(100);
+
+/// Not `HIERLOCK_URL`: that is where locks are, which may be no database.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DatabaseArgs {
+    /// The database: mysql://…, mariadb://…, postgres://… or sqlite:PATH; by default a file in your state
+    /// directory
+    // It may contain a password.
+    #[arg(long, env = "HIERLOCK_DATABASE_URL", hide_env_values = true, global = true)]
+    url: Option<ServerUrl>,
+}
+
+/// How tables are made there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProvisionTablesArgs {
+    /// Change nothing; print the SQL that does the same
+    #[arg(long)]
+    pub(crate) print_sql: bool,
+}
+
+impl DatabaseArgs {
+    async fn connect(&self) -> Result<Database, Failure> {
+        let url = match &self.url {
+            Some(url) if is_in_memory(url.expose()) => {
+                return Err(Failure::usage(format!(
+                    "`{url}` is of no use here: it ends with this command; use sqlite:PATH"
+                )));
+            }
+            Some(url) => url.clone(),
+            None => sqlite_url(&default_file()?)?.into(),
+        };
+        Ok(Database::connect(url.expose()).await?)
+    }
+
+    /// Connects and runs `work`. At a signal what is under way is rolled back before this returns.
+    pub(crate) fn run(&self, work: impl AsyncFnOnce(Database) -> CommandResult) -> CommandResult {
+        self.run_with_signals(async |database, signals| {
+            let result = signals.run_until_signal(work(database.clone())).await;
+            if result.is_err() {
+                let _ = timeout(CLOSE_LIMIT, database.close()).await;
+            }
+            result?
+        })
+    }
+
+    /// The same for work that handles signals itself.
+    pub(crate) fn run_with_signals(
+        &self,
+        work: impl AsyncFnOnce(Database, &mut Signals) -> CommandResult,
+    ) -> CommandResult {
+        block_on(async {
+            let mut signals = Signals::listen()?;
+            let database = signals.run_until_signal(self.connect()).await??;
+            let result = work(database.clone(), &mut signals).await;
+            let limit = if signals.any_received() { CLOSE_LIMIT_AFTER_SIGNAL } else { CLOSE_LIMIT };
+            let _ = timeout(limit, database.close()).await;
+            result
+        })
+    }
+
+    /// Whether it is SQLite, whose tables are made when they are first used.
+    pub(crate) fn is_sqlite(&self) -> bool {
+        self.url.as_ref().is_none_or(|url| url.expose().starts_with("sqlite:"))
+    }
+}
+
+fn is_in_memory(url: &str) -> bool {
+    url.strip_prefix("sqlite:").is_some_and(|place| {
+        let place = place.trim_start_matches("//");
+        place.is_empty() || place.starts_with(":memory:") || place.contains("mode=memory")
+    })
+}
+
+/// Returns `hierlock/toolbox.db` in the state directory, which is made for this user alone.
+fn default_file() -> Result<PathBuf, Failure> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let directory = variable("XDG_STATE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
+        .ok_or_else(|| {
+            Failure::usage(
+                "no place for the database: set XDG_STATE_HOME or HOME, or name one with --url",
+            )
+        })?
+        .join("hierlock");
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
+        Failure::unavailable(format!("cannot make `{}`: {error}", directory.display()))
+    })?;
+    Ok(directory.join("toolbox.db"))
+}
+
+fn sqlite_url(file: &Path) -> Result<String, Failure> {
+    let path = file.to_str().ok_or_else(|| {
+        let file = file.display();
+        Failure::usage(format!("`{file}` is not UTF-8; name the database with --url"))
+    })?;
+    // These two mean something in a URL.
+    Ok(format!("sqlite:{}", path.replace('%', "%25").replace('?', "%3F")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_in_memory_is_recognised() {
+        for url in ["sqlite:", "sqlite::memory:", "sqlite://:memory:", "sqlite:x?mode=memory"] {
+            assert!(is_in_memory(url), "{url}");
+        }
+        for url in ["sqlite:memory", "sqlite:///tmp/x.db", "postgres://h/mode=memory"] {
+            assert!(!is_in_memory(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_path_stays_itself_in_a_url() {
+        let url = sqlite_url(Path::new("/home/50%/why?/toolbox.db")).unwrap();
+        assert_eq!(url, "sqlite:/home/50%25/why%3F/toolbox.db");
+    }
+}

@@ -1,0 +1,53 @@
+//! Events of a command that runs under a lock or for a job, printed as text or JSON on standard error:
+//! standard output belongs to that command.
+
+use crate::output::{json, print_message};
+use serde::Serialize;
+use std::io::{self, Write};
+
+pub(crate) trait Event: Serialize {
+    /// Returns the event as a person reads it; `None` if it is only for programs.
+    fn text(&self) -> Option<String>;
+
+    /// Whether `--quiet` prints it, too.
+    fn is_error(&self) -> bool {
+        true
+    }
+}
+
+pub(crate) enum Reporter {
+    Text,
+    Json,
+    Quiet,
+}
+
+impl Reporter {
+    pub(crate) fn new(json: bool, quiet: bool) -> Self {
+        match (json, quiet) {
+            (true, _) => Self::Json,
+            (_, true) => Self::Quiet,
+            _ => Self::Text,
+        }
+    }
+
+    pub(crate) fn report(&self, event: &impl Event) {
+        match self {
+            Self::Json => {
+                // If nobody can read it, the exit code still tells.
+                let _ = io::stderr().write_all(json(event).as_bytes());
+            }
+            Self::Quiet if !event.is_error() => {}
+            Self::Text | Self::Quiet => event.text().into_iter().for_each(print_message),
+        }
+    }
+}
+
+/// Returns every event as JSON and as text, for snapshots.
+#[cfg(test)]
+pub(crate) fn snapshot(events: &[impl Event]) -> String {
+    let lines = events.iter().map(|event| {
+        let text = event.text().unwrap_or_else(|| "(nothing)".into());
+        format!("{}  {text}", json(event))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,271 @@
+//! `hierlock provision`: makes the rows that clients of a server lock.
+//!
+//! ```text
+//!   connect ──► print how large it becomes ──► fill, with progress ──► the result
+//!           ├─► --check: what is missing ──► --repair: fill it
+//!           ├─► --rebucket: another number of buckets, while clients lock
+//!           └─► --print-sql: the same as SQL
+//! ```
+
+use crate::args::{TreeArgs, buckets, target};
+use crate::exit::{self, CommandResult};
+use crate::output::{json, print, print_message};
+use crate::progress::bar;
+use crate::signals::block_on;
+use hierlock::sql::{Check, Phase, Prediction, Progress, Provision, Report};
+use hierlock::{Buckets, ServerUrl, Target};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use serde::Serialize;
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often progress is a line where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// How many ranges of missing rows are printed.
+const MAX_PRINTED_RANGES: usize = 20;
+
+/// Make the rows that clients of a server lock
+///
+/// Fills the lock table of a database, in small transactions; stopped or killed, it goes on where it was
+/// when run again. Clients can connect when it is done. On PostgreSQL only for ?strategy=striped or
+/// per-id: its advisory keys need nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ProvisionArgs {
+    /// The server: mysql://…, mariadb://… or postgres://…, with ?strategy= and &table= as for clients
+    // It may contain a password.
+    #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
+    url: ServerUrl,
+    /// How many buckets a level has; 10000000, or as many as the table has already
+    #[arg(long, value_name = "N", value_parser = buckets)]
+    buckets: Option<Buckets>,
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// How many connections fill and count rows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    connections: Option<u16>,
+    /// Write no faster than this, to leave the server to others
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_rows_per_second: Option<u64>,
+    /// Change nothing; count the rows and print which are missing
+    #[arg(long, conflicts_with_all = ["print_sql", "rebucket", "paths"])]
+    check: bool,
+    /// Fill what the check finds missing
+    #[arg(long, requires = "check")]
+    repair: bool,
+    /// Change nothing; print the SQL that does the same
+    #[arg(long, conflicts_with_all = ["rebucket", "paths", "json"])]
+    print_sql: bool,
+    /// Change how many buckets a level has, while clients lock
+    #[arg(long, value_name = "N", value_parser = buckets, conflicts_with = "paths")]
+    rebucket: Option<Buckets>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Nodes to add rows for, with all above them; only for ?strategy=per-id
+    #[arg(value_name = "PATH", value_parser = target)]
+    paths: Vec<Target>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  hierlock provision --url mysql://root@127.0.0.1/app                # 10000000 buckets a level
+  hierlock provision --url mysql://… --buckets 100000
+  hierlock provision --url mysql://… --max-rows-per-second 20000     # beside others
+  hierlock provision --url mysql://… --check                         # exit code 65: something is missing
+  hierlock provision --url mysql://… --check --repair
+  hierlock provision --url mysql://… --rebucket 20000000             # clients go on meanwhile
+  hierlock provision --url mysql://… --print-sql | mysql app         # by someone else
+  hierlock provision --url 'mysql://…?strategy=per-id' u1/a1/r1      # u1, u1/a1 and u1/a1/r1";
+
+pub(crate) fn provision(args: &ProvisionArgs) -> CommandResult {
+    block_on(args.run())
+}
+
+impl ProvisionArgs {
+    async fn run(&self) -> CommandResult {
+        let provision = Provision::connect(&self.url(), self.tree.levels.clone()).await?;
+        let mut provision = provision.max_rows_per_second(self.max_rows_per_second);
+        if let Some(connections) = self.connections {
+            provision = provision.connections(connections.into());
+        }
+        provision.warnings().iter().for_each(print_message);
+        if self.print_sql {
+            return print(provision.print_sql());
+        }
+        let progress = ProvisionProgress::new(self.json);
+        let update = |now| progress.update(now);
+        let report = if self.check {
+            let check = provision.check(update).await?;
+            progress.bar.finish_and_clear();
+            let is_repairable = check.missing_rows > 0 || !check.is_ready;
+            if !self.repair || !is_repairable {
+                print(if self.json { check_json(&check) } else { check_text(&check) })?;
+                let is_clean = check.is_clean();
+                return Ok(if is_clean { exit::SUCCESS } else { exit::INCOMPLETE });
+            }
+            progress.print_message(check_text(&check).trim_end());
+            provision.repair(update).await?
+        } else if let Some(buckets) = self.rebucket {
+            provision.rebucket(buckets, update).await?
+        } else {
+            progress.print_message(&prediction_text(provision.prediction()));
+            let mut report = provision.run(update).await?;
+            if !self.paths.is_empty() {
+                report.inserted += provision.add(&self.paths).await?;
+            }
+            report
+        };
+        progress.bar.finish_and_clear();
+        print(if self.json { report_json(&report) } else { report_text(&report) })
+    }
+
+    /// `--buckets` is part of the URL for clients.
+    fn url(&self) -> String {
+        let url = self.url.expose();
+        match self.buckets {
+            None => url.to_owned(),
+            Some(buckets) => {
+                let separator = if url.contains('?') { '&' } else { '?' };
+                format!("{url}{separator}buckets={}", buckets.count())
+            }
+        }
+    }
+}
+
+/// A bar on a terminal, lines elsewhere, nothing with `--json`.
+struct ProvisionProgress {
+    bar: ProgressBar,
+    prints_lines: bool,
+    json: bool,
+    last: Mutex<Option<(Phase, Instant)>>,
+}
+
+impl ProvisionProgress {
+    fn new(json: bool) -> Self {
+        let template = "{msg} {wide_bar} {human_pos}/{human_len} rows, {per_sec}, {eta} left";
+        let prints_lines = !json && !io::stderr().is_terminal();
+        Self { bar: bar(template, json), prints_lines, json, last: Mutex::default() }
+    }
+
+    fn print_message(&self, text: &str) {
+        if !self.json {
+            self.bar.suspend(|| print_message(text));
+        }
+    }
+
+    fn update(&self, Progress { phase, done, total, .. }: Progress) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = last.is_none_or(|(before, _)| before != phase);
+        if is_new {
+            self.bar.set_message(phase.name());
+            self.bar.reset();
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        if is_new || last.is_none_or(|(_, at)| at.elapsed() >= LINE_INTERVAL) {
+            *last = Some((phase, Instant::now()));
+            if self.prints_lines {
+                print_message(match total {
+                    0 => format!("{} …", phase.name()),
+                    _ => format!("{}: {done} of {total} rows", phase.name()),
+                });
+            }
+        }
+    }
+}
+
+fn prediction_text(prediction: Prediction) -> String {
+    match prediction.rows {
+        0 => "rows come with the nodes".to_owned(),
+        rows => format!("{} rows, about {}", HumanCount(rows), HumanBytes(prediction.bytes)),
+    }
+}
+
+fn report_text(report: &Report) -> String {
+    let Report { rows, inserted, deleted, elapsed, .. } = *report;
+    let rate = inserted as f64 / elapsed.as_secs_f64().max(0.001);
+    let mut text = match rows {
+        0 => format!("ready: {} rows added", HumanCount(inserted)),
+        _ => format!("ready: {} rows, {} of them new", HumanCount(rows), HumanCount(inserted)),
+    };
+    if deleted > 0 {
+        text += &format!(", {} deleted", HumanCount(deleted));
+    }
+    if rows > 0 && inserted > 0 {
+        let rate = HumanCount(rate as u64);
+        text += &format!(", in {:.1} s ({rate} rows/s)", elapsed.as_secs_f64());
+    }
+    text + "\n"
+}
+
+fn check_text(check: &Check) -> String {
+    let mut text = String::new();
+    for (level, rows) in check.rows.iter().enumerate() {
+        text += &format!("level {level}: {rows} of {} rows\n", check.buckets);
+    }
+    for range in check.missing.iter().take(MAX_PRINTED_RANGES) {
+        text += &format!("missing: {range}\n");
+    }
+    if check.missing.len() > MAX_PRINTED_RANGES {
+        text += &format!("missing: and more, {} rows in all\n", check.missing_rows);
+    }
+    if check.extra_rows > 0 {
+        text += &format!("too many: {} rows that nobody locks\n", check.extra_rows);
+    }
+    text += match (check.is_clean(), check.is_ready, check.missing_rows) {
+        (true, _, _) => "all is there\n",
+        (_, false, _) => "it was not filled to the end; run `hierlock provision` again\n",
+        (_, _, 1..) => "`hierlock provision --check --repair` fills what is missing\n",
+        _ => "`hierlock provision --rebucket` with the count it has deletes what is too many\n",
+    };
+    text
+}
+
+#[derive(Serialize)]
+struct RangeJson {
+    level: usize,
+    first: u32,
+    last: u32,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+enum ResultJson<'a> {
+    Checked {
+        clean: bool,
+        ready: bool,
+        rows: &'a [u64],
+        buckets: u64,
+        missing_rows: u64,
+        missing: Vec<RangeJson>,
+        extra_rows: u64,
+    },
+    Ready {
+        rows: u64,
+        inserted: u64,
+        deleted: u64,
+        elapsed_ms: u128,
+    },
+}
+
+fn check_json(check: &Check) -> String {
+    let ranges = check.missing.iter();
+    json(&ResultJson::Checked {
+        clean: check.is_clean(),
+        ready: check.is_ready,
+        rows: &check.rows,
+        buckets: check.buckets,
+        missing_rows: check.missing_rows,
+        missing: ranges
+            .map(|r| RangeJson { level: r.level, first: r.first, last: r.last })
+            .collect(),
+        extra_rows: check.extra_rows,
+    })
+}
+
+fn report_json(report: &Report) -> String {
+    let Report { rows, inserted, deleted, elapsed, .. } = *report;
+    json(&ResultJson::Ready { rows, inserted, deleted, elapsed_ms: elapsed.as_millis() })
+}

@@ -1,0 +1,84 @@
+//! Jobs and counts as text and as JSON.
+
+use crate::output::{cell, json_list, table};
+use crate::time::{exact, span};
+use hierlock::lease::utc;
+use hierlock::queue::{DeadJob, EnqueueOutcome, QueueStats};
+use serde::Serialize;
+
+/// How much of an error and of a payload fits into a table.
+const MAX_CHARS: usize = 60;
+
+#[derive(Serialize)]
+pub(super) struct AddedJson {
+    result: &'static str,
+    id: i64,
+}
+
+impl From<&EnqueueOutcome> for AddedJson {
+    fn from(enqueued: &EnqueueOutcome) -> Self {
+        let result = if enqueued.is_added() { "added" } else { "duplicate" };
+        Self { result, id: enqueued.id() }
+    }
+}
+
+#[derive(Serialize)]
+struct StatsJson<'a> {
+    queue: &'a str,
+    ready: u64,
+    scheduled: u64,
+    claimed: u64,
+    dead: u64,
+    oldest_ready_ms: Option<u128>,
+}
+
+pub(super) fn stats(stats: &[QueueStats], json: bool) -> String {
+    if json {
+        return json_list(stats.iter().map(|stats| StatsJson {
+            queue: &stats.queue,
+            ready: stats.ready,
+            scheduled: stats.scheduled,
+            claimed: stats.claimed,
+            dead: stats.dead,
+            oldest_ready_ms: stats.oldest_ready.map(|age| age.as_millis()),
+        }));
+    }
+    let rows = stats.iter().map(|stats| {
+        let [ready, scheduled, claimed, dead] =
+            [stats.ready, stats.scheduled, stats.claimed, stats.dead].map(|n| n.to_string());
+        let oldest = stats.oldest_ready.map(span).unwrap_or_default();
+        [stats.queue.clone(), ready, oldest, scheduled, claimed, dead]
+    });
+    table(["queue", "ready", "oldest", "scheduled", "claimed", "dead"], rows, "no jobs")
+}
+
+#[derive(Serialize)]
+struct DeadJobJson<'a> {
+    id: i64,
+    payload: &'a str,
+    attempts: u32,
+    last_error: Option<&'a str>,
+    worker: Option<&'a str>,
+    created: String,
+    died: String,
+}
+
+pub(super) fn dead_jobs(dead: &[DeadJob], json: bool) -> String {
+    if json {
+        return json_list(dead.iter().map(|job| DeadJobJson {
+            id: job.id,
+            payload: &job.payload,
+            attempts: job.attempts,
+            last_error: job.last_error.as_deref(),
+            worker: job.worker.as_deref(),
+            created: exact(job.created),
+            died: exact(job.died),
+        }));
+    }
+    let rows = dead.iter().map(|job| {
+        let error = cell(job.last_error.as_deref().unwrap_or_default(), MAX_CHARS);
+        let payload = cell(&job.payload, MAX_CHARS);
+        [job.id.to_string(), utc(job.died), job.attempts.to_string(), error, payload]
+    });
+    table(["id", "died", "attempts", "error", "payload"], rows, "no dead jobs")
+}

@@ -1,0 +1,59 @@
+//! What clap says of a wrong call. It quotes arguments as they are, so passwords and control characters are
+//! replaced.
+
+use crate::exit;
+use crate::output::escape_controls;
+use hierlock::ServerUrl;
+use std::io::{self, IsTerminal, Write};
+
+/// Prints help, or what is wrong; returns the exit code.
+pub(crate) fn print(error: &clap::Error) -> u8 {
+    if !error.use_stderr() {
+        // Help quotes no arguments.
+        let _ = error.print();
+        return exit::SUCCESS;
+    }
+    let has_colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let arguments = std::env::args_os().skip(1);
+    let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    // With colours: without them, clap leaves out parts of what it quotes, which is then not found.
+    let text = redact(error.render().ansi().to_string(), arguments);
+    let text = if has_colour { text } else { escape_controls(&without_colours(&text)) };
+    // If nobody can read it, the exit code still tells.
+    let _ = io::stderr().write_all(text.as_bytes());
+    exit::USAGE
+}
+
+/// Replaces arguments that may contain a password or control characters.
+fn redact(mut text: String, arguments: impl Iterator<Item = String>) -> String {
+    for argument in arguments {
+        let value = argument.split_once('=').filter(|_| argument.starts_with('-'));
+        let value = value.map_or(&*argument, |(_, value)| value);
+        let redacted = redact_argument(value);
+        if redacted != value {
+            // A message of ours within clap's has escaped it already.
+            text = text.replace(value, &redacted).replace(&escape_controls(value), &redacted);
+        }
+    }
+    text
+}
+
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += part.split_once('m').map_or(part, |(_, rest)| rest);
+    }
+    plain
+}
+
+/// Returns an argument as it may be quoted.
+pub(crate) fn redact_argument(value: &str) -> String {
+    let has_login = value.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
+    let has_password = value.to_ascii_lowercase().contains("password");
+    if has_login || has_password || value.contains("://") {
+        ServerUrl::new(value).to_string()
+    } else {
+        escape_controls(value).replace('\n', "\\n")
+    }
+}

@@ -1,0 +1,116 @@
+//! A database for leases and queues, and commands that use it.
+
+use crate::support::{code, hierlock, stderr, stdout};
+use hierlock::database::Database;
+use hierlock_sandbox::{Engine, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+pub(crate) struct TestDatabase {
+    pub(crate) url: String,
+    /// Also for other files of a test.
+    pub(crate) directory: TempDir,
+    server: Option<Sandbox>,
+}
+
+impl TestDatabase {
+    /// A file of SQLite that is not there yet.
+    pub(crate) fn file() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("toolbox.db").display());
+        Self { url, directory, server: None }
+    }
+
+    /// A server without our tables; none where it is not installed and this is not CI.
+    pub(crate) fn server(engine: Engine) -> Option<Self> {
+        Self::server_with(engine, &[])
+    }
+
+    /// The same, with more on the server's command line.
+    pub(crate) fn server_with(engine: Engine, options: &[&str]) -> Option<Self> {
+        let server = Sandbox::for_tests_with(engine, options)?;
+        let directory = tempfile::tempdir().unwrap();
+        Some(Self { url: server.url().to_owned(), directory, server: Some(server) })
+    }
+
+    /// The server is gone, if it is one.
+    pub(crate) fn shut_down(&mut self) {
+        self.server = None;
+    }
+
+    /// To the server itself.
+    pub(crate) fn signal_server(&self, signal: Signal) {
+        let pid = self.server.as_ref().and_then(Sandbox::pid).unwrap();
+        kill(Pid::from_raw(pid as i32), signal).unwrap();
+    }
+
+    /// A server that was killed is there again.
+    pub(crate) fn restart(&mut self) {
+        self.server.as_mut().unwrap().restart().unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = hierlock(arguments);
+        command.env("HIERLOCK_DATABASE_URL", &self.url);
+        command
+    }
+
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What it prints; it must succeed.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        assert_eq!(code(&output), Some(0), "{arguments:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
+    /// The same as JSON.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        self.json_with(0, arguments)
+    }
+
+    /// The JSON that it prints beside an exit code.
+    pub(crate) fn json_with(&self, exit: i32, arguments: &[&str]) -> Value {
+        let output = self.output(&[arguments, &["--json"]].concat());
+        assert_eq!(code(&output), Some(exit), "{arguments:?}: {}", stderr(&output));
+        assert_eq!(stderr(&output), "", "{arguments:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The sentence that it says; it must fail with this code, and print nothing else.
+    pub(crate) fn fails(&self, exit: i32, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        assert_eq!(code(&output), Some(exit), "{arguments:?}: {output:?}");
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+        stderr(&output)
+    }
+
+    /// Changes something behind everybody's back.
+    pub(crate) fn run(&self, sql: &str) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut tx = Database::connect(&self.url).await.unwrap().begin().await.unwrap();
+            tx.run(sql).await.unwrap();
+            tx.commit().await.unwrap();
+        });
+    }
+
+    /// With something on its standard input.
+    pub(crate) fn fed(&self, arguments: &[&str], input: &[u8]) -> Output {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        process.stdin.take().unwrap().write_all(input).unwrap();
+        process.wait_with_output().unwrap()
+    }
+}

@@ -1,0 +1,293 @@
+//! Where a case runs: a database or a tree of its own, with its sessions. All that talks to a server is here.
+//!
+//! ```text
+//!   CaseEnvironment
+//!    ├─ TestDatabase: a namespace of its own on a TestServer
+//!    │    ├─ Session: a connection and a task each
+//!    │    └─ Observer: one more connection, which asks hierlock_engine::introspection who waits, who has
+//!    │       which locks and what the last deadlock was, and gives the server's session numbers their names
+//!    └─ TreeSessions: guards of a client that locks nodes: in memory, on files, or on a server
+//! ```
+
+mod connection;
+mod failure;
+mod last_waits;
+mod namespace;
+mod observer;
+mod prepared_statements;
+mod prepared_transactions;
+mod requirements;
+mod server;
+mod session;
+mod settings;
+mod test_database;
+#[cfg(test)]
+mod tests;
+mod tree_database;
+mod tree_sessions;
+
+pub(crate) use server::TestServer;
+pub(crate) use tree_database::{TreeDatabases, TreeSpec};
+
+use crate::lock_history::IncompleteLocks;
+use crate::observation::{Answer, Failure, Lock, SessionName, Wait};
+use crate::place::Engine;
+use crate::record::WaitEdge;
+use crate::scenario::{Action, Case};
+use hierlock::Hierlock;
+use server::ServerShare;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use test_database::TestDatabase;
+use tokio::sync::oneshot;
+use tree_database::TreeDatabase;
+use tree_sessions::TreeSessions;
+
+/// How long a statement may take that sets up a database, or removes it.
+const SET_UP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a cycle of waits must stay to be one that the server does not end. The detectors of MySQL and
+/// MariaDB look when a wait begins; that of MySQL is a thread, which looks every second besides.
+pub(crate) const CYCLE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The end of a step, whenever it comes. A session that is gone ends it as a [`Failure`].
+pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
+
+/// Why a server or a case's own database cannot be used: it is gone, a query failed, the setup was refused.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LabError(pub String);
+
+/// How often the sessions of a case are probed for waits.
+pub(crate) struct ProbeIntervals {
+    /// How long after a step has begun: one that need not wait is mostly over by then.
+    pub(crate) first: Duration,
+    /// Between two probes that must agree.
+    pub(crate) agreeing: Duration,
+    /// A statement that works and does not wait is probed less and less often, at least this often.
+    pub(crate) max: Duration,
+}
+
+impl ProbeIntervals {
+    /// Probes are queries. A deadlock that InnoDB is about to detect may look like a wait for some milliseconds.
+    const DATABASE: Self = Self::from_millis(2, 4, 50);
+    /// Probes only read what the client knows.
+    const SERVER_TREE: Self = Self::from_millis(2, 4, 4);
+    /// The lock manager in this process, or the kernel, is always right.
+    const LOCAL_TREE: Self = Self::from_millis(1, 1, 1);
+
+    const fn from_millis(first: u64, agreeing: u64, max: u64) -> Self {
+        let (first, agreeing) = (Duration::from_millis(first), Duration::from_millis(agreeing));
+        Self { first, agreeing, max: Duration::from_millis(max) }
+    }
+}
+
+/// The locks of the sessions of a case.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LockList {
+    pub(crate) locks: Vec<Lock>,
+    /// Sessions of which not all locks are listed.
+    pub(crate) incomplete: IncompleteLocks,
+}
+
+/// The sessions of a case, and what belongs to them alone: SQL sessions, sessions that lock nodes, or both.
+pub(crate) struct CaseEnvironment {
+    database: Option<TestDatabase>,
+    tree: Option<TreeSessions>,
+    /// The database of a tree that no SQL session uses.
+    tree_database: Option<TreeDatabase>,
+    /// While it is held, nobody has the server to itself.
+    _share: Option<ServerShare>,
+}
+
+impl CaseEnvironment {
+    /// Makes the environment of a case: on a server a database, elsewhere a tree. A case that only locks
+    /// nodes takes one of the idle databases.
+    pub(crate) async fn open(
+        case: &Case,
+        server: Option<&Arc<TestServer>>,
+        idle: &TreeDatabases,
+        directory: &Path,
+    ) -> Result<Self, LabError> {
+        let spec = TreeSpec::of(case);
+        let has_step = |is: fn(&Action) -> bool| case.steps.iter().any(|step| is(&step.action));
+        let has_sql = !case.setup.is_empty()
+            || !case.teardown.is_empty()
+            || has_step(|action| matches!(action, Action::Sql(_)));
+        if !has_sql {
+            return Self::open_tree(&spec, case.sessions.keys(), server, Some(idle), directory)
+                .await;
+        }
+        let server = required(server, case.place.engine)?;
+        let database = TestDatabase::open(server, case).await?;
+        let mut tree = None;
+        if has_step(|action| matches!(action, Action::Lock(..))) {
+            match spec.client(&database).await {
+                Ok((_, locks)) => tree = Some(TreeSessions::new(locks, case.sessions.keys())),
+                Err(error) => {
+                    // The first error is the one to report.
+                    let _ = database.close().await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Self { database: Some(database), tree, tree_database: None, _share: None })
+    }
+
+    /// Makes an environment whose sessions only lock nodes. On a server its database is one of the idle ones,
+    /// or a new one.
+    pub(crate) async fn open_tree<'n>(
+        spec: &TreeSpec,
+        sessions: impl Iterator<Item = &'n SessionName>,
+        server: Option<&Arc<TestServer>>,
+        idle: Option<&TreeDatabases>,
+        directory: &Path,
+    ) -> Result<Self, LabError> {
+        let engine = spec.place.engine;
+        if engine.server().is_none() {
+            let locks = Hierlock::connect(&tree_url(engine, directory)).await;
+            let locks = locks.map_err(|error| LabError(error.to_string()))?;
+            let tree = Some(TreeSessions::new(locks, sessions));
+            return Ok(Self { database: None, tree, tree_database: None, _share: None });
+        }
+        let server = required(server, engine)?;
+        let database = match idle {
+            Some(idle) => idle.take(spec, server).await?,
+            None => TreeDatabase::create(server, spec).await?,
+        };
+        let tree = Some(TreeSessions::new(database.locks.clone(), sessions));
+        let _share = Some(server.share().await);
+        Ok(Self { database: None, tree, tree_database: Some(database), _share })
+    }
+
+    /// Returns the client that locks nodes.
+    pub(crate) fn client(&self) -> Option<&Hierlock> {
+        self.tree.as_ref().map(TreeSessions::client)
+    }
+
+    /// Gives a session something to do, and does not wait for it. A session does one thing at a time; the
+    /// runner gives it nothing new before the last is over.
+    pub(crate) fn begin(&self, session: &SessionName, action: &Action) -> Reply {
+        match (action, &self.tree, &self.database) {
+            (Action::Lock(action, _), Some(tree), _) => tree.begin(session, action),
+            (Action::Sql(sql), _, Some(database)) => database.begin(session, sql),
+            // A case is made for a place that can do what it asks for.
+            _ => oneshot::channel().1,
+        }
+    }
+
+    /// Returns who waits for whom now. What sessions that lock nodes wait for is reported by the library, all
+    /// else by the server.
+    ///
+    /// # Cancel safety
+    /// It may be dropped, as may [`locks`](Self::locks) and [`deadlock`](Self::deadlock): the query runs to
+    /// its end all the same.
+    pub(crate) async fn waits(&self) -> Result<Vec<Wait>, LabError> {
+        let mut waits = self.tree.as_ref().map(TreeSessions::waits).unwrap_or_default();
+        if let Some(database) = &self.database {
+            let mut others = database.waits().await?;
+            others.retain(|wait| waits.iter().all(|known| known.waiter != wait.waiter));
+            waits.extend(others);
+        }
+        Ok(waits)
+    }
+
+    /// Returns the locks of all sessions, as far as the engine lists them.
+    pub(crate) async fn locks(&self) -> Result<LockList, LabError> {
+        let mut list = match &self.database {
+            Some(database) => database.locks().await?,
+            None => LockList::default(),
+        };
+        if let Some(tree) = &self.tree {
+            list.locks.splice(0..0, tree.locks());
+        }
+        Ok(list)
+    }
+
+    /// Returns the cycle of the deadlock in which `victim` has just been chosen, if the engine reports it: who
+    /// waited for whom, for what, and because of which lock.
+    pub(crate) async fn deadlock(
+        &self,
+        victim: &SessionName,
+        failure: &Failure,
+    ) -> Option<Vec<WaitEdge>> {
+        self.database.as_ref()?.deadlock(victim, failure).await
+    }
+
+    pub(crate) fn probe_intervals(&self) -> ProbeIntervals {
+        match (&self.database, &self.tree_database) {
+            (Some(_), _) => ProbeIntervals::DATABASE,
+            (None, Some(_)) => ProbeIntervals::SERVER_TREE,
+            (None, None) => ProbeIntervals::LOCAL_TREE,
+        }
+    }
+
+    /// Returns how long a cycle of waits must stay to be one that the server does not end: longer than its
+    /// detector needs.
+    pub(crate) fn cycle_limit(&self) -> Duration {
+        self.database.as_ref().map_or(CYCLE_LIMIT, TestDatabase::cycle_limit)
+    }
+
+    /// Returns how long it takes until the server's detector has checked every wait that
+    /// [`waits`](Self::waits) has last returned; zero where it checks at once. PostgreSQL checks once, some
+    /// time after a wait has begun, and whoever checks when there is a cycle is its victim.
+    pub(crate) fn next_deadlock_check(&self) -> Duration {
+        self.database.as_ref().map_or(Duration::ZERO, TestDatabase::next_deadlock_check)
+    }
+
+    /// Cancels what a session is doing, on the server; its [`Reply`] then comes.
+    pub(crate) async fn cancel(&self, session: &SessionName) -> Result<(), LabError> {
+        if let Some(tree) = &self.tree {
+            tree.cancel(session);
+        }
+        match &self.database {
+            Some(database) => database.cancel(session).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Ends what sessions that lock nodes still do, and releases what they hold.
+    pub(crate) async fn reset_tree(&mut self) {
+        if let Some(tree) = &mut self.tree {
+            tree.reset().await;
+        }
+    }
+
+    /// Ends all sessions, runs the teardown, and removes everything, except a database of a tree that can go
+    /// back to the idle ones. Returns notes for the record, in sentences without a subject: the case is meant.
+    pub(crate) async fn close(
+        mut self,
+        idle: Option<&TreeDatabases>,
+    ) -> Result<Vec<String>, LabError> {
+        self.reset_tree().await;
+        drop(self.tree);
+        let removed = match (self.tree_database, idle) {
+            (Some(database), Some(idle)) => idle.put_back(database).await,
+            (Some(database), None) => database.remove().await,
+            (None, _) => Ok(()),
+        };
+        match self.database {
+            Some(database) => database.close().await,
+            None => removed.map(|()| Vec::new()),
+        }
+    }
+}
+
+fn required(
+    server: Option<&Arc<TestServer>>,
+    engine: Engine,
+) -> Result<&Arc<TestServer>, LabError> {
+    server.ok_or_else(|| LabError(format!("there is no {engine} server")))
+}
+
+/// Returns the URL of a tree without a server that nobody else has.
+fn tree_url(engine: Engine, directory: &Path) -> String {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    if engine == Engine::Memory {
+        return "memory:".to_owned();
+    }
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    format!("file:{}", directory.join(format!("{number}.lock")).display())
+}

@@ -1,0 +1,198 @@
+//! The database or schema that a case has to itself, and its removal.
+
+use super::connection::LabConnection;
+use super::prepared_transactions::PreparedTransactions;
+use super::server::{PREFIX, TestServer, run_in_thread};
+use super::{LabError, SET_UP_LIMIT};
+use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, error_message, sessions};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// How long a lock on a table of a case may keep it from being removed.
+const REMOVE_LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// Where the tables of a case are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Namespace {
+    InnodbDatabase(String),
+    /// Takes a tenth of a second to make.
+    PostgresDatabase(String),
+    /// A schema in the database that the URL names: takes a millisecond. What belongs to no schema is shared.
+    PostgresSchema(String),
+}
+
+impl Namespace {
+    pub(super) fn name(&self) -> &str {
+        let (Self::InnodbDatabase(name)
+        | Self::PostgresDatabase(name)
+        | Self::PostgresSchema(name)) = self;
+        name
+    }
+
+    /// Returns the schema of its tables, as the server names it.
+    pub(super) fn table_schema(&self) -> &str {
+        match self {
+            Self::PostgresDatabase(_) => "public",
+            other => other.name(),
+        }
+    }
+
+    /// Returns the prefix of its name that says which process made it; `None` if it is not the lab's.
+    pub(super) fn owner_prefix(&self) -> Option<&str> {
+        let (prefix, _) = self.name().rsplit_once('_')?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        (prefix.starts_with(PREFIX) && self.name().chars().all(is_plain)).then_some(prefix)
+    }
+
+    /// Returns the statements that make it, and use it.
+    pub(super) fn create_sql(&self) -> Vec<String> {
+        match self {
+            Self::InnodbDatabase(name) => {
+                vec![format!("CREATE DATABASE {name}"), format!("USE {name}")]
+            }
+            Self::PostgresDatabase(name) => {
+                vec![format!("CREATE DATABASE {name} TEMPLATE template0")]
+            }
+            // As in the schema `public`: roles of the scenario see what they are granted.
+            Self::PostgresSchema(name) => vec![
+                format!("CREATE SCHEMA {name}"),
+                format!("GRANT USAGE ON SCHEMA {name} TO PUBLIC"),
+                format!("SET search_path = {name}"),
+            ],
+        }
+    }
+
+    fn drop_sql(&self) -> String {
+        match self {
+            Self::InnodbDatabase(name) => format!("DROP DATABASE IF EXISTS {name}"),
+            Self::PostgresDatabase(name) => format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
+            Self::PostgresSchema(name) => format!("DROP SCHEMA IF EXISTS {name} CASCADE"),
+        }
+    }
+
+    /// Removes it. Fails if somebody else keeps a lock in it, and says how to remove it then.
+    pub(super) async fn remove(&self, connection: &mut LabConnection) -> Result<(), LabError> {
+        let removed = self.remove_within(connection, REMOVE_LOCK_WAIT).await;
+        removed?.map_err(|error| LabError(self.leftover_message(&error)))
+    }
+
+    /// The same, with a limit for whoever has a lock in it.
+    pub(super) async fn remove_within(
+        &self,
+        connection: &mut LabConnection,
+        limit: Duration,
+    ) -> Result<Result<(), sqlx::Error>, LabError> {
+        let seconds = limit.as_secs();
+        let lock_timeout = match self {
+            Self::InnodbDatabase(_) => format!("SET SESSION lock_wait_timeout = {seconds}"),
+            _ => format!("SET lock_timeout = '{seconds}s'"),
+        };
+        connection.query(&lock_timeout).await?;
+        Ok(connection.results_within(SET_UP_LIMIT, &self.drop_sql()).await?.map(|_| ()))
+    }
+
+    /// Says that it could not be removed, and what to do about it.
+    pub(super) fn leftover_message(&self, error: &sqlx::Error) -> String {
+        let why = error_message(error);
+        let prepared = match self {
+            Self::InnodbDatabase(_) => "XA RECOVER lists them, XA ROLLBACK ends one",
+            _ => "pg_prepared_xacts lists them, ROLLBACK PREPARED ends one",
+        };
+        format!(
+            "{} is left on the server: `{}` failed: {why}. The next run tries again; if it stays, somebody \
+             has a lock in it, perhaps a prepared transaction ({prepared})",
+            self.name(),
+            self.drop_sql()
+        )
+    }
+
+    /// Lists all that the lab has made on a server, whichever process it was.
+    pub(super) async fn list(
+        dialect: Dialect,
+        connection: &mut LabConnection,
+    ) -> Result<Vec<Self>, LabError> {
+        let like = format!("LIKE '{}%'", PREFIX.replace('_', "\\_"));
+        let databases = format!("SELECT datname FROM pg_database WHERE datname {like}");
+        let schemas = format!("SELECT nspname FROM pg_namespace WHERE nspname {like}");
+        let lists: Vec<(fn(String) -> Self, String)> = match dialect {
+            Dialect::Postgres => {
+                vec![(Self::PostgresDatabase, databases), (Self::PostgresSchema, schemas)]
+            }
+            _ => vec![(Self::InnodbDatabase, format!("SHOW DATABASES {like}"))],
+        };
+        let mut all = Vec::new();
+        for (namespace, sql) in lists {
+            let rows = connection.query(&sql).await?;
+            all.extend(rows.iter().map(|row| namespace(cell(row, 0).to_owned())));
+        }
+        Ok(all)
+    }
+}
+
+/// Removes the namespace of a case. Dropped before [`disarm`](Self::disarm), it does so in a thread, and ends
+/// the connections that are left.
+pub(super) struct NamespaceGuard {
+    server: Arc<TestServer>,
+    pub(super) namespace: Namespace,
+    /// The server's numbers of the connections that use it.
+    pub(super) connections: Vec<i64>,
+    pub(super) prepared: PreparedTransactions,
+    is_removed: bool,
+}
+
+impl NamespaceGuard {
+    pub(super) fn new(server: Arc<TestServer>, namespace: Namespace) -> Self {
+        let prepared = PreparedTransactions::default();
+        Self { server, namespace, connections: Vec::new(), prepared, is_removed: false }
+    }
+
+    /// Returns the address for connections that use it.
+    pub(super) fn address(&self) -> ServerAddress {
+        let address = self.server.address.clone();
+        match &self.namespace {
+            Namespace::PostgresSchema(name) => address.in_schema(name),
+            namespace => address.in_database(namespace.name()),
+        }
+    }
+
+    /// Says that it is removed.
+    pub(super) fn disarm(mut self) {
+        self.is_removed = true;
+    }
+}
+
+impl Drop for NamespaceGuard {
+    fn drop(&mut self) {
+        if self.is_removed {
+            return;
+        }
+        let (address, namespace) = (self.server.address.clone(), self.namespace.clone());
+        let (inside, prepared) = (self.address(), self.prepared.clone());
+        let connections = std::mem::take(&mut self.connections);
+        let cleanup = run_in_thread(async move {
+            // What fails here is found by the next process that connects.
+            let Ok(mut connection) = LabConnection::open(&address).await else { return };
+            for id in connections {
+                _ = connection.try_query(&sessions::terminate(address.dialect(), id)).await;
+            }
+            if !prepared.is_empty()
+                && let Ok(mut connection) = LabConnection::open(&inside).await
+            {
+                _ = prepared.roll_back(address.dialect(), &mut connection, &[]).await;
+                connection.close().await;
+            }
+            _ = namespace.remove(&mut connection).await;
+            connection.close().await;
+        });
+        let mut cleanups = self.server.cleanups.lock().unwrap_or_else(PoisonError::into_inner);
+        cleanups.retain(|cleanup| !cleanup.is_finished());
+        cleanups.push(cleanup);
+    }
+}
+
+/// Returns whether a statement failed because of somebody's lock, and not because it is not allowed.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    let class = ErrorClass::of(error);
+    // A database with prepared transactions is in use.
+    class.is_not_granted() || class == ErrorClass::ObjectInUse
+}

@@ -1,0 +1,304 @@
+//! The connection that observes the sessions of a case, and what is remembered between two probes.
+
+use super::connection::LabConnection;
+use super::namespace::Namespace;
+use super::prepared_transactions::PreparedTransactions;
+use super::server::TestServer;
+use super::{LabError, LockList, settings};
+use crate::observation::{Failure, Lock, LockKind, LockedObject, SessionName, Wait};
+use crate::record::{BlockingLock, WaitEdge};
+use hierlock_engine::Dialect;
+use hierlock_engine::introspection::{
+    self, DeadlockReport, Introspection, IntrospectionScope, LockTarget, LockWait,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A connection beside the sessions of a case, which asks the server about them.
+pub(super) struct Observer {
+    pub(super) connection: LabConnection,
+    pub(super) sessions: SessionNames,
+    server: Arc<TestServer>,
+    namespace: Namespace,
+    prepared: PreparedTransactions,
+    introspection: Introspection,
+    /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked for.
+    row_locks_schema: Option<Option<String>>,
+    /// The last deadlock that has been reported.
+    last_deadlock: String,
+}
+
+impl Observer {
+    pub(super) fn new(
+        connection: LabConnection,
+        server: &Arc<TestServer>,
+        namespace: &Namespace,
+        prepared: &PreparedTransactions,
+    ) -> Self {
+        let schema = namespace.table_schema().to_owned();
+        Self {
+            connection,
+            sessions: SessionNames { names: BTreeMap::new(), schema },
+            server: server.clone(),
+            namespace: namespace.clone(),
+            prepared: prepared.clone(),
+            introspection: server.introspection(),
+            row_locks_schema: None,
+            last_deadlock: String::new(),
+        }
+    }
+
+    fn scope(&self) -> IntrospectionScope {
+        IntrospectionScope {
+            sessions: Some(self.sessions.names.keys().copied().collect()),
+            schema: Some(self.sessions.schema.clone()),
+            row_locks_schema: None,
+            prepared: self.prepared.of_sessions(),
+        }
+    }
+
+    pub(super) async fn waits(&mut self) -> Result<Vec<Wait>, LabError> {
+        let scope = self.scope();
+        let mut session = self.connection.lend().await?;
+        let waits = self.introspection.lock_waits(&mut session, &scope).await;
+        Ok(self.sessions.waits(self.connection.answered(waits)?))
+    }
+
+    /// Returns how long it takes until the server's detector has checked all waits of the last probe.
+    pub(super) fn next_deadlock_check(&self, deadlock_timeout: Duration) -> Duration {
+        let after = deadlock_timeout + settings::POSTGRES_CHECK_DELAY;
+        let youngest = self.introspection.youngest_wait();
+        youngest.map_or(Duration::ZERO, |waited| after.saturating_sub(waited))
+    }
+
+    pub(super) async fn locks(&mut self) -> Result<LockList, LabError> {
+        let row_locks_schema = self.row_locks_schema().await?;
+        let scope = IntrospectionScope { row_locks_schema, ..self.scope() };
+        let mut session = self.connection.lend().await?;
+        let locks = self.introspection.locks(&mut session, &scope).await;
+        Ok(self.sessions.locks(self.connection.answered(locks)?))
+    }
+
+    async fn row_locks_schema(&mut self) -> Result<Option<String>, LabError> {
+        if let Some(known) = &self.row_locks_schema {
+            return Ok(known.clone());
+        }
+        let schema = match &self.namespace {
+            Namespace::InnodbDatabase(_) => None,
+            Namespace::PostgresSchema(_) => self.server.row_locks_schema().await?,
+            Namespace::PostgresDatabase(_) => {
+                let create = "CREATE EXTENSION IF NOT EXISTS pgrowlocks SCHEMA public";
+                let is_created = self.connection.try_query(create).await?.is_ok();
+                is_created.then(|| "public".to_owned())
+            }
+        };
+        self.row_locks_schema = Some(schema.clone());
+        Ok(schema)
+    }
+
+    /// Returns the cycle in which `victim` was, if the server reports it, and has not reported it before.
+    pub(super) async fn deadlock(
+        &mut self,
+        victim: &SessionName,
+        failure: &Failure,
+    ) -> Option<Vec<WaitEdge>> {
+        let report = self.deadlock_report(victim, failure).await.ok().flatten()?;
+        let is_new = self.server.dialect() == Dialect::Postgres || report.id != self.last_deadlock;
+        let cycle = self.sessions.cycle(&report).filter(|_| is_new)?;
+        self.last_deadlock = report.id;
+        // Without the victim it is another deadlock: the server keeps only the last.
+        cycle.iter().any(|edge| edge.waiter == *victim).then_some(cycle)
+    }
+
+    async fn deadlock_report(
+        &mut self,
+        victim: &SessionName,
+        failure: &Failure,
+    ) -> Result<Option<DeadlockReport>, LabError> {
+        let scope = self.scope();
+        if self.server.dialect() != Dialect::Postgres {
+            let mut session = self.connection.lend().await?;
+            let report = self.introspection.last_deadlock(&mut session).await;
+            return self.connection.answered(report);
+        }
+        let (Some(victim), Some(detail)) = (self.sessions.pid(victim), &failure.detail) else {
+            return Ok(None);
+        };
+        let mut session = self.connection.lend().await?;
+        let report = self.introspection.deadlock_of_victim(&mut session, &scope, victim, detail);
+        let report = report.await;
+        self.connection.answered(report)
+    }
+}
+
+/// The sessions of a case by the server's numbers, to give what the server reports the names of the case.
+#[derive(Debug)]
+pub(super) struct SessionNames {
+    pub(super) names: BTreeMap<i64, SessionName>,
+    /// The database or schema of the case: its tables are named without it.
+    schema: String,
+}
+
+impl SessionNames {
+    fn pid(&self, name: &SessionName) -> Option<i64> {
+        self.names.iter().find(|(_, known)| *known == name).map(|(pid, _)| *pid)
+    }
+
+    /// Returns the waits of the case, in the order of names.
+    fn waits(&self, waits: Vec<LockWait>) -> Vec<Wait> {
+        let mut waits: Vec<Wait> = waits.into_iter().filter_map(|wait| self.wait(wait)).collect();
+        waits.sort_by(|a, b| a.waiter.cmp(&b.waiter));
+        waits
+    }
+
+    fn wait(&self, wait: LockWait) -> Option<Wait> {
+        let waiter = self.names.get(&wait.waiter)?.clone();
+        let name = |pid: &i64| self.names.get(pid);
+        let blockers: BTreeSet<SessionName> =
+            wait.blockers.iter().filter_map(name).cloned().collect();
+        let strangers = wait.blockers.iter().any(|pid| name(pid).is_none());
+        let thing = wait.wanted.map(|target| self.locked_object(target));
+        Some(Wait { waiter, blockers: blockers.into_iter().collect(), strangers, thing })
+    }
+
+    /// Returns the locks of the case, in the order of names.
+    fn locks(&self, list: introspection::LockList) -> LockList {
+        let lock = |lock: introspection::SessionLock| {
+            let session = self.names.get(&lock.session)?.clone();
+            Some(Lock { session, thing: self.locked_object(lock.target), granted: lock.granted })
+        };
+        let mut locks: Vec<Lock> = list.locks.into_iter().filter_map(lock).collect();
+        locks.sort();
+        locks.dedup();
+        let mut incomplete = BTreeMap::new();
+        for it in list.incomplete {
+            let is_meant = |pid: &i64| it.session.is_none_or(|session| session == *pid);
+            let names = self.names.iter().filter(|(pid, _)| is_meant(pid));
+            incomplete.extend(names.map(|(_, name)| (name.clone(), it.reason.clone())));
+        }
+        LockList { locks, incomplete }
+    }
+
+    /// Returns the cycle of a deadlock, if all sessions in it are of the case.
+    fn cycle(&self, report: &DeadlockReport) -> Option<Vec<WaitEdge>> {
+        let name = |pid: i64| self.names.get(&pid).cloned();
+        let edge = |wait: &introspection::DeadlockWait| {
+            let wants = wait.wanted.clone().map(|target| self.locked_object(target));
+            let mut edge = WaitEdge::new(name(wait.waiter)?, name(wait.holder)?, wants);
+            let blocking = wait.blocking.iter().cloned();
+            let lock = |lock: introspection::SessionLock| {
+                BlockingLock::new(self.locked_object(lock.target), lock.granted)
+            };
+            edge.blocking = blocking.map(lock).collect();
+            Some(edge)
+        };
+        report.waits.iter().map(edge).collect()
+    }
+
+    /// Returns what is locked; a table of the case without the name of its database.
+    fn locked_object(&self, target: LockTarget) -> LockedObject {
+        let LockTarget { kind, schema, object, index, record, mode } = target;
+        let object = match schema {
+            Some(schema) if schema != self.schema => format!("{schema}.{object}"),
+            _ => object,
+        };
+        LockedObject { kind: kind.into(), object, index, record, mode }
+    }
+}
+
+impl From<introspection::LockKind> for LockKind {
+    fn from(kind: introspection::LockKind) -> Self {
+        use introspection::LockKind as EngineKind;
+        match kind {
+            EngineKind::Row => LockKind::Row,
+            EngineKind::Gap => LockKind::Gap,
+            EngineKind::Table => LockKind::Table,
+            EngineKind::Metadata => LockKind::Metadata,
+            EngineKind::Advisory => LockKind::Advisory,
+            EngineKind::Transaction => LockKind::Transaction,
+            EngineKind::Other => LockKind::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use introspection::{DeadlockWait, IncompleteLocks, SessionLock};
+
+    fn name(text: &str) -> SessionName {
+        SessionName::new(text).unwrap()
+    }
+
+    fn names() -> SessionNames {
+        let names = [(7, "B"), (8, "A"), (9, "C")].map(|(pid, text)| (pid, name(text)));
+        SessionNames { names: names.into(), schema: "lab".to_owned() }
+    }
+
+    fn table(schema: &str) -> LockTarget {
+        LockTarget {
+            kind: introspection::LockKind::Table,
+            schema: Some(schema.to_owned()),
+            object: "t".to_owned(),
+            index: None,
+            record: None,
+            mode: "X".to_owned(),
+        }
+    }
+
+    #[test]
+    fn strangers_are_told_from_sessions() {
+        let wait = |waiter, blockers: &[i64], wanted| LockWait {
+            waiter,
+            blockers: blockers.to_vec(),
+            wanted,
+        };
+        let waits = names().waits(vec![
+            wait(7, &[8, 9, 100], Some(table("lab"))),
+            wait(8, &[9], Some(table("other"))),
+            wait(100, &[7], None),
+        ]);
+        assert_eq!(waits.len(), 2, "who is not of the case waits unseen");
+        assert_eq!((&waits[0].waiter, waits[0].strangers), (&name("A"), false));
+        assert_eq!(
+            (&waits[1].blockers[..], waits[1].strangers),
+            (&[name("A"), name("C")][..], true)
+        );
+        let objects: Vec<&str> =
+            waits.iter().filter_map(|wait| Some(wait.thing.as_ref()?.object.as_str())).collect();
+        assert_eq!(objects, ["other.t", "t"]);
+    }
+
+    #[test]
+    fn locks_of_strangers_are_left_out() {
+        let lock = |session| SessionLock { session, target: table("lab"), granted: true };
+        let because =
+            |session, reason: &str| IncompleteLocks { session, reason: reason.to_owned() };
+        let list = names().locks(introspection::LockList {
+            locks: vec![lock(7), lock(8), lock(100), lock(8)],
+            incomplete: vec![because(Some(7), "one"), because(Some(100), "another")],
+        });
+        let sessions: Vec<&SessionName> = list.locks.iter().map(|lock| &lock.session).collect();
+        assert_eq!(sessions, [&name("A"), &name("B")]);
+        assert_eq!(list.incomplete, [(name("B"), "one".to_owned())].into());
+        let all =
+            introspection::LockList { locks: Vec::new(), incomplete: vec![because(None, "x")] };
+        assert_eq!(names().locks(all).incomplete.len(), 3);
+    }
+
+    #[test]
+    fn a_deadlock_of_others_is_not_ours() {
+        let wait = |waiter, holder| {
+            let target = table("lab");
+            let blocking = vec![SessionLock { session: holder, target, granted: false }];
+            DeadlockWait { waiter, holder, wanted: Some(table("lab")), blocking }
+        };
+        let report = |waits| DeadlockReport { id: String::new(), waits };
+        let cycle = names().cycle(&report(vec![wait(7, 8), wait(8, 7)])).unwrap();
+        assert_eq!((&cycle[0].waiter, &cycle[0].holder), (&name("B"), &name("A")));
+        assert_eq!(cycle[0].blocking[0].thing.to_string(), "table t, X");
+        assert!(!cycle[0].blocking[0].granted);
+        assert!(names().cycle(&report(vec![wait(7, 100), wait(100, 7)])).is_none());
+    }
+}

@@ -1,0 +1,167 @@
+//! The prepared statements of a session by name: `EXECUTE s` does not show what it does, the text behind it does.
+
+use super::connection::LabConnection;
+use hierlock_engine::lexer::{OpenToken, TokenKind, tokens};
+use hierlock_engine::{Dialect, Driver, StatementWords};
+use std::collections::HashMap;
+
+/// The prepared statements of a session.
+#[derive(Debug, Default)]
+pub(super) struct PreparedStatements {
+    texts: HashMap<String, String>,
+}
+
+impl PreparedStatements {
+    /// Remembers what a `PREPARE` prepares; does nothing for any other statement. Asks the session for the
+    /// value of an expression, if the text is given by one. Call it before the statement is run.
+    pub(super) async fn learn(
+        &mut self,
+        dialect: Dialect,
+        sql: &str,
+        connection: &mut LabConnection,
+    ) {
+        let words = StatementWords::of(dialect.driver(), sql);
+        if words.first() != "prepare" || words.nth(1) == "transaction" {
+            return;
+        }
+        let keyword = if dialect == Dialect::Postgres { "as" } else { "from" };
+        let Some(rest) = after_word(dialect.driver(), sql, keyword) else { return };
+        let text = match dialect {
+            Dialect::Postgres => Some(rest.to_owned()),
+            _ => value(rest, connection).await,
+        };
+        if let Some(text) = text {
+            self.texts.insert(name(dialect.driver(), sql, "prepare"), text);
+        }
+    }
+
+    /// The text that a statement runs: of `EXECUTE` the prepared one, of any other the statement itself.
+    pub(super) async fn text_of(
+        &self,
+        dialect: Dialect,
+        sql: &str,
+        connection: &mut LabConnection,
+    ) -> String {
+        let words = StatementWords::of(dialect.driver(), sql);
+        let text = match (words.first(), words.nth(1)) {
+            ("execute", "immediate") if dialect != Dialect::Postgres => {
+                value(after_word(Driver::Mysql, sql, "immediate").unwrap_or_default(), connection)
+                    .await
+            }
+            ("execute", _) => self.texts.get(&name(dialect.driver(), sql, "execute")).cloned(),
+            _ => None,
+        };
+        text.unwrap_or_else(|| sql.to_owned())
+    }
+}
+
+/// The name behind a word, without quotes.
+fn name(driver: Driver, sql: &str, word: &str) -> String {
+    let rest = after_word(driver, sql, word).unwrap_or_default();
+    for token in tokens(driver, rest) {
+        let text = token.text.trim_start();
+        match token.kind {
+            TokenKind::Comment => {}
+            TokenKind::Quoted => return token.unquoted(),
+            TokenKind::Code if text.is_empty() => {}
+            TokenKind::Code => {
+                let end =
+                    text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+                return text[..end].to_lowercase();
+            }
+        }
+    }
+    String::new()
+}
+
+/// The value of a literal, or of an expression such as `@text`.
+async fn value(expression: &str, connection: &mut LabConnection) -> Option<String> {
+    let expression = expression.trim().trim_end_matches(';').trim_end();
+    if let Some(text) = literal(expression) {
+        return Some(text);
+    }
+    // `EXECUTE IMMEDIATE @text USING 1`
+    let is_variable = expression.starts_with('@');
+    let end = expression.find(char::is_whitespace).filter(|_| is_variable);
+    let expression = &expression[..end.unwrap_or(expression.len())];
+    // What the server cannot evaluate here it refuses in the statement itself.
+    let rows = connection.try_query(&format!("SELECT {expression}")).await.ok()?.ok()?;
+    rows.into_iter().next()?.into_iter().next()?
+}
+
+/// The text of a literal of MySQL or MariaDB at the beginning, without its quotes.
+fn literal(text: &str) -> Option<String> {
+    let mut tokens = tokens(Driver::Mysql, text);
+    let literal = tokens.next().filter(|token| token.text.starts_with(['\'', '"']))?;
+    if *tokens.open() != OpenToken::Nothing {
+        return None;
+    }
+    let (mut value, inside) = (String::new(), literal.unquoted());
+    let mut characters = inside.chars();
+    while let Some(c) = characters.next() {
+        value.push(match c {
+            '\\' => match characters.next()? {
+                'n' | 't' | 'r' => ' ',
+                escaped => escaped,
+            },
+            c => c,
+        });
+    }
+    Some(value)
+}
+
+/// Returns what follows the first such word outside of quotes and comments.
+pub(super) fn after_word<'t>(driver: Driver, sql: &'t str, word: &str) -> Option<&'t str> {
+    let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut begin = 0;
+    for token in tokens(driver, sql) {
+        if token.kind == TokenKind::Code {
+            let small = token.text.to_ascii_lowercase();
+            let found = small.match_indices(word).map(|(at, _)| at).find(|at| {
+                let before = small[..*at].chars().next_back();
+                let after = small[at + word.len()..].chars().next();
+                !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
+            });
+            if let Some(at) = found {
+                return Some(&sql[begin + at + word.len()..]);
+            }
+        }
+        begin += token.text.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_lose_their_quotes() {
+        assert_eq!(literal("'it''s' using @a").as_deref(), Some("it's"));
+        assert_eq!(literal("\"a 'b' \\\" c\"").as_deref(), Some("a 'b' \" c"));
+        for none in ["@text", "'open", "", "concat('a', 'b')"] {
+            assert_eq!(literal(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn names_are_known_in_any_spelling() {
+        for (driver, sql) in [
+            (Driver::Mysql, "execute s"),
+            (Driver::Mysql, "EXECUTE `s` using @a"),
+            (Driver::Postgres, "Execute S(1)"),
+            (Driver::Postgres, "execute \"s\""),
+            (Driver::Postgres, "execute /* which? */ s (1)"),
+        ] {
+            assert_eq!(name(driver, sql, "execute"), "s", "{sql}");
+        }
+    }
+
+    #[test]
+    fn the_text_is_behind_its_word() {
+        let after = |sql| after_word(Driver::Mysql, sql, "from");
+        assert_eq!(after("prepare from_s FROM 'x'"), Some(" 'x'"));
+        assert_eq!(after("prepare s /* from */ FROM 'from'"), Some(" 'from'"));
+        assert_eq!(after("prepare s"), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! Prepared transactions: `XA PREPARE` and `PREPARE TRANSACTION`. They outlive the session that prepared
+//! them and keep its locks, so what a case has prepared and not ended is rolled back when it is over.
+//! Otherwise its tables could not be removed, and the server could not be used for the next run.
+//!
+//! The servers do not say whose they are. So the statements of the case are read: only what one of them has
+//! prepared, and none has ended, is rolled back.
+
+use super::LabError;
+use super::connection::{ANSWER_LIMIT, LabConnection};
+use super::prepared_statements::after_word;
+use crate::scenario::Statement;
+use hierlock_engine::lexer::{TokenKind, tokens};
+use hierlock_engine::{Dialect, Driver, ErrorClass, StatementWords, cell, error_message};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// MariaDB ends a prepared transaction from elsewhere only when it has seen its session leave.
+const RETRY_AFTER: Duration = Duration::from_millis(5);
+
+/// What a case has prepared and not ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PreparedTransactions(Arc<Mutex<Vec<PreparedTransaction>>>);
+
+#[derive(Clone, Debug)]
+struct PreparedTransaction {
+    /// As it was written, without blanks between its parts.
+    name: String,
+    /// The connection of the session that prepared it; none for the setup.
+    by: Option<i64>,
+}
+
+/// What a statement does to the prepared transaction of a name.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Prepares(String),
+    Ends(String),
+}
+
+impl PreparedTransactions {
+    /// Notes what a statement of the case that has succeeded on this connection prepares or ends.
+    pub(super) fn note(&self, driver: Driver, sql: &str, by: Option<i64>) {
+        match change(driver, sql) {
+            Some(Change::Prepares(name)) => self.all().push(PreparedTransaction { name, by }),
+            Some(Change::Ends(name)) => self.all().retain(|known| known.name != name),
+            None => {}
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    /// Returns those of sessions: their names, and the connections that have prepared them.
+    pub(super) fn of_sessions(&self) -> Vec<(String, i64)> {
+        self.all().iter().filter_map(|known| Some((known.name.clone(), known.by?))).collect()
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<PreparedTransaction>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rolls back what is left, except what these statements are going to end. Returns a sentence for each; of
+    /// what cannot be rolled back it says how to do it.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub(super) async fn roll_back(
+        &self,
+        dialect: Dialect,
+        connection: &mut LabConnection,
+        except: &[Statement],
+    ) -> Result<Vec<String>, LabError> {
+        let later: Vec<Change> = except
+            .iter()
+            .filter_map(|statement| change(dialect.driver(), &statement.sql))
+            .collect();
+        let mut names: Vec<String> = self.all().iter().map(|known| known.name.clone()).collect();
+        names.retain(|name| !later.contains(&Change::Ends(name.clone())));
+        let mut notes = Vec::new();
+        for name in names {
+            let command = if dialect.is_innodb() { "XA ROLLBACK" } else { "ROLLBACK PREPARED" };
+            let sql = format!("{command} {name}");
+            match roll_back(dialect, connection, &name, &sql).await? {
+                RollBack::Done => {
+                    notes.push(format!("it left transaction {name} prepared: rolled back"));
+                }
+                RollBack::Gone => {}
+                RollBack::Refused(why) => notes.push(format!(
+                    "it left transaction {name} prepared, and that cannot be rolled back: {why}; \
+                     its locks stay until somebody runs `{sql}`"
+                )),
+            }
+            self.all().retain(|known| known.name != name);
+        }
+        Ok(notes)
+    }
+}
+
+enum RollBack {
+    Done,
+    /// It is not there any more.
+    Gone,
+    Refused(String),
+}
+
+async fn roll_back(
+    dialect: Dialect,
+    connection: &mut LabConnection,
+    name: &str,
+    sql: &str,
+) -> Result<RollBack, LabError> {
+    let begun = Instant::now();
+    loop {
+        let Err(refusal) = connection.try_query(sql).await? else { return Ok(RollBack::Done) };
+        match ErrorClass::of(&refusal) {
+            ErrorClass::PreparedTransactionRolledBack => return Ok(RollBack::Done),
+            ErrorClass::UndefinedObject if dialect == Dialect::Postgres => {
+                return Ok(RollBack::Gone);
+            }
+            // Unknown, or its session has not left yet.
+            ErrorClass::UndefinedObject if !is_listed(connection, name).await? => {
+                return Ok(RollBack::Gone);
+            }
+            ErrorClass::UndefinedObject if begun.elapsed() < ANSWER_LIMIT => {
+                sleep(RETRY_AFTER).await
+            }
+            _ => return Ok(RollBack::Refused(error_message(&refusal))),
+        }
+    }
+}
+
+/// Returns whether there is one of such a name; true if we may not know.
+async fn is_listed(connection: &mut LabConnection, name: &str) -> Result<bool, LabError> {
+    let Ok(rows) = connection.try_query("XA RECOVER").await? else { return Ok(true) };
+    let written = name.to_lowercase();
+    let is_it = |row: &Vec<Option<String>>| {
+        // The format, the lengths of both parts, and both parts together.
+        let (length, data) = (cell(row, 1).parse().unwrap_or(0), cell(row, 3));
+        let first = data.get(..length).unwrap_or(data).to_lowercase();
+        let hex: String = first.bytes().map(|byte| format!("{byte:02x}")).collect();
+        written.contains(&first) || written.contains(&hex)
+    };
+    Ok(rows.iter().any(is_it))
+}
+
+fn change(driver: Driver, sql: &str) -> Option<Change> {
+    let words = StatementWords::of(driver, sql);
+    let change = match (words.first(), words.nth(1)) {
+        ("xa", "prepare") | ("prepare", "transaction") => Change::Prepares,
+        ("xa", "commit" | "rollback") | ("commit" | "rollback", "prepared") => Change::Ends,
+        _ => return None,
+    };
+    let mut name = String::new();
+    for token in tokens(driver, after_word(driver, sql, words.nth(1))?) {
+        match token.kind {
+            TokenKind::Quoted => name.push_str(token.text),
+            TokenKind::Code => name.extend(token.text.chars().filter(|c| !c.is_whitespace())),
+            TokenKind::Comment => {}
+        }
+    }
+    Some(change(name.trim_end_matches(';').to_owned()))
+}
+
+/// Returns whether a statement prepares a transaction. Their names belong to the whole server.
+pub(super) fn is_preparing(driver: Driver, sql: &str) -> bool {
+    matches!(change(driver, sql), Some(Change::Prepares(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_prepared_and_not_ended_is_known() {
+        let prepared = PreparedTransactions::default();
+        let (mysql, postgres) = (Driver::Mysql, Driver::Postgres);
+        for sql in [
+            "XA START 'a'",
+            "-- why\n/* or */ xa prepare 'a', 'b' , 2;",
+            "XA PREPARE X'61'",
+            "prepare p from 'select 1'",
+            "prepare",
+            "COMMIT",
+            "--",
+            "/*",
+        ] {
+            prepared.note(mysql, sql, Some(7));
+        }
+        prepared.note(postgres, "prepare transaction 'c  d'", Some(7));
+        let names = |known: &PreparedTransactions| {
+            known.of_sessions().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&prepared), ["'a','b',2", "X'61'", "'c  d'"]);
+        for (driver, sql) in [
+            (mysql, "xa commit 'a','b',2"),
+            (postgres, "Commit Prepared  'c  d'"),
+            (mysql, "xa rollback 'a'"),
+        ] {
+            prepared.note(driver, sql, None);
+        }
+        assert_eq!(names(&prepared), ["X'61'"]);
+        assert!(is_preparing(mysql, "xa prepare 'a'") && !is_preparing(mysql, "xa start 'a'"));
+    }
+}

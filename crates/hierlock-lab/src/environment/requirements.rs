@@ -1,0 +1,62 @@
+//! What a case needs of its server, read from its statements: which cases must not run beside others.
+
+use super::prepared_transactions::is_preparing;
+use crate::place::Place;
+use crate::scenario::{Action, Case};
+use hierlock::sql::Strategy;
+use hierlock_engine::{Dialect, StatementWords};
+
+/// What a case needs beyond tables of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Requirements {
+    /// PostgreSQL: a database, since advisory keys, and waits for all older snapshots, belong to the database and
+    /// not to a schema.
+    pub(super) database: bool,
+    /// Names that belong to the whole server: those of GET_LOCK, and of prepared transactions.
+    pub(super) names: bool,
+    /// The server to itself.
+    pub(super) server: bool,
+}
+
+impl Requirements {
+    /// Of a tree alone.
+    pub(super) fn of_tree(place: Place) -> Self {
+        let database = place.strategy == Some(Strategy::Advisory);
+        Self { database, names: false, server: false }
+    }
+
+    pub(super) fn of(dialect: Dialect, case: &Case) -> Self {
+        let steps = case.steps.iter().filter_map(|step| match &step.action {
+            Action::Sql(sql) => Some(sql),
+            _ => None,
+        });
+        let around = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
+        let texts = around.chain(steps);
+        let prepares = texts.clone().any(|sql| is_preparing(dialect.driver(), sql));
+        let texts: Vec<StatementWords> =
+            texts.map(|sql| StatementWords::of(dialect.driver(), sql)).collect();
+        let is_database_wide = |words: &StatementWords| {
+            words.has_part("advisory")
+                || ["concurrently", "vacuum", "extension"].iter().any(|word| words.has(word))
+        };
+        let is_server_wide = |words: &StatementWords| {
+            words.first() == "flush"
+                || words.first() == "backup"
+                || words.has_all(&["set", "global"])
+                || words.has_all(&["lock", "instance"])
+        };
+        // Users and roles belong to no database.
+        let is_about_roles = |words: &StatementWords| {
+            ["create", "alter", "drop"].contains(&words.first())
+                && ["role", "user", "group"].contains(&words.nth(1))
+        };
+        let is_postgres = dialect == Dialect::Postgres;
+        Self {
+            database: is_postgres
+                && (Self::of_tree(case.place).database || texts.iter().any(is_database_wide)),
+            names: prepares || !is_postgres && texts.iter().any(|words| words.has("get_lock")),
+            server: !is_postgres && texts.iter().any(is_server_wide)
+                || texts.iter().any(is_about_roles),
+        }
+    }
+}

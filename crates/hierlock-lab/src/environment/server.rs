@@ -1,0 +1,335 @@
+//! A server to run cases on: what it is, and the databases that are made on it for cases. Their names say which
+//! process made them, so that what a process leaves behind can be found and removed.
+
+use super::connection::LabConnection;
+use super::namespace::{Namespace, NamespaceGuard, is_locked};
+use super::{LabError, SET_UP_LIMIT};
+use crate::place::Engine;
+use hierlock_engine::introspection::{self, Introspection};
+use hierlock_engine::{
+    AddressError, Dialect, ServerAddress, ServerUrl, cell, error_message, number_cell, sessions,
+};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
+use url::Url;
+
+/// What the names of all that the lab makes begin with.
+pub(super) const PREFIX: &str = "hierlock_lab_";
+
+/// How long a lock in what a dead process left may keep it from being removed.
+const SWEEP_LOCK_WAIT: Duration = Duration::from_secs(1);
+
+/// Held while a case runs beside others on a server.
+pub(super) type ServerShare = OwnedRwLockReadGuard<()>;
+
+/// A server to run cases on. When it is dropped, everything that was changed on it is as before.
+pub(crate) struct TestServer {
+    pub(super) address: ServerAddress,
+    pub(super) url: String,
+    version: String,
+    is_superuser: bool,
+    /// What the names of our databases begin with: ours for as long as `keeper` is connected.
+    pub(super) prefix: String,
+    /// A connection that stays open: a process without one has left its databases behind.
+    keeper: Mutex<LabConnection>,
+    made: AtomicU64,
+    /// MariaDB: may the listing of locks be switched on, and was it?
+    can_list_locks: bool,
+    has_switched: bool,
+    /// PostgreSQL: the schema of the extension that lists row locks, once it has been asked for.
+    row_locks: Mutex<Option<Option<String>>>,
+    /// Cases that touch the whole server run alone, others beside each other.
+    pub(super) occupancy: Arc<RwLock<()>>,
+    /// Names of GET_LOCK and of prepared transactions belong to no database, so cases with them take turns.
+    pub(super) names: Arc<Mutex<()>>,
+    leftovers: std::sync::Mutex<Vec<String>>,
+    /// Threads that clean up after databases that were dropped.
+    pub(super) cleanups: std::sync::Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for TestServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut server = f.debug_struct("TestServer");
+        server.field("version", &self.version).field("is_superuser", &self.is_superuser);
+        server.finish_non_exhaustive()
+    }
+}
+
+impl TestServer {
+    /// Connects to a server, asks what it is, and removes what processes that are gone have left there.
+    ///
+    /// # Errors
+    /// It cannot be reached, is another engine, or does not allow queries about its locks.
+    pub(crate) async fn connect(engine: Engine, url: &str) -> Result<Arc<Self>, LabError> {
+        let (address, mut keeper) = first_connection(engine, url).await?;
+        let (version, id, is_superuser) = identify(address.dialect(), &mut keeper).await?;
+        let prefix = format!("{PREFIX}{}_{id}", std::process::id());
+        // Held until the connection ends, however it does.
+        keeper
+            .query(&match engine {
+                Engine::Postgres => format!("SET application_name = '{prefix}'"),
+                _ => format!("SELECT GET_LOCK('{prefix}', 0)"),
+            })
+            .await?;
+        // Without the right to see locks nothing can be proven.
+        let mut session = keeper.lend().await?;
+        let allowed = Introspection::default().check_permission(&mut session).await;
+        keeper.answered(allowed)?;
+        let (mut can_list_locks, mut has_switched) = (false, false);
+        if engine == Engine::Mariadb {
+            let rows = keeper.query(introspection::IS_LOCK_OUTPUT_ENABLED).await?;
+            let is_enabled = rows.first().is_some_and(|row| cell(row, 0) == "1");
+            let enable = introspection::ENABLE_LOCK_OUTPUT;
+            has_switched = !is_enabled && keeper.try_query(enable).await?.is_ok();
+            can_list_locks = is_enabled || has_switched;
+        }
+        let server = Self {
+            address,
+            url: url.to_owned(),
+            version,
+            is_superuser,
+            prefix,
+            keeper: Mutex::new(keeper),
+            made: AtomicU64::new(0),
+            can_list_locks,
+            has_switched,
+            row_locks: Mutex::default(),
+            occupancy: Arc::default(),
+            names: Arc::default(),
+            leftovers: std::sync::Mutex::default(),
+            cleanups: std::sync::Mutex::default(),
+        };
+        server.sweep().await?;
+        Ok(Arc::new(server))
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        self.address.dialect()
+    }
+
+    /// Returns what it calls itself, such as `MySQL 9.7.4`.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Returns whether we may do everything on it. Deadlocks are found sooner then, and all locks are listed.
+    #[cfg(test)]
+    pub(super) fn is_superuser(&self) -> bool {
+        self.is_superuser
+    }
+
+    /// Returns what processes that are gone have left on it and what cannot be removed, because somebody has
+    /// a lock there: a sentence each, with what to do.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until nobody has the server to itself, and keeps it so while the result is held.
+    pub(super) async fn share(&self) -> ServerShare {
+        self.occupancy.clone().read_owned().await
+    }
+
+    /// Removes databases and schemas of processes that are gone; returns their names. One in which somebody
+    /// has a lock is not waited for long: it is among the [leftovers](Self::leftovers) then.
+    pub(super) async fn sweep(&self) -> Result<Vec<String>, LabError> {
+        let mut keeper = self.keeper.lock().await;
+        let (mut removed, mut left) = (Vec::new(), Vec::new());
+        for namespace in Namespace::list(self.dialect(), &mut keeper).await? {
+            let Some(prefix) = namespace.owner_prefix() else { continue };
+            let is_alive = match self.dialect() {
+                Dialect::Postgres => {
+                    format!("SELECT 1 FROM pg_stat_activity WHERE application_name = '{prefix}'")
+                }
+                _ => format!("SELECT 1 FROM DUAL WHERE IS_FREE_LOCK('{prefix}') = 0"),
+            };
+            if !keeper.query(&is_alive).await?.is_empty() {
+                continue;
+            }
+            match namespace.remove_within(&mut keeper, SWEEP_LOCK_WAIT).await? {
+                Ok(()) => removed.push(namespace.name().to_owned()),
+                Err(error) if is_locked(&error) => left.push(namespace.leftover_message(&error)),
+                // It may not be ours to remove, or somebody else was quicker.
+                Err(_) => {}
+            }
+        }
+        *self.leftovers.lock().unwrap_or_else(PoisonError::into_inner) = left;
+        Ok(removed)
+    }
+
+    /// Makes a namespace for a case, on PostgreSQL a schema or a database.
+    pub(super) async fn create_namespace(
+        self: &Arc<Self>,
+        is_database: bool,
+        connection: &mut LabConnection,
+    ) -> Result<NamespaceGuard, LabError> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}_{number}", self.prefix);
+        let namespace = match self.dialect() {
+            Dialect::Postgres if !is_database => Namespace::PostgresSchema(name),
+            Dialect::Postgres => Namespace::PostgresDatabase(name),
+            _ => Namespace::InnodbDatabase(name),
+        };
+        let guard = NamespaceGuard::new(self.clone(), namespace);
+        for sql in guard.namespace.create_sql() {
+            let created = match &guard.namespace {
+                // It is made from outside.
+                Namespace::PostgresDatabase(_) => {
+                    self.keeper.lock().await.results_within(SET_UP_LIMIT, &sql).await?
+                }
+                _ => connection.results_within(SET_UP_LIMIT, &sql).await?,
+            };
+            created.map_err(|error| {
+                let error = error_message(&error);
+                LabError(format!("a place for the case cannot be made with `{sql}`: {error}"))
+            })?;
+        }
+        Ok(guard)
+    }
+
+    /// Removes a database, which only works from outside.
+    pub(super) async fn remove_database(&self, namespace: &Namespace) -> Result<(), LabError> {
+        namespace.remove(&mut *self.keeper.lock().await).await
+    }
+
+    pub(super) fn introspection(&self) -> Introspection {
+        Introspection::default().may_enable_lock_output(self.can_list_locks)
+    }
+
+    /// PostgreSQL: returns the schema of the extension that lists row locks, if there is one or can be.
+    pub(super) async fn row_locks_schema(&self) -> Result<Option<String>, LabError> {
+        let mut known = self.row_locks.lock().await;
+        if let Some(known) = &*known {
+            return Ok(known.clone());
+        }
+        let mut keeper = self.keeper.lock().await;
+        let find = "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n \
+                    ON n.oid = e.extnamespace WHERE e.extname = 'pgrowlocks'";
+        let mut found = keeper.query(find).await?;
+        if found.is_empty() {
+            let schema = self.own_row_locks_schema();
+            let create =
+                format!("CREATE SCHEMA {schema}; CREATE EXTENSION pgrowlocks SCHEMA {schema}");
+            if keeper.try_query(&create).await?.is_ok() {
+                found = keeper.query(find).await?;
+            }
+        }
+        let schema = found.into_iter().next().and_then(|mut row| row.remove(0));
+        *known = Some(schema.clone());
+        Ok(schema)
+    }
+
+    fn own_row_locks_schema(&self) -> String {
+        format!("{}_r", self.prefix)
+    }
+
+    /// Returns the statement that undoes what was changed on the server.
+    fn restore_sql(&mut self) -> Option<String> {
+        match self.dialect() {
+            Dialect::Mariadb if self.has_switched => {
+                Some(introspection::DISABLE_LOCK_OUTPUT.to_owned())
+            }
+            Dialect::Postgres if self.row_locks.get_mut().is_some() => {
+                Some(format!("DROP SCHEMA IF EXISTS {} CASCADE", self.own_row_locks_schema()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let cleanups = self.cleanups.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for cleanup in std::mem::take(cleanups) {
+            // One that has panicked has cleaned up nothing; the next process sweeps.
+            _ = cleanup.join();
+        }
+        if let Some(sql) = self.restore_sql() {
+            let address = self.address.clone();
+            let restore = run_in_thread(async move {
+                if let Ok(mut connection) = LabConnection::open(&address).await {
+                    _ = connection.try_query(&sql).await;
+                    connection.close().await;
+                }
+            });
+            _ = restore.join();
+        }
+    }
+}
+
+/// Runs something to its end, whatever becomes of the runtime of the caller.
+pub(super) fn run_in_thread(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(work);
+        }
+    })
+}
+
+/// Reads the URL of a server and connects, with the settings of a terminal. Encryption takes many times as long
+/// as all the rest: it is left out on this very machine, unless the URL asks for it.
+async fn first_connection(
+    engine: Engine,
+    url: &str,
+) -> Result<(ServerAddress, LabConnection), LabError> {
+    let unreadable = |error: &dyn fmt::Display| {
+        LabError(format!("the URL of the {engine} server cannot be read: {error}"))
+    };
+    let dialect = engine.dialect().ok_or_else(|| LabError(format!("{engine} is not a server")))?;
+    ServerUrl::new(url).check_parameters().map_err(|error| unreadable(&error))?;
+    let url = Url::parse(url).map_err(|error| unreadable(&error))?;
+    let address = ServerAddress::from_url_as(dialect, &url);
+    let address = address.map_err(|AddressError(why)| unreadable(&why))?;
+    let address = address.with_server_settings().with_application_name("hierlock lab");
+    let is_local =
+        url.host_str().is_none_or(|host| ["localhost", "127.0.0.1", "[::1]"].contains(&host));
+    if is_local && !url.query_pairs().any(|(name, _)| name.starts_with("ssl")) {
+        let plain = address.clone().without_encryption();
+        // A server may insist on encryption, or only then take a password.
+        if let Ok(connection) = LabConnection::open(&plain).await {
+            return Ok((plain, connection));
+        }
+    }
+    let connection = LabConnection::open(&address).await?;
+    Ok((address, connection))
+}
+
+/// Returns the server's version in words, the number of the connection, and whether we may do everything.
+async fn identify(
+    dialect: Dialect,
+    connection: &mut LabConnection,
+) -> Result<(String, i64, bool), LabError> {
+    let (version, is_superuser) = match dialect {
+        Dialect::Postgres => (
+            "current_setting('server_version')",
+            "(SELECT rolsuper FROM pg_roles WHERE rolname = current_user)::int",
+        ),
+        Dialect::Mysql | Dialect::Mariadb => (
+            "VERSION()",
+            "(SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' \
+             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), ''''))",
+        ),
+    };
+    let pid = sessions::own_pid(dialect);
+    let rows = connection.query(&format!("SELECT {version}, {pid}, {is_superuser}")).await?;
+    let row = rows.first().map_or(&[][..], |row| row);
+    let version = cell(row, 0);
+    let (actual, name) = match dialect {
+        Dialect::Postgres => (Dialect::Postgres, "PostgreSQL"),
+        _ if version.contains("MariaDB") => (Dialect::Mariadb, "MariaDB"),
+        _ => (Dialect::Mysql, "MySQL"),
+    };
+    if actual != dialect {
+        return Err(LabError(format!("the server for {dialect} is {name} {version}")));
+    }
+    let pid = number_cell(row, 1)
+        .ok_or_else(|| LabError(format!("the {dialect} server does not number its connections")))?;
+    // "5.5.5-10.6.1-MariaDB-…", "15.18 (Debian 15.18-0+deb12u1)", "9.7.4-0ubuntu0"
+    let number = version.strip_prefix("5.5.5-").unwrap_or(version);
+    let number = number.split([' ', '-']).next().unwrap_or(number);
+    Ok((format!("{name} {number}"), pid, number_cell(row, 2).unwrap_or(0) > 0))
+}

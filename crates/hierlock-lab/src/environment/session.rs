@@ -1,0 +1,186 @@
+//! A session of a case: a connection that runs one statement at a time, each in a task.
+
+use super::connection::{ANSWER_LIMIT, LabConnection};
+use super::failure::{copy_refusal, failure};
+use super::prepared_statements::PreparedStatements;
+use super::prepared_transactions::PreparedTransactions;
+use super::{LabError, Reply, settings};
+use crate::observation::{Answer, Failure, FailureKind};
+use crate::scenario::SettingValue;
+use hierlock_engine::{
+    Dialect, ServerAddress, StatementWords, TransactionEffect, error_message, number_cell,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, oneshot};
+
+/// A session.
+pub(super) struct Session {
+    /// The server's number for its connection.
+    pub(super) pid: i64,
+    /// PostgreSQL: how long after the beginning of a wait it checks for a deadlock; else zero.
+    pub(super) deadlock_timeout: Duration,
+    /// Locked while a statement runs.
+    connection: Arc<Mutex<SessionConnection>>,
+    /// The lab has cancelled the statement: then that is what its failure means.
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// Connects, and sets the session up.
+    pub(super) async fn open(
+        address: &ServerAddress,
+        settings: &[SettingValue],
+        prepared: PreparedTransactions,
+    ) -> Result<Self, LabError> {
+        let mut connection = LabConnection::open_session(address).await?;
+        let dialect = address.dialect();
+        let pid = connection.pid().await?;
+        if dialect == Dialect::Postgres {
+            for setting in settings::POSTGRES_SUPERUSER {
+                // Not everyone may set these.
+                _ = connection.try_query(setting).await?;
+            }
+        }
+        let mut begins_implicitly = false;
+        for setting in settings {
+            if let SettingValue::Autocommit(on) = setting {
+                begins_implicitly = dialect == Dialect::Postgres && !on;
+            }
+            let Some(sql) = settings::statement(dialect, setting) else { continue };
+            connection.try_query(&sql).await?.map_err(|error| {
+                let error = error_message(&error);
+                LabError(format!("a session cannot be set up with `{sql}`: {error}"))
+            })?;
+        }
+        let mut deadlock_timeout = Duration::ZERO;
+        if dialect == Dialect::Postgres {
+            // In milliseconds.
+            let sql = "SELECT setting FROM pg_settings WHERE name = 'deadlock_timeout'";
+            let rows = connection.query(sql).await?;
+            let millis = rows.first().and_then(|row| number_cell(row, 0)).unwrap_or_default();
+            deadlock_timeout = Duration::from_millis(millis.try_into().unwrap_or_default());
+        }
+        let is_cancelled = Arc::<AtomicBool>::default();
+        let connection = SessionConnection {
+            pid,
+            connection,
+            dialect,
+            begins_implicitly,
+            in_transaction: false,
+            prepared,
+            statements: PreparedStatements::default(),
+            is_cancelled: is_cancelled.clone(),
+        };
+        let connection = Arc::new(Mutex::new(connection));
+        Ok(Self { pid, deadlock_timeout, connection, is_cancelled })
+    }
+
+    /// Begins a statement, once the one before is over.
+    pub(super) fn begin(&self, sql: &str) -> Reply {
+        let (sender, reply) = oneshot::channel();
+        self.is_cancelled.store(false, Ordering::SeqCst);
+        // Locked here, so that a cancel at once does not find it idle.
+        let locked = self.connection.clone().try_lock_owned();
+        let (connection, sql) = (self.connection.clone(), sql.to_owned());
+        tokio::spawn(async move {
+            let mut connection = match locked {
+                Ok(locked) => locked,
+                Err(_) => connection.lock_owned().await,
+            };
+            let answer = connection.run(&sql).await;
+            drop(connection);
+            // Nobody may want to know any more.
+            _ = sender.send(answer);
+        });
+        reply
+    }
+
+    /// Returns whether a statement is running.
+    pub(super) fn is_busy(&self) -> bool {
+        self.connection.try_lock().is_err()
+    }
+
+    /// From now on, a failure of the statement that is running was wanted.
+    pub(super) fn expect_cancel(&self) {
+        self.is_cancelled.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until no statement is running.
+    pub(super) async fn idle(&self) {
+        drop(self.connection.lock().await);
+    }
+
+    /// Closes the connection once it is idle; what is running must have been ended on the server.
+    pub(super) async fn close(self) {
+        if tokio::time::timeout(ANSWER_LIMIT, self.idle()).await.is_ok()
+            && let Some(connection) = Arc::into_inner(self.connection)
+        {
+            connection.into_inner().connection.close().await;
+        }
+    }
+}
+
+/// The connection of a session, and what is known of its state.
+struct SessionConnection {
+    pid: i64,
+    connection: LabConnection,
+    dialect: Dialect,
+    /// PostgreSQL has no autocommit to switch off: a transaction is begun before a statement outside of
+    /// one, as psql does.
+    begins_implicitly: bool,
+    in_transaction: bool,
+    prepared: PreparedTransactions,
+    statements: PreparedStatements,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl SessionConnection {
+    async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
+        let driver = self.dialect.driver();
+        if self.dialect == Dialect::Postgres
+            && let Some(copies) = StatementWords::of(driver, sql).copy_direction()
+        {
+            // Sent, it would leave the connection waiting for rows that nobody sends.
+            return Err(Failure::new(FailureKind::Other, copy_refusal(copies)));
+        }
+        self.statements.learn(self.dialect, sql, &mut self.connection).await;
+        let text = self.statements.text_of(self.dialect, sql, &mut self.connection).await;
+        let answer = match self.begin_implicitly(sql).await {
+            Ok(()) => self.connection.run(sql, &StatementWords::of(driver, &text)).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(answer) => {
+                self.prepared.note(driver, sql, Some(self.pid));
+                Ok(answer)
+            }
+            Err(error) => Err(self.failure(&text, &error)),
+        }
+    }
+
+    /// Begins a transaction, if a statement needs one and there is none.
+    async fn begin_implicitly(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        if !self.begins_implicitly {
+            return Ok(());
+        }
+        let words = |sql| StatementWords::of(self.dialect.driver(), sql);
+        let effect = words(sql).transaction_effect();
+        if effect == TransactionEffect::None && !self.in_transaction {
+            self.connection.run("BEGIN", &words("BEGIN")).await?;
+        }
+        // Also one that fails is in a transaction, until that is rolled back.
+        self.in_transaction = effect != TransactionEffect::Ends;
+        Ok(())
+    }
+
+    /// What a failure means, of a statement that ran this text.
+    fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
+        let mut failure = failure(self.dialect, sql, error);
+        if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
+            failure.kind = FailureKind::Cancelled;
+        }
+        failure
+    }
+}

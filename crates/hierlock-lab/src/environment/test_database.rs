@@ -1,0 +1,371 @@
+//! A database for one case on a server: its sessions are connections, and one more observes them.
+//!
+//! ```text
+//!   begin ─► Session ─task─► connection ─►┐
+//!   begin ─► Session ─task─► connection ─►│ server, in a namespace of the case's own
+//!   waits, locks, deadlock, cancel ─► Observer ─►┘
+//! ```
+//!
+//! Lock steps do not run here: a client for the tree uses the same namespace ([`TestDatabase::url`]).
+
+use super::connection::{ANSWER_LIMIT, LabConnection};
+use super::failure::copy_refusal;
+use super::last_waits::LastWaits;
+use super::namespace::{Namespace, NamespaceGuard};
+use super::observer::Observer;
+use super::prepared_transactions::PreparedTransactions;
+use super::requirements::Requirements;
+use super::server::{ServerShare, TestServer};
+use super::session::Session;
+use super::{CYCLE_LIMIT, LabError, LockList, Reply, SET_UP_LIMIT, settings};
+use crate::lock_history::same_place;
+use crate::observation::{Failure, FailureKind, LockKind, SessionName, Wait};
+use crate::record::WaitEdge;
+use crate::scenario::{Case, SettingValue, Statement};
+use hierlock_engine::{Dialect, StatementWords, error_message, sessions};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockWriteGuard, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use url::Url;
+
+/// How long a cancelled statement may take before it is cancelled again: one that was sent but had not
+/// begun has not noticed.
+const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// Who else may use the server meanwhile.
+#[expect(dead_code, reason = "held, not read")]
+enum Occupancy {
+    Shared(ServerShare),
+    Exclusive(OwnedRwLockWriteGuard<()>),
+}
+
+/// A database for one case, with its sessions.
+pub(crate) struct TestDatabase {
+    server: Arc<TestServer>,
+    sessions: BTreeMap<SessionName, Session>,
+    last_waits: StdMutex<LastWaits>,
+    observer: Arc<Mutex<Observer>>,
+    teardown: Vec<Statement>,
+    guard: NamespaceGuard,
+    occupancy: Option<Occupancy>,
+    _names_turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl TestDatabase {
+    /// Makes a namespace, runs the setup of a case there, and connects its sessions.
+    pub(super) async fn open(server: &Arc<TestServer>, case: &Case) -> Result<Self, LabError> {
+        let dialect = server.dialect();
+        let mut database = Self::create(server, Requirements::of(dialect, case)).await?;
+        database.teardown = case.teardown.clone();
+        {
+            let mut observer = database.observer.lock().await;
+            let prepared = &database.guard.prepared;
+            run_all(dialect, &mut observer.connection, &case.setup, "setup", prepared).await?;
+            if !prepared.is_empty() {
+                // A connection that has prepared something is good for nothing else on MariaDB.
+                let mut connection = LabConnection::open(&database.guard.address()).await?;
+                database.guard.connections.push(connection.pid().await?);
+                std::mem::replace(&mut observer.connection, connection).close().await;
+            }
+            if dialect == Dialect::Postgres {
+                observer.connection.query(settings::POSTGRES_SHORT_LOCK_TIMEOUT).await?;
+            }
+        }
+        database.open_sessions(&case.sessions).await?;
+        Ok(database)
+    }
+
+    /// Makes a namespace, with nothing in it.
+    pub(super) async fn create(
+        server: &Arc<TestServer>,
+        requirements: Requirements,
+    ) -> Result<Self, LabError> {
+        let occupancy = if requirements.server {
+            Occupancy::Exclusive(server.occupancy.clone().write_owned().await)
+        } else {
+            Occupancy::Shared(server.share().await)
+        };
+        let mut names_turn = None;
+        if requirements.names {
+            names_turn = Some(server.names.clone().lock_owned().await);
+        }
+        let mut connection = LabConnection::open(&server.address).await?;
+        let mut guard = server.create_namespace(requirements.database, &mut connection).await?;
+        if let Namespace::PostgresDatabase(_) = guard.namespace {
+            // It was made from outside.
+            connection.close().await;
+            connection = LabConnection::open(&guard.address()).await?;
+        }
+        // What it does is ended too, should it never end.
+        guard.connections.push(connection.pid().await?);
+        let observer = Observer::new(connection, server, &guard.namespace, &guard.prepared);
+        Ok(Self {
+            server: server.clone(),
+            sessions: BTreeMap::new(),
+            last_waits: StdMutex::default(),
+            observer: Arc::new(Mutex::new(observer)),
+            teardown: Vec::new(),
+            guard,
+            occupancy: Some(occupancy),
+            _names_turn: names_turn,
+        })
+    }
+
+    async fn open_sessions(
+        &mut self,
+        sessions: &BTreeMap<SessionName, Vec<SettingValue>>,
+    ) -> Result<(), LabError> {
+        let address = self.guard.address();
+        let mut opening = JoinSet::new();
+        for (name, settings) in sessions {
+            let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
+            let prepared = self.guard.prepared.clone();
+            opening
+                .spawn(async move { (name, Session::open(&address, &settings, prepared).await) });
+        }
+        let mut result = Ok(());
+        while let Some(opened) = opening.join_next().await {
+            match opened {
+                Ok((name, Ok(session))) => {
+                    let mut observer = self.observer.lock().await;
+                    observer.sessions.names.insert(session.pid, name.clone());
+                    self.guard.connections.push(session.pid);
+                    self.sessions.insert(name, session);
+                }
+                Ok((name, Err(LabError(why)))) => {
+                    result = Err(LabError(format!("session {name}: {why}")));
+                }
+                Err(error) => result = Err(LabError(format!("a session failed: {error}"))),
+            }
+        }
+        result
+    }
+
+    /// Lets others have the server to themselves from now on.
+    pub(super) fn leave_server(&mut self) {
+        self.occupancy = None;
+    }
+
+    /// Returns a URL that leads into the namespace of the case.
+    pub(super) fn url(&self) -> String {
+        let Ok(mut url) = Url::parse(&self.server.url) else { return String::new() };
+        match &self.guard.namespace {
+            Namespace::PostgresSchema(name) => {
+                url.query_pairs_mut().append_pair("options[search_path]", name);
+            }
+            namespace => url.set_path(namespace.name()),
+        }
+        url.into()
+    }
+
+    /// Returns the name of the database or schema of the case.
+    #[cfg(test)]
+    pub(super) fn namespace(&self) -> &str {
+        self.guard.namespace.name()
+    }
+
+    /// Returns the server's numbers of the sessions, by name.
+    #[cfg(test)]
+    pub(super) fn pids(&self) -> BTreeMap<SessionName, i64> {
+        self.sessions.iter().map(|(name, session)| (name.clone(), session.pid)).collect()
+    }
+
+    /// Makes a session one that does not belong to the case any more.
+    #[cfg(test)]
+    pub(super) async fn disown(&self, pid: i64) {
+        self.observer.lock().await.sessions.names.remove(&pid);
+    }
+
+    fn last_waits(&self) -> MutexGuard<'_, LastWaits> {
+        self.last_waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the longest of all sessions.
+    fn deadlock_timeout(&self) -> Duration {
+        let all = self.sessions.values().map(|session| session.deadlock_timeout);
+        all.max().unwrap_or_default()
+    }
+
+    fn session(&self, name: &SessionName) -> Result<&Session, LabError> {
+        self.sessions.get(name).ok_or_else(|| LabError(format!("there is no session {name}")))
+    }
+
+    /// Runs a query of the observer in a task of its own: the caller may be dropped, but a result that nobody
+    /// waits for would be taken for that of the next query.
+    async fn observe<T, F>(
+        &self,
+        query: impl FnOnce(OwnedMutexGuard<Observer>) -> F + Send + 'static,
+    ) -> Result<T, LabError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, LabError>> + Send + 'static,
+    {
+        let observer = self.observer.clone();
+        let task = tokio::spawn(async move { query(observer.lock_owned().await).await });
+        task.await.map_err(|error| LabError(format!("a question to the server failed: {error}")))?
+    }
+
+    /// Begins a statement of a session.
+    pub(super) fn begin(&self, session: &SessionName, sql: &str) -> Reply {
+        self.last_waits().forget(session);
+        match self.session(session) {
+            Ok(session) => session.begin(sql),
+            Err(LabError(why)) => {
+                let (reply, result) = oneshot::channel();
+                // The receiver is here, so it is not gone.
+                _ = reply.send(Err(Failure::new(FailureKind::Other, why)));
+                result
+            }
+        }
+    }
+
+    pub(super) async fn waits(&self) -> Result<Vec<Wait>, LabError> {
+        let timeout = self.deadlock_timeout();
+        let query = move |mut observer: OwnedMutexGuard<Observer>| async move {
+            let waits = observer.waits().await?;
+            Ok((waits, Instant::now() + observer.next_deadlock_check(timeout)))
+        };
+        let (waits, checked_at) = self.observe(query).await?;
+        let mut last_waits = self.last_waits();
+        last_waits.remember(&waits);
+        last_waits.checked_at = Some(checked_at);
+        Ok(waits)
+    }
+
+    pub(super) async fn locks(&self) -> Result<LockList, LabError> {
+        self.observe(|mut observer| async move { observer.locks().await }).await
+    }
+
+    pub(super) async fn deadlock(
+        &self,
+        victim: &SessionName,
+        failure: &Failure,
+    ) -> Option<Vec<WaitEdge>> {
+        let (chosen, failure) = (victim.clone(), failure.clone());
+        let query = move |mut observer: OwnedMutexGuard<Observer>| async move {
+            Ok(observer.deadlock(&chosen, &failure).await)
+        };
+        let reported = self.observe(query).await.ok().flatten();
+        let last_waits = self.last_waits();
+        let mut cycle = reported.or_else(|| last_waits.cycle(victim))?;
+        if self.server.dialect() == Dialect::Postgres {
+            // It reports for whose transaction a session waits; a probe has seen for which row, and how.
+            for edge in &mut cycle {
+                let seen = last_waits.wants(&edge.waiter, &edge.holder);
+                if let (Some(wants), Some(seen)) = (&mut edge.wants, seen)
+                    && seen.kind == LockKind::Row
+                    && (wants.kind == LockKind::Transaction || same_place(wants, seen))
+                {
+                    *wants = seen.clone();
+                }
+            }
+        }
+        Some(cycle)
+    }
+
+    pub(super) fn cycle_limit(&self) -> Duration {
+        CYCLE_LIMIT + self.deadlock_timeout()
+    }
+
+    pub(super) fn next_deadlock_check(&self) -> Duration {
+        let checked_at = self.last_waits().checked_at;
+        checked_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    pub(super) async fn cancel(&self, session: &SessionName) -> Result<(), LabError> {
+        let (dialect, session) = (self.server.dialect(), self.session(session)?);
+        session.expect_cancel();
+        let started = Instant::now();
+        while session.is_busy() {
+            // One that cannot be cancelled loses its connection.
+            let sql = if started.elapsed() > ANSWER_LIMIT {
+                sessions::terminate(dialect, session.pid)
+            } else {
+                sessions::cancel(dialect, session.pid)
+            };
+            // Refused, if the connection is gone: then it will soon know.
+            let query = |mut observer: OwnedMutexGuard<Observer>| async move {
+                observer.connection.try_query(&sql).await.map(|_| ())
+            };
+            self.observe(query).await?;
+            _ = tokio::time::timeout(CANCEL_RETRY_DELAY, session.idle()).await;
+            if started.elapsed() > 2 * ANSWER_LIMIT {
+                let pid = session.pid;
+                return Err(LabError(format!("what connection {pid} does cannot be ended")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all sessions, runs the teardown and removes the namespace. Returns notes for the record.
+    pub(super) async fn close(mut self) -> Result<Vec<String>, LabError> {
+        let dialect = self.server.dialect();
+        let mut observer = self.observer.lock().await;
+        let connection = &mut observer.connection;
+        let mut ended = Ok(());
+        for session in self.sessions.values().filter(|session| session.is_busy()) {
+            session.expect_cancel();
+            // It may be gone by itself; a server that is gone has ended it too.
+            if let Err(error) =
+                connection.try_query(&sessions::terminate(dialect, session.pid)).await
+            {
+                ended = Err(error);
+            }
+        }
+        let mut closing = JoinSet::new();
+        for (_, session) in std::mem::take(&mut self.sessions) {
+            closing.spawn(session.close());
+        }
+        closing.join_all().await;
+        if dialect == Dialect::Postgres {
+            // A server that is gone says so below.
+            _ = connection.try_query(settings::POSTGRES_NO_LOCK_TIMEOUT).await;
+        }
+        let prepared = &self.guard.prepared;
+        let rolled_back = prepared.roll_back(dialect, connection, &self.teardown).await;
+        let torn_down = run_all(dialect, connection, &self.teardown, "teardown", prepared).await;
+        let rest = prepared.roll_back(dialect, connection, &[]).await;
+        let removed = match &self.guard.namespace {
+            database @ Namespace::PostgresDatabase(_) => {
+                self.server.remove_database(database).await
+            }
+            namespace => namespace.remove(connection).await,
+        };
+        drop(observer);
+        if let Some(observer) = Arc::into_inner(self.observer) {
+            observer.into_inner().connection.close().await;
+        }
+        // What could not be removed now is tried once more, when it is dropped.
+        if removed.is_ok() {
+            self.guard.disarm();
+        }
+        ended.and(torn_down).and(removed)?;
+        Ok([rolled_back?, rest?].concat())
+    }
+}
+
+/// Runs the statements of `setup:` or `teardown:`; an error names the statement that failed.
+async fn run_all(
+    dialect: Dialect,
+    connection: &mut LabConnection,
+    statements: &[Statement],
+    part: &str,
+    prepared: &PreparedTransactions,
+) -> Result<(), LabError> {
+    for Statement { line, sql } in statements {
+        let failed = |why: &str| {
+            LabError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
+        };
+        if let Some(copies) = StatementWords::of(dialect.driver(), sql).copy_direction() {
+            return Err(failed(copy_refusal(copies)));
+        }
+        let result = connection.results_within(SET_UP_LIMIT, sql).await;
+        let result = result.map_err(|LabError(why)| failed(&why))?;
+        result.map_err(|error| failed(&error_message(&error)))?;
+        prepared.note(dialect.driver(), sql, None);
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Trees on servers, with the rows that their strategy needs. Making one takes far longer than a case
+//! does, so cases that only lock nodes hand theirs on, once everything in it is free again.
+
+use super::requirements::Requirements;
+use super::test_database::TestDatabase;
+use super::{LabError, TestServer};
+use crate::place::Place;
+use crate::scenario::{Action, Case, LockAction};
+use hierlock::sql::{Provision, Strategy};
+use hierlock::{Hierarchy, Hierlock, Target};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use url::Url;
+
+/// How many idle databases of a shape are kept: each has connections, of which a server has not too many.
+const MAX_IDLE_DATABASES: usize = 2;
+
+/// The tree that a database must have.
+pub(crate) struct TreeSpec {
+    pub(crate) place: Place,
+    /// The number of buckets, where nodes are striped.
+    pub(crate) buckets: u32,
+    /// The nodes that will be locked.
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A database of its own, and a client for the tree in it.
+pub(super) struct TreeDatabase {
+    database: TestDatabase,
+    url: String,
+    pub(super) locks: Hierlock,
+    shape: TreeShape,
+}
+
+/// Databases of one shape serve the same cases: place and number of buckets.
+type TreeShape = (Place, u32);
+
+/// The idle databases.
+#[derive(Default)]
+pub(crate) struct TreeDatabases(Mutex<HashMap<TreeShape, Vec<TreeDatabase>>>);
+
+impl TreeDatabases {
+    /// Takes an idle database, or makes one.
+    pub(super) async fn take(
+        &self,
+        spec: &TreeSpec,
+        server: &Arc<TestServer>,
+    ) -> Result<TreeDatabase, LabError> {
+        let idle = self.idle().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
+        let Some(database) = idle else { return TreeDatabase::create(server, spec).await };
+        if spec.place.strategy == Some(Strategy::PerId) {
+            provision(&database.url, spec).await?;
+        }
+        Ok(database)
+    }
+
+    /// Keeps a database for the next case, or removes it.
+    pub(super) async fn put_back(&self, database: TreeDatabase) -> Result<(), LabError> {
+        // Rows that were made on demand are there from then on, so the next case would not meet the same.
+        let is_as_before = database.locks.holders().is_empty()
+            && database.shape.0.strategy != Some(Strategy::OnDemand);
+        {
+            let mut all = self.idle();
+            let idle = all.entry(database.shape).or_default();
+            if is_as_before && idle.len() < MAX_IDLE_DATABASES {
+                idle.push(database);
+                return Ok(());
+            }
+        }
+        database.remove().await
+    }
+
+    /// Removes all of them.
+    pub(crate) async fn clear(&self) -> Result<(), LabError> {
+        let databases: Vec<TreeDatabase> =
+            self.idle().drain().flat_map(|(_, databases)| databases).collect();
+        let mut cleared = Ok(());
+        for database in databases {
+            cleared = cleared.and(database.remove().await);
+        }
+        cleared
+    }
+
+    fn idle(&self) -> MutexGuard<'_, HashMap<TreeShape, Vec<TreeDatabase>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TreeDatabase {
+    pub(super) async fn create(
+        server: &Arc<TestServer>,
+        spec: &TreeSpec,
+    ) -> Result<Self, LabError> {
+        // Sessions are guards of the client: they need no connections of their own here.
+        let mut database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
+        match spec.client(&database).await {
+            Ok((url, locks)) => {
+                // While no case uses it, it is in nobody's way.
+                database.leave_server();
+                Ok(Self { database, url, locks, shape: (spec.place, spec.buckets) })
+            }
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = database.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn remove(self) -> Result<(), LabError> {
+        let Self { database, locks, .. } = self;
+        // Its connections would be in the way.
+        drop(locks);
+        database.close().await.map(|_| ())
+    }
+}
+
+impl TreeSpec {
+    /// Returns what a case locks.
+    pub(super) fn of(case: &Case) -> Self {
+        let targets = case.steps.iter().filter_map(|step| match &step.action {
+            Action::Lock(
+                LockAction::Lock { targets, .. }
+                | LockAction::Try { targets, .. }
+                | LockAction::Extend { targets, .. },
+                _,
+            ) => Some(targets),
+            _ => None,
+        });
+        let targets = targets.flatten().cloned().collect();
+        Self { place: case.place, buckets: case.buckets, targets }
+    }
+
+    /// Makes the rows that the nodes need in a database; returns its URL and a client for them.
+    pub(super) async fn client(
+        &self,
+        database: &TestDatabase,
+    ) -> Result<(String, Hierlock), LabError> {
+        let url = self.url(database);
+        provision(&url, self).await?;
+        let locks = Hierlock::connect(&url).await.map_err(cannot_lock)?;
+        Ok((url, locks))
+    }
+
+    fn url(&self, database: &TestDatabase) -> String {
+        let bare = database.url();
+        // It was parsed before.
+        let Ok(mut url) = Url::parse(&bare) else { return bare };
+        if let Some(strategy) = self.place.strategy {
+            url.query_pairs_mut().append_pair("strategy", strategy.name());
+        }
+        if self.place.strategy == Some(Strategy::Striped) {
+            url.query_pairs_mut().append_pair("buckets", &self.buckets.to_string());
+        }
+        url.into()
+    }
+}
+
+/// Makes the rows that the strategy needs; those that are there already stay. The other strategies make them on
+/// demand, or need none.
+async fn provision(url: &str, spec: &TreeSpec) -> Result<(), LabError> {
+    let is_per_id = spec.place.strategy == Some(Strategy::PerId);
+    if !is_per_id && spec.place.strategy != Some(Strategy::Striped) {
+        return Ok(());
+    }
+    let provision = Provision::connect(url, Hierarchy::default()).await.map_err(cannot_lock)?;
+    provision.run(|_| ()).await.map_err(cannot_lock)?;
+    if is_per_id {
+        provision.add(&spec.targets).await.map_err(cannot_lock)?;
+    }
+    Ok(())
+}
+
+fn cannot_lock(error: hierlock::Error) -> LabError {
+    LabError(format!("nodes cannot be locked there: {error}"))
+}

@@ -1,0 +1,209 @@
+//! Lock steps: sessions that lock nodes of a tree through the library, on any backend. Who waits is read from
+//! [`Hierlock::holders`], which on a server is what the server says.
+
+use super::Reply;
+use crate::observation::{
+    Answer, Failure, FailureKind, Lock, LockKind, LockedObject, SessionName, Wait,
+};
+use crate::scenario::LockAction;
+use hierlock::{Error, Guard, Hierlock, Holder};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify, oneshot};
+use tokio::time::{sleep, timeout};
+
+/// How long what the sessions still do may take to end, and how often that is checked.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+const RELEASE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A client, and what each session holds through it.
+#[derive(Debug)]
+pub(super) struct TreeSessions {
+    locks: Hierlock,
+    sessions: HashMap<SessionName, Arc<TreeSession>>,
+}
+
+#[derive(Debug, Default)]
+struct TreeSession {
+    guard: Mutex<Option<Guard>>,
+    cancel: Notify,
+}
+
+impl TreeSessions {
+    pub(super) fn new<'a>(locks: Hierlock, names: impl Iterator<Item = &'a SessionName>) -> Self {
+        let sessions = names.map(|name| (name.clone(), Arc::default())).collect();
+        Self { locks, sessions }
+    }
+
+    pub(super) fn client(&self) -> &Hierlock {
+        &self.locks
+    }
+
+    pub(super) fn begin(&self, session: &SessionName, action: &LockAction) -> Reply {
+        let (sender, reply) = oneshot::channel();
+        let (locks, name, action) = (self.locks.clone(), session.clone(), action.clone());
+        // Names come from the case that the sessions were made for.
+        let session = self.sessions.get(session).cloned().unwrap_or_default();
+        tokio::spawn(async move {
+            let result = tokio::select! {
+                result = session.run(&locks, &name, action) => result,
+                () = session.cancel.notified() => {
+                    Err(Failure::new(FailureKind::Cancelled, "it was given up"))
+                }
+            };
+            // Whoever asked may be gone; what was taken is in the session.
+            let _ = sender.send(result);
+        });
+        reply
+    }
+
+    pub(super) fn waits(&self) -> Vec<Wait> {
+        let holders = self.locks.holders();
+        let names: HashMap<u64, SessionName> =
+            holders.iter().filter_map(|holder| Some((holder.id, name_of(holder)?))).collect();
+        let waits = holders.iter().filter_map(|holder| {
+            let wait = holder.waits.as_ref()?;
+            let known = wait.blocked_by.iter().filter_map(|id| names.get(id).cloned());
+            let mut blockers: Vec<SessionName> = known.collect();
+            blockers.sort();
+            blockers.dedup();
+            Some(Wait {
+                waiter: name_of(holder)?,
+                strangers: wait.blocked_by.iter().any(|id| !names.contains_key(id)),
+                blockers,
+                thing: Some(node(&wait.target, wait.mode)),
+            })
+        });
+        waits.collect()
+    }
+
+    pub(super) fn locks(&self) -> Vec<Lock> {
+        let holders = self.locks.holders();
+        let mut locks: Vec<Lock> = Vec::new();
+        for holder in &holders {
+            let Some(session) = name_of(holder) else { continue };
+            let held = holder.holds.iter().map(|(target, mode)| (node(target, *mode), true));
+            let wanted = holder.waits.iter().map(|wait| (node(&wait.target, wait.mode), false));
+            locks.extend(held.chain(wanted).map(|(thing, granted)| Lock {
+                session: session.clone(),
+                thing,
+                granted,
+            }));
+        }
+        locks.sort();
+        locks
+    }
+
+    pub(super) fn cancel(&self, session: &SessionName) {
+        if let Some(session) = self.sessions.get(session) {
+            session.cancel.notify_one();
+        }
+    }
+
+    /// Ends what the sessions do, releases what they hold and waits until it is free. The sessions can be used
+    /// again.
+    pub(super) async fn reset(&mut self) {
+        for session in self.sessions.values_mut() {
+            let session = std::mem::take(session);
+            session.cancel.notify_one();
+            if let Some(guard) = session.guard.lock().await.take() {
+                // What cannot be released any more is gone with its connection.
+                let _ = guard.release().await;
+            }
+        }
+        let released = async {
+            while !self.locks.holders().is_empty() {
+                sleep(RELEASE_CHECK_INTERVAL).await;
+            }
+        };
+        // What is not free by then is removed with its database.
+        let _ = timeout(RELEASE_LIMIT, released).await;
+    }
+}
+
+/// Cancels what still waits; what is held is released when its task has ended.
+impl Drop for TreeSessions {
+    fn drop(&mut self) {
+        for session in self.sessions.values() {
+            session.cancel.notify_one();
+        }
+    }
+}
+
+impl TreeSession {
+    async fn run(
+        &self,
+        locks: &Hierlock,
+        name: &SessionName,
+        action: LockAction,
+    ) -> Result<Answer, Failure> {
+        let mut held = self.guard.lock().await;
+        match (action, held.as_mut()) {
+            (LockAction::Lock { .. } | LockAction::Try { .. }, Some(_)) => {
+                return Err(other(format!(
+                    "{name} already holds a lock; `extend` takes more, `release` gives it back"
+                )));
+            }
+            (LockAction::Extend { .. } | LockAction::Upgrade | LockAction::Release, None) => {
+                return Err(other(format!("{name} holds nothing; `lock` comes first")));
+            }
+            (LockAction::Lock { mode, targets, within }, None) => {
+                let mut request = locks.request_all(targets).mode(mode).named(name.as_str());
+                if let Some(within) = within {
+                    request = request.within(within);
+                }
+                *held = Some(request.acquire().await.map_err(failure)?);
+            }
+            (LockAction::Try { mode, targets }, None) => {
+                let request = locks.request_all(targets).mode(mode).named(name.as_str());
+                let guard = request.try_acquire().await.map_err(failure)?;
+                let refused =
+                    || Failure::new(FailureKind::Refused, "it is not free, and was not to wait");
+                *held = Some(guard.ok_or_else(refused)?);
+            }
+            (LockAction::Extend { mode, targets, within }, Some(guard)) => {
+                let mut request = guard.request_all(targets).mode(mode);
+                if let Some(within) = within {
+                    request = request.within(within);
+                }
+                request.acquire().await.map_err(failure)?;
+            }
+            (LockAction::Upgrade, Some(guard)) => guard.upgrade().await.map_err(failure)?,
+            (LockAction::Release, Some(_)) => {
+                if let Some(guard) = held.take() {
+                    guard.release().await.map_err(failure)?;
+                }
+            }
+        }
+        Ok(Answer::default())
+    }
+}
+
+fn name_of(holder: &Holder) -> Option<SessionName> {
+    holder.name.as_deref().and_then(SessionName::new)
+}
+
+fn node(target: &hierlock::Target, mode: hierlock::SlotMode) -> LockedObject {
+    LockedObject {
+        kind: LockKind::Node,
+        object: target.to_string(),
+        index: None,
+        record: None,
+        mode: mode.to_string(),
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    let kind = match &error {
+        error if error.is_deadlock() => FailureKind::Deadlock,
+        error if error.is_timeout() => FailureKind::TimedOut,
+        error if error.is_would_block() => FailureKind::Refused,
+        _ => FailureKind::Other,
+    };
+    Failure::new(kind, error.to_string())
+}
+
+fn other(message: String) -> Failure {
+    Failure::new(FailureKind::Other, message)
+}

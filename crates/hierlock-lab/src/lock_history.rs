@@ -1,0 +1,504 @@
+//! Which statement of a session took a lock, from the locks that were recorded after each step. Pure.
+//!
+//! 1. A session holds a lock since the earliest step from which on every record shows it. (It may have had
+//!    the same one before, in an earlier transaction.)
+//! 2. Only a session's own statement takes its locks, and only while it makes progress: in the step with
+//!    which it begins, or in one that lets it go on. If the lock appears there, that statement took it.
+//! 3. A lock that appears while its session does nothing, or goes on waiting for the same, was there before
+//!    without a lock record (InnoDB: the row was written by the session, and whoever waits for it makes the
+//!    record), or was moved there by InnoDB (gaps, when a record comes or goes).
+//! 4. What is not certain is left open, with the reason.
+
+use crate::conflict::{conflicts, row_strength};
+use crate::observation::{Lock, LockKind, LockedObject, Observation, SessionName};
+use crate::record::{BlockingLock, StepRecord, WaitEdge};
+use std::collections::BTreeMap;
+
+/// Sessions whose locks were not listed in full, with the reason.
+pub(crate) type IncompleteLocks = BTreeMap<SessionName, String>;
+
+/// The locks of a run, step by step.
+pub(crate) struct LockHistory<'a> {
+    steps: &'a [StepRecord],
+    /// For each step.
+    incomplete: &'a [IncompleteLocks],
+}
+
+impl<'a> LockHistory<'a> {
+    pub(crate) fn new(steps: &'a [StepRecord], incomplete: &'a [IncompleteLocks]) -> Self {
+        Self { steps, incomplete }
+    }
+
+    /// Completes the cycle of a deadlock that was found in step `closing`: what is waited for, which locks
+    /// are in the way, and which statements took them. `after` are the locks after that step.
+    pub(crate) fn complete(&self, cycle: &mut [WaitEdge], closing: usize, after: &[Lock]) {
+        for edge in cycle.iter_mut() {
+            self.name_row(edge, closing, after);
+        }
+        let wants: BTreeMap<SessionName, LockedObject> = cycle
+            .iter()
+            .filter_map(|edge| Some((edge.waiter.clone(), edge.wants.clone()?)))
+            .collect();
+        for edge in cycle.iter_mut() {
+            if edge.blocking.is_empty() {
+                self.find_blocking(edge, closing);
+            }
+            let (holder, wanted) = (edge.holder.clone(), edge.wants.clone());
+            for lock in &mut edge.blocking {
+                self.find_statement(lock, &holder, wanted.as_ref(), closing, wants.get(&holder));
+            }
+            if let (Some(wants), [lock]) = (&mut edge.wants, &edge.blocking[..])
+                && is_cut(wants)
+                && same_place(wants, &lock.thing)
+            {
+                wants.record = lock.thing.record.clone();
+            }
+        }
+    }
+
+    /// Returns the statement of a session that took a lock which was first seen after step `at`, if that is
+    /// known.
+    pub(crate) fn statement_of(
+        &self,
+        session: &SessionName,
+        locked: &LockedObject,
+        at: usize,
+    ) -> Option<usize> {
+        let mut lock = BlockingLock::new(locked.clone(), true);
+        self.attribute(&mut lock, session, at, at + 1, None);
+        lock.statement
+    }
+
+    /// Returns the locks that were recorded before a step.
+    fn before(&self, step: usize) -> &'a [Lock] {
+        let last = step.checked_sub(1).and_then(|last| self.steps.get(last)?.locks.as_deref());
+        last.unwrap_or_default()
+    }
+
+    /// PostgreSQL: who waits for a row waits for the transaction that has it. Which row that is shows in what
+    /// the two had before, and in what the waiter had afterwards.
+    fn name_row(&self, edge: &mut WaitEdge, closing: usize, after: &[Lock]) {
+        if edge.wants.as_ref().is_none_or(|wants| wants.kind != LockKind::Transaction) {
+            return;
+        }
+        let before = self.before(closing);
+        let rows = |locks: &'a [Lock], of: &SessionName| -> Vec<&'a LockedObject> {
+            let is_row = |lock: &&Lock| {
+                lock.granted && lock.session == *of && lock.thing.kind == LockKind::Row
+            };
+            locks.iter().filter(is_row).map(|lock| &lock.thing).collect()
+        };
+        let (of_holder, of_waiter) = (rows(before, &edge.holder), rows(before, &edge.waiter));
+        let is_of_holder = |row: &LockedObject| of_holder.iter().any(|held| same_place(held, row));
+        // What it got when it went on, and wanted of the holder.
+        let gained = after.iter().filter(|lock| {
+            lock.granted
+                && lock.session == edge.waiter
+                && lock.thing.kind == LockKind::Row
+                && !of_waiter.contains(&&lock.thing)
+                && is_of_holder(&lock.thing)
+        });
+        let gained: Vec<&LockedObject> = gained.map(|lock| &lock.thing).collect();
+        if let Some(row) = only_place(&gained) {
+            edge.wants = Some(row.clone());
+            return;
+        }
+        // Who has a row already, and wants it stronger, has no place in its queue.
+        let both: Vec<&LockedObject> =
+            of_waiter.into_iter().filter(|row| is_of_holder(row)).collect();
+        if let Some(row) = only_place(&both).filter(|_| gained.is_empty()) {
+            edge.wants = Some(LockedObject { mode: String::new(), ..row.clone() });
+            return;
+        }
+        edge.unknown.push(format!(
+            "PostgreSQL does not tell for which row {} waited, only for whose transaction",
+            edge.waiter
+        ));
+    }
+
+    /// The locks of the holder that are in the way, by what was recorded.
+    fn find_blocking(&self, edge: &mut WaitEdge, closing: usize) {
+        let Some(wants) = edge.wants.clone() else { return };
+        let before = self.before(closing);
+        let is_of_holder =
+            |lock: &&Lock| lock.session == edge.holder && same_place(&lock.thing, &wants);
+        let is_postgres_row = wants.kind == LockKind::Row && wants.index.is_none();
+        let may_block = |lock: &&Lock| conflicts(&wants, &lock.thing) != Some(false);
+        let (mut held, queued): (Vec<&Lock>, Vec<&Lock>) =
+            before.iter().filter(is_of_holder).filter(may_block).partition(|lock| lock.granted);
+        if is_postgres_row {
+            // One row, one lock: the strongest that it has become.
+            held.sort_by_key(|lock| std::cmp::Reverse(row_strength(&lock.thing.mode)));
+            held.truncate(1);
+        }
+        let sure = held.iter().all(|lock| conflicts(&wants, &lock.thing) == Some(true));
+        edge.blocking = match (held.as_slice(), queued.as_slice()) {
+            ([], [queued]) => vec![BlockingLock::new(queued.thing.clone(), false)],
+            ([_], _) => vec![BlockingLock::new(held[0].thing.clone(), true)],
+            (several, _) if sure && !several.is_empty() => {
+                several.iter().map(|lock| BlockingLock::new(lock.thing.clone(), true)).collect()
+            }
+            // It came with the step that closed the circle, or was never told.
+            ([], []) if is_postgres_row && wants.record.is_some() => {
+                vec![BlockingLock::new(LockedObject { mode: String::new(), ..wants.clone() }, true)]
+            }
+            _ => Vec::new(),
+        };
+        if edge.blocking.is_empty() && edge.unknown.is_empty() {
+            let reason = self.incomplete_before(closing, &edge.holder);
+            let holder = &edge.holder;
+            let unknown = match wants.mode.as_str() {
+                // The key of an index, which PostgreSQL does not lock.
+                "inserting" => format!(
+                    "{holder} had inserted the same key, PostgreSQL does not tell with which statement"
+                ),
+                _ => reason.unwrap_or_else(|| {
+                    format!("which lock of {holder} was in the way is not told by the server")
+                }),
+            };
+            edge.unknown.push(unknown);
+        }
+    }
+
+    fn incomplete_before(&self, step: usize, session: &SessionName) -> Option<String> {
+        let last = step.checked_sub(1).and_then(|last| self.incomplete.get(last))?;
+        last.get(session).cloned()
+    }
+
+    /// Finds the statement that took a lock of `session`, which had it when step `closing` began or got it in
+    /// that step. `waiting` is what the session waited for at the end of that step.
+    fn find_statement(
+        &self,
+        lock: &mut BlockingLock,
+        session: &SessionName,
+        wanted: Option<&LockedObject>,
+        closing: usize,
+        waiting: Option<&LockedObject>,
+    ) {
+        let (thing, granted) = (lock.thing.clone(), lock.granted);
+        let is_it = |other: &LockedObject| {
+            same_place(other, &thing)
+                && match wanted.filter(|_| thing.kind == LockKind::Row && thing.index.is_none()) {
+                    // A row lock of PostgreSQL becomes stronger; it counts since it was in the way.
+                    Some(wanted) => conflicts(wanted, other)
+                        .unwrap_or_else(|| row_strength(&other.mode) == row_strength(&thing.mode)),
+                    None => other.mode == thing.mode,
+                }
+        };
+        let known = self.before(closing).iter().filter(|known| {
+            known.session == *session && known.granted == granted && is_it(&known.thing)
+        });
+        let mut known: Vec<&LockedObject> = known.map(|lock| &lock.thing).collect();
+        known.dedup_by_key(|thing| &thing.record);
+        match known[..] {
+            // What the record of locks has is whole.
+            [whole] if is_cut(&thing) || thing.mode.is_empty() => lock.thing = whole.clone(),
+            [_, _, ..] if is_cut(&thing) => {
+                lock.unknown = Some(format!(
+                    "InnoDB tells only the beginning of the key, and {session} has several such records"
+                ));
+                return;
+            }
+            _ => {}
+        }
+        match self.first_held(session, granted, closing, is_it) {
+            Err(unknown) => lock.unknown = Some(unknown),
+            Ok(at) => self.attribute(lock, session, at, closing, waiting),
+        }
+    }
+
+    /// The first step of the last run of steps, up to `closing`, after which a session had a lock; `closing`
+    /// itself if it had none before.
+    fn first_held(
+        &self,
+        session: &SessionName,
+        granted: bool,
+        closing: usize,
+        is_it: impl Fn(&LockedObject) -> bool,
+    ) -> Result<usize, String> {
+        let mut first = closing;
+        while let Some(step) = first.checked_sub(1) {
+            let Some(locks) = self.steps.get(step).and_then(|step| step.locks.as_ref()) else {
+                return Err("the locks could not be recorded".to_owned());
+            };
+            let has = |lock: &Lock| {
+                lock.session == *session && lock.granted == granted && is_it(&lock.thing)
+            };
+            if !locks.iter().any(has) {
+                let reason = self.incomplete.get(step).and_then(|it| it.get(session));
+                return reason.cloned().map_or(Ok(first), Err);
+            }
+            first = step;
+        }
+        Ok(first)
+    }
+
+    /// Which statement of the session took a lock that appeared in step `at`.
+    fn attribute(
+        &self,
+        lock: &mut BlockingLock,
+        session: &SessionName,
+        at: usize,
+        closing: usize,
+        waiting: Option<&LockedObject>,
+    ) {
+        if let Some(statement) = self.progressing(session, at, closing, waiting) {
+            lock.statement = Some(statement);
+            lock.granted_in = lock.granted.then_some(at);
+            return;
+        }
+        let is_written = lock.thing.index.is_some() && lock.thing.mode == "X,REC_NOT_GAP";
+        let line = self.steps.get(at).map_or(0, |step| step.line);
+        if is_written {
+            self.attribute_to_writer(lock, session, at);
+        } else if lock.thing.kind == LockKind::Gap {
+            lock.unknown = Some(format!(
+                "InnoDB moved a gap lock of {session} there in line {line}, when a record came or went"
+            ));
+        } else {
+            lock.unknown =
+                Some(format!("which statement of {session} took it is not told by the server"));
+        }
+    }
+
+    /// The statement of a session that made progress in a step.
+    fn progressing(
+        &self,
+        session: &SessionName,
+        at: usize,
+        closing: usize,
+        waiting: Option<&LockedObject>,
+    ) -> Option<usize> {
+        let upto = self.steps.get(..=at)?;
+        let is_own = |step: &StepRecord| step.session == *session && !step.text.is_empty();
+        let statement = upto.iter().rposition(is_own)?;
+        let step = &self.steps[statement];
+        if statement == at {
+            return Some(statement);
+        }
+        if step.seen.is_over() || step.ended.as_ref().is_some_and(|ended| ended.during < at) {
+            return None;
+        }
+        if at < closing && step.ended.as_ref().is_some_and(|ended| ended.during == at) {
+            return Some(statement);
+        }
+        // It waited before and after: for the same?
+        let wait_after = |index: usize| {
+            let waits = &self.steps.get(index)?.waits;
+            waits.iter().find(|wait| wait.waiter == *session)?.thing.as_ref()
+        };
+        let before = wait_after(at - 1);
+        let after = if at == closing { waiting } else { wait_after(at) };
+        let is_same = match (before, after) {
+            (Some(before), Some(after)) => {
+                before.kind == LockKind::Transaction || same_place(before, after)
+            }
+            _ => true,
+        };
+        (!is_same).then_some(statement)
+    }
+
+    /// A row that a session has written is locked without a lock record, until somebody else waits for it.
+    fn attribute_to_writer(&self, lock: &mut BlockingLock, session: &SessionName, at: usize) {
+        let is_table = |thing: &LockedObject| {
+            thing.kind == LockKind::Table && thing.object == lock.thing.object && thing.mode == "IX"
+        };
+        let since = match self.first_held(session, true, at, is_table) {
+            Ok(since) => since,
+            Err(unknown) => {
+                lock.unknown = Some(unknown);
+                return;
+            }
+        };
+        let writers = (since..at).filter(|index| {
+            let step = &self.steps[*index];
+            let last = step.last_observation();
+            let has_written = matches!(last, Observation::Done(answer) if answer.changed > 0);
+            step.session == *session && !step.text.is_empty() && has_written
+        });
+        let writers: Vec<usize> = writers.collect();
+        match writers[..] {
+            [only] => {
+                lock.statement = Some(only);
+                let ended = self.steps[only].ended.as_ref();
+                lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
+            }
+            _ => {
+                let lines: Vec<String> =
+                    writers.iter().map(|index| self.steps[*index].line.to_string()).collect();
+                let which = if lines.is_empty() {
+                    format!("which statement of {session} wrote the row")
+                } else {
+                    format!("which of the lines {} wrote the row", lines.join(", "))
+                };
+                lock.unknown = Some(format!(
+                    "{which} is not told by InnoDB, which has no lock record of a written row until \
+                     another waits for it"
+                ));
+            }
+        }
+    }
+}
+
+/// The same table, index and record, whatever the mode.
+pub(crate) fn same_place(a: &LockedObject, b: &LockedObject) -> bool {
+    let is_record = |thing: &LockedObject| matches!(thing.kind, LockKind::Row | LockKind::Gap);
+    (a.kind == b.kind || is_record(a) && is_record(b))
+        && a.object == b.object
+        && a.index == b.index
+        && same_record(a.record.as_deref(), b.record.as_deref())
+}
+
+/// Is only the beginning of its key told?
+fn is_cut(thing: &LockedObject) -> bool {
+    thing.index.is_some() && thing.record.as_deref().is_some_and(|record| record.contains('…'))
+}
+
+/// InnoDB writes only the beginning of a long key in the text of a deadlock.
+fn same_record(a: Option<&str>, b: Option<&str>) -> bool {
+    let is_cut = |cut: &str, whole: &str| {
+        let parts = cut.split_once('…');
+        parts.is_some_and(|(begin, end)| whole.starts_with(begin) && whole.ends_with(end))
+    };
+    match (a, b) {
+        (Some(a), Some(b)) => a == b || is_cut(a, b) || is_cut(b, a),
+        (a, b) => a == b,
+    }
+}
+
+/// The strongest of them, if all are on the same row.
+fn only_place<'a>(rows: &[&'a LockedObject]) -> Option<&'a LockedObject> {
+    let first = rows.first()?;
+    let strongest = rows.iter().max_by_key(|row| row_strength(&row.mode))?;
+    rows.iter().all(|row| same_place(row, first)).then_some(strongest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Engine;
+    use crate::record::Record;
+    use crate::report::fixtures::{RecordBuilder, blocked, changed, done, place, row_of};
+
+    fn name(text: &str) -> SessionName {
+        SessionName::new(text).unwrap()
+    }
+
+    fn table() -> LockedObject {
+        let mode = "IX".to_owned();
+        LockedObject { kind: LockKind::Table, index: None, record: None, mode, ..row_of("t", "1") }
+    }
+
+    /// Why B waits for A in the last step of a run.
+    fn explained(
+        record: &Record,
+        incomplete: &[IncompleteLocks],
+        wants: &LockedObject,
+    ) -> BlockingLock {
+        let closing = record.steps.len() - 1;
+        let mut link = WaitEdge::new(name("B"), name("A"), Some(wants.clone()));
+        link.blocking.push(BlockingLock::new(wants.clone(), true));
+        let mut circle = [link];
+        LockHistory::new(&record.steps, incomplete).complete(&mut circle, closing, &[]);
+        circle[0].blocking.remove(0)
+    }
+
+    fn builder() -> RecordBuilder {
+        RecordBuilder::new("test/ledger", "", place(Engine::Mysql))
+    }
+
+    /// A had the same row in an earlier transaction: that does not count.
+    #[test]
+    fn a_lock_counts_from_when_it_was_taken_last() {
+        let row = row_of("t", "1");
+        let held = [("A", row.clone(), true)];
+        let record = builder()
+            .step("A", "update 1", changed(1))
+            .locks(&held)
+            .step("A", "commit", done())
+            .locks(&[])
+            .step("A", "update 2", changed(1))
+            .locks(&held)
+            .step("A", "select", done())
+            .locks(&held)
+            .step("B", "update", done())
+            .build();
+        let lock = explained(&record, &[], &row);
+        assert_eq!((lock.statement, lock.granted_in), (Some(2), Some(2)));
+    }
+
+    /// It came when another had let it go: in that step, by the statement that had waited.
+    #[test]
+    fn a_lock_belongs_to_the_statement_that_waited_for_it() {
+        let row = row_of("t", "1");
+        let wait = blocked("A", &["C"], Some(row.clone()));
+        let record = builder()
+            .step("A", "update", wait)
+            .locks(&[("A", row.clone(), false)])
+            .step("C", "commit", done())
+            .wakes(0, changed(1))
+            .locks(&[("A", row.clone(), true)])
+            .step("B", "update", done())
+            .build();
+        let lock = explained(&record, &[], &row);
+        assert_eq!((lock.statement, lock.granted_in), (Some(0), Some(1)));
+    }
+
+    /// B makes the lock record of a row that A has written, while A waits for something else.
+    #[test]
+    fn a_written_row_belongs_to_its_writer_or_is_not_told() {
+        let (row, other) = (row_of("t", "10"), row_of("t", "2"));
+        let writing = |writes: usize| {
+            let mut builder = builder();
+            for _ in 0..writes {
+                builder = builder.step("A", "insert", changed(1)).locks(&[("A", table(), true)]);
+            }
+            let wait = blocked("A", &["C"], Some(other.clone()));
+            let before = [("A", table(), true), ("A", other.clone(), false)];
+            builder.step("A", "update", wait).locks(&before).step("B", "insert", done()).build()
+        };
+        let mut circle = [
+            WaitEdge::new(name("B"), name("A"), Some(row.clone())),
+            WaitEdge::new(name("A"), name("B"), Some(other.clone())),
+        ];
+        circle[0].blocking.push(BlockingLock::new(row.clone(), true));
+        for (writes, statement) in [(1, Some(0)), (2, None)] {
+            let record = writing(writes);
+            let mut circle = circle.clone();
+            let closing = record.steps.len() - 1;
+            LockHistory::new(&record.steps, &[]).complete(&mut circle, closing, &[]);
+            let lock = &circle[0].blocking[0];
+            assert_eq!(lock.statement, statement, "{lock:?}");
+            assert_eq!(
+                lock.unknown.as_deref().map(|unknown| unknown.contains("lines 10, 12")),
+                statement.is_none().then_some(true)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_listed_is_not_told() {
+        let row = row_of("t", "1");
+        let record = builder()
+            .step("A", "update", changed(1))
+            .locks(&[])
+            .step("B", "update", done())
+            .build();
+        let few = IncompleteLocks::from([(name("A"), "ten locks".to_owned())]);
+        let lock = explained(&record, &[few], &row);
+        assert_eq!((lock.statement, lock.unknown.as_deref()), (None, Some("ten locks")));
+    }
+
+    #[test]
+    fn the_beginning_of_a_long_key_is_the_same_key() {
+        for (a, b, same) in [
+            ("'0190aaaa…', 1", "'0190aaaabbbb', 1", true),
+            ("'0190aaaa…', 1", "'0190aaaabbbb', 2", false),
+            ("'0190aaaa…'", "'0191aaaabbbb'", false),
+            ("1", "1", true),
+            ("1", "10", false),
+        ] {
+            assert_eq!(same_record(Some(a), Some(b)), same, "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The cases of the matrix: A holds a node, B requests another, both release. They are run like any other case.
+//!
+//! ```text
+//!   A> lock …
+//!   B> lock …      granted beside A, or blocked by A, as the lock manager says
+//!   A> release     B is granted now, if it was blocked
+//!   B> release
+//! ```
+
+use super::MatrixOptions;
+use super::expected::expected;
+use super::report::{MatrixBoard, MatrixCell, ModePair, PairOutcome};
+use super::tree::Node;
+use crate::environment::{CaseEnvironment, LabError, TreeSpec};
+use crate::lab::{Lab, RunEvent};
+use crate::observation::{LockKind, Observation, SessionName};
+use crate::place::Place;
+use crate::record::{Record, Verdict, WaitEnd};
+use crate::scenario::{
+    Action, Case, Expectation, ExpectedOutcome, LockAction, Scenario, SessionSelector, Step,
+};
+use crate::verdict::predicate;
+use hierlock::{Buckets, Mode, Target};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The smallest number of buckets that is tried: so many fill in no time.
+const MIN_BUCKETS: u32 = 1009;
+
+/// A node of the matrix, as the rules and as the library name it.
+type NodeTarget = (Node, Target);
+
+/// Runs all pairs at one place, one after the other in one environment.
+pub(super) async fn run_place(
+    lab: &Lab,
+    place: Place,
+    options: &MatrixOptions,
+    on_event: &(impl Fn(RunEvent<'_>) + Sync),
+) -> Result<Vec<MatrixBoard>, LabError> {
+    let nodes = node_targets(&options.tree.nodes())?;
+    let targets: Vec<Target> = nodes.iter().map(|(_, target)| target.clone()).collect();
+    let buckets = match options.buckets {
+        Some(buckets) => buckets,
+        None => buckets_without_collision(&targets)?,
+    };
+    let spec = TreeSpec { place, buckets, targets };
+    let names = [holder(), requester()];
+    let server = lab.server(place.engine);
+    let directory = lab.directory();
+    let mut environment =
+        CaseEnvironment::open_tree(&spec, names.iter(), server, None, directory).await?;
+    let boards = run_boards(lab, &mut environment, &spec, &nodes, options, on_event).await;
+    let closed = environment.close(None).await;
+    let boards = boards?;
+    closed?;
+    Ok(boards)
+}
+
+async fn run_boards(
+    lab: &Lab,
+    environment: &mut CaseEnvironment,
+    spec: &TreeSpec,
+    nodes: &[NodeTarget],
+    options: &MatrixOptions,
+    on_event: &(impl Fn(RunEvent<'_>) + Sync),
+) -> Result<Vec<MatrixBoard>, LabError> {
+    if let Some(client) = environment.client().filter(|_| options.buckets.is_none()) {
+        // A slot that two nodes share is one step of a plan.
+        let plan = client.plan(spec.targets.iter().cloned(), Mode::Exclusive).map_err(lab_error)?;
+        if plan.steps().len() != nodes.len() {
+            let why = "two nodes of the tree share a slot, so the pairs would say nothing";
+            return Err(LabError(why.to_owned()));
+        }
+    }
+    let name = format!("matrix/{}", options.tree);
+    let scenario = Arc::new(Scenario { name, ..Scenario::default() });
+    let mut boards = Vec::new();
+    for &modes in &options.modes {
+        let started = Instant::now();
+        let mut cells = Vec::with_capacity(nodes.len() * nodes.len());
+        for held in nodes {
+            for requested in nodes {
+                let (at_held, at_requested) =
+                    ((&held.0, modes.held), (&requested.0, modes.requested));
+                let expected = expected(spec.place, at_held, at_requested);
+                let case = Case {
+                    scenario: scenario.clone(),
+                    variant: Vec::new(),
+                    place: spec.place,
+                    limit: options.limit,
+                    buckets: spec.buckets,
+                    setup: Vec::new(),
+                    teardown: Vec::new(),
+                    sessions: [holder(), requester()].map(|name| (name, Vec::new())).into(),
+                    steps: steps(held, requested, modes, &expected),
+                };
+                let record = lab.run_in(environment, &case, 1, false, on_event).await;
+                on_event(RunEvent::CaseFinished(&record));
+                let seen = outcome(&record);
+                if let PairOutcome::Odd { .. } = seen {
+                    // The next pair must not meet what this one has left.
+                    environment.reset_tree().await;
+                }
+                let (held, requested) = (held.0.clone(), requested.0.clone());
+                cells.push(MatrixCell { held, requested, expected, seen });
+            }
+        }
+        boards.push(MatrixBoard { place: spec.place, modes, cells, elapsed: started.elapsed() });
+    }
+    Ok(boards)
+}
+
+fn holder() -> SessionName {
+    SessionName::of_letter('A')
+}
+
+fn requester() -> SessionName {
+    SessionName::of_letter('B')
+}
+
+fn steps(
+    (held, hold): &NodeTarget,
+    (requested, request): &NodeTarget,
+    modes: ModePair,
+    expected: &PairOutcome,
+) -> Vec<Step> {
+    let lock = |node: &Node, target: &Target, mode: Mode| {
+        let lock = LockAction::Lock { mode, targets: vec![target.clone()], within: None };
+        Action::Lock(lock, format!("lock {mode} {node}"))
+    };
+    let release = || Action::Lock(LockAction::Release, "release".to_owned());
+    let mut steps: Vec<Step> = [
+        (holder(), lock(held, hold, modes.held)),
+        (requester(), lock(requested, request, modes.requested)),
+        (holder(), release()),
+        (requester(), release()),
+    ]
+    .into_iter()
+    .zip(1..)
+    .map(|((session, action), line)| Step {
+        line,
+        session: SessionSelector::Session(session),
+        action,
+        expected: None,
+        signs: Vec::new(),
+    })
+    .collect();
+    if let PairOutcome::Blocked { at } = expected {
+        let by = vec![SessionSelector::Session(holder())];
+        let blocked =
+            ExpectedOutcome::Blocked { by, kind: Some(LockKind::Node), object: Some(at.clone()) };
+        steps[1].expected = Some(Expectation { alternatives: vec![blocked] });
+    }
+    steps
+}
+
+/// Returns what the record of a pair shows.
+fn outcome(record: &Record) -> PairOutcome {
+    let odd = |why: String| PairOutcome::Odd { why };
+    let failed = record.steps.iter().find_map(|step| match step.last_observation() {
+        Observation::Failed(failure) => Some(format!("`{}` fails: {}", step.text, failure.message)),
+        _ => None,
+    });
+    if let Some(why) = failed {
+        return odd(why);
+    }
+    if let Verdict::Failed { why } = &record.verdict {
+        return odd(why.clone());
+    }
+    let [hold, request, ..] = &record.steps[..] else { return odd("was not run".to_owned()) };
+    if !matches!(hold.seen, Observation::Done(_)) {
+        return odd(format!("the first lock {}", predicate(&hold.seen)));
+    }
+    let Observation::Blocked(wait) = &request.seen else { return PairOutcome::Granted };
+    let at = wait.thing.as_ref().map(|thing| thing.object.clone()).unwrap_or_default();
+    if wait.strangers || wait.blockers != [holder()] {
+        return odd(format!("waits at {at}, but not for the holder"));
+    }
+    match &request.ended {
+        Some(WaitEnd { during: 2, .. }) => PairOutcome::Blocked { at },
+        _ => odd(format!("waits at {at}, and was not granted when the holder let go")),
+    }
+}
+
+fn node_targets(nodes: &[Node]) -> Result<Vec<NodeTarget>, LabError> {
+    let target = |node: &Node| Ok((node.clone(), node.to_string().parse().map_err(lab_error)?));
+    nodes.iter().map(target).collect()
+}
+
+fn lab_error(error: hierlock::Error) -> LabError {
+    LabError(error.to_string())
+}
+
+/// Returns the smallest number of buckets, from [`MIN_BUCKETS`] on, in which no two nodes share one.
+fn buckets_without_collision(nodes: &[Target]) -> Result<u32, LabError> {
+    let has_no_collision = |count: &u32| {
+        let Ok(buckets) = Buckets::new(*count) else { return false };
+        let mut taken = HashSet::new();
+        nodes.iter().all(|node| taken.insert((node.level(), node.bucket(buckets))))
+    };
+    (MIN_BUCKETS..1000 * MIN_BUCKETS)
+        .step_by(2)
+        .find(has_no_collision)
+        .ok_or_else(|| LabError(format!("no count of buckets keeps {} nodes apart", nodes.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::MatrixReport;
+    use super::super::tree::TreeSize;
+    use super::*;
+    use crate::place::Engine;
+
+    #[test]
+    fn a_number_of_buckets_is_found_that_keeps_all_nodes_apart() {
+        for tree in [TreeSize::default(), TreeSize { users: 5, accounts: 5, resources: 5 }] {
+            let nodes = node_targets(&tree.nodes()).unwrap();
+            let targets: Vec<Target> = nodes.into_iter().map(|(_, target)| target).collect();
+            let buckets = buckets_without_collision(&targets).unwrap();
+            let buckets = Buckets::new(buckets).unwrap();
+            let used: HashSet<_> =
+                targets.iter().map(|node| (node.level(), node.bucket(buckets))).collect();
+            assert_eq!(used.len(), targets.len(), "{tree}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_was_not_given_is_named() {
+        let options =
+            MatrixOptions { places: Place::all([Engine::Mysql]), ..MatrixOptions::default() };
+        let mut report = MatrixReport::new(&options).unwrap();
+        Lab::new().unwrap().matrix(&options, &mut report, |_| ()).await;
+        assert_eq!(report.unusable.len(), 3);
+        assert!(report.unusable[0].why.contains("mysql"), "{:?}", report.unusable);
+    }
+}

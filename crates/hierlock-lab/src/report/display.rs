@@ -1,0 +1,292 @@
+//! How all reports write a fact of a record: an observation, a name, a duration. The words are those of the
+//! scenario files, so that what a report says can be copied into a file.
+
+use crate::columns::{columns, columns_of};
+use crate::observation::{
+    Answer, Failure, FailureKind, LockedObject, Observation, SessionName, Wait,
+};
+use crate::record::{Record, StepRecord, Verdict};
+use std::time::Duration;
+
+/// `0.4 ms`, `12 ms`, `1.23 s`.
+pub(crate) fn duration(took: Duration) -> String {
+    let millis = took.as_secs_f64() * 1000.0;
+    match millis {
+        ..9.95 => format!("{millis:.1} ms"),
+        ..999.5 => format!("{millis:.0} ms"),
+        _ => format!("{:.2} s", millis / 1000.0),
+    }
+}
+
+/// `1 case`, `2 cases`.
+pub(crate) fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `A`, `A and B`, `A, B and C`.
+pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a SessionName>) -> String {
+    let mut names: Vec<&str> = names.into_iter().map(SessionName::as_str).collect();
+    match names.pop() {
+        Some(last) if !names.is_empty() => format!("{} and {last}", names.join(", ")),
+        Some(only) => only.to_owned(),
+        None => String::new(),
+    }
+}
+
+/// The parts that are not empty, with commas between them.
+pub(crate) fn list<const N: usize>(parts: [String; N]) -> String {
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// Replaces what a terminal would obey or XML cannot hold: a server may answer with any characters. Line
+/// feeds stay.
+pub(crate) fn printable(text: &str) -> String {
+    let printable = |c: char| match c {
+        '\n' => '\n',
+        '\t' => ' ',
+        '\u{fffe}' | '\u{ffff}' | '\0'..' ' | '\u{7f}'..='\u{9f}' => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(printable).collect()
+}
+
+/// [`printable`], on one line and with single blanks.
+pub(crate) fn one_line(text: &str) -> String {
+    printable(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// At most `max` characters; the last is an ellipsis if some were cut off.
+pub(crate) fn truncate(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(max.saturating_sub(1)).collect();
+    format!("{}…", start.trim_end())
+}
+
+/// Lines of at most `width` columns, broken between words, or within one that is too long for a line.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let mut lines = vec![];
+    let (mut line, mut used) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        if used > 0 && used + 1 + columns(word) > width {
+            lines.push(std::mem::take(&mut line));
+            used = 0;
+        } else if used > 0 {
+            line.push(' ');
+            used += 1;
+        }
+        for c in word.chars() {
+            if used + columns_of(c) > width {
+                lines.push(std::mem::take(&mut line));
+                used = 0;
+            }
+            line.push(c);
+            used += columns_of(c);
+        }
+    }
+    lines.push(line);
+    lines
+}
+
+/// Prose as paragraphs; blank lines divide them.
+pub(crate) fn paragraphs(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let paragraphs = lines.split(|line| line.is_empty()).filter(|lines| !lines.is_empty());
+    paragraphs.map(|lines| lines.join(" ")).collect()
+}
+
+/// `deadlock/cycle [read committed] on mysql striped, round 2`; the round only if there are several.
+pub(crate) fn run_name(record: &Record) -> String {
+    let name = format!("{} on {}", one_line(&record.case_name()), record.place);
+    list([name, round(record)])
+}
+
+/// `round 2`; empty for the first.
+pub(crate) fn round(record: &Record) -> String {
+    if record.round > 1 { format!("round {}", record.round) } else { String::new() }
+}
+
+/// The values of a variant: `read committed, u1`; empty if nothing varies.
+pub(crate) fn variant(record: &Record) -> String {
+    let values: Vec<&str> = record.variant.iter().map(|(_, value)| value.as_str()).collect();
+    one_line(&values.join(", "))
+}
+
+/// The name of a verdict, as in the JSON report.
+pub(crate) fn verdict(record: &Record) -> &'static str {
+    match record.verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Disagrees { .. } => "disagrees",
+        Verdict::Failed { .. } => "failed",
+    }
+}
+
+/// `✓` if reality agrees.
+pub(crate) fn check_mark(agrees: bool) -> &'static str {
+    if agrees { "✓" } else { "✗" }
+}
+
+/// The file and, unless reality agrees, the line where the run disagrees or ended.
+pub(crate) fn location(record: &Record) -> String {
+    let ended = record.steps.last().filter(|_| matches!(record.verdict, Verdict::Failed { .. }));
+    let step = differing_step(record).or(ended);
+    let file = one_line(&record.file);
+    step.map_or(file.clone(), |step| format!("{file}:{}", step.line))
+}
+
+/// The step that disagrees.
+pub(crate) fn differing_step(record: &Record) -> Option<&StepRecord> {
+    match &record.verdict {
+        Verdict::Disagrees { step, .. } => record.steps.get(*step),
+        Verdict::Agrees | Verdict::Failed { .. } => None,
+    }
+}
+
+/// Why it does not agree.
+pub(crate) fn why(record: &Record) -> Option<&str> {
+    match &record.verdict {
+        Verdict::Agrees => None,
+        Verdict::Disagrees { why, .. } | Verdict::Failed { why } => Some(why),
+    }
+}
+
+/// What the file expects of a step: without an expectation, that it is done.
+pub(crate) fn expected(step: &StepRecord) -> &str {
+    match step.expected.trim() {
+        "" => "done",
+        expected => expected,
+    }
+}
+
+/// An observation on one line, without the engine's message.
+pub(crate) fn observation(observation: &Observation) -> String {
+    match observation {
+        Observation::Done(done) => answer(done),
+        Observation::Blocked(blocked) => wait(blocked),
+        Observation::Failed(failed) => failure(failed),
+        Observation::Stuck => "stuck: neither over nor seen to wait".to_owned(),
+    }
+}
+
+/// `done`, `changed 1`, `no rows`, `rows 30 10`, `rows (1, 30) (2, 10)`.
+fn answer(answer: &Answer) -> String {
+    let Some(rows) = &answer.rows else {
+        return match answer.changed {
+            0 => "done".to_owned(),
+            matched if answer.is_matched => format!("matched {matched}"),
+            changed => format!("changed {changed}"),
+        };
+    };
+    if rows.is_empty() {
+        return "no rows".to_owned();
+    }
+    let row = |row: &Vec<Option<String>>| match row.as_slice() {
+        [one] => match cell(one) {
+            bare if bare.contains([' ', '(', ',']) && !bare.starts_with('\'') => {
+                format!("'{bare}'")
+            }
+            fine => fine,
+        },
+        cells => format!("({})", cells.iter().map(cell).collect::<Vec<_>>().join(", ")),
+    };
+    format!("rows {}", rows.iter().map(row).collect::<Vec<_>>().join(" "))
+}
+
+/// `| 1 | 30`
+pub(crate) fn row(cells: &[Option<String>]) -> String {
+    cells.iter().map(|value| format!("| {}", cell(value))).collect::<Vec<_>>().join(" ")
+}
+
+/// A cell as an expectation would write it.
+fn cell(value: &Option<String>) -> String {
+    let Some(value) = value else { return "null".to_owned() };
+    let value = printable(value).replace('\n', "⏎");
+    let is_quoted = value.is_empty()
+        || value == "null"
+        || value == "*"
+        || value.trim() != value
+        || value.contains(['|', '\'', '#']);
+    if is_quoted { format!("'{}'", value.replace('\'', "''")) } else { value }
+}
+
+/// `blocked by A and B on row 1 of numbers (PRIMARY), X`
+pub(crate) fn wait(wait: &Wait) -> String {
+    let mut text = "blocked".to_owned();
+    if !wait.blockers.is_empty() {
+        text += &format!(" by {}", names(&wait.blockers));
+    }
+    if wait.strangers {
+        text += if wait.blockers.is_empty() { " by" } else { " and" };
+        text += " something outside of the scenario";
+    }
+    if let Some(object) = &wait.thing {
+        text += &format!(" on {}", locked_object(object));
+    }
+    text
+}
+
+/// `row 1 of numbers (PRIMARY), X`
+pub(crate) fn locked_object(object: &LockedObject) -> String {
+    one_line(&object.to_string())
+}
+
+/// `deadlock`, `timed out`, `error 1062`.
+fn failure(failure: &Failure) -> String {
+    match failure.kind {
+        FailureKind::Deadlock => "deadlock".to_owned(),
+        FailureKind::TimedOut => "timed out".to_owned(),
+        FailureKind::Refused => "refused".to_owned(),
+        FailureKind::Conflict => "conflict".to_owned(),
+        FailureKind::Cancelled => "cancelled".to_owned(),
+        FailureKind::Other => format!("error {}", one_line(&failure.code)).trim_end().to_owned(),
+    }
+}
+
+/// The engine's message, after its code unless [`observation`] has that already.
+pub(crate) fn engine_message(failure: &Failure) -> String {
+    let message = one_line(&failure.message);
+    if failure.kind == FailureKind::Other || failure.code.is_empty() {
+        return message;
+    }
+    format!("{}: {message}", one_line(&failure.code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_rounded_for_people() {
+        let shown =
+            [300, 9_949, 12_400, 999_400, 1_234_000].map(Duration::from_micros).map(duration);
+        assert_eq!(shown, ["0.3 ms", "9.9 ms", "12 ms", "999 ms", "1.23 s"]);
+    }
+
+    #[test]
+    fn cells_are_quoted_where_a_file_would_misread_them() {
+        assert_eq!(cell(&None), "null");
+        for (value, written) in [
+            ("30.00", "30.00"),
+            ("null", "'null'"),
+            (" x ", "' x '"),
+            ("a | b", "'a | b'"),
+            ("", "''"),
+        ] {
+            assert_eq!(cell(&Some(value.to_owned())), written);
+        }
+    }
+
+    #[test]
+    fn wide_characters_count_twice_when_lines_are_broken() {
+        assert_eq!(wrap("select あいうえお from t", 10), ["select", "あいうえお", "from t"]);
+        assert_eq!(wrap("abcdefghijkl", 8), ["abcdefgh", "ijkl"]);
+        assert_eq!(wrap("", 8), [""]);
+    }
+
+    #[test]
+    fn a_server_cannot_command_the_terminal() {
+        assert_eq!(one_line("a\u{1b}[2Jb\r\nc"), "a\u{fffd}[2Jb\u{fffd} c");
+    }
+}

@@ -1,0 +1,110 @@
+//! Which session held which lock after which step, and which step took it: computed from the locks that were
+//! recorded after each step.
+
+use crate::lock_history::LockHistory;
+use crate::observation::{Lock, LockedObject, SessionName};
+use crate::record::{Record, StepRecord};
+
+/// The locks of a run over its steps.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct LockTable<'a> {
+    /// The lines of the steps after which locks were recorded.
+    pub(super) lines: Vec<usize>,
+    /// In the order in which the locks appeared.
+    pub(super) rows: Vec<LockRow<'a>>,
+}
+
+/// One lock of one session.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct LockRow<'a> {
+    pub(super) session: &'a SessionName,
+    pub(super) object: &'a LockedObject,
+    /// The line of the statement that took it first; `None` if it was never held, or that is not known.
+    pub(super) taken_at: Option<usize>,
+    /// After each of [`LockTable::lines`].
+    pub(super) states: Vec<LockState>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LockState {
+    None,
+    Requested,
+    Held,
+}
+
+impl<'a> LockTable<'a> {
+    /// `None` if no locks were recorded, or there never were any.
+    pub(super) fn new(record: &'a Record) -> Option<Self> {
+        let recorded: Vec<(usize, &'a StepRecord, &'a Vec<Lock>)> = record
+            .steps
+            .iter()
+            .enumerate()
+            .filter_map(|(index, step)| Some((index, step, step.locks.as_ref()?)))
+            .collect();
+        let mut rows: Vec<LockRow<'a>> = Vec::new();
+        for (at, (index, _, locks)) in recorded.iter().enumerate() {
+            for Lock { session, thing: object, granted } in *locks {
+                let known = |row: &LockRow<'_>| row.session == session && row.object == object;
+                let row = rows.iter().position(known).unwrap_or_else(|| {
+                    let states = vec![LockState::None; recorded.len()];
+                    rows.push(LockRow { session, object, taken_at: None, states });
+                    rows.len() - 1
+                });
+                let row = &mut rows[row];
+                if *granted && !row.is_held() {
+                    let taken_in =
+                        LockHistory::new(&record.steps, &[]).statement_of(session, object, *index);
+                    row.taken_at = taken_in.map(|index| record.steps[index].line);
+                }
+                // A session may hold a lock and request it once more, as a stronger mode or twice.
+                let state = if *granted { LockState::Held } else { LockState::Requested };
+                row.states[at] = row.states[at].max(state);
+            }
+        }
+        let lines = recorded.iter().map(|(_, step, _)| step.line).collect();
+        (!rows.is_empty()).then_some(LockTable { lines, rows })
+    }
+}
+
+impl LockRow<'_> {
+    /// Whether it was held after any step.
+    pub(super) fn is_held(&self) -> bool {
+        self.states.contains(&LockState::Held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Engine;
+    use crate::report::fixtures::{cycle, ring};
+
+    #[test]
+    fn a_lock_is_taken_in_the_step_after_which_it_is_first_held() {
+        let record = cycle(Engine::Mysql, "A");
+        let table = LockTable::new(&record).unwrap();
+        let row = |row: &LockRow<'_>| {
+            let states = row.states.iter().map(|state| match state {
+                LockState::None => '.',
+                LockState::Requested => 'r',
+                LockState::Held => 'H',
+            });
+            let (states, record) = (states.collect::<String>(), row.object.record.as_deref());
+            format!("{} {} {:?} {states}", row.session, record.unwrap(), row.taken_at)
+        };
+        assert_eq!(
+            table.rows.iter().map(row).collect::<Vec<_>>(),
+            [
+                "A 1 Some(14) ..HHH..",
+                "B 2 Some(16) ...HHH.",
+                "A 2 None ....r..",
+                "B 1 Some(20) .....H."
+            ]
+        );
+    }
+
+    #[test]
+    fn without_recorded_locks_there_is_no_table() {
+        assert!(LockTable::new(&ring()).is_none());
+    }
+}

@@ -1,0 +1,397 @@
+//! Runs a case: one step after the other, each settled before the next begins.
+//!
+//! ```text
+//!   step ──begin──► session        settle: until every session that has something unfinished is
+//!    ▲                │                    over, or seen to wait by two probes that agree
+//!    │                ▼
+//!   next ◄──judge── settled ──► StepRecord
+//! ```
+//!
+//! 1. A step is *blocked* when two probes, some milliseconds apart, both see its session wait, and for
+//!    the same sessions.
+//! 2. A cycle of waiting sessions is a deadlock that the server has not detected yet: settling goes on
+//!    until it has. One that stays for longer than the server's detector needs is one that the server does
+//!    not end: its sessions are *blocked*, and the record has the cycle.
+//! 3. What is neither over nor seen to wait within the limit is stuck: it is cancelled on the server and
+//!    the case has failed.
+//! 4. A difference does not end a case, so that the record shows all of it; a step that cannot be begun,
+//!    because its session still waits, does.
+
+mod settle;
+pub(crate) mod wait_graph;
+
+use crate::environment::{CaseEnvironment, LabError};
+use crate::lock_history::{IncompleteLocks, LockHistory};
+use crate::observation::{Failure, FailureKind, Lock, Observation, SessionName, Wait, join_names};
+use crate::record::{Deadlock, Record, StepRecord, Verdict, WaitCycle, WaitEnd};
+use crate::scenario::{Action, Case, ExpectedOutcome, Step};
+use crate::verdict::{DeadlockPair, ObservedStep, difference, predicate};
+use settle::{EndedStep, Goal, PendingStep, Settled, Unfinished, same_wait, settle};
+use std::collections::BTreeMap;
+use tokio::time::Instant;
+use wait_graph::{cycle_closed_by, cycle_of};
+
+/// Runs the steps of a case and writes what is observed into its record. `on_step` is called with each step
+/// once it is judged. With `keep_locks` the record has the locks of all sessions after each step.
+///
+/// What the sessions still do afterwards goes on until the environment is closed.
+pub(crate) async fn run_steps(
+    environment: &CaseEnvironment,
+    case: &Case,
+    record: &mut Record,
+    keep_locks: bool,
+    on_step: impl Fn(&StepRecord),
+) {
+    record.anomaly = case.scenario.anomaly.is_some().then_some(false);
+    let mut run = CaseRun {
+        environment,
+        case,
+        record,
+        keep_locks,
+        started: Instant::now(),
+        unfinished: Unfinished::new(),
+        last: BTreeMap::new(),
+        inspected: Vec::new(),
+        incomplete: Vec::new(),
+        pair: None,
+        unbroken: Vec::new(),
+    };
+    for step in &case.steps {
+        match run.step(step).await {
+            Ok(index) => on_step(&run.record.steps[index]),
+            Err(why) => {
+                // A difference that was seen before may well be the reason.
+                run.record.verdict.keep_first(Verdict::Failed { why });
+                break;
+            }
+        }
+    }
+    run.judge_uninspected_ends();
+    run.record.took = run.started.elapsed();
+    if !keep_locks {
+        // They were recorded to explain deadlocks.
+        run.record.steps.iter_mut().for_each(|step| step.locks = None);
+    }
+}
+
+struct CaseRun<'a> {
+    environment: &'a CaseEnvironment,
+    case: &'a Case,
+    record: &'a mut Record,
+    keep_locks: bool,
+    started: Instant,
+    unfinished: Unfinished,
+    /// The last step of each session, as an index.
+    last: BTreeMap<SessionName, usize>,
+    /// Steps whose end was judged by a later line.
+    inspected: Vec<usize>,
+    /// For each step: the sessions whose locks after it are not listed in full.
+    incomplete: Vec<IncompleteLocks>,
+    pair: Option<DeadlockPair>,
+    /// The waits in cycles that the server does not end.
+    unbroken: Vec<Wait>,
+}
+
+/// Why a case cannot go on, in a sentence.
+type CannotContinue = String;
+
+impl CaseRun<'_> {
+    /// Runs a step and judges it; returns its index.
+    async fn step(&mut self, step: &Step) -> Result<usize, CannotContinue> {
+        let session = DeadlockPair::resolve(self.pair.as_ref(), &step.session).cloned();
+        let session = session.ok_or_else(|| {
+            format!(
+                "line {}: there was no deadlock of two, so nobody is the {}",
+                step.line, step.session
+            )
+        })?;
+        let index = self.record.steps.len();
+        let victims = match &step.action {
+            Action::Look => self.inspect(step, &session).await?,
+            Action::Sql(text) | Action::Lock(_, text) => self.execute(step, &session, text).await?,
+        };
+        self.judge(step, index, &victims);
+        Ok(index)
+    }
+
+    /// Observes the session's last step again, as it is now; returns the deadlock victims.
+    async fn inspect(
+        &mut self,
+        step: &Step,
+        session: &SessionName,
+    ) -> Result<Vec<SessionName>, CannotContinue> {
+        let last = *self.last.get(session).ok_or_else(|| {
+            format!("line {}: {session} has done nothing that could be looked at", step.line)
+        })?;
+        self.inspected.push(last);
+        let before = self.current_waits();
+        let locks = self.record.steps.last().and_then(|step| step.locks.clone());
+        let new = self.new_record(step, session, "");
+        self.record.steps.push(StepRecord { waits: before.clone(), locks, ..new });
+        self.incomplete.push(self.incomplete.last().cloned().unwrap_or_default());
+        let mut victims = Vec::new();
+        if ends_by_itself(step) && self.unfinished.contains_key(session) {
+            victims = self.settle(step, session, &before).await?;
+        }
+        let seen = self.record.steps[last].last_observation().clone();
+        let now = self.started.elapsed();
+        if let Some(record) = self.record.steps.last_mut() {
+            // Whom it waits for may have changed since it was first seen.
+            let wait = record.waits.iter().find(|wait| wait.waiter == *session).cloned();
+            let wait = wait.filter(|_| !seen.is_over()).map(Observation::Blocked);
+            (record.seen, record.seen_at) = (wait.unwrap_or(seen), now);
+        }
+        Ok(victims)
+    }
+
+    /// Begins a step and settles; returns the deadlock victims.
+    async fn execute(
+        &mut self,
+        step: &Step,
+        session: &SessionName,
+        text: &str,
+    ) -> Result<Vec<SessionName>, CannotContinue> {
+        let before = self.current_waits();
+        if let Some(pending) = self.unfinished.get(session) {
+            let since = self.record.steps[pending.step].line;
+            let wait = before.iter().find(|wait| wait.waiter == *session);
+            let by = wait.map_or_else(String::new, |wait| blockers_text(" by ", wait));
+            return Err(format!(
+                "line {}: {session} cannot do this, it is still blocked{by} since line {since}; look for its \
+                 end (`{session}<`) after a step that lets it go",
+                step.line
+            ));
+        }
+        let index = self.record.steps.len();
+        let new = self.new_record(step, session, text);
+        self.record.steps.push(new);
+        self.incomplete.push(IncompleteLocks::new());
+        self.last.insert(session.clone(), index);
+        let reply = self.environment.begin(session, &step.action);
+        self.unfinished.insert(session.clone(), PendingStep { step: index, reply });
+        self.settle(step, session, &before).await
+    }
+
+    /// Waits until every session is idle or waits, and completes the last record; returns the deadlock victims.
+    async fn settle(
+        &mut self,
+        step: &Step,
+        session: &SessionName,
+        before: &[Wait],
+    ) -> Result<Vec<SessionName>, CannotContinue> {
+        let index = self.record.steps.len() - 1;
+        let goal = Goal {
+            limit: self.case.limit,
+            awaited: ends_by_itself(step).then_some(session),
+            deadlock: expected_victims(step).is_some(),
+            deadlock_later: self.case.steps.iter().any(|step| expected_victims(step).is_some()),
+            unbroken: &self.unbroken,
+        };
+        let settled = settle(self.environment, &mut self.unfinished, goal).await;
+        let Settled { ended, waits, stuck, cycle, unbroken } =
+            settled.map_err(|error| format!("line {}: {error}", step.line))?;
+        let after = match self.environment.locks().await {
+            Ok(after) => Some(after),
+            Err(LabError(why)) if self.keep_locks => return Err(why),
+            // Nobody asked for them; a deadlock is explained with less.
+            Err(_) => None,
+        };
+        let mut victims = Vec::new();
+        for ended in ended {
+            if let Err(failure) = &ended.result
+                && failure.kind == FailureKind::Deadlock
+            {
+                let seen = if cycle.is_empty() { before } else { &cycle };
+                let after = after.as_ref().map(|after| &after.locks[..]).unwrap_or_default();
+                self.record_deadlock(index, &ended.session, failure, seen, after).await;
+                victims.push(ended.session.clone());
+            }
+            self.record_end(index, ended);
+        }
+        let record = &mut self.record.steps[index];
+        if let Some(wait) = waits.iter().find(|wait| wait.waiter == *session)
+            && self.unfinished.contains_key(session)
+        {
+            record.seen = Observation::Blocked(wait.clone());
+            record.seen_at = self.started.elapsed();
+        }
+        record.waits = waits;
+        if let Some(after) = after {
+            record.locks = Some(after.locks);
+            self.incomplete[index] = after.incomplete;
+        }
+        self.record_cycles(index, unbroken);
+        if stuck.is_empty() { Ok(victims) } else { Err(self.cancel_stuck(step, stuck).await) }
+    }
+
+    /// Records the end of something that was begun in step `during`, or before it.
+    fn record_end(&mut self, during: usize, ended: EndedStep) {
+        let at = ended.at.duration_since(self.started);
+        let observation = match ended.result {
+            Ok(answer) => Observation::Done(answer),
+            Err(failure) => Observation::Failed(failure),
+        };
+        let record = &mut self.record.steps[ended.step];
+        if ended.step == during {
+            (record.seen, record.seen_at) = (observation, at);
+        } else {
+            record.ended = Some(WaitEnd { observation, at, during });
+        }
+    }
+
+    /// Records each cycle that the server does not end, once.
+    fn record_cycles(&mut self, step: usize, unbroken: Vec<Wait>) {
+        let is_known = |wait: &Wait| self.unbroken.iter().any(|known| same_wait(known, wait));
+        let mut recorded: Vec<SessionName> = Vec::new();
+        for wait in unbroken.iter().filter(|wait| !is_known(wait)) {
+            if recorded.contains(&wait.waiter) {
+                continue;
+            }
+            let mut links = cycle_of(&wait.waiter, &unbroken).unwrap_or_default();
+            recorded.extend(links.iter().map(|edge| edge.waiter.clone()));
+            // It stays, so the locks after the step are those of the cycle.
+            let history = LockHistory::new(&self.record.steps, &self.incomplete);
+            history.complete(&mut links, step + 1, &[]);
+            self.record.circles.push(WaitCycle { step, links });
+        }
+        self.unbroken = unbroken;
+    }
+
+    /// Records who waited for whom when `victim` was chosen.
+    async fn record_deadlock(
+        &mut self,
+        step: usize,
+        victim: &SessionName,
+        failure: &Failure,
+        seen: &[Wait],
+        after: &[Lock],
+    ) {
+        let reported = self.environment.deadlock(victim, failure).await;
+        let observed = || cycle_of(victim, seen).or_else(|| cycle_closed_by(victim, seen));
+        let mut circle = reported.or_else(observed).unwrap_or_default();
+        LockHistory::new(&self.record.steps, &self.incomplete).complete(&mut circle, step, after);
+        let mut others = circle.iter().map(|edge| &edge.waiter).filter(|name| *name != victim);
+        let survivor = others.next().filter(|_| others.next().is_none()).cloned();
+        self.pair = Some(DeadlockPair { victim: victim.clone(), survivor });
+        self.record.deadlocks.push(Deadlock { step, victim: victim.clone(), circle });
+    }
+
+    async fn cancel_stuck(&mut self, step: &Step, stuck: Vec<SessionName>) -> CannotContinue {
+        let waits = self.current_waits();
+        let mut sentences = Vec::new();
+        for name in stuck {
+            let pending = self.unfinished.get(&name);
+            let line = pending.map_or(step.line, |pending| self.record.steps[pending.step].line);
+            let ended = match self.environment.cancel(&name).await {
+                Ok(()) => "it was ended on the server".to_owned(),
+                Err(error) => format!("it could not be ended: {error}"),
+            };
+            let wait = waits.iter().find(|wait| wait.waiter == name);
+            let by = wait.map_or_else(String::new, |wait| blockers_text(" for ", wait));
+            let what = match wait {
+                None => "neither ended nor was seen to wait for a lock".to_owned(),
+                Some(_) if cycle_of(&name, &waits).is_some() => {
+                    format!("waited{by} in a circle that the engine had not ended")
+                }
+                Some(_) => format!("waited{by}, but not always for the same"),
+            };
+            sentences.push(format!("{name} (line {line}) {what}; {ended}"));
+        }
+        let limit = self.case.limit;
+        format!("line {}: within {limit:?} {}", step.line, sentences.join(", "))
+    }
+
+    fn current_waits(&self) -> Vec<Wait> {
+        self.record.steps.last().map(|step| step.waits.clone()).unwrap_or_default()
+    }
+
+    fn judge(&mut self, step: &Step, index: usize, victims: &[SessionName]) {
+        let record = &self.record.steps[index];
+        // Inspecting a victim again is about a deadlock that is past.
+        let own = std::slice::from_ref(&record.session);
+        let is_past = record.seen.is_deadlock() && !victims.contains(&record.session);
+        let victims = if is_past { own } else { victims };
+        let observed = ObservedStep {
+            session: &record.session,
+            observation: &record.seen,
+            victims,
+            pair: self.pair.as_ref(),
+        };
+        let differs = difference(step.expected.as_ref(), &observed);
+        let shows = |sign| difference(Some(sign), &observed).is_none();
+        if step.signs.iter().any(shows) {
+            self.record.anomaly = self.record.anomaly.map(|_| true);
+        }
+        if let Some(why) = &differs {
+            self.record.verdict.keep_first(Verdict::Disagrees { step: index, why: why.clone() });
+        }
+        if let Some(candidates) = expected_victims(step) {
+            // Whoever it was, the file has said what becomes of it.
+            self.inspected.extend(victims.iter().filter_map(|victim| self.last.get(victim)));
+            // Of two that the file names, the survivor is known even where the engine reports no cycle.
+            if let (Some(pair), [first, second]) = (&mut self.pair, candidates) {
+                let other = if *first == pair.victim { second } else { first };
+                pair.survivor = Some(other.clone());
+            }
+        }
+        self.record.steps[index].difference = differs;
+    }
+
+    /// A wait that ended in a failure must be in the file.
+    fn judge_uninspected_ends(&mut self) {
+        for (index, record) in self.record.steps.iter_mut().enumerate() {
+            let Some(WaitEnd { observation: failed @ Observation::Failed(_), .. }) = &record.ended
+            else {
+                continue;
+            };
+            if self.inspected.contains(&index) || record.difference.is_some() {
+                continue;
+            }
+            let why = format!(
+                "it was blocked at first, then it {}; no line says so (`{}< = …`)",
+                predicate(failed),
+                record.session
+            );
+            record.difference = Some(why.clone());
+            self.record.verdict.keep_first(Verdict::Disagrees { step: index, why });
+        }
+    }
+
+    /// The record of a step that begins now.
+    fn new_record(&self, step: &Step, session: &SessionName, text: &str) -> StepRecord {
+        let now = self.started.elapsed();
+        StepRecord {
+            line: step.line,
+            session: session.clone(),
+            text: text.to_owned(),
+            began: now,
+            seen: Observation::Stuck,
+            seen_at: now,
+            ended: None,
+            expected: step.expected.as_ref().map(ToString::to_string).unwrap_or_default(),
+            difference: None,
+            waits: Vec::new(),
+            locks: None,
+        }
+    }
+}
+
+/// A wait with a timeout ends without anybody releasing the lock.
+fn ends_by_itself(step: &Step) -> bool {
+    let mut either = step.expected.iter().flat_map(|expected| &expected.alternatives);
+    either.any(|one| matches!(one, ExpectedOutcome::TimedOut))
+}
+
+/// Returns the candidates of a deadlock, if the file expects one.
+fn expected_victims(step: &Step) -> Option<&[SessionName]> {
+    let mut either = step.expected.iter().flat_map(|expected| &expected.alternatives);
+    either.find_map(|one| match one {
+        ExpectedOutcome::Deadlock { victims } => Some(victims.as_slice()),
+        _ => None,
+    })
+}
+
+fn blockers_text(preposition: &str, wait: &Wait) -> String {
+    let names = join_names(&wait.blockers, " and ");
+    if names.is_empty() { names } else { preposition.to_owned() + &names }
+}

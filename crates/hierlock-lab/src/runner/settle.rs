@@ -1,0 +1,200 @@
+//! Waits until every unfinished step is over or seen to wait.
+
+use super::wait_graph::waits_in_cycles;
+use crate::environment::{CYCLE_LIMIT, CaseEnvironment, LabError, Reply};
+use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionName, Wait};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// The library checks at least so often whether the wait of a lock step goes on. A wait without a known
+/// blocker is believed only then: it may be about to end.
+const UNKNOWN_BLOCKER_DELAY: Duration = Duration::from_millis(1200);
+/// A cycle is believed to stay only when so many probes have seen it, however long they took.
+const MIN_CYCLE_PROBES: u32 = 5;
+/// A step waits for the server's own deadlock checks if these come within this time, whether or not the case
+/// expects a deadlock.
+const NEAR_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
+
+/// What each session has begun and not finished.
+pub(super) type Unfinished = BTreeMap<SessionName, PendingStep>;
+
+pub(super) struct PendingStep {
+    /// The index of the step.
+    pub(super) step: usize,
+    pub(super) reply: Reply,
+}
+
+pub(super) struct EndedStep {
+    pub(super) session: SessionName,
+    pub(super) step: usize,
+    pub(super) result: Result<Answer, Failure>,
+    pub(super) at: Instant,
+}
+
+/// What the sessions do once they are settled.
+#[derive(Default)]
+pub(super) struct Settled {
+    /// What has ended, in the order in which it was seen.
+    pub(super) ended: Vec<EndedStep>,
+    /// Who waits for whom now. All that is unfinished is in it, unless something is stuck.
+    pub(super) waits: Vec<Wait>,
+    /// Who neither ended nor waits; empty if all is well.
+    pub(super) stuck: Vec<SessionName>,
+    /// The waits when a cycle was last seen; empty if there was none.
+    pub(super) cycle: Vec<Wait>,
+    /// The waits in cycles that the server does not end; part of `waits`.
+    pub(super) unbroken: Vec<Wait>,
+}
+
+/// What a step must come to.
+pub(super) struct Goal<'a> {
+    /// How long a session may neither end nor be seen to wait.
+    pub(super) limit: Duration,
+    /// A session whose wait has a timeout: that it waits is not enough, it must end.
+    pub(super) awaited: Option<&'a SessionName>,
+    /// A deadlock is expected of the step: a cycle is given as long as the limit allows.
+    pub(super) deadlock: bool,
+    /// A deadlock is expected somewhere in the case.
+    pub(super) deadlock_later: bool,
+    /// The waits in cycles of which it is known that the server does not end them.
+    pub(super) unbroken: &'a [Wait],
+}
+
+/// The waits that the last probes have agreed on.
+struct StableWaits {
+    since: Instant,
+    probes: u32,
+    waits: Vec<Wait>,
+}
+
+/// Moves what has ended out of `unfinished`, until the rest is seen to wait.
+pub(super) async fn settle(
+    environment: &CaseEnvironment,
+    unfinished: &mut Unfinished,
+    goal: Goal<'_>,
+) -> Result<Settled, LabError> {
+    let Goal { limit, awaited, .. } = goal;
+    let mut settled = Settled::default();
+    let started = Instant::now();
+    let mut before: Option<StableWaits> = None;
+    let probes = environment.probe_intervals();
+    let mut pause = probes.first;
+    loop {
+        let any_ended = wait_for_ends(unfinished, pause, &mut settled.ended).await;
+        if unfinished.is_empty() {
+            return Ok(settled);
+        }
+        if any_ended {
+            // What has ended may have released locks: earlier probes say nothing any more.
+            before = None;
+            pause = probes.first;
+            continue;
+        }
+        let mut waits = environment.waits().await?;
+        waits.retain(|wait| unfinished.contains_key(&wait.waiter));
+        waits.sort_by(|a, b| a.waiter.cmp(&b.waiter));
+        let is_waiting = |name: &SessionName| waits.iter().any(|wait| wait.waiter == *name);
+        let all_wait = unfinished.keys().all(is_waiting);
+        let cycles = waits_in_cycles(&waits);
+        let is_known = |wait: &Wait| goal.unbroken.iter().any(|known| same_wait(known, wait));
+        let has_new_cycle = !cycles.iter().all(is_known);
+        if has_new_cycle {
+            settled.cycle = waits.clone();
+        }
+        let must_end = awaited.is_some_and(|name| unfinished.contains_key(name))
+            || has_new_cycle && goal.deadlock;
+        let may_end = must_end && started.elapsed() < limit;
+        let same = before.as_ref().filter(|before| all_wait && same_waits(&before.waits, &waits));
+        let agree = same.is_some_and(|before| {
+            let unchanged_for = before.since.elapsed();
+            let is_sure = unchanged_for > UNKNOWN_BLOCKER_DELAY || !waits.iter().any(lacks_blocker);
+            let stays =
+                before.probes >= MIN_CYCLE_PROBES && unchanged_for > environment.cycle_limit();
+            is_sure && (!has_new_cycle || stays)
+        });
+        // A session that checks for deadlocks while others close a cycle would become the victim.
+        let due = environment.next_deadlock_check();
+        let is_checked = due.is_zero()
+            || due > NEAR_DEADLOCK_CHECK && !goal.deadlock_later
+            || started.elapsed() > limit;
+        if agree && is_checked && !may_end {
+            // What ended during the probe was not waiting.
+            if wait_for_ends(unfinished, Duration::ZERO, &mut settled.ended).await {
+                before = None;
+                continue;
+            }
+            return Ok(Settled { waits, unbroken: cycles, ..settled });
+        }
+        // A cycle that is still the same is given the time that it usually takes to be sure.
+        let is_watched = has_new_cycle && same.is_some() && started.elapsed() < limit + CYCLE_LIMIT;
+        if started.elapsed() > limit && !is_watched {
+            let mut stuck: Vec<SessionName> =
+                unfinished.keys().filter(|name| !is_waiting(name)).cloned().collect();
+            if stuck.is_empty() {
+                // Waits that never agree, or a cycle that may end yet.
+                stuck = unfinished.keys().cloned().collect();
+            }
+            return Ok(Settled { waits, stuck, ..settled });
+        }
+        pause = if !all_wait || has_new_cycle || may_end {
+            (2 * pause).min(probes.max)
+        } else if agree {
+            due.max(probes.agreeing)
+        } else {
+            probes.agreeing
+        };
+        let (since, seen) =
+            same.map_or_else(|| (Instant::now(), 1), |same| (same.since, same.probes + 1));
+        before = all_wait.then_some(StableWaits { since, probes: seen, waits });
+    }
+}
+
+/// Waits until something ends, for at most `pause`; then moves all that has ended by now to `ended`.
+async fn wait_for_ends(
+    unfinished: &mut Unfinished,
+    pause: Duration,
+    ended: &mut Vec<EndedStep>,
+) -> bool {
+    let any = poll_fn(|context| {
+        let results = unfinished.iter_mut().filter_map(|(name, pending)| {
+            match Pin::new(&mut pending.reply).poll(context) {
+                Poll::Ready(result) => Some((name.clone(), result.unwrap_or_else(|_| Err(gone())))),
+                Poll::Pending => None,
+            }
+        });
+        let results: Vec<_> = results.collect();
+        if results.is_empty() { Poll::Pending } else { Poll::Ready(results) }
+    });
+    let Ok(results) = timeout(pause, any).await else { return false };
+    let at = Instant::now();
+    for (session, result) in results {
+        if let Some(PendingStep { step, .. }) = unfinished.remove(&session) {
+            ended.push(EndedStep { session, step, result, at });
+        }
+    }
+    true
+}
+
+/// The same sessions wait for the same ones.
+fn same_waits(a: &[Wait], b: &[Wait]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_wait(a, b))
+}
+
+/// The same session waits for the same ones; for what may be reported differently from probe to probe.
+pub(super) fn same_wait(a: &Wait, b: &Wait) -> bool {
+    a.waiter == b.waiter && a.blockers == b.blockers && a.strangers == b.strangers
+}
+
+/// A wait for a node without a known blocker.
+fn lacks_blocker(wait: &Wait) -> bool {
+    let is_node = wait.thing.as_ref().is_some_and(|thing| thing.kind == LockKind::Node);
+    is_node && wait.blockers.is_empty()
+}
+
+fn gone() -> Failure {
+    Failure::new(FailureKind::Other, "the session has ended")
+}

@@ -1,0 +1,175 @@
+//! From what was seen of a step to what a file would say of it.
+
+use super::unreported;
+use crate::observation::{Answer, Failure, FailureKind, LockKind, Observation, SessionName, Wait};
+use crate::record::{Record, StepRecord};
+use crate::scenario::case::{Action, Case, Step};
+use crate::scenario::expectation::{
+    Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector,
+};
+use crate::scenario::lock_action::LockAction;
+
+/// What must be seen of a step of a case after these runs: what the file says, if they agree or there are none; else
+/// what they saw. Where only some runs disagree, both.
+pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<Expectation> {
+    let before = step.expected.as_ref();
+    let mut alternatives: Vec<ExpectedOutcome> = Vec::new();
+    let mut agreed = false;
+    for record in runs {
+        for (index, ran) in record.steps.iter().enumerate().filter(|(_, ran)| ran.line == step.line)
+        {
+            if is_as_before(record, index, ran, before) {
+                agreed = true;
+            } else if let Some(seen) = outcome(record, index, ran, before, has_limit(case, step))
+                && !alternatives.contains(&seen)
+            {
+                alternatives.push(seen);
+            }
+        }
+    }
+    if alternatives.is_empty() {
+        return before.cloned();
+    }
+    if agreed {
+        let mut both = before.cloned().unwrap_or_default().alternatives;
+        alternatives.retain(|seen| !both.contains(seen));
+        both.append(&mut alternatives);
+        alternatives = both;
+    }
+    Some(Expectation { alternatives })
+}
+
+/// Does a step wait only for so long, and less than the case waits for it?
+fn has_limit(case: &Case, step: &Step) -> bool {
+    match &step.action {
+        Action::Lock(LockAction::Lock { within, .. } | LockAction::Extend { within, .. }, _) => {
+            within.is_some_and(|within| within < case.limit)
+        }
+        _ => false,
+    }
+}
+
+/// What was seen, in the words of a file; nothing, if there is nothing to go by.
+fn outcome(
+    record: &Record,
+    index: usize,
+    ran: &StepRecord,
+    before: Option<&Expectation>,
+    has_limit: bool,
+) -> Option<ExpectedOutcome> {
+    // A circle is closed by one step, and the victim may be another session's.
+    if let Some(deadlock) = record.deadlocks.iter().find(|deadlock| deadlock.step == index) {
+        let mut victims: Vec<SessionName> =
+            deadlock.circle.iter().map(|link| link.waiter.clone()).collect();
+        victims.extend([deadlock.victim.clone(), ran.session.clone()]);
+        victims.sort();
+        victims.dedup();
+        return Some(ExpectedOutcome::Deadlock { victims });
+    }
+    // A wait with a limit of its own ends by itself: that is what a file can hold it to.
+    if let Some((failure, _)) = unreported::failure(record, index)
+        && failure.kind == FailureKind::TimedOut
+    {
+        return Some(ExpectedOutcome::TimedOut);
+    }
+    match &ran.seen {
+        Observation::Done(answer) => Some(done(answer, before)),
+        // Whether it still waits at a later step is a matter of speed; that it times out is not.
+        Observation::Blocked(_) if has_limit => Some(ExpectedOutcome::TimedOut),
+        Observation::Blocked(wait) => Some(blocked(wait, before)),
+        Observation::Failed(failure) => failed(failure),
+        Observation::Stuck => None,
+    }
+}
+
+/// A failure; nothing, if it was the lab's doing.
+pub(super) fn failed(failure: &Failure) -> Option<ExpectedOutcome> {
+    match failure.kind {
+        FailureKind::Deadlock => Some(ExpectedOutcome::Deadlock { victims: Vec::new() }),
+        FailureKind::TimedOut => Some(ExpectedOutcome::TimedOut),
+        FailureKind::Refused => Some(ExpectedOutcome::Refused),
+        FailureKind::Conflict => Some(ExpectedOutcome::Conflict),
+        FailureKind::Cancelled => None,
+        FailureKind::Other => {
+            let code = Some(failure.code.clone()).filter(|code| !code.is_empty());
+            let first = failure.message.lines().next().unwrap_or_default().trim();
+            let says = (code.is_none() && !first.is_empty()).then(|| first.to_owned());
+            Some(ExpectedOutcome::Error { code, says })
+        }
+    }
+}
+
+/// Does the line hold as it is? One that says `blocked` does, whatever became of the wait: that is for a
+/// line of its own.
+fn is_as_before(
+    record: &Record,
+    index: usize,
+    ran: &StepRecord,
+    before: Option<&Expectation>,
+) -> bool {
+    if unreported::is_deadlock(record, index) {
+        return false;
+    }
+    if ran.difference.is_none() {
+        return true;
+    }
+    let (Observation::Blocked(wait), Some((failure, _))) =
+        (&ran.seen, unreported::failure(record, index))
+    else {
+        return false;
+    };
+    let blockers: Vec<_> = wait.blockers.iter().cloned().map(SessionSelector::Session).collect();
+    let says_so = |expected: &ExpectedOutcome| {
+        matches!(expected, ExpectedOutcome::Blocked { by, kind: None, .. }
+            if by.is_empty() || *by == blockers)
+    };
+    failure.kind != FailureKind::TimedOut
+        && before.is_some_and(|before| before.alternatives.iter().any(says_so))
+}
+
+/// Rows always; how many were changed only where the file cares.
+fn done(answer: &Answer, before: Option<&Expectation>) -> ExpectedOutcome {
+    let mut before = before.iter().flat_map(|before| &before.alternatives);
+    let (before_rows, before_changed) = before
+        .find_map(|expected| match expected {
+            ExpectedOutcome::Done { rows, changed } => Some((rows.as_ref(), *changed)),
+            _ => None,
+        })
+        .unwrap_or_default();
+    let rows = answer.rows.as_ref().map(|rows| {
+        let row =
+            |row: &Vec<Option<String>>| row.iter().map(|value| cell(value.as_deref())).collect();
+        let rows: Vec<Vec<ExpectedCell>> = rows.iter().map(row).collect();
+        let any_order = before_rows.is_some_and(|rows| rows.any_order) && !rows.is_empty();
+        ExpectedRows { rows, any_order }
+    });
+    // A row without columns cannot be written.
+    let rows = rows.filter(|rows| rows.rows.iter().all(|row| !row.is_empty()));
+    ExpectedOutcome::Done { rows, changed: before_changed.map(|_| answer.changed) }
+}
+
+fn cell(value: Option<&str>) -> ExpectedCell {
+    match value {
+        None => ExpectedCell::Null,
+        // A line is a row, so what has several lines cannot be written.
+        Some(text) if text.contains(char::is_control) => ExpectedCell::Anything,
+        Some(text) => ExpectedCell::Value(text.to_owned()),
+    }
+}
+
+/// By whom always; on what only where the file cares.
+fn blocked(wait: &Wait, before: Option<&Expectation>) -> ExpectedOutcome {
+    let mut before = before.iter().flat_map(|before| &before.alternatives);
+    let names_object = before.find_map(|expected| match expected {
+        ExpectedOutcome::Blocked { kind: Some(_), object, .. } => Some(object.is_some()),
+        _ => None,
+    });
+    let thing = wait.thing.as_ref().filter(|_| names_object.is_some());
+    let object = thing.filter(|_| names_object == Some(true)).map(|thing| &thing.object);
+    let is_writable = |object: &&String| !object.contains(char::is_control) && !object.is_empty();
+    ExpectedOutcome::Blocked {
+        by: wait.blockers.iter().cloned().map(SessionSelector::Session).collect(),
+        kind: thing.map(|thing| thing.kind).filter(|kind| LockKind::ALL.contains(kind)),
+        object: object.filter(is_writable).cloned(),
+    }
+}

@@ -1,0 +1,99 @@
+//! Waits that ended in a failure of which no line of the file speaks. A line for it is added where the wait ended, or the
+//! step that closed the circle says that there is a deadlock.
+
+use super::Revision;
+use super::outcome;
+use super::writing::anew;
+use crate::observation::{Failure, FailureKind, Observation, SessionName};
+use crate::record::{Record, WaitEnd};
+use crate::scenario::case::Case;
+use crate::scenario::expectation::{Expectation, ExpectedOutcome, SessionSelector};
+use crate::scenario::file::Scenario;
+
+/// How a step failed after it had waited, and during which step, if no later line looks at it.
+pub(super) fn failure(record: &Record, index: usize) -> Option<(&Failure, usize)> {
+    let step = record.steps.get(index)?;
+    let Some(WaitEnd { observation: Observation::Failed(failure), during, .. }) = &step.ended
+    else {
+        return None;
+    };
+    let mut later = record.steps[index + 1..].iter().filter(|later| later.session == step.session);
+    let is_looked_at = later.next().is_some_and(|later| later.text.is_empty());
+    (!is_looked_at).then_some((failure, *during))
+}
+
+/// Does this step close a circle whose victim is another session, and no line says what becomes of it?
+pub(super) fn is_deadlock(record: &Record, index: usize) -> bool {
+    let mut failures = (0..record.steps.len()).filter_map(|waiter| failure(record, waiter));
+    failures.any(|(failure, during)| failure.kind == FailureKind::Deadlock && during == index)
+}
+
+/// The looks at sessions that are missing: each with the line behind which it goes.
+pub(super) fn looks(
+    scenario: &Scenario,
+    cases: &[Case],
+    records: &[&Record],
+) -> Vec<(usize, Vec<String>)> {
+    let mut missing: Vec<(usize, &SessionName, usize)> = Vec::new();
+    for record in records {
+        for (index, step) in record.steps.iter().enumerate() {
+            let Some((failure, during)) = failure(record, index) else { continue };
+            // These are said by steps that are there.
+            if matches!(failure.kind, FailureKind::Deadlock | FailureKind::TimedOut) {
+                continue;
+            }
+            let Some(after) = record.steps.get(during) else { continue };
+            let look = (after.line, &step.session, step.line);
+            if !missing.contains(&look) {
+                missing.push(look);
+            }
+        }
+    }
+    let look = |(after, session, line): (usize, &SessionName, usize)| {
+        let behind = scenario.steps.iter().find(|step| step.line == after)?;
+        let step = scenario.steps.iter().find(|step| step.line == line)?;
+        if step.session != SessionSelector::Session(session.clone()) || step.is_look() {
+            return None;
+        }
+        let cases = cases.iter().filter(|case| step.guard.fits(case));
+        let revisions: Vec<Revision<'_>> = cases
+            .map(|case| Revision { case, before: None, now: state(case, records, session, after) })
+            .collect();
+        let mut lines = anew(&revisions, true);
+        let guard = step.guard.to_string();
+        let head = format!("{session}<{}{guard}", if guard.is_empty() { "" } else { " " });
+        match lines.as_mut_slice() {
+            [line] => line.insert_str(0, &head),
+            _ => lines.insert(0, head),
+        }
+        Some((behind.expects_end.max(behind.end), lines))
+    };
+    missing.into_iter().filter_map(look).collect()
+}
+
+/// How the last step of a session stands behind a line, in the words of a file.
+fn state(
+    case: &Case,
+    records: &[&Record],
+    session: &SessionName,
+    line: usize,
+) -> Option<Expectation> {
+    let record = records
+        .iter()
+        .find(|record| record.place == case.place && record.variant == case.variant)?;
+    let position = record.steps.iter().rposition(|step| step.line <= line)?;
+    let mut steps = record.steps[..=position].iter().rev();
+    let step = steps.find(|step| step.session == *session && !step.text.is_empty())?;
+    let ended = step.ended.as_ref().filter(|ended| ended.during <= position);
+    let observation = ended.map_or(&step.seen, |ended| &ended.observation);
+    let expected = match observation {
+        Observation::Done(_) => ExpectedOutcome::DONE,
+        // Behind whom it waits by then may be another than at first.
+        Observation::Blocked(_) => {
+            ExpectedOutcome::Blocked { by: Vec::new(), kind: None, object: None }
+        }
+        Observation::Failed(failure) => outcome::failed(failure)?,
+        Observation::Stuck => return None,
+    };
+    Some(Expectation { alternatives: vec![expected] })
+}

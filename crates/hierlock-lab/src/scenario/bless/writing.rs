@@ -1,0 +1,306 @@
+//! How different things in different cases are written: in the form that is there if it can hold them, else as one line,
+//! as lines by engine, or as a table by an axis.
+
+use super::Revision;
+use super::edit::Edits;
+use crate::scenario::expectation::{Expectation, ExpectedOutcome};
+use crate::scenario::file::{ExpectationTable, StepTemplate};
+use crate::scenario::guard::{Dimension, brackets, word};
+use crate::scenario::layout::aligned;
+use std::collections::BTreeSet;
+
+/// Writes what must be seen of a step.
+pub(super) fn write(
+    step: &StepTemplate,
+    revisions: &[Revision<'_>],
+    is_joined: bool,
+    edits: &mut Edits<'_>,
+) {
+    let changes = changes(step, revisions);
+    let written: Vec<usize> = match &step.table {
+        Some(table) => table.lines.clone(),
+        None => step.expectations.iter().flat_map(|e| e.value.template.line_numbers()).collect(),
+    };
+    if let Some(table) = &step.table {
+        if let Some(changes) = &changes {
+            return update_cells(step, table, changes, edits);
+        }
+        if let Some(new) = split_table(step, table, revisions) {
+            return edits.replace(step, &written, new);
+        }
+    }
+    let first = revisions.first().map(Revision::expectation).unwrap_or_default();
+    let is_same = revisions.iter().all(|revision| revision.expectation() == first);
+    let is_plain = matches!(step.expectations.as_slice(), [line] if line.guard.is_always());
+    let may_be_one =
+        step.table.is_some() || step.expectations.is_empty() || (is_joined && !is_plain);
+    if is_same && may_be_one {
+        return edits.replace(step, &written, lines("", &first, false, true));
+    }
+    match changes {
+        Some(changes) if !step.expectations.is_empty() => update_lines(step, &changes, edits),
+        _ => edits.replace(step, &written, anew(revisions, false)),
+    }
+}
+
+/// What is new, by the expectation that says it; nothing, if two cases would have one say different things.
+fn changes(
+    step: &StepTemplate,
+    revisions: &[Revision<'_>],
+) -> Option<Vec<(Option<usize>, Expectation)>> {
+    let mut groups: Vec<(Option<usize>, Vec<&Revision<'_>>)> = Vec::new();
+    for revision in revisions {
+        let which = step.expectation(revision.case);
+        match groups.iter_mut().find(|(known, _)| *known == which) {
+            Some((_, group)) => group.push(revision),
+            None => groups.push((which, vec![revision])),
+        }
+    }
+    groups
+        .into_iter()
+        // An axis may make one text say several things, which is well as long as all of them hold.
+        .filter(|(_, group)| group.iter().any(|revision| revision.is_new()))
+        .map(|(which, group)| Some((which, common(&group)?)))
+        .collect()
+}
+
+/// What all of them must see, if it is the same.
+fn common(revisions: &[&Revision<'_>]) -> Option<Expectation> {
+    let first = revisions.first()?.expectation();
+    revisions.iter().all(|revision| revision.expectation() == first).then_some(first)
+}
+
+/// Changes some of the lines that are there, and adds one for the cases that none of them fits.
+fn update_lines(
+    step: &StepTemplate,
+    changes: &[(Option<usize>, Expectation)],
+    edits: &mut Edits<'_>,
+) {
+    for (which, now) in changes {
+        let Some(index) = *which else {
+            let last = step.expectations.last().map(|e| e.value.template.line_numbers());
+            let last = last.and_then(|lines| lines.last().copied()).unwrap_or(step.end);
+            edits.add_after(last, lines("", now, false, false));
+            continue;
+        };
+        let expect = &step.expectations[index];
+        let text = &expect.value.template.text;
+        // What is written inline stays so.
+        let is_inline = !text.contains('\n') && text.contains("rows");
+        let guard = expect.guard.to_string();
+        let new = lines(&guard, now, is_inline, text.starts_with('\n'));
+        edits.replace(step, &expect.value.template.line_numbers(), new);
+    }
+}
+
+/// Changes some of the cells of the table that is there.
+fn update_cells(
+    step: &StepTemplate,
+    table: &ExpectationTable,
+    changes: &[(Option<usize>, Expectation)],
+    edits: &mut Edits<'_>,
+) {
+    let mut rows: Vec<Vec<String>> = table.lines.iter().map(|line| edits.cells(*line)).collect();
+    for (which, now) in changes {
+        if let Some(index) = *which {
+            let (row, column) = (index / table.columns.len(), index % table.columns.len());
+            rows[row + 1][column + 1] = now.to_string();
+        }
+    }
+    for (line, new) in table.lines.iter().zip(marked(&rows)) {
+        edits.replace(step, &[*line], vec![new]);
+    }
+}
+
+/// The table, with a row and a column for every value: so `*` may come to say several things. Cells
+/// that hold keep their words.
+fn split_table(
+    step: &StepTemplate,
+    table: &ExpectationTable,
+    revisions: &[Revision<'_>],
+) -> Option<Vec<String>> {
+    let across = table.across.as_ref().unwrap_or(&Dimension::Engine);
+    grid(revisions, &table.by, Some(across), |there| {
+        if there.iter().any(|revision| revision.is_new()) {
+            return common(there).map(|now| now.to_string());
+        }
+        let which = step.expectation(there.first()?.case)?;
+        Some(step.expectations[which].value.template.text.clone())
+    })
+}
+
+/// A table by one dimension and across another: nothing, if a cell has no text.
+fn grid(
+    revisions: &[Revision<'_>],
+    by: &Dimension,
+    across: Option<&Dimension>,
+    cell: impl Fn(&[&Revision<'_>]) -> Option<String>,
+) -> Option<Vec<String>> {
+    let columns = match across {
+        Some(across) => values(revisions, across)?.into_iter().map(Some).collect(),
+        None => vec![None],
+    };
+    let mut head = vec![format!("by {}", by.name())];
+    head.extend(columns.iter().map(|column| column.map_or("*".to_owned(), word)));
+    let mut rows = vec![head];
+    for row in values(revisions, by)? {
+        let mut cells = vec![word(row)];
+        for column in &columns {
+            let is_there = |revision: &&Revision<'_>| {
+                revision.value(by) == Some(row)
+                    && across.is_none_or(|across| revision.value(across) == *column)
+            };
+            cells.push(cell(&revisions.iter().filter(is_there).collect::<Vec<_>>())?);
+        }
+        rows.push(cells);
+    }
+    Some(marked(&rows))
+}
+
+/// From nothing: by as little as explains the differences. Rows stand behind the `=` if they are to be inline.
+pub(super) fn anew(revisions: &[Revision<'_>], is_inline: bool) -> Vec<String> {
+    let Some(by) = explaining(revisions) else {
+        // Not even all together explain them: every case is one of these.
+        let mut alternatives = Vec::new();
+        for expected in revisions.iter().flat_map(|revision| revision.expectation().alternatives) {
+            if !alternatives.contains(&expected) {
+                alternatives.push(expected);
+            }
+        }
+        return lines("", &Expectation { alternatives }, is_inline, true);
+    };
+    // By one axis, or by one and something else: a table, if every cell of it has a case.
+    if let Some(axis) = by.iter().find(|dimension| matches!(dimension, Dimension::Axis(_)))
+        && by.len() <= 2
+    {
+        let across = by.iter().find(|dimension| *dimension != axis);
+        let cell = |there: &[&Revision<'_>]| Some(there.first()?.expectation().to_string());
+        if let Some(table) = grid(revisions, axis, across, cell) {
+            return table;
+        }
+    }
+    guarded_lines(revisions, &by, is_inline)
+}
+
+/// The fewest dimensions of which what must be seen is a function; engines before all others.
+fn explaining(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
+    let mut all = vec![Dimension::Engine];
+    let names = revisions.first()?.case.variant.iter().map(|(name, _)| name.clone());
+    all.extend(names.map(Dimension::Axis));
+    all.push(Dimension::Strategy);
+    all.retain(|dimension| {
+        let values: BTreeSet<_> =
+            revisions.iter().map(|revision| revision.value(dimension)).collect();
+        values.len() > 1
+    });
+    // There are few dimensions, so all subsets are few too.
+    let mut subsets: Vec<u32> = (0..1u32 << all.len().min(10)).collect();
+    subsets.sort_by_key(|subset| (subset.count_ones(), *subset));
+    subsets.into_iter().find_map(|subset| {
+        let is_in = |(index, _): &(usize, &Dimension)| subset & (1 << index) != 0;
+        let some: Vec<Dimension> =
+            all.iter().enumerate().filter(is_in).map(|(_, dimension)| dimension.clone()).collect();
+        let explains = revisions.iter().enumerate().all(|(index, a)| {
+            revisions[..index].iter().all(|b| {
+                some.iter().any(|dimension| a.value(dimension) != b.value(dimension))
+                    || a.expectation() == b.expectation()
+            })
+        });
+        explains.then_some(some)
+    })
+}
+
+/// The values of the cases, each once, in their order; nothing, if a case has none.
+fn values<'c>(revisions: &[Revision<'c>], of: &Dimension) -> Option<Vec<&'c str>> {
+    let mut values = Vec::new();
+    for revision in revisions {
+        let value = revision.value(of)?;
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    Some(values)
+}
+
+/// A line for each thing, the most common one last and without brackets.
+fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) -> Vec<String> {
+    let mut groups: Vec<(Expectation, Vec<&Revision<'_>>)> = Vec::new();
+    for revision in revisions {
+        let now = revision.expectation();
+        match groups.iter_mut().find(|(known, _)| *known == now) {
+            Some((_, members)) => members.push(revision),
+            None => groups.push((now, vec![revision])),
+        }
+    }
+    let most = groups.iter().enumerate().max_by_key(|(index, group)| (group.1.len(), *index));
+    let (common, _) = groups.remove(most.map_or(0, |(index, _)| index));
+    let mut written = Vec::new();
+    let alone = groups.is_empty();
+    for (now, members) in groups {
+        // Those that differ only in the first dimension share a line.
+        let mut guards: Vec<(Vec<GuardValue>, Vec<GuardValue>)> = Vec::new();
+        for revision in members {
+            let others = guard(revision, &by[1..]);
+            let first = guard(revision, &by[..1]);
+            match guards.iter_mut().find(|(known, _)| *known == others) {
+                Some((_, firsts)) => firsts.extend(first),
+                None => guards.push((others, first)),
+            }
+        }
+        for (others, firsts) in guards {
+            written.extend(lines(&brackets(&[firsts, others].concat()), &now, is_inline, false));
+        }
+    }
+    written.extend(lines("", &common, is_inline, alone));
+    written
+}
+
+/// What a line is guarded by.
+type GuardValue = (Dimension, String);
+
+/// The values of a case; where it has no strategy its engine says which it is.
+fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<GuardValue> {
+    let value = |dimension: &Dimension| match revision.value(dimension) {
+        Some(value) => (dimension.clone(), value.to_owned()),
+        None => (Dimension::Engine, revision.case.place.engine.name().to_owned()),
+    };
+    by.iter().map(value).collect()
+}
+
+/// An expectation as lines. Rows stand behind the `=` if they are to be inline, else below it; a bare `= done` above
+/// them may be left out.
+fn lines(guard: &str, now: &Expectation, is_inline: bool, leaves_out_done: bool) -> Vec<String> {
+    let guard = if guard.is_empty() { String::new() } else { format!("{guard} ") };
+    let done: Vec<_> = now
+        .alternatives
+        .iter()
+        .filter(|expected| matches!(expected, ExpectedOutcome::Done { .. }))
+        .collect();
+    let rows = match done.as_slice() {
+        [ExpectedOutcome::Done { rows: Some(rows), .. }] if !is_inline => Some(rows),
+        _ => None,
+    };
+    let Some(rows) = rows.filter(|rows| !rows.rows.is_empty()) else {
+        return vec![format!(" = {guard}{now}")];
+    };
+    let words = now.alternatives.iter().map(|expected| match expected {
+        ExpectedOutcome::Done { changed, .. } => {
+            let words = changed.map_or("done".to_owned(), |count| format!("changed {count}"));
+            words + if rows.any_order { ", in any order" } else { "" }
+        }
+        other => other.to_string(),
+    });
+    let words = words.collect::<Vec<_>>().join(" or ");
+    let mut lines = Vec::new();
+    if !leaves_out_done || words != "done" || !guard.is_empty() {
+        lines.push(format!(" = {guard}{words}"));
+    }
+    lines.extend(rows.lines().into_iter().map(|row| format!(" | {row}")));
+    lines
+}
+
+/// The lines of a table: its head behind `=`, its rows behind `:`.
+fn marked(rows: &[Vec<String>]) -> Vec<String> {
+    let lines = aligned(rows).into_iter().enumerate();
+    lines.map(|(index, line)| format!(" {} {line}", if index == 0 { '=' } else { ':' })).collect()
+}

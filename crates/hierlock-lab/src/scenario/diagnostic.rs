@@ -1,0 +1,171 @@
+//! What is wrong with a scenario file: where, what, and what would be right.
+
+use crate::columns::columns_of;
+pub(crate) use hierlock_engine::nearest;
+use std::fmt;
+
+/// Something in a scenario file that cannot be right.
+///
+/// ```
+/// use hierlock_lab::Scenario;
+///
+/// let text = "engines: mysql postgress\nA> select 1\n";
+/// let diagnostics = Scenario::parse("demo", "demo.lab", text).unwrap_err();
+/// assert_eq!(
+///     diagnostics[0].to_string(),
+///     "demo.lab:1:16: `postgress` is not an engine; did you mean `postgres`? There are mysql, \
+///      mariadb, postgres, memory and file\n  engines: mysql postgress\n                 ^"
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The file, as it was named.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What was wrong, and what would be right.
+    pub message: String,
+    /// The line itself.
+    pub source: String,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+        writeln!(f, "  {}", self.source)?;
+        f.write_str("  ")?;
+        for c in self.source.chars().chain(std::iter::repeat(' ')).take(self.column - 1) {
+            // The caret must stand below its character: a tab stays one, a wide character is two.
+            f.write_str(match c {
+                '\t' => "\t",
+                c if columns_of(c) == 2 => "  ",
+                _ => " ",
+            })?;
+        }
+        f.write_str("^")
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+/// A position in a file: line and column, both from 1, the column in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// Something wrong inside of a text, before it is known where in the file that stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ParseError {
+    /// The byte of the text.
+    pub(crate) at: usize,
+    pub(crate) message: String,
+}
+
+impl ParseError {
+    pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
+        ParseError { at, message: message.into() }
+    }
+
+    /// The same in a longer text, in which this one begins at a byte.
+    pub(crate) fn within(self, begin: usize) -> Self {
+        ParseError { at: begin + self.at, ..self }
+    }
+}
+
+impl From<ParseError> for Vec<ParseError> {
+    fn from(error: ParseError) -> Self {
+        vec![error]
+    }
+}
+
+/// All that is wrong with one file, as it is found.
+pub(crate) struct Diagnostics<'t> {
+    file: &'t str,
+    lines: Vec<&'t str>,
+    pub(crate) found: Vec<Diagnostic>,
+}
+
+impl<'t> Diagnostics<'t> {
+    pub(crate) fn new(file: &'t str, text: &'t str) -> Self {
+        Diagnostics { file, lines: text.lines().collect(), found: Vec::new() }
+    }
+
+    /// Adds one. The same thing at the same position is added once, however many cases meet it.
+    pub(crate) fn report(&mut self, position: Position, message: impl Into<String>) {
+        let message = message.into();
+        if !self.at(position).any(|known| known.message == message) {
+            let source = self.lines.get(position.line.saturating_sub(1)).unwrap_or(&"");
+            self.found.push(Diagnostic {
+                file: self.file.to_owned(),
+                line: position.line,
+                column: position.column.max(1),
+                message,
+                source: source.trim_end().to_owned(),
+            });
+        }
+    }
+
+    /// Adds one unless there is one at that position: for what many cases meet, each in its way.
+    pub(crate) fn report_first(&mut self, position: Position, message: impl Into<String>) {
+        if self.at(position).next().is_none() {
+            self.report(position, message);
+        }
+    }
+
+    fn at(&self, position: Position) -> impl Iterator<Item = &Diagnostic> {
+        self.found.iter().filter(move |d| (d.line, d.column) == (position.line, position.column))
+    }
+
+    /// In the order of the file.
+    pub(crate) fn into_sorted(mut self) -> Vec<Diagnostic> {
+        self.found.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
+        self.found
+    }
+}
+
+/// ``"`postgress` is not an engine; did you mean `postgres`? There are …"``
+pub(crate) fn unknown(word: &str, what: &str, known: &[&str]) -> String {
+    format!("`{word}` is not {what}; {}", hint(word, known))
+}
+
+/// ``"did you mean `postgres`? There are …"``
+pub(crate) fn hint(word: &str, known: &[&str]) -> String {
+    let all = listed(known, "and");
+    match nearest(word, known) {
+        Some(near) => format!("did you mean `{near}`? There are {all}"),
+        None => format!("there are {all}"),
+    }
+}
+
+/// `1 cell`, `2 cells`
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// `a, b and c`
+pub(crate) fn listed(words: &[&str], last: &str) -> String {
+    match words {
+        [] => "none".to_owned(),
+        [one] => (*one).to_owned(),
+        [first @ .., end] => format!("{} {last} {end}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caret_stands_below_wide_characters() {
+        let mut diagnostics = Diagnostics::new("a.lab", "seed: 課題1 x\n");
+        diagnostics.report(Position { line: 1, column: 11 }, "here");
+        diagnostics.report(Position { line: 1, column: 11 }, "here");
+        let found = diagnostics.into_sorted();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].to_string(), "a.lab:1:11: here\n  seed: 課題1 x\n              ^");
+    }
+}

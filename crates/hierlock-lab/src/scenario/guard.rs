@@ -1,0 +1,306 @@
+//! In which cases something is there: `[mysql mariadb, serializable]`, and the heads of tables. Knows what a case can
+//! differ in, and nothing of steps.
+
+use super::case::Case;
+use super::diagnostic::{ParseError, Position, listed, unknown};
+use super::file::Axis;
+use super::reader::Reader;
+use super::source_line::SourceSpan;
+use crate::place::Engine;
+use hierlock::sql::Strategy;
+use std::fmt;
+
+/// Something in which cases differ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Dimension {
+    Engine,
+    Strategy,
+    /// An axis, by its name.
+    Axis(String),
+}
+
+impl Dimension {
+    /// Its name in the head of a table.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Dimension::Engine => "engine",
+            Dimension::Strategy => "strategy",
+            Dimension::Axis(name) => name,
+        }
+    }
+
+    /// What a value of it is, for messages.
+    fn what(&self) -> String {
+        match self {
+            Dimension::Engine => "an engine".to_owned(),
+            Dimension::Strategy => "a strategy".to_owned(),
+            Dimension::Axis(name) => format!("a value of `{name}`"),
+        }
+    }
+
+    /// What a case has there; nothing, where there is no strategy.
+    pub(crate) fn value<'c>(&self, case: &'c Case) -> Option<&'c str> {
+        match self {
+            Dimension::Engine => Some(case.place.engine.name()),
+            Dimension::Strategy => case.place.strategy.map(Strategy::name),
+            Dimension::Axis(axis) => {
+                case.variant.iter().find(|(name, _)| name == axis).map(|(_, value)| value.as_str())
+            }
+        }
+    }
+}
+
+/// A word in brackets, or in the head of a row or column of a table: a value of a dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GuardWord {
+    pub(crate) dimension: Dimension,
+    pub(crate) value: String,
+    pub(crate) position: Position,
+}
+
+impl GuardWord {
+    pub(crate) fn fits(&self, case: &Case) -> bool {
+        self.dimension.value(case) == Some(self.value.as_str())
+    }
+}
+
+/// In which cases something is there. Words of one dimension are alternatives, different dimensions must all fit.
+/// Without words it is always there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CaseGuard(pub(crate) Vec<GuardWord>);
+
+impl CaseGuard {
+    /// Is it there in this case?
+    pub(crate) fn fits(&self, case: &Case) -> bool {
+        self.0.iter().all(|word| {
+            let mut same = self.0.iter().filter(|other| other.dimension == word.dimension);
+            same.any(|other| other.fits(case))
+        })
+    }
+
+    /// Can it be there on this engine?
+    pub(crate) fn allows(&self, engine: Engine) -> bool {
+        let engines = self.0.iter().filter(|word| word.dimension == Dimension::Engine);
+        let engines: Vec<&str> = engines.map(|word| word.value.as_str()).collect();
+        engines.is_empty() || engines.contains(&engine.name())
+    }
+
+    /// Is it there in every case?
+    pub(crate) fn is_always(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// As it is written, with its brackets; nothing if it is always there.
+impl fmt::Display for CaseGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.0.iter().map(|word| (word.dimension.clone(), word.value.clone()));
+        f.write_str(&brackets(&words.collect::<Vec<_>>()))
+    }
+}
+
+/// The head of a row or column of a table; without words it is `*`, which is for all that have none of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label(pub(crate) Vec<GuardWord>);
+
+impl Label {
+    pub(crate) fn is_rest(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Which of these labels a case has: its own, or that of all others.
+    pub(crate) fn find(labels: &[Label], case: &Case) -> Option<usize> {
+        let own = labels.iter().position(|label| label.0.iter().any(|word| word.fits(case)));
+        own.or_else(|| labels.iter().position(Label::is_rest))
+    }
+}
+
+/// The brackets of these values, which stand there by their dimensions, each once; nothing without any.
+pub(crate) fn brackets(words: &[(Dimension, String)]) -> String {
+    let mut groups: Vec<(&Dimension, Vec<&str>)> = Vec::new();
+    for (dimension, value) in words {
+        match groups.iter_mut().find(|(known, _)| *known == dimension) {
+            Some((_, values)) if values.contains(&value.as_str()) => {}
+            Some((_, values)) => values.push(value),
+            None => groups.push((dimension, vec![value])),
+        }
+    }
+    if groups.is_empty() {
+        return String::new();
+    }
+    let group = |(_, values): (&Dimension, Vec<&str>)| {
+        let words: Vec<String> = values.into_iter().map(word).collect();
+        let is_single = words.iter().all(|word| !word.contains(char::is_whitespace));
+        words.join(if is_single { " " } else { ", " })
+    };
+    format!("[{}]", groups.into_iter().map(group).collect::<Vec<_>>().join(", "))
+}
+
+/// A value as it is written: in quotes if it would be read as something else.
+pub(crate) fn word(value: &str) -> String {
+    let plain = !value.is_empty()
+        && value != "*"
+        && !value.contains([',', '[', ']', '|', '\'', '=', '#', '"', '`']);
+    if plain { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) }
+}
+
+/// All words that may stand in brackets.
+pub(crate) struct Vocabulary {
+    pub(crate) dimensions: Vec<Dimension>,
+    /// Every value there is, by its dimension.
+    words: Vec<(Dimension, String)>,
+}
+
+impl Vocabulary {
+    pub(crate) fn new(axes: &[Axis]) -> Self {
+        let engines = Engine::ALL.map(|engine| (Dimension::Engine, engine.name().to_owned()));
+        let strategies = Strategy::ALL.map(|s| (Dimension::Strategy, s.name().to_owned()));
+        let mut words = [engines.as_slice(), strategies.as_slice()].concat();
+        let mut dimensions = vec![Dimension::Engine, Dimension::Strategy];
+        for axis in axes {
+            for (index, name) in axis.names.iter().enumerate() {
+                let dimension = Dimension::Axis(name.clone());
+                for value in axis.turns.iter().filter_map(|turn| turn.get(index)) {
+                    let word = (dimension.clone(), value.clone());
+                    if !words.contains(&word) {
+                        words.push(word);
+                    }
+                }
+                dimensions.push(dimension);
+            }
+        }
+        Vocabulary { dimensions, words }
+    }
+
+    /// Those that `by` lets through.
+    fn values(&self, by: impl Fn(&Dimension) -> bool) -> Vec<&str> {
+        let words = self.words.iter().filter(|(dimension, _)| by(dimension));
+        words.map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// The dimension of that name.
+    pub(crate) fn dimension(&self, name: &str) -> Option<&Dimension> {
+        self.dimensions.iter().find(|dimension| dimension.name() == name)
+    }
+
+    /// Reads what stands in brackets.
+    pub(crate) fn guard(&self, span: SourceSpan<'_>) -> Result<CaseGuard, SpanError> {
+        if span.text.is_empty() {
+            let message = "nothing stands in the brackets; name engines, strategies or values of \
+                           an axis, or leave the brackets out";
+            return Err((span.position, message.to_owned()));
+        }
+        let mut words = Vec::new();
+        for part in span.split(',') {
+            // `held = u1`, where another axis has the same value.
+            let named = part.text.split_once('=').and_then(|(name, _)| {
+                Some((self.dimension(name.trim())?, part.behind(name.len() + 1)))
+            });
+            words.extend(match named {
+                Some((dimension, value)) => self.words(value, Some(dimension))?,
+                None => self.words(part, None)?,
+            });
+        }
+        Ok(CaseGuard(words))
+    }
+
+    /// Reads the head of a row or column of a table.
+    pub(crate) fn label(&self, span: SourceSpan<'_>, of: &Dimension) -> Result<Label, SpanError> {
+        let mut words = Vec::new();
+        if span.text != "*" {
+            for part in span.split(',') {
+                words.extend(self.words(part, Some(of))?);
+            }
+        }
+        Ok(Label(words))
+    }
+
+    /// What the columns of a table go by: that of the first word that is known.
+    pub(crate) fn across(
+        &self,
+        span: SourceSpan<'_>,
+        by: &Dimension,
+    ) -> Result<&Dimension, SpanError> {
+        let first = span.split(',')[0];
+        let fits = |of: &&Dimension| *of != by && self.words(first, Some(of)).is_ok();
+        self.dimensions.iter().find(fits).ok_or_else(|| {
+            let known = self.values(|dimension| dimension != by);
+            let what = "an engine, a strategy or a value of another axis";
+            (span.position, unknown(first.text, what, &known))
+        })
+    }
+
+    /// Reads known values one after the other, the longest that fits first: `mysql read committed`.
+    fn words(
+        &self,
+        span: SourceSpan<'_>,
+        of: Option<&Dimension>,
+    ) -> Result<Vec<GuardWord>, SpanError> {
+        let is_meant = |dimension: &Dimension| of.is_none_or(|of| of == dimension);
+        let known = self.values(is_meant);
+        let mut words = Vec::new();
+        let mut reader = Reader::new(span.text);
+        while !reader.is_over() {
+            let position = span.at(reader.at());
+            let value =
+                longest(&mut reader, &known).map_err(|error| (span.at(error.at), error.message))?;
+            let meanings = self.words.iter().filter(|(d, known)| *known == value && is_meant(d));
+            let dimensions: Vec<&Dimension> = meanings.map(|(dimension, _)| dimension).collect();
+            match dimensions.as_slice() {
+                [dimension] => {
+                    words.push(GuardWord { dimension: (*dimension).clone(), value, position });
+                }
+                [] => {
+                    let what = match of {
+                        Some(dimension) => dimension.what(),
+                        None if self.dimensions.len() == 2 => "an engine or a strategy".to_owned(),
+                        None => "an engine, a strategy or a value of an axis".to_owned(),
+                    };
+                    return Err((position, unknown(&value, &what, &known)));
+                }
+                [.., last] => {
+                    let names: Vec<&str> = dimensions.iter().map(|d| d.name()).collect();
+                    let (names, last) = (listed(&names, "and of"), last.name());
+                    let message =
+                        format!("`{value}` is a value of {names}; say which: `{last} = {value}`");
+                    return Err((position, message));
+                }
+            }
+        }
+        if words.is_empty() {
+            return Err((span.position, "a word is missing here".to_owned()));
+        }
+        Ok(words)
+    }
+}
+
+/// What is wrong with a span, and where.
+type SpanError = (Position, String);
+
+/// Takes the longest run of words that is a known value. If there is none, takes all: an unknown pair such as
+/// `read comitted` is better shown whole than by its first word.
+fn longest(reader: &mut Reader<'_>, known: &[&str]) -> Result<String, ParseError> {
+    if let Some(text) = reader.quoted()? {
+        return Ok(text);
+    }
+    let begin = *reader;
+    let mut phrase = String::new();
+    let mut best = None;
+    while !reader.peek().is_empty() {
+        if !phrase.is_empty() {
+            phrase.push(' ');
+        }
+        phrase += reader.word();
+        if known.contains(&phrase.as_str()) {
+            best = Some((phrase.clone(), *reader));
+        }
+    }
+    match best {
+        Some((value, behind)) => {
+            *reader = behind;
+            Ok(value)
+        }
+        None if phrase.is_empty() => begin.unexpected("a word is missing"),
+        None => Ok(phrase),
+    }
+}

@@ -1,0 +1,216 @@
+//! Lock steps: `lock shared within 300ms u1/a1`. Knows which words begin one and how the rest reads; everything else is
+//! SQL.
+
+use super::diagnostic::{ParseError, nearest};
+use super::reader::{Reader, duration};
+use hierlock::{Hierarchy, Mode, Target};
+use std::time::Duration;
+
+const MODES: [&str; 3] = ["shared", "update", "exclusive"];
+
+/// What a lock step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockAction {
+    /// `lock [shared|update|exclusive] [within 300ms] PATH…`
+    Lock {
+        /// The mode of the targets.
+        mode: Mode,
+        /// What is locked.
+        targets: Vec<Target>,
+        /// How long it may wait.
+        within: Option<Duration>,
+    },
+    /// `try [shared|update|exclusive] PATH…`: without waiting.
+    Try {
+        /// The mode of the targets.
+        mode: Mode,
+        /// What is locked.
+        targets: Vec<Target>,
+    },
+    /// `extend [shared|update|exclusive] [within 300ms] PATH…`: more, under the same guard.
+    Extend {
+        /// The mode of the targets.
+        mode: Mode,
+        /// What is locked.
+        targets: Vec<Target>,
+        /// How long it may wait.
+        within: Option<Duration>,
+    },
+    /// `upgrade`: what is held as update or shared becomes exclusive.
+    Upgrade,
+    /// `release`: all that the session holds.
+    Release,
+}
+
+/// Is this a lock step, and not SQL? `lock tables …`, `lock instance for backup`, `lock t in share mode`
+/// and `release savepoint …` are SQL, and so is anything whose first word is in capitals.
+pub(crate) fn is_lock_step(statement: &str) -> bool {
+    let first = statement.split_whitespace().next().unwrap_or_default();
+    matches!(first, "lock" | "try" | "extend" | "upgrade" | "release") && !is_sql(statement)
+}
+
+/// Is this a statement of a server that begins with a word of ours?
+fn is_sql(statement: &str) -> bool {
+    let statement = statement.to_lowercase();
+    let words: Vec<&str> =
+        statement.split_whitespace().map(|word| word.trim_end_matches(';')).collect();
+    match words.as_slice() {
+        ["lock", "table" | "tables", ..] | ["release", "savepoint", ..] => true,
+        // MySQL's, and one of its relatives.
+        ["lock", "instance" | "binlog", "for", "backup"] => true,
+        // PostgreSQL's, where the word `table` may be left out.
+        ["lock", .., "mode"] | ["lock", .., "mode", "nowait"] => words.contains(&"in"),
+        _ => false,
+    }
+}
+
+/// Reads a lock step.
+pub(crate) fn read(text: &str) -> Result<LockAction, ParseError> {
+    let mut reader = Reader::new(text);
+    let verb = reader.word();
+    let action = match verb {
+        "upgrade" => LockAction::Upgrade,
+        "release" => LockAction::Release,
+        _ => {
+            let mode = mode(&mut reader)?;
+            if verb == "try" && reader.peek() == "within" {
+                return reader.fail("`try` never waits; with a time it is `lock within …`");
+            }
+            let (within, targets) = (within(&mut reader)?, targets(&mut reader)?);
+            match verb {
+                "lock" => LockAction::Lock { mode, targets, within },
+                "extend" => LockAction::Extend { mode, targets, within },
+                _ => LockAction::Try { mode, targets },
+            }
+        }
+    };
+    if !reader.is_over() {
+        return reader
+            .fail(format!("`{verb}` stands alone; it is about all that the session holds"));
+    }
+    Ok(action)
+}
+
+fn mode(reader: &mut Reader<'_>) -> Result<Mode, ParseError> {
+    let here = *reader;
+    let word = reader.word();
+    if let Ok(mode) = word.parse() {
+        return Ok(mode);
+    }
+    // `lock exlusive u1` would lock the user `exlusive`.
+    let meant = nearest(word, &MODES).filter(|_| !reader.is_over() && !word.contains('/'));
+    *reader = here;
+    match meant {
+        Some(near) => here.fail(format!(
+            "`{word}` is not a mode; did you mean `{near}`? (A user of that name is written in \
+             quotes.)"
+        )),
+        None => Ok(Mode::Exclusive),
+    }
+}
+
+fn within(reader: &mut Reader<'_>) -> Result<Option<Duration>, ParseError> {
+    if !reader.take("within") {
+        return Ok(None);
+    }
+    let here = *reader;
+    duration(reader.word(), Duration::ZERO).map(Some).or_else(|message| here.fail(message))
+}
+
+fn targets(reader: &mut Reader<'_>) -> Result<Vec<Target>, ParseError> {
+    let tree = Hierarchy::default();
+    let mut targets = Vec::new();
+    while !reader.is_over() {
+        let here = *reader;
+        let Some(path) = reader.word_or_quoted()? else {
+            return here.unexpected("paths are separated by blanks");
+        };
+        if path.starts_with('{') && path.ends_with('}') {
+            return here.fail(format!("`{path}` is not the name of an axis"));
+        }
+        targets.push(tree.parse(&path).or_else(|error| here.fail(error.to_string()))?);
+    }
+    if targets.is_empty() {
+        return reader.fail("a path is missing; it is `u1`, `u1/a1` or `u1/a1/r1`");
+    }
+    Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_steps_and_sql_are_told_apart() {
+        for (statement, is) in [
+            ("lock u1", true),
+            ("lock\n  u1", true),
+            ("upgrade", true),
+            ("release", true),
+            ("try shared u1/a1", true),
+            ("lock tables t write", false),
+            ("lock TABLE t in share mode", false),
+            ("LOCK numbers in share mode", false),
+            ("release savepoint s", false),
+            // Was read as a lock of the nodes `instance`, `for` and `backup`.
+            ("lock instance for backup", false),
+            ("lock instance\n  for backup;", false),
+            ("lock instance u1", true),
+            ("lock numbers in share mode", false),
+            ("lock only numbers in access exclusive mode nowait", false),
+            ("lock shared mode", true),
+            ("RELEASE s", false),
+            ("select 1", false),
+            ("", false),
+        ] {
+            assert_eq!(is_lock_step(statement), is, "{statement}");
+        }
+    }
+
+    #[test]
+    fn lock_steps_are_read() {
+        let targets = |paths: &[&str]| paths.iter().map(|path| path.parse().unwrap()).collect();
+        let (mode, within) = (Mode::Exclusive, None);
+        let long = Some(Duration::from_secs(90));
+        for (text, action) in [
+            ("lock u1", LockAction::Lock { mode, targets: targets(&["u1"]), within }),
+            (
+                "lock shared within 1.5m u1/a1 u2",
+                LockAction::Lock {
+                    mode: Mode::Shared,
+                    targets: targets(&["u1/a1", "u2"]),
+                    within: long,
+                },
+            ),
+            ("try 'share' u1", LockAction::Try { mode, targets: targets(&["share", "u1"]) }),
+            (
+                "extend update u1",
+                LockAction::Extend { mode: Mode::Update, targets: targets(&["u1"]), within },
+            ),
+            ("upgrade", LockAction::Upgrade),
+            ("release", LockAction::Release),
+        ] {
+            assert_eq!(read(text), Ok(action), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_lock_step_is_said() {
+        for (text, at, says) in [
+            ("lock", 4, "a path is missing"),
+            ("lock exlusive u1", 5, "did you mean `exclusive`"),
+            ("lock within u1", 12, "`u1` is not a time"),
+            ("lock u1/a1/r1/x", 5, "levels"),
+            ("lock u1//r1", 5, "not a path"),
+            ("lock u1, u2", 7, "separated by blanks"),
+            ("lock 'u1", 5, "not closed"),
+            ("lock {held}", 5, "not the name of an axis"),
+            ("try within 5s u1", 4, "never waits"),
+            ("release u1", 8, "stands alone"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.message.contains(says), "{text}: {}", error.message);
+            assert_eq!(error.at, at, "{text}");
+        }
+    }
+}

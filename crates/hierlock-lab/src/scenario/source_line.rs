@@ -1,0 +1,260 @@
+//! The lines of a file: what each of them is and where its parts stand, with every blank and comment kept. Parsing,
+//! formatting and blessing all begin here. Knows the shape of the language, not what any word of it means.
+
+use super::diagnostic::Position;
+use super::scan::{begins_comment, scan_sql, scan_words, split};
+use crate::columns::columns;
+use hierlock_engine::lexer::OpenToken;
+
+/// Part of a line, without white space around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SourceSpan<'t> {
+    pub(crate) text: &'t str,
+    pub(crate) position: Position,
+}
+
+impl<'t> SourceSpan<'t> {
+    /// The part of a line between two bytes.
+    fn of(line: &'t str, number: usize, from: usize, to: usize) -> Self {
+        let whole = SourceSpan { text: line, position: Position { line: number, column: 1 } };
+        whole.part(from, &line[from..to])
+    }
+
+    /// The position of a byte of it.
+    pub(crate) fn at(&self, byte: usize) -> Position {
+        let before = self.text.get(..byte).unwrap_or(self.text);
+        Position { column: self.position.column + before.chars().count(), ..self.position }
+    }
+
+    /// A part of it, which begins at a byte.
+    pub(crate) fn part(&self, from: usize, text: &'t str) -> Self {
+        let blanks = text.len() - text.trim_start().len();
+        SourceSpan { text: text.trim(), position: self.at(from + blanks) }
+    }
+
+    /// What is behind the first bytes.
+    pub(crate) fn behind(&self, bytes: usize) -> Self {
+        self.part(bytes, &self.text[bytes..])
+    }
+
+    /// Its parts between separators.
+    pub(crate) fn split(&self, separator: char) -> Vec<Self> {
+        split(self.text, separator).into_iter().map(|(at, text)| self.part(at, text)).collect()
+    }
+}
+
+/// A line of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceLine<'t> {
+    /// From 1.
+    pub(crate) number: usize,
+    /// As it is, without white space at its end.
+    pub(crate) raw: &'t str,
+    /// The comment behind what it says.
+    comment: Option<SourceSpan<'t>>,
+    pub(crate) kind: LineKind<'t>,
+}
+
+impl<'t> SourceLine<'t> {
+    /// The comment, and the column of a terminal at which it begins.
+    pub(crate) fn comment(&self) -> Option<(&'t str, usize)> {
+        let comment = self.comment?;
+        let before: String = self.raw.chars().take(comment.position.column - 1).collect();
+        Some((comment.text, columns(&before) + 1))
+    }
+
+    /// Does it say nothing?
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.kind, LineKind::Blank | LineKind::Comment)
+    }
+
+    pub(crate) fn is_indented(&self) -> bool {
+        self.raw.starts_with(char::is_whitespace)
+    }
+}
+
+/// What a line is.
+#[derive(Clone, Debug)]
+pub(crate) enum LineKind<'t> {
+    Blank,
+    /// Only a comment.
+    Comment,
+    /// `engines: mysql`, `setup [postgres]:`
+    Header(LineHead<'t>),
+    /// `A> statement`, `B< = done`
+    Step(LineHead<'t>),
+    /// ` = done`, ` | 30`, ` ! rows 2`, ` : read committed | done`
+    Expect(LineHead<'t>),
+    /// An indented line of a block.
+    Indented(Block, SourceSpan<'t>),
+    /// Something else.
+    Unknown(SourceSpan<'t>),
+}
+
+/// What indented lines belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// There is nothing that they could belong to.
+    Nothing,
+    /// A step: more of its statement.
+    Statement,
+    /// `setup:` or `teardown:`
+    Sql,
+    /// `advice:`
+    Prose,
+}
+
+/// The parts of a line, each of which may be empty: `NAME MARK [GUARD] REST`, or `NAME [GUARD] MARK REST` of a header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineHead<'t> {
+    /// The key of a header, the session of a step.
+    pub(crate) name: SourceSpan<'t>,
+    /// `:` of a header, `>` or `<` of a step, one of [`MARKS`] of what must be seen.
+    pub(crate) mark: char,
+    /// Without its brackets.
+    pub(crate) guard: Option<SourceSpan<'t>>,
+    pub(crate) rest: SourceSpan<'t>,
+}
+
+/// The marks that begin what must be seen.
+pub(crate) const MARKS: [char; 4] = ['=', '|', '!', ':'];
+
+impl<'t> LineHead<'t> {
+    /// What must be seen, if the span begins with a mark. Its name is empty, and stands where the mark does.
+    pub(crate) fn expectation(span: SourceSpan<'t>) -> Option<Self> {
+        let mark = span.text.chars().next().filter(|c| MARKS.contains(c))?;
+        let (guard, rest) = match mark {
+            '=' | '!' => take_guard(span.behind(1)),
+            _ => (None, span.behind(1)),
+        };
+        Some(LineHead { name: span.part(0, ""), mark, guard, rest })
+    }
+
+    /// Is it `B<`?
+    pub(crate) fn is_look(&self) -> bool {
+        self.mark == '<'
+    }
+
+    /// Is it the head of a table, ` = by isolation | mysql`?
+    pub(crate) fn is_table(&self) -> bool {
+        let behind = self.rest.text.strip_prefix("by").filter(|_| self.mark == '=');
+        behind.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+    }
+}
+
+/// Tells the lines of a file apart.
+pub(crate) fn source_lines(text: &str) -> Vec<SourceLine<'_>> {
+    let mut block = Block::Nothing;
+    // A quote of SQL may stay open over several lines.
+    let mut open = OpenToken::Nothing;
+    let lines = text.lines().enumerate();
+    lines
+        .map(|(index, line)| source_line(line.trim_end(), index + 1, &mut block, &mut open))
+        .collect()
+}
+
+fn source_line<'t>(
+    raw: &'t str,
+    number: usize,
+    block: &mut Block,
+    open: &mut OpenToken,
+) -> SourceLine<'t> {
+    let content = raw.trim_start();
+    let is_indented = content.len() < raw.len();
+    let is_comment = if is_indented && *block != Block::Prose {
+        *open == OpenToken::Nothing && begins_comment(content)
+    } else {
+        content.starts_with('#')
+    };
+    if content.is_empty() || is_comment {
+        let kind = if is_comment { LineKind::Comment } else { LineKind::Blank };
+        return SourceLine { number, raw, comment: None, kind };
+    }
+    if !is_indented {
+        (*block, *open) = (Block::Nothing, OpenToken::Nothing);
+    }
+    let begins_with_mark = *open == OpenToken::Nothing && content.starts_with(MARKS);
+    let sql_at = match *block {
+        Block::Sql => Some(0),
+        Block::Statement if !begins_with_mark => Some(0),
+        // What is before the statement of a step is not SQL.
+        _ if !is_indented => statement_at(raw),
+        _ => None,
+    };
+    let end = match sql_at {
+        Some(at) => at + scan_sql(&raw[at..], open, |_, _, _| {}),
+        None if *block == Block::Prose => raw.len(),
+        None => scan_words(raw, |_, _, _| {}),
+    };
+    if sql_at.is_none() {
+        *open = OpenToken::Nothing;
+    }
+    let all = SourceSpan::of(raw, number, 0, end);
+    let kind = match LineHead::expectation(all).filter(|_| begins_with_mark) {
+        _ if !is_indented => unindented(all),
+        Some(expect) if *block == Block::Statement => LineKind::Expect(expect),
+        _ => LineKind::Indented(*block, all),
+    };
+    match &kind {
+        LineKind::Step(_) => *block = Block::Statement,
+        LineKind::Header(head) => match head.name.text {
+            "setup" | "teardown" => *block = Block::Sql,
+            "advice" => *block = Block::Prose,
+            _ => {}
+        },
+        _ => {}
+    }
+    let comment = (end < raw.len()).then(|| SourceSpan::of(raw, number, end, raw.len()));
+    SourceLine { number, raw, comment, kind }
+}
+
+/// The name before `>` or `<`, and which of them it is.
+fn step_head(line: &str) -> Option<(&str, char)> {
+    let name_end = line.find(|c: char| !c.is_alphanumeric() && c != '_').filter(|end| *end > 0)?;
+    let mark = line[name_end..].trim_start().chars().next()?;
+    matches!(mark, '>' | '<').then(|| (&line[..name_end], mark))
+}
+
+/// Where the statement of a step begins: behind the `>`, and behind brackets.
+fn statement_at(line: &str) -> Option<usize> {
+    step_head(line).filter(|(_, mark)| *mark == '>')?;
+    let mark = line.find('>')? + 1;
+    let rest = line[mark..].trim_start();
+    let close = closing_bracket(rest);
+    Some(close.map_or(mark, |close| line.len() - rest.len() + close + 1))
+}
+
+/// A line at the margin: a step, or a header.
+fn unindented(all: SourceSpan<'_>) -> LineKind<'_> {
+    if let Some((name, mark)) = step_head(all.text) {
+        let behind = all.text.find(mark).unwrap_or(name.len()) + 1;
+        let (guard, rest) = take_guard(all.behind(behind));
+        return LineKind::Step(LineHead { name: all.part(0, name), mark, guard, rest });
+    }
+    let Some(first) = all.text.find(['[', ':']) else { return LineKind::Unknown(all) };
+    let (guard, rest) = take_guard(all.behind(first));
+    if !rest.text.starts_with(':') {
+        return LineKind::Unknown(all);
+    }
+    let name = all.part(0, &all.text[..first]);
+    LineKind::Header(LineHead { name, mark: ':', guard, rest: rest.behind(1) })
+}
+
+/// Takes `[…]` off the beginning.
+fn take_guard(span: SourceSpan<'_>) -> (Option<SourceSpan<'_>>, SourceSpan<'_>) {
+    match closing_bracket(span.text) {
+        Some(close) => (Some(span.part(1, &span.text[1..close])), span.behind(close + 1)),
+        None => (None, span),
+    }
+}
+
+/// Where the bracket that opens the text is closed.
+fn closing_bracket(text: &str) -> Option<usize> {
+    let mut close = None;
+    scan_words(text, |at, c, quoted| {
+        if c == ']' && !quoted && close.is_none() {
+            close = Some(at);
+        }
+    });
+    close.filter(|_| text.starts_with('['))
+}

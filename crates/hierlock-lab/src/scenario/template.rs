@@ -1,0 +1,196 @@
+//! Text of a scenario file in which `{name}`s of axes stand, so that it says something else in each variant, and that
+//! still knows where it stands in the file.
+
+use super::diagnostic::{Diagnostics, ParseError, Position};
+use super::layout::blanks;
+use super::source_line::SourceSpan;
+
+/// A combination of the values of all axes: names and values.
+pub(crate) type Variant = Vec<(String, String)>;
+
+/// Text of a file, in which `{name}`s of axes stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Template {
+    /// As written, without comments.
+    pub(crate) text: String,
+    /// Where each of its lines stands in the file: the byte of the text, and the position.
+    lines: Vec<(usize, Position)>,
+}
+
+/// A template, and what it means in each variant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TemplateValue<T> {
+    pub(crate) template: Template,
+    /// By the index of the variant; only one, if no axis stands in the template.
+    pub(crate) values: Vec<T>,
+}
+
+impl<T> TemplateValue<T> {
+    pub(crate) fn of(&self, variant: usize) -> Option<&T> {
+        self.values.get(variant).or(self.values.first())
+    }
+}
+
+impl From<SourceSpan<'_>> for Template {
+    fn from(span: SourceSpan<'_>) -> Self {
+        let mut template = Template::default();
+        template.push(span, 0);
+        template
+    }
+}
+
+impl Template {
+    /// A statement: its first line, and those below it without the indentation that they share.
+    pub(crate) fn statement(first: Option<SourceSpan<'_>>, others: &[SourceSpan<'_>]) -> Self {
+        let margin = others.iter().map(|span| span.position.column).min().unwrap_or(1);
+        let mut template = Template::default();
+        for span in first.into_iter().filter(|span| !span.text.is_empty()) {
+            template.push(span, 0);
+        }
+        for span in others {
+            template.push(*span, span.position.column - margin);
+        }
+        template
+    }
+
+    /// Adds a line.
+    pub(crate) fn push(&mut self, span: SourceSpan<'_>, indent: usize) {
+        if !self.lines.is_empty() {
+            self.text.push('\n');
+        }
+        self.text += &blanks(indent);
+        self.lines.push((self.text.len(), span.position));
+        self.text += span.text;
+    }
+
+    /// Where it begins.
+    pub(crate) fn begin(&self) -> Position {
+        self.lines.first().map_or(Position { line: 1, column: 1 }, |(_, position)| *position)
+    }
+
+    /// The numbers of its lines in the file.
+    pub(crate) fn line_numbers(&self) -> Vec<usize> {
+        let mut numbers: Vec<usize> = self.lines.iter().map(|(_, at)| at.line).collect();
+        numbers.dedup();
+        numbers
+    }
+
+    /// Where a byte of it stands in the file.
+    pub(crate) fn position(&self, byte: usize) -> Position {
+        let line = self.lines.iter().rev().find(|(from, _)| *from <= byte);
+        let Some((from, begin)) = line else { return self.begin() };
+        let before = self.text.get(*from..byte).unwrap_or_default();
+        Position { column: begin.column + before.chars().count(), ..*begin }
+    }
+
+    /// A piece of it, by its bytes, without white space around.
+    pub(crate) fn piece(&self, from: usize, to: usize) -> Template {
+        let text = &self.text[from..to];
+        let from = from + (text.len() - text.trim_start().len());
+        let text = text.trim().to_owned();
+        let later = self.lines.iter().filter(|(at, _)| *at > from && *at < from + text.len());
+        let later = later.map(|(at, position)| (at - from, *position));
+        let lines = std::iter::once((0, self.position(from))).chain(later).collect();
+        Template { text, lines }
+    }
+
+    /// Does `{name}` stand in it?
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        self.placeholders().any(|(_, inner)| inner == name)
+    }
+
+    /// Every `{name}` in it, with its byte; whether an axis is called that is not known here.
+    pub(crate) fn placeholders(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text.match_indices('{').filter_map(|(at, _)| {
+            let inner = &self.text[at + 1..];
+            let name = &inner[..inner.find('}')?];
+            is_axis_name(name).then_some((at, name))
+        })
+    }
+
+    /// The text of a variant in pieces: each with its byte here, and whether it is the value of an axis.
+    fn pieces<'t>(&'t self, variant: &'t [(String, String)]) -> Vec<(usize, &'t str, bool)> {
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        for (at, name) in self.placeholders() {
+            if let Some((_, value)) = variant.iter().find(|(known, _)| known == name) {
+                pieces.push((from, &self.text[from..at], false));
+                pieces.push((at, value.as_str(), true));
+                from = at + name.len() + 2;
+            }
+        }
+        pieces.push((from, &self.text[from..], false));
+        pieces
+    }
+
+    /// The text of a variant: every `{name}` of an axis replaced.
+    pub(crate) fn fill(&self, variant: &[(String, String)]) -> String {
+        self.pieces(variant).into_iter().map(|(_, text, _)| text).collect()
+    }
+
+    /// Adds what is wrong with the text of a variant.
+    pub(crate) fn report(
+        &self,
+        variant: &[(String, String)],
+        error: ParseError,
+        diagnostics: &mut Diagnostics<'_>,
+    ) {
+        let pieces = self.pieces(variant);
+        let mut begin = 0;
+        let mut byte = 0;
+        for (at, text, is_value) in &pieces {
+            if begin <= error.at {
+                byte = if *is_value { *at } else { at + (error.at - begin) };
+            }
+            begin += text.len();
+        }
+        let mut message = error.message;
+        if pieces.len() > 1 {
+            let text = self.fill(variant);
+            let before = text.get(..error.at).unwrap_or(&text).matches('\n').count();
+            let line = text.lines().nth(before).unwrap_or_default();
+            message = format!("{message} (as it reads in one variant: `{line}`)");
+        }
+        diagnostics.report(self.position(byte), message);
+    }
+}
+
+/// Letters, digits, `_` and `-`, beginning with a letter.
+pub(crate) fn is_axis_name(name: &str) -> bool {
+    name.starts_with(char::is_alphabetic)
+        && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(text: &str) -> Template {
+        Template::from(SourceSpan { text, position: Position { line: 3, column: 5 } })
+    }
+
+    #[test]
+    fn only_names_of_axes_are_replaced() {
+        let variant = [("held".to_owned(), "u1".to_owned()), ("n".to_owned(), "{held}".to_owned())];
+        for (written, filled) in [
+            ("lock {held}/a1", "lock u1/a1"),
+            ("select '{\"held\": 1}'", "select '{\"held\": 1}'"),
+            ("{other} {held", "{other} {held"),
+            ("{n}{held}", "{held}u1"),
+            ("{{held}}", "{u1}"),
+        ] {
+            assert_eq!(template(written).fill(&variant), filled, "{written}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_found_again_behind_what_was_replaced() {
+        let variant = [("held".to_owned(), "u1/a1/r1".to_owned())];
+        let written = template("lock {held} x");
+        for (at, column) in [(0, 5), (5, 10), (8, 10), (13, 16), (14, 17)] {
+            let mut diagnostics = Diagnostics::new("a", "");
+            written.report(&variant, ParseError::new(at, "here"), &mut diagnostics);
+            assert_eq!(diagnostics.found[0].column, column, "{at}");
+        }
+    }
+}

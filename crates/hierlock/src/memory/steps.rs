@@ -1,0 +1,145 @@
+//! The steps of a plan, as the tables know them: each with the hash of its node. Pure.
+
+use super::MODES;
+use super::manager::ShardSet;
+use super::table::SHARDS;
+use crate::error::Result;
+use crate::hierarchy::Hierarchy;
+use crate::mode::SlotMode;
+use crate::plan::{Claims, PlanStep, PlanSteps};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+
+/// Where a node's hash carries its shard: the tables use the low bits and the top seven.
+const SHARD_SHIFT: u32 = 51;
+const SHARD_BITS: u64 = (SHARDS as u64 - 1) << SHARD_SHIFT;
+
+impl PlanStep {
+    pub(super) fn shard(&self) -> usize {
+        ((self.slot & SHARD_BITS) >> SHARD_SHIFT) as usize
+    }
+}
+
+impl PlanSteps {
+    /// Plans an acquire, with the hashes of nodes as slots. All nodes of a path are in the shard of its root, so that one
+    /// lock covers them.
+    pub(super) fn hashed(
+        hierarchy: &Hierarchy,
+        claims: Claims,
+        hasher: &impl BuildHasher,
+    ) -> Result<Self> {
+        let mut root = 0;
+        Self::new(hierarchy, claims, MODES, |path| {
+            let mut hasher = hasher.build_hasher();
+            hasher.write(path);
+            let hash = hasher.finish();
+            if path.len() == 1 + usize::from(path[0]) {
+                root = hash & SHARD_BITS;
+            }
+            hash & !SHARD_BITS | root
+        })
+    }
+
+    pub(super) fn shards(&self) -> ShardSet {
+        self.list.iter().fold(0, |set, step| set | 1 << step.shard())
+    }
+
+    /// What of `self` is still to be taken by someone who holds `base`.
+    pub(super) fn beyond(self, base: &PlanSteps) -> Self {
+        let held: HashMap<&[u8], SlotMode> =
+            base.list.iter().map(|step| (base.path(step), step.mode)).collect();
+        let mut list = self.list.clone();
+        list.retain(|step| {
+            step.held = held.get(self.path(step)).copied();
+            step.mode = step.held.map_or(step.mode, |held| held.join(step.mode));
+            step.held != Some(step.mode)
+        });
+        Self { list, ..self }
+    }
+
+    /// All of it, where `self` is what was taken beyond `base`.
+    pub(super) fn merged_with(&self, base: &PlanSteps) -> PlanSteps {
+        let converted: HashMap<&[u8], SlotMode> = self
+            .list
+            .iter()
+            .filter(|step| step.held.is_some())
+            .map(|step| (self.path(step), step.mode))
+            .collect();
+        let mut merged = base.clone();
+        for step in &mut merged.list {
+            step.mode = converted.get(base.path(step)).copied().unwrap_or(step.mode);
+        }
+        let offset = base.claims.len() as u32;
+        let new = self.list.iter().filter(|step| step.held.is_none());
+        merged.list.extend(new.map(|step| PlanStep { claim: step.claim + offset, ..*step }));
+        merged.claims.extend(self.claims.iter().cloned());
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Claim, Mode, Target};
+    use hashbrown::DefaultHashBuilder;
+
+    fn steps(claims: &[(&str, Mode)], hasher: &DefaultHashBuilder) -> PlanSteps {
+        let claim =
+            |(path, mode): &(&str, Mode)| Claim { target: path.parse().unwrap(), mode: *mode };
+        let claims = claims.iter().map(claim).collect();
+        PlanSteps::hashed(&Hierarchy::default(), claims, hasher).unwrap()
+    }
+
+    fn texts(steps: &PlanSteps) -> Vec<String> {
+        let text = |step: &PlanStep| {
+            let before = step.held.map_or(String::new(), |held| format!(" from {held}"));
+            format!("{} {}{before}", steps.node(step), step.mode)
+        };
+        steps.list.iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_path_is_in_one_shard() {
+        let claims = [("u1/a1/r1", Mode::Shared), ("u1/a2/r1", Mode::Shared)];
+        let steps = steps(&claims, &DefaultHashBuilder::default());
+        assert_eq!(steps.shards().count_ones(), 1);
+        assert_eq!(steps.list.len(), 5);
+    }
+
+    /// Otherwise two owners would not meet at a node that both need.
+    #[test]
+    fn a_node_has_the_same_hash_in_every_plan() {
+        let hasher = DefaultHashBuilder::default();
+        let hashes = |claims: &[(&str, Mode)]| -> HashMap<Target, u64> {
+            let steps = steps(claims, &hasher);
+            steps.list.iter().map(|step| (steps.node(step), step.slot)).collect()
+        };
+        let claims = ["u1", "u1/a1", "u1/a1/r1", "u2/x", "ユーザー/x", "u1/a2"]
+            .map(|path| (path, Mode::Shared));
+        let together = hashes(&claims);
+        for claim in claims {
+            for (node, hash) in hashes(&[claim]) {
+                assert_eq!(together[&node], hash, "{node}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_extension_converts_what_is_held_and_takes_what_is_not() {
+        let hasher = DefaultHashBuilder::default();
+        let base = steps(&[("u1", Mode::Shared), ("u2/a1", Mode::Exclusive)], &hasher);
+        let more = [("u1/a1", Mode::Exclusive), ("u2/a1", Mode::Shared)];
+        let more = steps(&more, &hasher).beyond(&base);
+        let expected = ["u1 shared-intent-exclusive from shared", "u1/a1 exclusive"];
+        assert_eq!(texts(&more), expected);
+        let merged = more.merged_with(&base);
+        let expected = [
+            "u1 shared-intent-exclusive",
+            "u2 intent-exclusive",
+            "u2/a1 exclusive",
+            "u1/a1 exclusive",
+        ];
+        assert_eq!(texts(&merged), expected);
+        assert_eq!(merged.claims.len(), 4);
+    }
+}

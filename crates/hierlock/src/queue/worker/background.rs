@@ -1,0 +1,99 @@
+//! What goes on beside the loop of a worker, and ends with it: heartbeats for its jobs, and on PostgreSQL a listener for
+//! new ones.
+
+use crate::database::{answered, heartbeat_limit};
+use crate::queue::{ClaimedJob, Queue};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// The jobs that a worker has, by ID.
+#[derive(Clone, Default)]
+pub(super) struct ActiveJobs(Arc<Mutex<HashMap<i64, ClaimedJob>>>);
+
+impl ActiveJobs {
+    pub(super) fn add(&self, jobs: &[ClaimedJob]) {
+        self.0.lock().extend(jobs.iter().map(|job| (job.id(), job.clone())));
+    }
+
+    /// A newer claim of the same job stays.
+    pub(super) fn remove(&self, jobs: &[ClaimedJob]) {
+        let mut active = self.0.lock();
+        for job in jobs {
+            if active.get(&job.id()).is_some_and(|other| other.claim() == job.claim()) {
+                active.remove(&job.id());
+            }
+        }
+    }
+}
+
+/// Starts tasks that end when what it returns is dropped.
+pub(super) fn start(queue: &Queue, active: &ActiveJobs, lease: Duration) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(send_heartbeats(queue.clone(), active.clone(), lease));
+    #[cfg(feature = "postgres")]
+    if let Some(pool) = queue.database().listener() {
+        tasks.spawn(listen(queue.clone(), pool));
+    }
+    tasks
+}
+
+/// Sends three in the time of a lease, and sooner after one that failed. One that is not answered fails, for the
+/// network may have forgotten its connection, and not others.
+async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
+    let mut beat = interval((lease / 3).max(Duration::from_millis(1)));
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        let jobs: Vec<ClaimedJob> = active.0.lock().values().cloned().collect();
+        if jobs.is_empty() {
+            continue;
+        }
+        let heartbeat = queue.heartbeat(&jobs, lease);
+        match answered(heartbeat_limit(lease), "extend leases", heartbeat).await {
+            Ok(lost) => {
+                // One that has just been completed is not lost, and not active any more either.
+                let lost = jobs.into_iter().filter(|job| lost.contains(&job.id()));
+                active.remove(&lost.collect::<Vec<_>>());
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a heartbeat failed");
+                beat.reset_after(lease / 12);
+            }
+        }
+    }
+}
+
+/// How long it waits before it connects again to listen.
+#[cfg(feature = "postgres")]
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+
+/// Wakes workers when PostgreSQL tells of new jobs.
+#[cfg(feature = "postgres")]
+async fn listen(queue: Queue, pool: sqlx::PgPool) {
+    loop {
+        if let Err(error) = listen_on_connection(&queue, &pool).await {
+            let error = crate::database::error_message(&error);
+            tracing::warn!(error, "cannot listen for new jobs; they are found by polling");
+        }
+        tokio::time::sleep(RECONNECT_DELAY).await;
+    }
+}
+
+#[cfg(feature = "postgres")]
+async fn listen_on_connection(queue: &Queue, pool: &sqlx::PgPool) -> Result<(), sqlx::Error> {
+    let mut listener = sqlx::postgres::PgListener::connect_with(pool).await?;
+    listener.listen(crate::queue::enqueue::CHANNEL).await?;
+    // Something may have come before.
+    queue.wake();
+    loop {
+        match listener.try_recv().await? {
+            Some(notification) if notification.payload() != queue.name() => {}
+            // For this queue; or it was cut off, and nobody knows what was said meanwhile.
+            _ => queue.wake(),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! No more rows a second than asked.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Rows leave one chunk after the other, each after the time that the one before was worth.
+#[derive(Debug)]
+pub(super) struct RateLimit {
+    rows_per_second: Option<u64>,
+    next: Mutex<Option<Instant>>,
+}
+
+impl RateLimit {
+    pub(super) fn new(rows_per_second: Option<u64>) -> Self {
+        Self { rows_per_second, next: Mutex::default() }
+    }
+
+    /// Waits until so many rows may go.
+    ///
+    /// # Cancel safety
+    /// Dropped, its turn passes unused.
+    pub(super) async fn wait(&self, rows: u64) {
+        let Some(rate) = self.rows_per_second else { return };
+        let begin = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let begin = next.map_or(Instant::now(), |next| next.max(Instant::now()));
+            let worth = Duration::from_secs_f64(rows as f64 / rate.max(1) as f64);
+            *next = Some(begin + worth);
+            begin
+        };
+        tokio::time::sleep_until(begin).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_rows_a_second_whoever_asks() {
+        let limit = RateLimit::new(Some(1000));
+        let begun = Instant::now();
+        let ten_chunks = async || {
+            for _ in 0..10 {
+                limit.wait(100).await;
+            }
+        };
+        // Two that take turns share the limit.
+        tokio::join!(ten_chunks(), ten_chunks());
+        assert_eq!(begun.elapsed().as_millis(), 1900, "the last of 20 chunks leaves after 19");
+        let begun = Instant::now();
+        RateLimit::new(None).wait(u64::MAX).await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+}
