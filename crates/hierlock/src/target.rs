@@ -62,9 +62,17 @@ impl Target {
     /// # Errors
     /// As [`user`](Self::user); also no ID at all, or too many.
     pub fn path<I: AsRef<str>>(ids: impl IntoIterator<Item = I>) -> Result<Self> {
+        Self::join(&[], 0, ids)
+    }
+
+    /// The node of these IDs below a node, given as its bytes; the first of them is of this level.
+    fn join<I: AsRef<str>>(
+        parent: &[u8],
+        mut level: usize,
+        ids: impl IntoIterator<Item = I>,
+    ) -> Result<Self> {
         // Built on the stack, so that a target costs one allocation.
-        let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
-        let mut level = 0;
+        let mut bytes: SmallVec<[u8; 128]> = SmallVec::from_slice(parent);
         for id in ids {
             let id = id.as_ref();
             if level == Hierarchy::MAX_LEVELS {
@@ -95,7 +103,7 @@ impl Target {
     /// # Errors
     /// As [`path`](Self::path).
     pub fn child(&self, id: &str) -> Result<Self> {
-        Self::path(self.ids().chain([id]))
+        Self::join(&self.bytes, self.level() + 1, [id])
     }
 
     /// Its depth: 0 at the root.
