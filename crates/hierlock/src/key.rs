@@ -2,7 +2,7 @@
 //! in another language that shares a table or a file computes the same.
 
 use crate::error::{Result, TargetError};
-use crate::target::Target;
+use crate::target::{Target, ids_of};
 
 /// How many buckets a level is striped over: 10,000,000 unless told.
 ///
@@ -47,39 +47,18 @@ impl Target {
     /// ```
     pub fn key(&self) -> String {
         let mut key = Vec::with_capacity(2 * self.bytes().len() + 2);
-        self.write_key(|part| key.extend_from_slice(part));
+        write_key(self.bytes(), |part| key.extend_from_slice(part));
         String::from_utf8(key).expect("an ID is made from text, and so is the rest")
-    }
-
-    /// The key text, part by part: hashing it needs no copy, and a plan of many nodes hashes each.
-    fn write_key(&self, mut write: impl FnMut(&[u8])) {
-        // Neither a level nor the length of an ID has more than three digits.
-        let write_number = |number: usize, write: &mut dyn FnMut(&[u8])| {
-            let digits = [100, 10, 1].map(|value| b'0' + (number / value % 10) as u8);
-            write(&digits[usize::from(number < 100) + usize::from(number < 10)..]);
-        };
-        write_number(self.level(), &mut write);
-        write(b"|");
-        for id in self.ids() {
-            write_number(id.len(), &mut write);
-            write(b":");
-            write(id.as_bytes());
-            write(b",");
-        }
     }
 
     /// The bucket of this node: FNV-1a (32 bit) of the key text, modulo the bucket count.
     pub fn bucket(&self, buckets: Buckets) -> u32 {
-        let mut hash = FNV_32;
-        self.write_key(|part| hash = fnv1a_32(hash, part));
-        hash % buckets.count()
+        bucket_of(self.bytes(), buckets)
     }
 
     /// FNV-1a (64 bit) of the key text: the advisory key on PostgreSQL.
     pub fn key_hash(&self) -> u64 {
-        let mut hash = FNV_64;
-        self.write_key(|part| hash = fnv1a_64(hash, part));
-        hash
+        key_hash_of(self.bytes())
     }
 
     /// The byte of a lock file that stands for this node: its level in the upper bits, then
@@ -92,9 +71,45 @@ impl Target {
     /// # Ok::<(), hierlock::Error>(())
     /// ```
     pub fn file_offset(&self) -> u64 {
-        const LOW: u64 = (1 << 60) - 1;
-        let hash = self.key_hash();
-        (self.level() as u64) << 60 | ((hash & LOW) ^ (hash >> 60))
+        file_offset_of(self.bytes())
+    }
+}
+
+/// [`Target::bucket`] of the node with these bytes.
+pub(crate) fn bucket_of(path: &[u8], buckets: Buckets) -> u32 {
+    let mut hash = FNV_32;
+    write_key(path, |part| hash = fnv1a_32(hash, part));
+    hash % buckets.count()
+}
+
+/// [`Target::key_hash`] of the node with these bytes.
+pub(crate) fn key_hash_of(path: &[u8]) -> u64 {
+    let mut hash = FNV_64;
+    write_key(path, |part| hash = fnv1a_64(hash, part));
+    hash
+}
+
+/// [`Target::file_offset`] of the node with these bytes.
+pub(crate) fn file_offset_of(path: &[u8]) -> u64 {
+    const LOW: u64 = (1 << 60) - 1;
+    let (hash, level) = (key_hash_of(path), ids_of(path).count() as u64 - 1);
+    level << 60 | ((hash & LOW) ^ (hash >> 60))
+}
+
+/// Writes the key text part by part: hashing it needs no copy, and a plan of many nodes hashes each.
+fn write_key(path: &[u8], mut write: impl FnMut(&[u8])) {
+    // Neither a level nor the length of an ID has more than three digits.
+    let write_number = |number: usize, write: &mut dyn FnMut(&[u8])| {
+        let digits = [100, 10, 1].map(|value| b'0' + (number / value % 10) as u8);
+        write(&digits[usize::from(number < 100) + usize::from(number < 10)..]);
+    };
+    write_number(ids_of(path).count() - 1, &mut write);
+    write(b"|");
+    for id in ids_of(path) {
+        write_number(id.len(), &mut write);
+        write(b":");
+        write(id);
+        write(b",");
     }
 }
 

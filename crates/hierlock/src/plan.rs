@@ -7,7 +7,7 @@
 
 use crate::error::{Result, TargetError};
 use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
+use crate::key::{Buckets, bucket_of, file_offset_of, key_hash_of};
 use crate::mode::{Mode, ModeSet, SlotMode};
 use crate::target::Target;
 use smallvec::SmallVec;
@@ -53,12 +53,13 @@ pub enum Slots {
 }
 
 impl Slots {
-    fn number(self, node: &Target) -> u64 {
+    /// The slot of the node with these bytes.
+    fn number(self, path: &[u8]) -> u64 {
         match self {
             Slots::Paths => 0,
-            Slots::Buckets(buckets) => node.bucket(buckets).into(),
-            Slots::Keys => node.key_hash(),
-            Slots::Bytes => node.file_offset(),
+            Slots::Buckets(buckets) => bucket_of(path, buckets).into(),
+            Slots::Keys => key_hash_of(path),
+            Slots::Bytes => file_offset_of(path),
         }
     }
 }
@@ -108,8 +109,8 @@ pub(crate) struct PlanSteps {
 }
 
 impl PlanSteps {
-    /// Each node once, in the strongest mode, ordered by (level, path). `number` gives the slot of a node by its bytes;
-    /// it is asked from each root downwards. Fails as [`Plan::new`] does.
+    /// Each node once, in the strongest mode: by level, if there is one claim, otherwise by path. `number` gives the slot
+    /// of a node by its bytes; it is asked from each root downwards. Fails as [`Plan::new`] does.
     pub(crate) fn new(
         hierarchy: &Hierarchy,
         mut claims: Claims,
@@ -150,13 +151,6 @@ impl PlanSteps {
             }
             before = bytes;
         }
-        if claims.len() > 1 {
-            // Stable: within a level the order of the paths stays.
-            let target = |step: &PlanStep| &claims[step.claim as usize].target;
-            list.sort_by_cached_key(|step| {
-                target(step).ends().take_while(|end| *end < step.end.into()).count()
-            });
-        }
         Ok(Self { claims, list })
     }
 
@@ -175,23 +169,34 @@ impl PlanSteps {
         &self.target(step).bytes()[..step.end.into()]
     }
 
-    /// Orders by (level, slot); nodes that fall into one slot become one step in the strongest mode.
-    fn merge_by_slot(&mut self, slots: Slots) {
-        let number = |step: &PlanStep| {
-            let node = self.node(step);
-            (node.level(), PlanStep { slot: slots.number(&node), ..*step })
-        };
-        let mut steps: Vec<(usize, PlanStep)> = self.list.iter().map(number).collect();
-        steps.sort_by_key(|(level, step)| (*level, step.slot));
-        steps.dedup_by(|(later_level, later), (level, first)| {
-            let same = (*later_level, later.slot) == (*level, first.slot);
-            if same {
+    /// Orders by level, then by `key`, then by path.
+    pub(crate) fn sort_by_level<K: Ord>(&mut self, key: impl Fn(&PlanStep) -> K) {
+        // The steps of one claim are in the order of their levels.
+        if let Self { claims, list } = self
+            && claims.len() > 1
+        {
+            list.sort_by_cached_key(|step| (level_of(claims, step), key(step)));
+        }
+    }
+
+    /// Makes nodes that fall into one slot one step in the strongest mode.
+    fn merge_by_slot(&mut self) {
+        let Self { claims, list } = self;
+        list.dedup_by(|later, first| {
+            let is_same =
+                later.slot == first.slot && level_of(claims, later) == level_of(claims, first);
+            if is_same {
                 first.mode = first.mode.join(later.mode);
             }
-            same
+            is_same
         });
-        self.list = steps.into_iter().map(|(_, step)| step).collect();
     }
+}
+
+/// The level of the node a step stands for.
+fn level_of(claims: &[Claim], step: &PlanStep) -> usize {
+    let target = &claims[step.claim as usize].target;
+    target.ends().take_while(|end| *end < step.end.into()).count()
 }
 
 /// The ordered slots and modes of one acquire.
@@ -224,9 +229,11 @@ impl Plan {
         slots: Slots,
         modes: ModeSet,
     ) -> Result<Self> {
-        let mut steps = PlanSteps::new(hierarchy, claims.into_iter().collect(), modes, |_| 0)?;
+        let number = |path: &[u8]| slots.number(path);
+        let mut steps = PlanSteps::new(hierarchy, claims.into_iter().collect(), modes, number)?;
+        steps.sort_by_level(|step| step.slot);
         if slots != Slots::Paths {
-            steps.merge_by_slot(slots);
+            steps.merge_by_slot();
         }
         Ok(Self { steps, slots })
     }
@@ -350,7 +357,7 @@ mod tests {
                     let plan = Plan::new(&tree, claims.clone(), slots, modes).unwrap();
                     let identity = |node: &Target| match slots {
                         Slots::Paths => (node.level(), 0, Some(node.clone())),
-                        _ => (node.level(), slots.number(node), None),
+                        _ => (node.level(), slots.number(node.bytes()), None),
                     };
                     let mut model: HashMap<_, SlotMode> = HashMap::new();
                     for Claim { target, mode } in &claims {

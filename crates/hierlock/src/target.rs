@@ -113,12 +113,7 @@ impl Target {
 
     /// The IDs from the root to this node.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
-        let mut start = 0;
-        self.ends().map(move |end| {
-            let id = &self.bytes[start + 1..end];
-            start = end;
-            std::str::from_utf8(id).expect("an ID is made from text")
-        })
+        ids_of(&self.bytes).map(|id| std::str::from_utf8(id).expect("an ID is made from text"))
     }
 
     /// The node above, unless this is a root.
@@ -152,11 +147,7 @@ impl Target {
 
     /// Where the bytes of each ancestor end, the root's first, its own last.
     pub(crate) fn ends(&self) -> impl Iterator<Item = usize> {
-        let mut end = 0;
-        std::iter::from_fn(move || {
-            end += 1 + usize::from(*self.bytes.get(end)?);
-            Some(end)
-        })
+        ends_of(&self.bytes)
     }
 
     /// The ancestor whose bytes end there.
@@ -176,6 +167,25 @@ impl Target {
     pub(crate) fn path_cmp(&self, other: &Target) -> Ordering {
         self.bytes.cmp(&other.bytes)
     }
+}
+
+/// Where each ID ends within the bytes of a target.
+fn ends_of(path: &[u8]) -> impl Iterator<Item = usize> {
+    let mut end = 0;
+    std::iter::from_fn(move || {
+        end += 1 + usize::from(*path.get(end)?);
+        Some(end)
+    })
+}
+
+/// The IDs within the bytes of a target.
+pub(crate) fn ids_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut start = 0;
+    ends_of(path).map(move |end| {
+        let id = &path[start + 1..end];
+        start = end;
+        id
+    })
 }
 
 /// By level first, then by the IDs from the root; of two IDs the shorter comes first (`r9`, `r10`).

@@ -29,7 +29,7 @@ impl PlanSteps {
         hasher: &impl BuildHasher,
     ) -> Result<Self> {
         let mut root = 0;
-        Self::new(hierarchy, claims, MODES, |path| {
+        let mut steps = Self::new(hierarchy, claims, MODES, |path| {
             let mut hasher = hasher.build_hasher();
             hasher.write(path);
             let hash = hasher.finish();
@@ -37,7 +37,9 @@ impl PlanSteps {
                 root = hash & SHARD_BITS;
             }
             hash & !SHARD_BITS | root
-        })
+        })?;
+        steps.sort_by_level(|_| ());
+        Ok(steps)
     }
 
     pub(super) fn shards(&self) -> ShardSet {

@@ -3,6 +3,7 @@
 use super::statement::{Join, LockStatement, ValueForm, Writer, runs};
 use super::{Dialect, Scheme};
 use crate::plan::Step;
+use std::fmt::Write as _;
 
 /// From so many rows on, a list is joined instead of one SELECT a row.
 const MIN_LIST_LENGTH: usize = 4;
@@ -92,11 +93,14 @@ fn list(run: &[Step], writer: &mut Writer<'_>) -> String {
 /// that one prepared statement serves all lengths. A list of one would be looked up early, as single rows
 /// are; so it gets a second value, which no row has.
 fn buckets(run: &[Step], writer: &mut Writer<'_>) -> String {
-    let mut buckets: Vec<String> = run.iter().map(|step| step.slot.to_string()).collect();
-    if run.len() == 1 {
-        buckets.push("null".to_owned());
+    let mut array = String::with_capacity(9 * run.len() + 6);
+    for step in run {
+        array.push(if array.is_empty() { '[' } else { ',' });
+        // Writing to a String cannot fail.
+        let _ = write!(array, "{}", step.slot);
     }
-    let array = writer.value(format!("[{}]", buckets.join(",")));
+    array.push_str(if run.len() == 1 { ",null]" } else { "]" });
+    let array = writer.value(array);
     format!("JSON_TABLE({array}, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v")
 }
 
