@@ -23,7 +23,7 @@ pub(crate) fn conflicts(wanted: &LockedObject, held: &LockedObject) -> Option<bo
 mod tests {
     use super::*;
 
-    fn thing(kind: LockKind, index: Option<&str>, mode: &str) -> LockedObject {
+    fn target(kind: LockKind, index: Option<&str>, mode: &str) -> LockedObject {
         LockedObject {
             kind,
             object: "t".to_owned(),
@@ -51,7 +51,7 @@ mod tests {
             ("X,GAP,INSERT_INTENTION", "X,GAP,INSERT_INTENTION", false),
             ("X,GAP,INSERT_INTENTION", "X", true),
         ] {
-            let row = |mode| thing(LockKind::Row, Some("PRIMARY"), mode);
+            let row = |mode| target(LockKind::Row, Some("PRIMARY"), mode);
             assert_eq!(conflicts(&row(wanted), &row(held)), Some(waits), "{wanted} behind {held}");
         }
     }
@@ -59,7 +59,7 @@ mod tests {
     /// The tables of PostgreSQL's manual.
     #[test]
     fn rows_and_tables_conflict_as_in_postgres() {
-        let row = |mode| thing(LockKind::Row, None, mode);
+        let row = |mode| target(LockKind::Row, None, mode);
         for (wanted, held, waits) in [
             ("AccessShareLock", "For No Key Update", Some(false)),
             ("AccessShareLock", "For Update", Some(true)),
@@ -74,7 +74,7 @@ mod tests {
         ] {
             assert_eq!(conflicts(&row(wanted), &row(held)), waits, "{wanted} behind {held}");
         }
-        let table = |mode| thing(LockKind::Table, None, mode);
+        let table = |mode| target(LockKind::Table, None, mode);
         for (wanted, held, waits) in [
             ("AccessShareLock", "ExclusiveLock", false),
             ("AccessShareLock", "AccessExclusiveLock", true),

@@ -49,9 +49,9 @@ impl<'a> LockHistory<'a> {
             }
             if let (Some(wants), [lock]) = (&mut edge.wants, &edge.blocking[..])
                 && is_cut(wants)
-                && same_place(wants, &lock.thing)
+                && same_place(wants, &lock.target)
             {
-                wants.record = lock.thing.record.clone();
+                wants.record = lock.target.record.clone();
             }
         }
     }
@@ -69,7 +69,6 @@ impl<'a> LockHistory<'a> {
         lock.statement
     }
 
-    /// Returns the locks that were recorded before a step.
     fn before(&self, step: usize) -> &'a [Lock] {
         let last = step.checked_sub(1).and_then(|last| self.steps.get(last)?.locks.as_deref());
         last.unwrap_or_default()
@@ -84,9 +83,9 @@ impl<'a> LockHistory<'a> {
         let before = self.before(closing);
         let rows = |locks: &'a [Lock], of: &SessionName| -> Vec<&'a LockedObject> {
             let is_row = |lock: &&Lock| {
-                lock.granted && lock.session == *of && lock.thing.kind == LockKind::Row
+                lock.granted && lock.session == *of && lock.target.kind == LockKind::Row
             };
-            locks.iter().filter(is_row).map(|lock| &lock.thing).collect()
+            locks.iter().filter(is_row).map(|lock| &lock.target).collect()
         };
         let (of_holder, of_waiter) = (rows(before, &edge.holder), rows(before, &edge.waiter));
         let is_of_holder = |row: &LockedObject| of_holder.iter().any(|held| same_place(held, row));
@@ -94,11 +93,11 @@ impl<'a> LockHistory<'a> {
         let gained = after.iter().filter(|lock| {
             lock.granted
                 && lock.session == edge.waiter
-                && lock.thing.kind == LockKind::Row
-                && !of_waiter.contains(&&lock.thing)
-                && is_of_holder(&lock.thing)
+                && lock.target.kind == LockKind::Row
+                && !of_waiter.contains(&&lock.target)
+                && is_of_holder(&lock.target)
         });
-        let gained: Vec<&LockedObject> = gained.map(|lock| &lock.thing).collect();
+        let gained: Vec<&LockedObject> = gained.map(|lock| &lock.target).collect();
         if let Some(row) = only_place(&gained) {
             edge.wants = Some(row.clone());
             return;
@@ -121,22 +120,22 @@ impl<'a> LockHistory<'a> {
         let Some(wants) = edge.wants.clone() else { return };
         let before = self.before(closing);
         let is_of_holder =
-            |lock: &&Lock| lock.session == edge.holder && same_place(&lock.thing, &wants);
+            |lock: &&Lock| lock.session == edge.holder && same_place(&lock.target, &wants);
         let is_postgres_row = wants.kind == LockKind::Row && wants.index.is_none();
-        let may_block = |lock: &&Lock| conflicts(&wants, &lock.thing) != Some(false);
+        let may_block = |lock: &&Lock| conflicts(&wants, &lock.target) != Some(false);
         let (mut held, queued): (Vec<&Lock>, Vec<&Lock>) =
             before.iter().filter(is_of_holder).filter(may_block).partition(|lock| lock.granted);
         if is_postgres_row {
             // One row, one lock: the strongest that it has become.
-            held.sort_by_key(|lock| std::cmp::Reverse(row_strength(&lock.thing.mode)));
+            held.sort_by_key(|lock| std::cmp::Reverse(row_strength(&lock.target.mode)));
             held.truncate(1);
         }
-        let sure = held.iter().all(|lock| conflicts(&wants, &lock.thing) == Some(true));
+        let sure = held.iter().all(|lock| conflicts(&wants, &lock.target) == Some(true));
         edge.blocking = match (held.as_slice(), queued.as_slice()) {
-            ([], [queued]) => vec![BlockingLock::new(queued.thing.clone(), false)],
-            ([_], _) => vec![BlockingLock::new(held[0].thing.clone(), true)],
+            ([], [queued]) => vec![BlockingLock::new(queued.target.clone(), false)],
+            ([_], _) => vec![BlockingLock::new(held[0].target.clone(), true)],
             (several, _) if sure && !several.is_empty() => {
-                several.iter().map(|lock| BlockingLock::new(lock.thing.clone(), true)).collect()
+                several.iter().map(|lock| BlockingLock::new(lock.target.clone(), true)).collect()
             }
             // It came with the step that closed the circle, or was never told.
             ([], []) if is_postgres_row && wants.record.is_some() => {
@@ -175,25 +174,25 @@ impl<'a> LockHistory<'a> {
         closing: usize,
         waiting: Option<&LockedObject>,
     ) {
-        let (thing, granted) = (lock.thing.clone(), lock.granted);
+        let (target, granted) = (lock.target.clone(), lock.granted);
         let is_it = |other: &LockedObject| {
-            same_place(other, &thing)
-                && match wanted.filter(|_| thing.kind == LockKind::Row && thing.index.is_none()) {
+            same_place(other, &target)
+                && match wanted.filter(|_| target.kind == LockKind::Row && target.index.is_none()) {
                     // A row lock of PostgreSQL becomes stronger; it counts since it was in the way.
                     Some(wanted) => conflicts(wanted, other)
-                        .unwrap_or_else(|| row_strength(&other.mode) == row_strength(&thing.mode)),
-                    None => other.mode == thing.mode,
+                        .unwrap_or_else(|| row_strength(&other.mode) == row_strength(&target.mode)),
+                    None => other.mode == target.mode,
                 }
         };
         let known = self.before(closing).iter().filter(|known| {
-            known.session == *session && known.granted == granted && is_it(&known.thing)
+            known.session == *session && known.granted == granted && is_it(&known.target)
         });
-        let mut known: Vec<&LockedObject> = known.map(|lock| &lock.thing).collect();
-        known.dedup_by_key(|thing| &thing.record);
+        let mut known: Vec<&LockedObject> = known.map(|lock| &lock.target).collect();
+        known.dedup_by_key(|target| &target.record);
         match known[..] {
             // What the record of locks has is whole.
-            [whole] if is_cut(&thing) || thing.mode.is_empty() => lock.thing = whole.clone(),
-            [_, _, ..] if is_cut(&thing) => {
+            [whole] if is_cut(&target) || target.mode.is_empty() => lock.target = whole.clone(),
+            [_, _, ..] if is_cut(&target) => {
                 lock.unknown = Some(format!(
                     "InnoDB tells only the beginning of the key, and {session} has several such records"
                 ));
@@ -222,7 +221,7 @@ impl<'a> LockHistory<'a> {
                 return Err("the locks could not be recorded".to_owned());
             };
             let has = |lock: &Lock| {
-                lock.session == *session && lock.granted == granted && is_it(&lock.thing)
+                lock.session == *session && lock.granted == granted && is_it(&lock.target)
             };
             if !locks.iter().any(has) {
                 let reason = self.incomplete.get(step).and_then(|it| it.get(session));
@@ -247,11 +246,11 @@ impl<'a> LockHistory<'a> {
             lock.granted_in = lock.granted.then_some(at);
             return;
         }
-        let is_written = lock.thing.index.is_some() && lock.thing.mode == "X,REC_NOT_GAP";
+        let is_written = lock.target.index.is_some() && lock.target.mode == "X,REC_NOT_GAP";
         let line = self.steps.get(at).map_or(0, |step| step.line);
         if is_written {
             self.attribute_to_writer(lock, session, at);
-        } else if lock.thing.kind == LockKind::Gap {
+        } else if lock.target.kind == LockKind::Gap {
             lock.unknown = Some(format!(
                 "InnoDB moved a gap lock of {session} there in line {line}, when a record came or went"
             ));
@@ -285,7 +284,7 @@ impl<'a> LockHistory<'a> {
         // It waited before and after: for the same?
         let wait_after = |index: usize| {
             let waits = &self.steps.get(index)?.waits;
-            waits.iter().find(|wait| wait.waiter == *session)?.thing.as_ref()
+            waits.iter().find(|wait| wait.waiter == *session)?.target.as_ref()
         };
         let before = wait_after(at - 1);
         let after = if at == closing { waiting } else { wait_after(at) };
@@ -300,8 +299,10 @@ impl<'a> LockHistory<'a> {
 
     /// A row that a session has written is locked without a lock record, until somebody else waits for it.
     fn attribute_to_writer(&self, lock: &mut BlockingLock, session: &SessionName, at: usize) {
-        let is_table = |thing: &LockedObject| {
-            thing.kind == LockKind::Table && thing.object == lock.thing.object && thing.mode == "IX"
+        let is_table = |target: &LockedObject| {
+            target.kind == LockKind::Table
+                && target.object == lock.target.object
+                && target.mode == "IX"
         };
         let since = match self.first_held(session, true, at, is_table) {
             Ok(since) => since,
@@ -342,7 +343,7 @@ impl<'a> LockHistory<'a> {
 
 /// The same table, index and record, whatever the mode.
 pub(crate) fn same_place(a: &LockedObject, b: &LockedObject) -> bool {
-    let is_record = |thing: &LockedObject| matches!(thing.kind, LockKind::Row | LockKind::Gap);
+    let is_record = |target: &LockedObject| matches!(target.kind, LockKind::Row | LockKind::Gap);
     (a.kind == b.kind || is_record(a) && is_record(b))
         && a.object == b.object
         && a.index == b.index
@@ -350,8 +351,8 @@ pub(crate) fn same_place(a: &LockedObject, b: &LockedObject) -> bool {
 }
 
 /// Is only the beginning of its key told?
-fn is_cut(thing: &LockedObject) -> bool {
-    thing.index.is_some() && thing.record.as_deref().is_some_and(|record| record.contains('…'))
+fn is_cut(target: &LockedObject) -> bool {
+    target.index.is_some() && target.record.as_deref().is_some_and(|record| record.contains('…'))
 }
 
 /// InnoDB writes only the beginning of a long key in the text of a deadlock.

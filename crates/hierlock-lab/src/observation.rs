@@ -1,5 +1,8 @@
 //! What was observed of a step, in words that are the same for all engines.
 
+pub use hierlock_engine::introspection::LockKind;
+
+use hierlock_engine::introspection::LockTarget;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -99,60 +102,11 @@ impl Failure {
     }
 }
 
-/// What kind of lock is held or waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LockKind {
-    /// A row, or an index record.
-    Row,
-    /// The space before a record, also for an insert that wants into it.
-    Gap,
-    /// A whole table, by a statement on its rows or by LOCK TABLES.
-    Table,
-    /// The definition of a table.
-    Metadata,
-    /// An advisory key, or a lock by name (GET_LOCK).
-    Advisory,
-    /// The end of another transaction, on PostgreSQL: how a wait for a row shows there.
-    Transaction,
-    /// A node of the tree.
-    Node,
-    /// Something else, which is named.
-    Other,
-}
-
-impl LockKind {
-    /// All of them.
-    pub const ALL: [LockKind; 8] = [
-        LockKind::Row,
-        LockKind::Gap,
-        LockKind::Table,
-        LockKind::Metadata,
-        LockKind::Advisory,
-        LockKind::Transaction,
-        LockKind::Node,
-        LockKind::Other,
-    ];
-
-    /// Its word in a scenario.
-    pub fn name(self) -> &'static str {
-        match self {
-            LockKind::Row => "row",
-            LockKind::Gap => "gap",
-            LockKind::Table => "table",
-            LockKind::Metadata => "metadata",
-            LockKind::Advisory => "advisory",
-            LockKind::Transaction => "transaction",
-            LockKind::Node => "node",
-            LockKind::Other => "other",
-        }
-    }
-}
-
 /// What is locked: as much as the engine tells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct LockedObject {
-    /// Its kind.
+    /// Its kind; its name in JSON.
+    #[serde(serialize_with = "by_name")]
     pub kind: LockKind,
     /// The table, the key, or the path of the node.
     pub object: String,
@@ -165,21 +119,15 @@ pub struct LockedObject {
 }
 
 impl fmt::Display for LockedObject {
-    /// `row 1 of numbers (PRIMARY), X`
+    /// `row 1 of numbers (PRIMARY), X`, as the engine writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            LockKind::Gap => write!(f, "gap before ")?,
-            kind => write!(f, "{} ", kind.name())?,
-        }
-        match &self.record {
-            Some(record) => write!(f, "{record} of {}", self.object)?,
-            None => write!(f, "{}", self.object)?,
-        }
-        if let Some(index) = &self.index {
-            write!(f, " ({index})")?;
-        }
-        if self.mode.is_empty() { Ok(()) } else { write!(f, ", {}", self.mode) }
+        let LockedObject { kind, object, index, record, mode } = self.clone();
+        LockTarget { kind, schema: None, object, index, record, mode }.fmt(f)
     }
+}
+
+fn by_name<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
 }
 
 /// A session waits for others.
@@ -187,22 +135,23 @@ impl fmt::Display for LockedObject {
 pub struct Wait {
     /// Who waits.
     pub waiter: SessionName,
-    /// Sessions of the scenario that are in the way, in the order of their names. None, and no
-    /// strangers either: the engine does not tell who.
+    /// Sessions of the scenario that are in the way, in the order of their names. Empty, also without an
+    /// outside blocker, if the engine does not tell.
     pub blockers: Vec<SessionName>,
     /// Something outside of the scenario is in the way.
-    pub strangers: bool,
+    #[serde(rename = "strangers")]
+    pub has_outside_blocker: bool,
     /// For what, if the engine tells.
-    pub thing: Option<LockedObject>,
+    #[serde(rename = "thing")]
+    pub target: Option<LockedObject>,
 }
 
 /// A lock that a session has, or waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Lock {
-    /// Whose.
     pub session: SessionName,
-    /// On what.
-    pub thing: LockedObject,
+    #[serde(rename = "thing")]
+    pub target: LockedObject,
     /// Held, not only wanted.
     pub granted: bool,
 }

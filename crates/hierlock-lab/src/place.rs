@@ -51,7 +51,6 @@ impl Engine {
         }
     }
 
-    /// What kind of server it is, if it is one.
     pub(crate) fn dialect(self) -> Option<Dialect> {
         match self {
             Engine::Mysql => Some(Dialect::Mysql),

@@ -1,7 +1,8 @@
 //! The records of a run: everything that reports need.
 
 use crate::observation::{Lock, LockedObject, Observation, SessionName, Wait};
-use crate::place::Place;
+use crate::place::{Engine, Place};
+use crate::scenario::Scenario;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
 
@@ -70,6 +71,23 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
+    /// A step that begins, of which nothing was seen yet.
+    pub fn new(line: usize, session: SessionName, text: String, began: Duration) -> Self {
+        Self {
+            line,
+            session,
+            text,
+            began,
+            seen: Observation::Stuck,
+            seen_at: began,
+            ended: None,
+            expected: String::new(),
+            difference: None,
+            waits: Vec::new(),
+            locks: None,
+        }
+    }
+
     /// Returns how it ended, or else what was first seen of it.
     pub(crate) fn last_observation(&self) -> &Observation {
         self.ended.as_ref().map_or(&self.seen, |end| &end.observation)
@@ -79,9 +97,7 @@ impl StepRecord {
 /// The end of a wait.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitEnd {
-    /// How.
     pub observation: Observation,
-    /// When, since the first step.
     #[serde(rename = "at_ms", serialize_with = "as_millis")]
     pub at: Duration,
     /// During which step, as an index into [`Record::steps`]: the one that let it go.
@@ -128,7 +144,8 @@ pub struct WaitEdge {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockingLock {
     /// On what, and in which mode.
-    pub thing: LockedObject,
+    #[serde(rename = "thing")]
+    pub target: LockedObject,
     /// Held. Otherwise it is a request that is queued in front of the waiter's.
     pub granted: bool,
     /// The index of the step whose statement asked for it, if that is known.
@@ -149,8 +166,8 @@ impl WaitEdge {
 
 impl BlockingLock {
     /// A lock of which it is not known when it was taken.
-    pub fn new(thing: LockedObject, granted: bool) -> Self {
-        Self { thing, granted, statement: None, granted_in: None, unknown: None }
+    pub fn new(target: LockedObject, granted: bool) -> Self {
+        Self { target, granted, statement: None, granted_in: None, unknown: None }
     }
 }
 
@@ -202,7 +219,6 @@ pub struct Report {
 pub struct Interruption {
     /// How many cases were run to their end, each repetition counted.
     pub finished: usize,
-    /// How many were to be run.
     pub planned: usize,
 }
 
@@ -218,12 +234,32 @@ impl std::fmt::Display for Interruption {
 #[derive(Clone, Debug, Serialize)]
 pub struct MissingEngine {
     /// Which.
-    pub engine: crate::place::Engine,
+    pub engine: Engine,
     /// Why, and what would bring it.
     pub why: String,
 }
 
 impl Record {
+    /// A record of a scenario that has not begun.
+    pub fn new(scenario: &Scenario, place: Place) -> Self {
+        Self {
+            scenario: scenario.name.clone(),
+            file: scenario.file.clone(),
+            title: scenario.title.clone(),
+            variant: Vec::new(),
+            place,
+            server: String::new(),
+            round: 1,
+            took: Duration::ZERO,
+            steps: Vec::new(),
+            deadlocks: Vec::new(),
+            circles: Vec::new(),
+            notes: Vec::new(),
+            verdict: Verdict::Agrees,
+            anomaly: None,
+        }
+    }
+
     /// `deadlock/cycle [read committed]`
     pub fn case_name(&self) -> String {
         if self.variant.is_empty() {

@@ -7,9 +7,7 @@ use crate::scenario::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, 
 
 /// What a step is judged by.
 pub(crate) struct ObservedStep<'a> {
-    /// The session of the step.
     pub(crate) session: &'a SessionName,
-    /// What was observed of it.
     pub(crate) observation: &'a Observation,
     /// The deadlock victims of this step.
     pub(crate) victims: &'a [SessionName],
@@ -105,7 +103,7 @@ fn changed_differs(changed: u64, answer: &Answer) -> Option<String> {
 
 fn locked_object_differs(expected: &ExpectedOutcome, wait: &Wait) -> Option<String> {
     let ExpectedOutcome::Blocked { kind, object, .. } = expected else { return None };
-    let locked = wait.thing.as_ref();
+    let locked = wait.target.as_ref();
     let same_kind = kind.is_none_or(|kind| locked.is_some_and(|locked| locked.kind == kind));
     let same_object =
         object.as_ref().is_none_or(|object| locked.is_some_and(|locked| locked.object == *object));
@@ -133,7 +131,7 @@ fn blockers_differ(
         expected.push(name);
     }
     expected.sort();
-    let same = !wait.strangers && wait.blockers.iter().collect::<Vec<_>>() == expected;
+    let same = !wait.has_outside_blocker && wait.blockers.iter().collect::<Vec<_>>() == expected;
     (!same).then(|| {
         let by = join_names(expected, " and ");
         format!("it should be blocked by {by}, but it {}", blocked_by(wait))
@@ -254,15 +252,15 @@ fn rows_text(answer: &Answer) -> String {
 
 fn blocked_by(wait: &Wait) -> String {
     let mut by: Vec<&str> = wait.blockers.iter().map(SessionName::as_str).collect();
-    if wait.strangers {
+    if wait.has_outside_blocker {
         by.push("somebody outside of the scenario");
     }
     let mut text = "is blocked, the engine does not say by whom".to_owned();
     if !by.is_empty() {
         text = format!("is blocked by {}", by.join(" and "));
     }
-    match &wait.thing {
-        Some(thing) => format!("{text} ({thing})"),
+    match &wait.target {
+        Some(target) => format!("{text} ({target})"),
         None => text,
     }
 }
@@ -360,19 +358,19 @@ mod tests {
 
     #[test]
     fn blockers() {
-        let thing = LockedObject {
+        let target = LockedObject {
             kind: LockKind::Gap,
             object: "demo".to_owned(),
             index: None,
             record: None,
             mode: "X".to_owned(),
         };
-        let wait = |strangers| {
+        let wait = |has_outside_blocker| {
             Observation::Blocked(Wait {
                 waiter: name("B"),
                 blockers: vec![name("A")],
-                strangers,
-                thing: Some(thing.clone()),
+                has_outside_blocker,
+                target: Some(target.clone()),
             })
         };
         let blocked = |by: &[&str], kind, object: Option<&str>| ExpectedOutcome::Blocked {
@@ -380,7 +378,7 @@ mod tests {
             kind,
             object: object.map(str::to_owned),
         };
-        for (expected, strangers, agrees) in [
+        for (expected, has_outside_blocker, agrees) in [
             (blocked(&[], None, None), false, true),
             (blocked(&["A"], Some(LockKind::Gap), Some("demo")), false, true),
             (blocked(&["C"], None, None), false, false),
@@ -389,7 +387,7 @@ mod tests {
             (blocked(&["A"], None, Some("t")), false, false),
             (blocked(&["A"], None, None), true, false),
         ] {
-            let difference = judge(expected, &wait(strangers), &[]);
+            let difference = judge(expected, &wait(has_outside_blocker), &[]);
             assert_eq!(difference.is_none(), agrees, "{difference:?}");
         }
     }

@@ -30,7 +30,6 @@ enum Transport {
 }
 
 impl LabConnection {
-    /// Opens a connection.
     pub(super) async fn open(address: &ServerAddress) -> Result<Self, LabError> {
         Self::set_up(address, async { Ok(Transport::Plain(address.connect().await?)) }).await
     }
@@ -170,7 +169,6 @@ impl LabConnection {
         lost(&self.server, error)
     }
 
-    /// Tells the server that the connection is over.
     pub(super) async fn close(self) {
         let close = async {
             match self.transport {

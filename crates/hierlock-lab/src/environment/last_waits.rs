@@ -32,7 +32,7 @@ impl LastWaits {
         holder: &SessionName,
     ) -> Option<&LockedObject> {
         let mut waits = self.waits.iter().filter(|wait| wait.blockers.contains(holder));
-        waits.find(|wait| wait.waiter == *waiter)?.thing.as_ref()
+        waits.find(|wait| wait.waiter == *waiter)?.target.as_ref()
     }
 
     /// Returns the cycle in which `victim` was, if what was seen leaves no doubt.
@@ -57,7 +57,7 @@ mod tests {
     fn wait(waiter: &str, blockers: &[&str]) -> Wait {
         let name = |text: &&str| SessionName::new(text).unwrap();
         let blockers = blockers.iter().map(name).collect();
-        Wait { waiter: name(&waiter), blockers, strangers: false, thing: None }
+        Wait { waiter: name(&waiter), blockers, has_outside_blocker: false, target: None }
     }
 
     #[test]

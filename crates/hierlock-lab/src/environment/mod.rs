@@ -60,7 +60,6 @@ pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 #[error("{0}")]
 pub struct LabError(pub String);
 
-/// How often the sessions of a case are probed for waits.
 pub(crate) struct ProbeIntervals {
     /// How long after a step has begun: one that need not wait is mostly over by then.
     pub(crate) first: Duration,
@@ -84,7 +83,6 @@ impl ProbeIntervals {
     }
 }
 
-/// The locks of the sessions of a case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockList {
     pub(crate) locks: Vec<Lock>,
@@ -162,7 +160,6 @@ impl CaseEnvironment {
         Ok(Self { database: None, tree, tree_database: Some(database), _share })
     }
 
-    /// Returns the client that locks nodes.
     pub(crate) fn client(&self) -> Option<&Hierlock> {
         self.tree.as_ref().map(TreeSessions::client)
     }

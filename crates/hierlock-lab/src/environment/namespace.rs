@@ -29,7 +29,6 @@ impl Namespace {
         name
     }
 
-    /// Returns the schema of its tables, as the server names it.
     pub(super) fn table_schema(&self) -> &str {
         match self {
             Self::PostgresDatabase(_) => "public",
@@ -76,7 +75,6 @@ impl Namespace {
         removed?.map_err(|error| LabError(self.leftover_message(&error)))
     }
 
-    /// The same, with a limit for whoever has a lock in it.
     pub(super) async fn remove_within(
         &self,
         connection: &mut LabConnection,
@@ -91,7 +89,6 @@ impl Namespace {
         Ok(connection.results_within(SET_UP_LIMIT, &self.drop_sql()).await?.map(|_| ()))
     }
 
-    /// Says that it could not be removed, and what to do about it.
     pub(super) fn leftover_message(&self, error: &sqlx::Error) -> String {
         let why = error_message(error);
         let prepared = match self {
@@ -146,7 +143,6 @@ impl NamespaceGuard {
         Self { server, namespace, connections: Vec::new(), prepared, is_removed: false }
     }
 
-    /// Returns the address for connections that use it.
     pub(super) fn address(&self) -> ServerAddress {
         let address = self.server.address.clone();
         match &self.namespace {
@@ -155,7 +151,6 @@ impl NamespaceGuard {
         }
     }
 
-    /// Says that it is removed.
     pub(super) fn disarm(mut self) {
         self.is_removed = true;
     }

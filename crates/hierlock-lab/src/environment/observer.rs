@@ -5,7 +5,7 @@ use super::namespace::Namespace;
 use super::prepared_transactions::PreparedTransactions;
 use super::server::TestServer;
 use super::{LabError, LockList, settings};
-use crate::observation::{Failure, Lock, LockKind, LockedObject, SessionName, Wait};
+use crate::observation::{Failure, Lock, LockedObject, SessionName, Wait};
 use crate::record::{BlockingLock, WaitEdge};
 use hierlock_engine::Dialect;
 use hierlock_engine::introspection::{
@@ -157,16 +157,16 @@ impl SessionNames {
         let name = |pid: &i64| self.names.get(pid);
         let blockers: BTreeSet<SessionName> =
             wait.blockers.iter().filter_map(name).cloned().collect();
-        let strangers = wait.blockers.iter().any(|pid| name(pid).is_none());
-        let thing = wait.wanted.map(|target| self.locked_object(target));
-        Some(Wait { waiter, blockers: blockers.into_iter().collect(), strangers, thing })
+        let has_outside_blocker = wait.blockers.iter().any(|pid| name(pid).is_none());
+        let target = wait.wanted.map(|target| self.locked_object(target));
+        Some(Wait { waiter, blockers: blockers.into_iter().collect(), has_outside_blocker, target })
     }
 
     /// Returns the locks of the case, in the order of names.
     fn locks(&self, list: introspection::LockList) -> LockList {
         let lock = |lock: introspection::SessionLock| {
             let session = self.names.get(&lock.session)?.clone();
-            Some(Lock { session, thing: self.locked_object(lock.target), granted: lock.granted })
+            Some(Lock { session, target: self.locked_object(lock.target), granted: lock.granted })
         };
         let mut locks: Vec<Lock> = list.locks.into_iter().filter_map(lock).collect();
         locks.sort();
@@ -203,22 +203,7 @@ impl SessionNames {
             Some(schema) if schema != self.schema => format!("{schema}.{object}"),
             _ => object,
         };
-        LockedObject { kind: kind.into(), object, index, record, mode }
-    }
-}
-
-impl From<introspection::LockKind> for LockKind {
-    fn from(kind: introspection::LockKind) -> Self {
-        use introspection::LockKind as EngineKind;
-        match kind {
-            EngineKind::Row => LockKind::Row,
-            EngineKind::Gap => LockKind::Gap,
-            EngineKind::Table => LockKind::Table,
-            EngineKind::Metadata => LockKind::Metadata,
-            EngineKind::Advisory => LockKind::Advisory,
-            EngineKind::Transaction => LockKind::Transaction,
-            EngineKind::Other => LockKind::Other,
-        }
+        LockedObject { kind, object, index, record, mode }
     }
 }
 
@@ -260,13 +245,13 @@ mod tests {
             wait(100, &[7], None),
         ]);
         assert_eq!(waits.len(), 2, "who is not of the case waits unseen");
-        assert_eq!((&waits[0].waiter, waits[0].strangers), (&name("A"), false));
+        assert_eq!((&waits[0].waiter, waits[0].has_outside_blocker), (&name("A"), false));
         assert_eq!(
-            (&waits[1].blockers[..], waits[1].strangers),
+            (&waits[1].blockers[..], waits[1].has_outside_blocker),
             (&[name("A"), name("C")][..], true)
         );
         let objects: Vec<&str> =
-            waits.iter().filter_map(|wait| Some(wait.thing.as_ref()?.object.as_str())).collect();
+            waits.iter().filter_map(|wait| Some(wait.target.as_ref()?.object.as_str())).collect();
         assert_eq!(objects, ["other.t", "t"]);
     }
 
@@ -297,7 +282,7 @@ mod tests {
         let report = |waits| DeadlockReport { id: String::new(), waits };
         let cycle = names().cycle(&report(vec![wait(7, 8), wait(8, 7)])).unwrap();
         assert_eq!((&cycle[0].waiter, &cycle[0].holder), (&name("B"), &name("A")));
-        assert_eq!(cycle[0].blocking[0].thing.to_string(), "table t, X");
+        assert_eq!(cycle[0].blocking[0].target.to_string(), "table t, X");
         assert!(!cycle[0].blocking[0].granted);
         assert!(names().cycle(&report(vec![wait(7, 100), wait(100, 7)])).is_none());
     }

@@ -5,7 +5,6 @@ use hierlock_engine::lexer::{OpenToken, TokenKind, tokens};
 use hierlock_engine::{Dialect, Driver, StatementWords};
 use std::collections::HashMap;
 
-/// The prepared statements of a session.
 #[derive(Debug, Default)]
 pub(super) struct PreparedStatements {
     texts: HashMap<String, String>,

@@ -30,7 +30,6 @@ struct PreparedTransaction {
     by: Option<i64>,
 }
 
-/// What a statement does to the prepared transaction of a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Prepares(String),
@@ -51,7 +50,6 @@ impl PreparedTransactions {
         self.all().is_empty()
     }
 
-    /// Returns those of sessions: their names, and the connections that have prepared them.
     pub(super) fn of_sessions(&self) -> Vec<(String, i64)> {
         self.all().iter().filter_map(|known| Some((known.name.clone(), known.by?))).collect()
     }

@@ -6,9 +6,7 @@ use super::namespace::{Namespace, NamespaceGuard, is_locked};
 use super::{LabError, SET_UP_LIMIT};
 use crate::place::Engine;
 use hierlock_engine::introspection::{self, Introspection};
-use hierlock_engine::{
-    AddressError, Dialect, ServerAddress, ServerUrl, cell, error_message, number_cell, sessions,
-};
+use hierlock_engine::{AddressError, Dialect, ServerAddress, ServerUrl, cell, error_message};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -31,7 +29,6 @@ pub(crate) struct TestServer {
     pub(super) address: ServerAddress,
     pub(super) url: String,
     version: String,
-    is_superuser: bool,
     /// What the names of our databases begin with: ours for as long as `keeper` is connected.
     pub(super) prefix: String,
     /// A connection that stays open: a process without one has left its databases behind.
@@ -51,14 +48,6 @@ pub(crate) struct TestServer {
     pub(super) cleanups: std::sync::Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl fmt::Debug for TestServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut server = f.debug_struct("TestServer");
-        server.field("version", &self.version).field("is_superuser", &self.is_superuser);
-        server.finish_non_exhaustive()
-    }
-}
-
 impl TestServer {
     /// Connects to a server, asks what it is, and removes what processes that are gone have left there.
     ///
@@ -66,7 +55,7 @@ impl TestServer {
     /// It cannot be reached, is another engine, or does not allow queries about its locks.
     pub(crate) async fn connect(engine: Engine, url: &str) -> Result<Arc<Self>, LabError> {
         let (address, mut keeper) = first_connection(engine, url).await?;
-        let (version, id, is_superuser) = identify(address.dialect(), &mut keeper).await?;
+        let (version, id) = identify(address.dialect(), &mut keeper).await?;
         let prefix = format!("{PREFIX}{}_{id}", std::process::id());
         // Held until the connection ends, however it does.
         keeper
@@ -91,7 +80,6 @@ impl TestServer {
             address,
             url: url.to_owned(),
             version,
-            is_superuser,
             prefix,
             keeper: Mutex::new(keeper),
             made: AtomicU64::new(0),
@@ -114,12 +102,6 @@ impl TestServer {
     /// Returns what it calls itself, such as `MySQL 9.7.4`.
     pub(crate) fn version(&self) -> &str {
         &self.version
-    }
-
-    /// Returns whether we may do everything on it. Deadlocks are found sooner then, and all locks are listed.
-    #[cfg(test)]
-    pub(super) fn is_superuser(&self) -> bool {
-        self.is_superuser
     }
 
     /// Returns what processes that are gone have left on it and what cannot be removed, because somebody has
@@ -160,7 +142,6 @@ impl TestServer {
         Ok(removed)
     }
 
-    /// Makes a namespace for a case, on PostgreSQL a schema or a database.
     pub(super) async fn create_namespace(
         self: &Arc<Self>,
         is_database: bool,
@@ -298,26 +279,17 @@ async fn first_connection(
     Ok((address, connection))
 }
 
-/// Returns the server's version in words, the number of the connection, and whether we may do everything.
+/// Returns the server's version in words, and the number of the connection.
 async fn identify(
     dialect: Dialect,
     connection: &mut LabConnection,
-) -> Result<(String, i64, bool), LabError> {
-    let (version, is_superuser) = match dialect {
-        Dialect::Postgres => (
-            "current_setting('server_version')",
-            "(SELECT rolsuper FROM pg_roles WHERE rolname = current_user)::int",
-        ),
-        Dialect::Mysql | Dialect::Mariadb => (
-            "VERSION()",
-            "(SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' \
-             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), ''''))",
-        ),
+) -> Result<(String, i64), LabError> {
+    let version = match dialect {
+        Dialect::Postgres => "current_setting('server_version')",
+        Dialect::Mysql | Dialect::Mariadb => "VERSION()",
     };
-    let pid = sessions::own_pid(dialect);
-    let rows = connection.query(&format!("SELECT {version}, {pid}, {is_superuser}")).await?;
-    let row = rows.first().map_or(&[][..], |row| row);
-    let version = cell(row, 0);
+    let rows = connection.query(&format!("SELECT {version}")).await?;
+    let version = rows.first().map_or("", |row| cell(row, 0));
     let (actual, name) = match dialect {
         Dialect::Postgres => (Dialect::Postgres, "PostgreSQL"),
         _ if version.contains("MariaDB") => (Dialect::Mariadb, "MariaDB"),
@@ -326,10 +298,8 @@ async fn identify(
     if actual != dialect {
         return Err(LabError(format!("the server for {dialect} is {name} {version}")));
     }
-    let pid = number_cell(row, 1)
-        .ok_or_else(|| LabError(format!("the {dialect} server does not number its connections")))?;
     // "5.5.5-10.6.1-MariaDB-…", "15.18 (Debian 15.18-0+deb12u1)", "9.7.4-0ubuntu0"
     let number = version.strip_prefix("5.5.5-").unwrap_or(version);
     let number = number.split([' ', '-']).next().unwrap_or(number);
-    Ok((format!("{name} {number}"), pid, number_cell(row, 2).unwrap_or(0) > 0))
+    Ok((format!("{name} {number}"), connection.pid().await?))
 }

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 
-/// A session.
 pub(super) struct Session {
     /// The server's number for its connection.
     pub(super) pid: i64,
@@ -28,7 +27,6 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects, and sets the session up.
     pub(super) async fn open(
         address: &ServerAddress,
         settings: &[SettingValue],
@@ -97,7 +95,6 @@ impl Session {
         reply
     }
 
-    /// Returns whether a statement is running.
     pub(super) fn is_busy(&self) -> bool {
         self.connection.try_lock().is_err()
     }
@@ -107,7 +104,6 @@ impl Session {
         self.is_cancelled.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until no statement is running.
     pub(super) async fn idle(&self) {
         drop(self.connection.lock().await);
     }
@@ -175,7 +171,6 @@ impl SessionConnection {
         Ok(())
     }
 
-    /// What a failure means, of a statement that ran this text.
     fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
         let mut failure = failure(self.dialect, sql, error);
         if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {

@@ -52,7 +52,6 @@ pub(super) const POSTGRES_NO_LOCK_TIMEOUT: &str = "SET lock_timeout = 0";
 /// waits for its turn on the processor.
 pub(super) const POSTGRES_CHECK_DELAY: Duration = Duration::from_millis(15);
 
-/// Returns the settings of a new session.
 pub(super) fn initial(dialect: Dialect) -> &'static str {
     if dialect.is_innodb() { INNODB } else { POSTGRES }
 }

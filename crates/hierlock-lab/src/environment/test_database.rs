@@ -161,13 +161,11 @@ impl TestDatabase {
         url.into()
     }
 
-    /// Returns the name of the database or schema of the case.
     #[cfg(test)]
     pub(super) fn namespace(&self) -> &str {
         self.guard.namespace.name()
     }
 
-    /// Returns the server's numbers of the sessions, by name.
     #[cfg(test)]
     pub(super) fn pids(&self) -> BTreeMap<SessionName, i64> {
         self.sessions.iter().map(|(name, session)| (name.clone(), session.pid)).collect()
@@ -208,7 +206,6 @@ impl TestDatabase {
         task.await.map_err(|error| LabError(format!("a question to the server failed: {error}")))?
     }
 
-    /// Begins a statement of a session.
     pub(super) fn begin(&self, session: &SessionName, sql: &str) -> Reply {
         self.last_waits().forget(session);
         match self.session(session) {

@@ -5,7 +5,7 @@ use super::requirements::Requirements;
 use super::test_database::TestDatabase;
 use super::{LabError, TestServer};
 use crate::place::Place;
-use crate::scenario::{Action, Case, LockAction};
+use crate::scenario::{Action, Case};
 use hierlock::sql::{Provision, Strategy};
 use hierlock::{Hierarchy, Hierlock, Target};
 use std::collections::HashMap;
@@ -35,12 +35,10 @@ pub(super) struct TreeDatabase {
 /// Databases of one shape serve the same cases: place and number of buckets.
 type TreeShape = (Place, u32);
 
-/// The idle databases.
 #[derive(Default)]
 pub(crate) struct TreeDatabases(Mutex<HashMap<TreeShape, Vec<TreeDatabase>>>);
 
 impl TreeDatabases {
-    /// Takes an idle database, or makes one.
     pub(super) async fn take(
         &self,
         spec: &TreeSpec,
@@ -70,7 +68,6 @@ impl TreeDatabases {
         database.remove().await
     }
 
-    /// Removes all of them.
     pub(crate) async fn clear(&self) -> Result<(), LabError> {
         let databases: Vec<TreeDatabase> =
             self.idle().drain().flat_map(|(_, databases)| databases).collect();
@@ -116,15 +113,9 @@ impl TreeDatabase {
 }
 
 impl TreeSpec {
-    /// Returns what a case locks.
     pub(super) fn of(case: &Case) -> Self {
         let targets = case.steps.iter().filter_map(|step| match &step.action {
-            Action::Lock(
-                LockAction::Lock { targets, .. }
-                | LockAction::Try { targets, .. }
-                | LockAction::Extend { targets, .. },
-                _,
-            ) => Some(targets),
+            Action::Lock(action, _) => Some(&action.request()?.targets),
             _ => None,
         });
         let targets = targets.flatten().cloned().collect();

@@ -13,9 +13,7 @@ mod svg;
 mod text;
 mod tree;
 
-pub use report::{
-    FailedPlace, MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, ModePair, PairOutcome,
-};
+pub use report::{MatrixReport, ModePair, PairOutcome};
 pub use tree::{TreeError, TreeSize};
 
 use crate::lab::{Lab, RunEvent};

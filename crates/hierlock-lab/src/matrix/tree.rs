@@ -128,7 +128,6 @@ impl Node {
         self.0.len() - 1
     }
 
-    /// Is nothing below it?
     pub(crate) fn is_leaf(&self) -> bool {
         self.0.len() == Self::LEVELS
     }

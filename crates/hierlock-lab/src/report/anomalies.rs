@@ -2,8 +2,9 @@
 //! that look for one.
 
 use super::display::one_line;
-use super::grouping::{Rounds, by_case, distinct, group_by};
+use super::grouping::{Rounds, by_case};
 use super::{ScenarioSummary, json};
+use crate::group::{distinct, group_by};
 use crate::observation::{FailureKind, Observation};
 use crate::place::Engine;
 use crate::record::{Interruption, Record, Report, Verdict};
@@ -11,7 +12,6 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The axis of the isolation level.
 const ISOLATION: &str = "isolation";
 
 /// The level of a scenario without that axis.
@@ -31,7 +31,6 @@ pub struct AnomalyTable {
     pub(crate) interruption: Option<Interruption>,
 }
 
-/// An isolation level of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyColumn {
     pub(crate) engine: Engine,
@@ -39,7 +38,6 @@ pub(crate) struct AnomalyColumn {
     pub(crate) isolation: String,
 }
 
-/// An anomaly that a scenario looks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyRow {
     /// `G1a dirty read`
@@ -49,7 +47,6 @@ pub(crate) struct AnomalyRow {
     pub(crate) cells: Vec<Option<AnomalyCell>>,
 }
 
-/// What was seen at one isolation level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyCell {
     /// In how many rounds it has shown.
@@ -68,11 +65,9 @@ pub(crate) struct AnomalyCell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Prevention {
-    /// A session was the victim of a deadlock.
     Deadlock,
     /// A session lost against another's change.
     Conflict,
-    /// A session waited until its timeout.
     TimedOut,
     /// A session was not to wait, and would have had to.
     Refused,

@@ -1,12 +1,12 @@
 //! How all reports write a fact of a record: an observation, a name, a duration. The words are those of the
 //! scenario files, so that what a report says can be copied into a file.
 
-use crate::columns::{columns, columns_of};
 use crate::observation::{
     Answer, Failure, FailureKind, LockedObject, Observation, SessionName, Wait,
 };
 use crate::record::{Record, StepRecord, Verdict};
 use std::time::Duration;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// `0.4 ms`, `12 ms`, `1.23 s`.
 pub(crate) fn duration(took: Duration) -> String {
@@ -70,7 +70,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![];
     let (mut line, mut used) = (String::new(), 0);
     for word in text.split_whitespace() {
-        if used > 0 && used + 1 + columns(word) > width {
+        if used > 0 && used + 1 + word.width() > width {
             lines.push(std::mem::take(&mut line));
             used = 0;
         } else if used > 0 {
@@ -78,12 +78,13 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
             used += 1;
         }
         for c in word.chars() {
-            if used + columns_of(c) > width {
+            let columns = c.width().unwrap_or(0);
+            if used + columns > width {
                 lines.push(std::mem::take(&mut line));
                 used = 0;
             }
             line.push(c);
-            used += columns_of(c);
+            used += columns;
         }
     }
     lines.push(line);
@@ -123,7 +124,6 @@ pub(crate) fn verdict(record: &Record) -> &'static str {
     }
 }
 
-/// `✓` if reality agrees.
 pub(crate) fn check_mark(agrees: bool) -> &'static str {
     if agrees { "✓" } else { "✗" }
 }
@@ -136,7 +136,6 @@ pub(crate) fn location(record: &Record) -> String {
     step.map_or(file.clone(), |step| format!("{file}:{}", step.line))
 }
 
-/// The step that disagrees.
 pub(crate) fn differing_step(record: &Record) -> Option<&StepRecord> {
     match &record.verdict {
         Verdict::Disagrees { step, .. } => record.steps.get(*step),
@@ -144,7 +143,6 @@ pub(crate) fn differing_step(record: &Record) -> Option<&StepRecord> {
     }
 }
 
-/// Why it does not agree.
 pub(crate) fn why(record: &Record) -> Option<&str> {
     match &record.verdict {
         Verdict::Agrees => None,
@@ -217,11 +215,11 @@ pub(crate) fn wait(wait: &Wait) -> String {
     if !wait.blockers.is_empty() {
         text += &format!(" by {}", names(&wait.blockers));
     }
-    if wait.strangers {
+    if wait.has_outside_blocker {
         text += if wait.blockers.is_empty() { " by" } else { " and" };
         text += " something outside of the scenario";
     }
-    if let Some(object) = &wait.thing {
+    if let Some(object) = &wait.target {
         text += &format!(" on {}", locked_object(object));
     }
     text

@@ -36,7 +36,6 @@ pub use rounds::RoundComparison;
 pub use text::TextStyle;
 
 pub(crate) use display::{count, duration, printable, wrap};
-pub(crate) use grouping::{distinct, group_by};
 pub(crate) use terminal::{BOLD, DIM, FAILURE, SUCCESS, TerminalText};
 
 use crate::place::Engine;

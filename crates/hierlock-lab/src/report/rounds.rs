@@ -2,8 +2,9 @@
 //! vary and are not compared.
 
 use super::display;
-use super::grouping::{Rounds, by_case, group_by};
+use super::grouping::{Rounds, by_case};
 use super::transcript::wake_ups;
+use crate::group::group_by;
 use crate::observation::{Observation, SessionName, Wait};
 use crate::record::{Record, Report};
 use std::cmp::Reverse;
@@ -20,7 +21,6 @@ pub struct RoundComparison {
     pub(crate) unstable: Vec<UnstableCase>,
 }
 
-/// A case that did not always go the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnstableCase {
     /// `deadlock/cycle [read committed] on mysql`
@@ -29,7 +29,6 @@ pub(crate) struct UnstableCase {
     pub(crate) variations: Vec<Variation>,
 }
 
-/// A difference between rounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variation {
     /// `order of wake-ups at line 16`
@@ -142,8 +141,8 @@ fn outcome(record: &Record, index: usize) -> String {
 /// An observation without what is new in every round, such as the number of a transaction.
 fn stable(observation: &Observation) -> String {
     let Observation::Blocked(wait) = observation else { return display::observation(observation) };
-    let kind = wait.thing.as_ref().map(|object| format!(" on {}", object.kind.name()));
-    display::wait(&Wait { thing: None, ..wait.clone() }) + &kind.unwrap_or_default()
+    let kind = wait.target.as_ref().map(|object| format!(" on {}", object.kind.name()));
+    display::wait(&Wait { target: None, ..wait.clone() }) + &kind.unwrap_or_default()
 }
 
 #[cfg(test)]

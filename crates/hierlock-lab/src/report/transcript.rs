@@ -8,7 +8,6 @@ use std::time::Duration;
 /// Rows beyond these are only counted.
 const MAX_ROWS: usize = 20;
 
-/// The end of a wait.
 pub(crate) struct WakeUp<'a> {
     /// The step that had waited, and its index.
     pub(crate) step: &'a StepRecord,

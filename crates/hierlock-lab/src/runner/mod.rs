@@ -319,7 +319,7 @@ impl CaseRun<'_> {
         };
         let differs = difference(step.expected.as_ref(), &observed);
         let shows = |sign| difference(Some(sign), &observed).is_none();
-        if step.signs.iter().any(shows) {
+        if step.anomaly_outcomes.iter().any(shows) {
             self.record.anomaly = self.record.anomaly.map(|_| true);
         }
         if let Some(why) = &differs {
@@ -357,22 +357,10 @@ impl CaseRun<'_> {
         }
     }
 
-    /// The record of a step that begins now.
     fn new_record(&self, step: &Step, session: &SessionName, text: &str) -> StepRecord {
-        let now = self.started.elapsed();
-        StepRecord {
-            line: step.line,
-            session: session.clone(),
-            text: text.to_owned(),
-            began: now,
-            seen: Observation::Stuck,
-            seen_at: now,
-            ended: None,
-            expected: step.expected.as_ref().map(ToString::to_string).unwrap_or_default(),
-            difference: None,
-            waits: Vec::new(),
-            locks: None,
-        }
+        let expected = step.expected.as_ref().map(ToString::to_string).unwrap_or_default();
+        let (text, began) = (text.to_owned(), self.started.elapsed());
+        StepRecord { expected, ..StepRecord::new(step.line, session.clone(), text, began) }
     }
 }
 

@@ -23,7 +23,6 @@ const NEAR_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
 pub(super) type Unfinished = BTreeMap<SessionName, PendingStep>;
 
 pub(super) struct PendingStep {
-    /// The index of the step.
     pub(super) step: usize,
     pub(super) reply: Reply,
 }
@@ -179,19 +178,20 @@ async fn wait_for_ends(
     true
 }
 
-/// The same sessions wait for the same ones.
 fn same_waits(a: &[Wait], b: &[Wait]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_wait(a, b))
 }
 
 /// The same session waits for the same ones; for what may be reported differently from probe to probe.
 pub(super) fn same_wait(a: &Wait, b: &Wait) -> bool {
-    a.waiter == b.waiter && a.blockers == b.blockers && a.strangers == b.strangers
+    a.waiter == b.waiter
+        && a.blockers == b.blockers
+        && a.has_outside_blocker == b.has_outside_blocker
 }
 
 /// A wait for a node without a known blocker.
 fn lacks_blocker(wait: &Wait) -> bool {
-    let is_node = wait.thing.as_ref().is_some_and(|thing| thing.kind == LockKind::Node);
+    let is_node = wait.target.as_ref().is_some_and(|target| target.kind == LockKind::Node);
     is_node && wait.blockers.is_empty()
 }
 

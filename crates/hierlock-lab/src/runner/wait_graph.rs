@@ -18,12 +18,10 @@ pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Ve
     })
 }
 
-/// Returns the waits that are part of a cycle.
 pub(crate) fn waits_in_cycles(waits: &[Wait]) -> Vec<Wait> {
     waits.iter().filter(|wait| cycle_of(&wait.waiter, waits).is_some()).cloned().collect()
 }
 
-/// Returns a way from `from` to `to` along the waits.
 fn path(from: &SessionName, to: &SessionName, waits: &[Wait]) -> Option<Vec<WaitEdge>> {
     let mut path = Vec::new();
     extend_path(&mut path, from, to, waits).then_some(path)
@@ -40,7 +38,7 @@ fn extend_path(
             if path.iter().any(|edge| edge.holder == *holder) {
                 continue;
             }
-            path.push(WaitEdge::new(from.clone(), holder.clone(), wait.thing.clone()));
+            path.push(WaitEdge::new(from.clone(), holder.clone(), wait.target.clone()));
             if holder == to || extend_path(path, holder, to, waits) {
                 return true;
             }
@@ -59,8 +57,8 @@ mod tests {
         let wait = |(waiter, blockers): &(&str, &[&str])| Wait {
             waiter: name(waiter),
             blockers: blockers.iter().map(|blocker| name(blocker)).collect(),
-            strangers: false,
-            thing: None,
+            has_outside_blocker: false,
+            target: None,
         };
         pairs.iter().map(wait).collect()
     }

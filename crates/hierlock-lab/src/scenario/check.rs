@@ -5,11 +5,11 @@ use super::case::{Action, Case, Step};
 use super::diagnostic::{Diagnostics, ParseError, Position, listed, nearest};
 use super::expectation::{ExpectedOutcome, SessionSelector};
 use super::file::{ExpectationTable, Scenario, StepTemplate};
-use super::guard::{CaseGuard, Dimension, Label};
+use super::guard::{CaseGuard, Dimension};
 use super::template::Template;
+use crate::group::distinct;
 use crate::observation::SessionName;
 
-/// Reports all of it.
 pub(super) fn check(scenario: &Scenario, cases: &[Case], diagnostics: &mut Diagnostics<'_>) {
     let mut checker = Checker { scenario, diagnostics };
     for case in cases {
@@ -119,8 +119,8 @@ impl<'c> Checker<'c, '_> {
         let steps = self.scenario.steps.iter().filter(|step| step.guard.fits(case));
         for (template, step) in steps.zip(&case.steps) {
             let expectation = template.expectation(case).map(|which| &template.expectations[which]);
-            let signs = template.signs.iter().filter(|sign| sign.guard.fits(case));
-            let values = step.expected.iter().chain(&step.signs);
+            let signs = template.anomaly_outcomes.iter().filter(|sign| sign.guard.fits(case));
+            let values = step.expected.iter().chain(&step.anomaly_outcomes);
             for (written, value) in expectation.into_iter().chain(signs).zip(values) {
                 for expected in &value.alternatives {
                     self.check_names(&written.value.template, expected, step, case);
@@ -204,7 +204,7 @@ impl<'c> Checker<'c, '_> {
                 self.diagnostics.report(*position, message);
             }
         }
-        let mut signs = scenario.steps.iter().flat_map(|step| &step.signs);
+        let mut signs = scenario.steps.iter().flat_map(|step| &step.anomaly_outcomes);
         match (&scenario.anomaly, signs.next()) {
             (Some(_), None) => self.report_header(
                 "anomaly",
@@ -290,7 +290,7 @@ impl<'c> Checker<'c, '_> {
             return;
         }
         let cases: Vec<&Case> = all.iter().copied().filter(|case| step.guard.fits(case)).collect();
-        for sign in &step.signs {
+        for sign in &step.anomaly_outcomes {
             self.check_guard(&sign.guard, &cases);
         }
         if let Some(table) = &step.table {
@@ -344,7 +344,7 @@ impl<'c> Checker<'c, '_> {
         &mut self,
         table: &ExpectationTable,
         dimension: &Dimension,
-        labels: &[Label],
+        labels: &[CaseGuard],
         what: &str,
         cases: &[&Case],
     ) {
@@ -355,7 +355,7 @@ impl<'c> Checker<'c, '_> {
             let message = format!("no case has `{}` here; there are {known}", word.value);
             self.diagnostics.report(word.position, message);
         }
-        if labels.iter().any(Label::is_rest) {
+        if labels.iter().any(CaseGuard::is_always) {
             return;
         }
         let is_missing = |value: &&str| !words().any(|word| word.value == *value);
@@ -375,16 +375,9 @@ impl<'c> Checker<'c, '_> {
 
 /// The values that some case has, each once.
 fn values<'c>(dimension: &Dimension, cases: &[&'c Case]) -> Vec<&'c str> {
-    let mut values = Vec::new();
-    for value in cases.iter().filter_map(|case| dimension.value(case)) {
-        if !values.contains(&value) {
-            values.push(value);
-        }
-    }
-    values
+    distinct(cases.iter().filter_map(|case| dimension.value(case)))
 }
 
-/// Where a word stands in a text.
 fn find(text: &str, word: &str) -> usize {
     let is_whole = |at: &usize| {
         let before = text[..*at].chars().next_back();

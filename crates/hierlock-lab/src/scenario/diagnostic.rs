@@ -1,8 +1,8 @@
 //! What is wrong with a scenario file: where, what, and what would be right.
 
-use crate::columns::columns_of;
 pub(crate) use hierlock_engine::nearest;
 use std::fmt;
+use unicode_width::UnicodeWidthChar;
 
 /// Something in a scenario file that cannot be right.
 ///
@@ -40,7 +40,7 @@ impl fmt::Display for Diagnostic {
             // The caret must stand below its character: a tab stays one, a wide character is two.
             f.write_str(match c {
                 '\t' => "\t",
-                c if columns_of(c) == 2 => "  ",
+                c if c.width() == Some(2) => "  ",
                 _ => " ",
             })?;
         }
@@ -120,7 +120,6 @@ impl<'t> Diagnostics<'t> {
         self.found.iter().filter(move |d| (d.line, d.column) == (position.line, position.column))
     }
 
-    /// In the order of the file.
     pub(crate) fn into_sorted(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         self.found

@@ -17,7 +17,6 @@ pub enum SessionSelector {
 }
 
 impl SessionSelector {
-    /// Who is called that.
     pub(crate) fn named(text: &str) -> Option<Self> {
         match text {
             "victim" => Some(SessionSelector::Victim),

@@ -5,7 +5,6 @@ use super::layout::{aligned, blanks, commented};
 use super::scan::{split, squeezed};
 use super::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
 
-/// Lays out the lines of a file.
 pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
     let mut out: Vec<String> = Vec::new();
     // Where a blank line goes if one is missing: behind the last line that says something.

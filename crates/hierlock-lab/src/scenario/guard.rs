@@ -3,9 +3,11 @@
 
 use super::case::Case;
 use super::diagnostic::{ParseError, Position, listed, unknown};
+use super::expectation::quoted;
 use super::file::Axis;
 use super::reader::Reader;
 use super::source_line::SourceSpan;
+use crate::group::{distinct, group_by};
 use crate::place::Engine;
 use hierlock::sql::Strategy;
 use std::fmt;
@@ -64,13 +66,12 @@ impl GuardWord {
     }
 }
 
-/// In which cases something is there. Words of one dimension are alternatives, different dimensions must all fit.
-/// Without words it is always there.
+/// In which cases something is there: brackets, or the head of a row or column of a table. Words of one dimension are
+/// alternatives, different dimensions must all fit. Without words it is always there; as a head, `*`, for all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CaseGuard(pub(crate) Vec<GuardWord>);
 
 impl CaseGuard {
-    /// Is it there in this case?
     pub(crate) fn fits(&self, case: &Case) -> bool {
         self.0.iter().all(|word| {
             let mut same = self.0.iter().filter(|other| other.dimension == word.dimension);
@@ -78,16 +79,20 @@ impl CaseGuard {
         })
     }
 
-    /// Can it be there on this engine?
     pub(crate) fn allows(&self, engine: Engine) -> bool {
         let engines = self.0.iter().filter(|word| word.dimension == Dimension::Engine);
         let engines: Vec<&str> = engines.map(|word| word.value.as_str()).collect();
         engines.is_empty() || engines.contains(&engine.name())
     }
 
-    /// Is it there in every case?
     pub(crate) fn is_always(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Which row (or column) of a table is that of a case: its own, or `*`, that of all others.
+    pub(crate) fn find(heads: &[Self], case: &Case) -> Option<usize> {
+        let own = heads.iter().position(|head| !head.is_always() && head.fits(case));
+        own.or_else(|| heads.iter().position(Self::is_always))
     }
 }
 
@@ -99,41 +104,18 @@ impl fmt::Display for CaseGuard {
     }
 }
 
-/// The head of a row or column of a table; without words it is `*`, which is for all that have none of their own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Label(pub(crate) Vec<GuardWord>);
-
-impl Label {
-    pub(crate) fn is_rest(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Which of these labels a case has: its own, or that of all others.
-    pub(crate) fn find(labels: &[Label], case: &Case) -> Option<usize> {
-        let own = labels.iter().position(|label| label.0.iter().any(|word| word.fits(case)));
-        own.or_else(|| labels.iter().position(Label::is_rest))
-    }
-}
-
 /// The brackets of these values, which stand there by their dimensions, each once; nothing without any.
 pub(crate) fn brackets(words: &[(Dimension, String)]) -> String {
-    let mut groups: Vec<(&Dimension, Vec<&str>)> = Vec::new();
-    for (dimension, value) in words {
-        match groups.iter_mut().find(|(known, _)| *known == dimension) {
-            Some((_, values)) if values.contains(&value.as_str()) => {}
-            Some((_, values)) => values.push(value),
-            None => groups.push((dimension, vec![value])),
-        }
-    }
-    if groups.is_empty() {
+    if words.is_empty() {
         return String::new();
     }
-    let group = |(_, values): (&Dimension, Vec<&str>)| {
-        let words: Vec<String> = values.into_iter().map(word).collect();
+    let groups = group_by(distinct(words), |(dimension, _)| dimension).into_iter();
+    let groups = groups.map(|(_, words)| {
+        let words: Vec<String> = words.into_iter().map(|(_, value)| word(value)).collect();
         let is_single = words.iter().all(|word| !word.contains(char::is_whitespace));
         words.join(if is_single { " " } else { ", " })
-    };
-    format!("[{}]", groups.into_iter().map(group).collect::<Vec<_>>().join(", "))
+    });
+    format!("[{}]", groups.collect::<Vec<_>>().join(", "))
 }
 
 /// A value as it is written: in quotes if it would be read as something else.
@@ -141,7 +123,7 @@ pub(crate) fn word(value: &str) -> String {
     let plain = !value.is_empty()
         && value != "*"
         && !value.contains([',', '[', ']', '|', '\'', '=', '#', '"', '`']);
-    if plain { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) }
+    if plain { value.to_owned() } else { quoted(value) }
 }
 
 /// All words that may stand in brackets.
@@ -178,12 +160,10 @@ impl Vocabulary {
         words.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// The dimension of that name.
     pub(crate) fn dimension(&self, name: &str) -> Option<&Dimension> {
         self.dimensions.iter().find(|dimension| dimension.name() == name)
     }
 
-    /// Reads what stands in brackets.
     pub(crate) fn guard(&self, span: SourceSpan<'_>) -> Result<CaseGuard, SpanError> {
         if span.text.is_empty() {
             let message = "nothing stands in the brackets; name engines, strategies or values of \
@@ -205,14 +185,18 @@ impl Vocabulary {
     }
 
     /// Reads the head of a row or column of a table.
-    pub(crate) fn label(&self, span: SourceSpan<'_>, of: &Dimension) -> Result<Label, SpanError> {
+    pub(crate) fn label(
+        &self,
+        span: SourceSpan<'_>,
+        of: &Dimension,
+    ) -> Result<CaseGuard, SpanError> {
         let mut words = Vec::new();
         if span.text != "*" {
             for part in span.split(',') {
                 words.extend(self.words(part, Some(of))?);
             }
         }
-        Ok(Label(words))
+        Ok(CaseGuard(words))
     }
 
     /// What the columns of a table go by: that of the first word that is known.
@@ -274,7 +258,6 @@ impl Vocabulary {
     }
 }
 
-/// What is wrong with a span, and where.
 type SpanError = (Position, String);
 
 /// Takes the longest run of words that is a known value. If there is none, takes all: an unknown pair such as

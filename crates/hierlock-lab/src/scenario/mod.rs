@@ -28,11 +28,12 @@ mod settings;
 mod source_line;
 mod template;
 
-pub use case::{Action, Case, Statement, Step};
+pub(crate) use case::Statement;
+pub use case::{Action, Case, Step};
 pub use diagnostic::Diagnostic;
 pub use expectation::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
 pub use file::Scenario;
-pub use lock_action::LockAction;
+pub(crate) use lock_action::{LockAction, LockRequest};
 pub use settings::SettingValue;
 
 use crate::record::Record;

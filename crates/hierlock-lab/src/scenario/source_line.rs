@@ -3,8 +3,8 @@
 
 use super::diagnostic::Position;
 use super::scan::{begins_comment, scan_sql, scan_words, split};
-use crate::columns::columns;
 use hierlock_engine::lexer::OpenToken;
+use unicode_width::UnicodeWidthStr;
 
 /// Part of a line, without white space around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +14,11 @@ pub(crate) struct SourceSpan<'t> {
 }
 
 impl<'t> SourceSpan<'t> {
-    /// The part of a line between two bytes.
     fn of(line: &'t str, number: usize, from: usize, to: usize) -> Self {
         let whole = SourceSpan { text: line, position: Position { line: number, column: 1 } };
         whole.part(from, &line[from..to])
     }
 
-    /// The position of a byte of it.
     pub(crate) fn at(&self, byte: usize) -> Position {
         let before = self.text.get(..byte).unwrap_or(self.text);
         Position { column: self.position.column + before.chars().count(), ..self.position }
@@ -37,13 +35,11 @@ impl<'t> SourceSpan<'t> {
         self.part(bytes, &self.text[bytes..])
     }
 
-    /// Its parts between separators.
     pub(crate) fn split(&self, separator: char) -> Vec<Self> {
         split(self.text, separator).into_iter().map(|(at, text)| self.part(at, text)).collect()
     }
 }
 
-/// A line of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceLine<'t> {
     /// From 1.
@@ -60,7 +56,7 @@ impl<'t> SourceLine<'t> {
     pub(crate) fn comment(&self) -> Option<(&'t str, usize)> {
         let comment = self.comment?;
         let before: String = self.raw.chars().take(comment.position.column - 1).collect();
-        Some((comment.text, columns(&before) + 1))
+        Some((comment.text, before.width() + 1))
     }
 
     /// Does it say nothing?
@@ -73,7 +69,6 @@ impl<'t> SourceLine<'t> {
     }
 }
 
-/// What a line is.
 #[derive(Clone, Debug)]
 pub(crate) enum LineKind<'t> {
     Blank,
@@ -87,7 +82,6 @@ pub(crate) enum LineKind<'t> {
     Expect(LineHead<'t>),
     /// An indented line of a block.
     Indented(Block, SourceSpan<'t>),
-    /// Something else.
     Unknown(SourceSpan<'t>),
 }
 
@@ -130,7 +124,6 @@ impl<'t> LineHead<'t> {
         Some(LineHead { name: span.part(0, ""), mark, guard, rest })
     }
 
-    /// Is it `B<`?
     pub(crate) fn is_look(&self) -> bool {
         self.mark == '<'
     }
@@ -142,7 +135,6 @@ impl<'t> LineHead<'t> {
     }
 }
 
-/// Tells the lines of a file apart.
 pub(crate) fn source_lines(text: &str) -> Vec<SourceLine<'_>> {
     let mut block = Block::Nothing;
     // A quote of SQL may stay open over several lines.

@@ -53,7 +53,6 @@ impl Template {
         template
     }
 
-    /// Adds a line.
     pub(crate) fn push(&mut self, span: SourceSpan<'_>, indent: usize) {
         if !self.lines.is_empty() {
             self.text.push('\n');
@@ -63,12 +62,10 @@ impl Template {
         self.text += span.text;
     }
 
-    /// Where it begins.
     pub(crate) fn begin(&self) -> Position {
         self.lines.first().map_or(Position { line: 1, column: 1 }, |(_, position)| *position)
     }
 
-    /// The numbers of its lines in the file.
     pub(crate) fn line_numbers(&self) -> Vec<usize> {
         let mut numbers: Vec<usize> = self.lines.iter().map(|(_, at)| at.line).collect();
         numbers.dedup();
@@ -94,7 +91,6 @@ impl Template {
         Template { text, lines }
     }
 
-    /// Does `{name}` stand in it?
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.placeholders().any(|(_, inner)| inner == name)
     }

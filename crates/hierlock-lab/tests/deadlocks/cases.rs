@@ -2,7 +2,8 @@
 //! false.
 
 use super::{lab, run};
-use hierlock_lab::{Engine, Record, Scenario, WaitEdge};
+use hierlock_lab::parts::WaitEdge;
+use hierlock_lab::{Engine, Record, Scenario};
 
 const NUMBERS: &str = "create table numbers (id int primary key, value int not null);\n  \
      insert into numbers values (1, 30), (2, 10), (3, 5);";
@@ -43,7 +44,7 @@ fn told(record: &Record, link: &WaitEdge) -> String {
     let mut text = format!("{} wanted {wants}", link.waiter);
     for lock in &link.blocking {
         let state = if lock.granted { "held" } else { "queued for" };
-        text += &format!("; {} {state} {}", link.holder, lock.thing);
+        text += &format!("; {} {state} {}", link.holder, lock.target);
         match (lock.statement, lock.granted_in, &lock.unknown) {
             (Some(asked), Some(granted), _) if asked != granted => {
                 text += &format!(" since {}, granted in {}", line(asked), line(granted));

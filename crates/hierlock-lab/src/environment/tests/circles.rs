@@ -68,7 +68,7 @@ async fn two_in_a_circle(server: Arc<TestServer>) {
         assert_eq!((failure.code.as_str(), wants.record.as_deref()), ("1213", Some("2")));
         assert_eq!((wants.object.as_str(), wants.kind), ("numbers", LockKind::Row));
         let of_b = &of_a.blocking[0];
-        assert_eq!((of_b.thing.record.as_deref(), of_b.granted), (Some("2"), true), "{of_a:?}");
+        assert_eq!((of_b.target.record.as_deref(), of_b.granted), (Some("2"), true), "{of_a:?}");
     }
     db.close().await;
 }

@@ -12,7 +12,7 @@ use super::connection::LabConnection;
 use super::{Reply, TestDatabase, TestServer};
 use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionName, Wait};
 use crate::place::{Engine, Place};
-use crate::scenario::{Action, Case, Scenario, SessionSelector, SettingValue, Statement, Step};
+use crate::scenario::{Action, Case, Scenario, SettingValue, Statement, Step};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -62,11 +62,25 @@ async fn server(engine: Engine) -> Option<Arc<TestServer>> {
 }
 
 impl TestServer {
-    /// The engine that its cases name.
     fn engine(&self) -> Engine {
         let is_it = |engine: &Engine| engine.dialect() == Some(self.dialect());
         Engine::SERVERS.into_iter().find(is_it).unwrap()
     }
+}
+
+/// Whether we may do everything on it. Deadlocks are found sooner then, and all locks are listed.
+async fn is_superuser(server: &TestServer) -> bool {
+    let sql = match server.engine() {
+        Engine::Postgres => "SELECT rolsuper::int FROM pg_roles WHERE rolname = current_user",
+        _ => {
+            "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' \
+             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')"
+        }
+    };
+    let mut connection = LabConnection::open(&server.address).await.unwrap();
+    let rows = connection.query(sql).await.unwrap();
+    connection.close().await;
+    rows[0][0].as_deref() == Some("1")
 }
 
 fn name(text: &str) -> SessionName {
@@ -77,15 +91,10 @@ fn name(text: &str) -> SessionName {
 fn case(engine: Engine, setup: &[&str]) -> Case {
     let scenario = Scenario { name: "test/environment".to_owned(), ..Scenario::default() };
     Case {
-        scenario: Arc::new(scenario),
-        variant: Vec::new(),
-        place: Place { engine, strategy: None },
         limit: LONG,
-        buckets: 1009,
         setup: setup.iter().map(|sql| statement(sql)).collect(),
-        teardown: Vec::new(),
         sessions: ["A", "B", "C", "D"].map(|text| (name(text), Vec::new())).into(),
-        steps: Vec::new(),
+        ..Case::new(Arc::new(scenario), Place { engine, strategy: None })
     }
 }
 
@@ -113,13 +122,7 @@ fn set_all(case: &mut Case, setting: &SettingValue) {
 
 /// Makes the case known as one that will run a statement.
 fn will_run(case: &mut Case, sql: &str) {
-    case.steps.push(Step {
-        line: 1,
-        session: SessionSelector::Session(name("A")),
-        action: Action::Sql(sql.to_owned()),
-        expected: None,
-        signs: Vec::new(),
-    });
+    case.steps.push(Step::new(1, name("A"), Action::Sql(sql.to_owned())));
 }
 
 /// The database of a case, in use.
@@ -154,7 +157,6 @@ impl OpenDatabase {
         self.database.begin(&name(who), sql)
     }
 
-    /// Something that waits for nobody.
     async fn run(&self, who: &str, sql: &str) -> Result<Answer, Failure> {
         end(self.start(who, sql)).await
     }
@@ -204,20 +206,19 @@ async fn end(reply: Reply) -> Result<Answer, Failure> {
     tokio::time::timeout(LONG, reply).await.expect("it never ended").unwrap()
 }
 
-/// How it failed.
 async fn failed(reply: Reply) -> FailureKind {
     end(reply).await.unwrap_err().kind
 }
 
 fn by(wait: &Wait) -> String {
-    assert!(!wait.strangers, "{wait:?}");
+    assert!(!wait.has_outside_blocker, "{wait:?}");
     wait.blockers.iter().map(SessionName::as_str).collect::<Vec<_>>().join(" ")
 }
 
 fn kind(wait: &Wait) -> LockKind {
-    wait.thing.as_ref().unwrap().kind
+    wait.target.as_ref().unwrap().kind
 }
 
-fn thing(wait: &Wait) -> String {
-    wait.thing.as_ref().unwrap().to_string()
+fn target(wait: &Wait) -> String {
+    wait.target.as_ref().unwrap().to_string()
 }

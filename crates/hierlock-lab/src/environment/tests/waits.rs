@@ -30,7 +30,7 @@ async fn a_row_is_waited_for(server: Arc<TestServer>) {
         .start_blocked("B", "update numbers set value = 32 where id = 1", "A", LockKind::Row)
         .await;
     let row = if db.is_postgres() { ", ExclusiveLock" } else { " (PRIMARY), X,REC_NOT_GAP" };
-    assert_eq!(thing(&wait), format!("row 1 of numbers{row}"));
+    assert_eq!(target(&wait), format!("row 1 of numbers{row}"));
     db.all("A", &["commit"]).await;
     assert_eq!(end(reply).await.unwrap().changed, 1);
     assert_eq!(db.waits().await.unwrap(), []);
@@ -84,9 +84,9 @@ async fn a_gap_is_waited_for(server: Arc<TestServer>) {
         return db.close().await;
     }
     let (_reply, wait) = db.start_blocked("C", &insert(5), "A", LockKind::Gap).await;
-    assert_eq!(thing(&wait), "gap before 10 of numbers (PRIMARY), X,GAP,INSERT_INTENTION");
+    assert_eq!(target(&wait), "gap before 10 of numbers (PRIMARY), X,GAP,INSERT_INTENTION");
     let (_reply, wait) = db.start_blocked("D", &insert(20), "B", LockKind::Gap).await;
-    assert_eq!(thing(&wait), "gap before supremum of numbers (PRIMARY), X,INSERT_INTENTION");
+    assert_eq!(target(&wait), "gap before supremum of numbers (PRIMARY), X,INSERT_INTENTION");
     db.close().await;
 }
 
@@ -100,7 +100,7 @@ async fn a_table_is_waited_for(server: Arc<TestServer>) {
     db.all("A", &["begin", lock]).await;
     let (_reply, wait) =
         db.start_blocked("B", "update numbers set value = 1", "A", LockKind::Table).await;
-    assert_eq!(wait.thing.unwrap().object, "numbers");
+    assert_eq!(wait.target.unwrap().object, "numbers");
     // And the other way round: the table is wanted as a whole.
     db.all("A", &[if db.is_postgres() { "rollback" } else { "unlock tables" }]).await;
     end(_reply).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_definition_is_waited_for(server: Arc<TestServer>) {
     let lock = if db.is_postgres() { LockKind::Table } else { LockKind::Metadata };
     let alter = "alter table numbers add column more int";
     let (_alter, wait) = db.start_blocked("B", alter, "A", lock).await;
-    assert_eq!(wait.thing.unwrap().object, "numbers");
+    assert_eq!(wait.target.unwrap().object, "numbers");
     // Everyone who comes later waits behind it.
     let _read = db.start_blocked("C", "select * from numbers where id = 2", "B", lock).await;
     db.close().await;
@@ -139,7 +139,7 @@ async fn cases_beside_each_other_do_not_mix(server: Arc<TestServer>) {
         for (db, _) in &databases {
             let wait = db.blocked("B").await;
             assert_eq!(by(&wait), "A", "round {round}: {wait:?}");
-            assert_eq!(wait.thing.unwrap().object, "numbers");
+            assert_eq!(wait.target.unwrap().object, "numbers");
         }
         for (db, reply) in databases {
             db.all("A", &["commit"]).await;
@@ -156,8 +156,8 @@ async fn cases_beside_each_other_do_not_mix(server: Arc<TestServer>) {
     }
     let _reply = here.start("B", &format!("drop table {}.numbers", there.namespace()));
     let wait = here.blocked("B").await;
-    assert!(wait.strangers && wait.blockers.is_empty(), "{wait:?}");
-    assert_eq!(wait.thing.unwrap().object, format!("{}.numbers", there.namespace()));
+    assert!(wait.has_outside_blocker && wait.blockers.is_empty(), "{wait:?}");
+    assert_eq!(wait.target.unwrap().object, format!("{}.numbers", there.namespace()));
     here.close().await;
     there.close().await;
 }
@@ -178,7 +178,7 @@ async fn a_flush_waits_for_lock_tables(server: Arc<TestServer>) {
         db.all("A", &[&format!("lock tables numbers {mode}")]).await;
         let (flush, wait) =
             db.start_blocked("B", "flush tables numbers", "A", LockKind::Table).await;
-        assert_eq!(wait.thing.unwrap().object, "numbers");
+        assert_eq!(wait.target.unwrap().object, "numbers");
         // Who comes later waits too: on MariaDB for the flush, on MySQL for the same as the flush.
         let read = db.start("C", "select count(*) from others, numbers");
         let wait = db.blocked("C").await;
@@ -224,7 +224,7 @@ async fn a_key_is_waited_for(server: Arc<TestServer>) {
     let db = OpenDatabase::open(&server, &case).await;
     db.all("A", &[take]).await;
     let (_reply, wait) = db.start_blocked("B", take, "A", LockKind::Advisory).await;
-    assert_eq!(wait.thing.unwrap().object, if db.is_postgres() { "7" } else { "seven" });
+    assert_eq!(wait.target.unwrap().object, if db.is_postgres() { "7" } else { "seven" });
     db.close().await;
 }
 
@@ -257,7 +257,7 @@ async fn a_parallel_worker_waits(server: Arc<TestServer>) {
     .await;
     let (reply, wait) =
         db.start_blocked("B", "select sum(look(n)) > 0 from others", "A", LockKind::Table).await;
-    assert_eq!(wait.thing.unwrap().object, "numbers");
+    assert_eq!(wait.target.unwrap().object, "numbers");
     db.all("A", &["rollback"]).await;
     end(reply).await.unwrap();
     db.close().await;
@@ -272,8 +272,8 @@ async fn a_parent_is_waited_for(server: Arc<TestServer>) {
     db.all("A", &["begin", "select * from numbers where id = 1 for update"]).await;
     let (_reply, wait) =
         db.start_blocked("B", "insert into children values (1, 1)", "A", LockKind::Row).await;
-    let thing = wait.thing.unwrap();
-    assert_eq!((thing.object.as_str(), thing.record.as_deref()), ("numbers", Some("1")));
+    let target = wait.target.unwrap();
+    assert_eq!((target.object.as_str(), target.record.as_deref()), ("numbers", Some("1")));
     db.close().await;
 }
 
@@ -313,13 +313,13 @@ async fn who_is_no_administrator_sees_enough(server: Arc<TestServer>) {
         url.set_path("");
     }
     let plain = TestServer::connect(server.engine(), url.as_str()).await.unwrap();
-    assert!(!plain.is_superuser());
+    assert!(!is_superuser(&plain).await);
     let db = OpenDatabase::numbers(&plain).await;
     let take = "select * from numbers where id = 1 for update";
     db.all("A", &["begin", take]).await;
     for (who, blockers) in [("B", "A"), ("C", if db.is_postgres() { "B" } else { "A B" })] {
         let (_reply, wait) = db.start_blocked(who, take, blockers, LockKind::Row).await;
-        assert_eq!(wait.thing.unwrap().record.as_deref(), Some("1"));
+        assert_eq!(wait.target.unwrap().record.as_deref(), Some("1"));
     }
     db.locks().await.unwrap();
     db.close().await;
@@ -378,7 +378,7 @@ async fn strangers_are_seen(server: Arc<TestServer>) {
     db.disown(id).await;
     let _reply = db.start("B", lock);
     let wait = db.blocked("B").await;
-    assert!(wait.strangers && wait.blockers.is_empty(), "{wait:?}");
+    assert!(wait.has_outside_blocker && wait.blockers.is_empty(), "{wait:?}");
     db.close().await;
 }
 
@@ -399,9 +399,9 @@ async fn locks_of_a_case_are_listed(server: &Arc<TestServer>, case: &Case) {
     let has = |who: &str, kind: LockKind, record: Option<&str>, granted: bool| {
         locks.iter().any(|lock| {
             lock.session == name(who)
-                && lock.thing.kind == kind
-                && lock.thing.object == "numbers"
-                && lock.thing.record.as_deref() == record
+                && lock.target.kind == kind
+                && lock.target.object == "numbers"
+                && lock.target.record.as_deref() == record
                 && lock.granted == granted
         })
     };

@@ -28,7 +28,6 @@ pub(super) struct Board<'a> {
     /// How deep the tree along an edge is, and each level of it.
     pub(super) depth: usize,
     pub(super) band: usize,
-    /// The size of a cell.
     pub(super) cell: usize,
     pub(super) rounding: usize,
     /// The font size of the IDs, if there is room for them.
@@ -57,7 +56,6 @@ pub(super) struct BoardCell {
     pub(super) title: String,
 }
 
-/// The name of a place.
 pub(super) struct Chip {
     pub(super) name: String,
     pub(super) x: usize,
@@ -66,7 +64,6 @@ pub(super) struct Chip {
 }
 
 impl<'a> Board<'a> {
-    /// `same` are boards that look the same.
     pub(super) fn new(same: &[&'a MatrixBoard], nodes: &[Node], is_only: bool) -> Self {
         let (max_cell, room) = if is_only { (30, 620) } else { (20, 330) };
         let cell = (room / nodes.len().max(1)).clamp(8, max_cell);
@@ -101,7 +98,7 @@ impl<'a> Board<'a> {
                 class: match &cell.seen {
                     PairOutcome::Granted => "granted",
                     PairOutcome::Blocked { at } => ["w0", "w1", "w2"][level_of(at)],
-                    PairOutcome::Odd { .. } => "odd",
+                    PairOutcome::Unexpected { .. } => "odd",
                 },
                 x: requested.begin,
                 y: held.begin,
@@ -159,7 +156,6 @@ fn chips(same: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
     same.iter().map(chip).collect()
 }
 
-/// A cell in a sentence.
 fn title(cell: &MatrixCell) -> String {
     let MatrixCell { held, requested, expected, seen } = cell;
     let mut title = format!("{held} is held, {requested} requested: {seen}");

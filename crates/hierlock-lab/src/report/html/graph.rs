@@ -7,9 +7,7 @@ use crate::record::Deadlock;
 use crate::report::display::{locked_object, truncate, wrap};
 use std::f64::consts::TAU;
 
-/// The radius of a node.
 const NODE_RADIUS: f64 = 24.0;
-/// The height of a line of a label.
 const LINE_HEIGHT: f64 = 15.0;
 
 type Point = (f64, f64);

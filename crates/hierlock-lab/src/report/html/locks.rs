@@ -14,7 +14,6 @@ pub(super) struct LockTable<'a> {
     pub(super) rows: Vec<LockRow<'a>>,
 }
 
-/// One lock of one session.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LockRow<'a> {
     pub(super) session: &'a SessionName,
@@ -43,7 +42,7 @@ impl<'a> LockTable<'a> {
             .collect();
         let mut rows: Vec<LockRow<'a>> = Vec::new();
         for (at, (index, _, locks)) in recorded.iter().enumerate() {
-            for Lock { session, thing: object, granted } in *locks {
+            for Lock { session, target: object, granted } in *locks {
                 let known = |row: &LockRow<'_>| row.session == session && row.object == object;
                 let row = rows.iter().position(known).unwrap_or_else(|| {
                     let states = vec![LockState::None; recorded.len()];
@@ -67,7 +66,6 @@ impl<'a> LockTable<'a> {
 }
 
 impl LockRow<'_> {
-    /// Whether it was held after any step.
     pub(super) fn is_held(&self) -> bool {
         self.states.contains(&LockState::Held)
     }

@@ -13,9 +13,10 @@ mod timeline;
 mod browser;
 
 use super::anomalies::AnomalyTable;
-use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, distinct, engines, group_by};
+use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, engines};
 use super::rounds::RoundComparison;
 use super::{ScenarioSummary, display, explain, topic, transcript};
+use crate::group::{distinct, group_by};
 use crate::observation::Observation;
 use crate::place::Engine;
 use crate::record::{Record, Report};
@@ -68,7 +69,6 @@ struct Page<'a> {
     report: &'a Report,
     tally: Tally,
     engines: Vec<Engine>,
-    /// Each with its scenarios.
     topics: Vec<(&'a str, Vec<Scenario<'a>>)>,
     anomalies: AnomalyTable,
     comparison: RoundComparison,

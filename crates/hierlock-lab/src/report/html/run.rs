@@ -4,12 +4,13 @@
 use super::SESSION_COLOURS;
 use super::graph::Graph;
 use super::locks::LockTable;
+use crate::group::{distinct, group_by};
 use crate::observation::{Observation, SessionName};
 use crate::place::Place;
 use crate::record::{Deadlock, Record, StepRecord};
 use crate::report::display::{self, duration};
 use crate::report::explain;
-use crate::report::grouping::{IndexedRecord, Rounds, by_case, distinct, group_by, sessions};
+use crate::report::grouping::{IndexedRecord, Rounds, by_case, sessions};
 use crate::report::transcript::{Outcome, is_look, wake_ups};
 use std::fmt::Write as _;
 
@@ -89,7 +90,6 @@ pub(super) fn case_name(record: &Record) -> String {
 }
 
 impl<'a> Run<'a> {
-    /// `same` are runs that went the same way, of `all` runs of the scenario.
     pub(super) fn new(id: String, same: Rounds<'a>, all: &[IndexedRecord<'a>]) -> Self {
         Run { id, record: same[0].1, places: places(&same, all), same }
     }
@@ -131,7 +131,6 @@ impl<'a> Run<'a> {
         names.iter().position(|name| *name == session).unwrap_or(0) % SESSION_COLOURS
     }
 
-    /// The wait-for graph of a deadlock, if it is known who waited for whom.
     pub(super) fn graph(&self, deadlock: &Deadlock) -> Option<Graph> {
         Graph::new(deadlock, &sessions(self.record))
     }

@@ -29,7 +29,6 @@ const MAX_DETAIL_LINES: usize = 2;
 pub(super) struct Timeline<'a> {
     pub(super) width: usize,
     pub(super) height: usize,
-    /// The names of the sessions.
     pub(super) lanes: Vec<&'a SessionName>,
     pub(super) lane_width: usize,
     pub(super) boxes: Vec<EventBox>,
@@ -57,21 +56,17 @@ pub(super) struct EventBox {
     pub(super) lines: Vec<(&'static str, String)>,
     /// Whether a tick says that it was done.
     pub(super) tick: bool,
-    /// The line of the step.
     pub(super) line: Option<usize>,
     pub(super) lane: usize,
 }
 
-/// A wait.
 pub(super) struct WaitBar {
     pub(super) lane: usize,
     pub(super) top: usize,
     pub(super) bottom: usize,
-    /// Whether it has ended.
     pub(super) is_over: bool,
 }
 
-/// A text outside of the boxes.
 pub(super) struct Text {
     pub(super) class: &'static str,
     pub(super) x: usize,
@@ -114,12 +109,10 @@ impl<'a> Timeline<'a> {
         timeline
     }
 
-    /// The left edge of a lane.
     pub(super) fn lane_x(&self, lane: usize) -> usize {
         GUTTER + lane * self.lane_width
     }
 
-    /// The width of a session's name.
     pub(super) fn name_width(&self, name: &SessionName) -> usize {
         (name.as_str().len() * TEN_CHARACTERS / 10 + 16).max(24)
     }
@@ -153,7 +146,7 @@ impl<'a> Timeline<'a> {
         (event.full, event.tick, event.line) = (full, tick, Some(step.line));
         let bottom = event.y + event.height;
         if let (Observation::Blocked(wait), false) = (&step.seen, look) {
-            let mut text = match (wait.blockers.is_empty(), wait.strangers) {
+            let mut text = match (wait.blockers.is_empty(), wait.has_outside_blocker) {
                 (false, _) => format!("waits for {}", names(&wait.blockers)),
                 (true, true) => "waits for a stranger".to_owned(),
                 (true, false) => "waits".to_owned(),
@@ -164,7 +157,7 @@ impl<'a> Timeline<'a> {
             let x = self.lane_x(lane) + MARGIN + 26;
             self.height += 6;
             self.text("w", x, self.height, text);
-            if let Some(object) = &wait.thing {
+            if let Some(object) = &wait.target {
                 for line in clip(&locked_object(object), self.columns - 3, MAX_DETAIL_LINES).0 {
                     self.height += LINE_HEIGHT - 1;
                     self.text("t", x, self.height, line);

@@ -6,7 +6,6 @@ use crate::scenario::scan::squeezed;
 use crate::scenario::source_line::{LineKind, SourceLine, source_lines};
 use std::collections::BTreeMap;
 
-/// What becomes of the lines of a file.
 pub(super) struct Edits<'t> {
     text: &'t str,
     source: Vec<SourceLine<'t>>,
@@ -19,7 +18,6 @@ impl<'t> Edits<'t> {
         Edits { text, source: source_lines(text), replaced: BTreeMap::new() }
     }
 
-    /// The cells of a line of a table, as they are written.
     pub(super) fn cells(&self, number: usize) -> Vec<String> {
         match &self.source[number - 1].kind {
             LineKind::Expect(line) => {
@@ -63,13 +61,11 @@ impl<'t> Edits<'t> {
         self.replaced.insert(at, lines);
     }
 
-    /// Adds lines behind another.
     pub(super) fn add_after(&mut self, number: usize, new: Vec<String>) {
         let raw = self.source[number - 1].raw.to_owned();
         self.replaced.entry(number).or_insert_with(|| vec![raw]).extend(new);
     }
 
-    /// The text, with all of it done.
     pub(super) fn apply(self) -> String {
         let end = if self.text.contains("\r\n") { "\r\n" } else { "\n" };
         let mut text = String::with_capacity(self.text.len());

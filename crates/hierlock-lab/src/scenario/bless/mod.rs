@@ -42,7 +42,6 @@ impl<'c> Revision<'c> {
     }
 }
 
-/// See [`Scenario::bless`].
 pub(super) fn bless(scenario: &Arc<Scenario>, records: &[Record]) -> String {
     let short = blessed(scenario, records, true);
     // An axis that is named only in brackets would not be used any more, if they were left out.

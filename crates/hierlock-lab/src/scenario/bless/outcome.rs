@@ -7,7 +7,6 @@ use crate::scenario::case::{Action, Case, Step};
 use crate::scenario::expectation::{
     Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector,
 };
-use crate::scenario::lock_action::LockAction;
 
 /// What must be seen of a step of a case after these runs: what the file says, if they agree or there are none; else
 /// what they saw. Where only some runs disagree, both.
@@ -41,12 +40,9 @@ pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<
 
 /// Does a step wait only for so long, and less than the case waits for it?
 fn has_limit(case: &Case, step: &Step) -> bool {
-    match &step.action {
-        Action::Lock(LockAction::Lock { within, .. } | LockAction::Extend { within, .. }, _) => {
-            within.is_some_and(|within| within < case.limit)
-        }
-        _ => false,
-    }
+    let Action::Lock(action, _) = &step.action else { return false };
+    let within = action.request().and_then(|request| request.within);
+    within.is_some_and(|within| within < case.limit)
 }
 
 /// What was seen, in the words of a file; nothing, if there is nothing to go by.
@@ -164,12 +160,12 @@ fn blocked(wait: &Wait, before: Option<&Expectation>) -> ExpectedOutcome {
         ExpectedOutcome::Blocked { kind: Some(_), object, .. } => Some(object.is_some()),
         _ => None,
     });
-    let thing = wait.thing.as_ref().filter(|_| names_object.is_some());
-    let object = thing.filter(|_| names_object == Some(true)).map(|thing| &thing.object);
+    let target = wait.target.as_ref().filter(|_| names_object.is_some());
+    let object = target.filter(|_| names_object == Some(true)).map(|target| &target.object);
     let is_writable = |object: &&String| !object.contains(char::is_control) && !object.is_empty();
     ExpectedOutcome::Blocked {
         by: wait.blockers.iter().cloned().map(SessionSelector::Session).collect(),
-        kind: thing.map(|thing| thing.kind).filter(|kind| LockKind::ALL.contains(kind)),
+        kind: target.map(|target| target.kind).filter(|kind| LockKind::ALL.contains(kind)),
         object: object.filter(is_writable).cloned(),
     }
 }

@@ -15,10 +15,8 @@ pub(super) fn read(lines: &[SourceLine<'_>], diagnostics: &mut Diagnostics<'_>) 
         let LineKind::Header(head) = &line.kind else { continue };
         let Some(names) = names(head.name) else { continue };
         if let Some(guard) = head.guard {
-            diagnostics.report(
-                guard.position,
-                "an axis goes for all cases; leave the brackets out, and guard the steps instead",
-            );
+            let hint = "leave the brackets out, and guard the steps instead";
+            diagnostics.report(guard.position, format!("an axis goes for all cases; {hint}"));
         }
         let axis = Axis {
             line: line.number,
