@@ -5,8 +5,7 @@ use hierlock_engine::introspection::conflict;
 
 pub(crate) use conflict::row_strength;
 
-/// Is `held` in the way of `wanted`? Both are on the same thing, of two sessions. `None` if the words of the
-/// modes are not enough to say.
+/// Returns whether `held` is in the way of `wanted`, on the same object; `None` if their modes do not tell.
 pub(crate) fn conflicts(wanted: &LockedObject, held: &LockedObject) -> Option<bool> {
     match wanted.kind {
         LockKind::Row | LockKind::Gap if wanted.index.is_some() => {

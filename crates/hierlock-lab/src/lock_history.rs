@@ -19,18 +19,14 @@ pub(crate) type IncompleteLocks = BTreeMap<SessionName, String>;
 
 /// The locks of a run, step by step.
 pub(crate) struct LockHistory<'a> {
-    steps: &'a [StepRecord],
+    pub(crate) steps: &'a [StepRecord],
     /// For each step.
-    incomplete: &'a [IncompleteLocks],
+    pub(crate) incomplete: &'a [IncompleteLocks],
 }
 
 impl<'a> LockHistory<'a> {
-    pub(crate) fn new(steps: &'a [StepRecord], incomplete: &'a [IncompleteLocks]) -> Self {
-        Self { steps, incomplete }
-    }
-
-    /// Completes the cycle of a deadlock that was found in step `closing`: what is waited for, which locks
-    /// are in the way, and which statements took them. `after` are the locks after that step.
+    /// Completes a cycle that was closed in step `closing`: what is wanted, which locks block it, and who took them.
+    /// `after` are the locks after that step.
     pub(crate) fn complete(&self, cycle: &mut [WaitEdge], closing: usize, after: &[Lock]) {
         for edge in cycle.iter_mut() {
             self.name_row(edge, closing, after);
@@ -56,8 +52,7 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    /// Returns the statement of a session that took a lock which was first seen after step `at`, if that is
-    /// known.
+    /// Returns the statement that took a lock of `session`, first seen after step `at`, if that is known.
     pub(crate) fn statement_of(
         &self,
         session: &SessionName,
@@ -81,38 +76,24 @@ impl<'a> LockHistory<'a> {
             return;
         }
         let before = self.before(closing);
-        let rows = |locks: &'a [Lock], of: &SessionName| -> Vec<&'a LockedObject> {
-            let is_row = |lock: &&Lock| {
-                lock.granted && lock.session == *of && lock.target.kind == LockKind::Row
-            };
-            locks.iter().filter(is_row).map(|lock| &lock.target).collect()
-        };
-        let (of_holder, of_waiter) = (rows(before, &edge.holder), rows(before, &edge.waiter));
-        let is_of_holder = |row: &LockedObject| of_holder.iter().any(|held| same_place(held, row));
+        let of_holder = rows_of(before, &edge.holder);
+        let is_of_holder = |row: &&LockedObject| of_holder.iter().any(|held| same_place(held, row));
+        let mut of_waiter = rows_of(before, &edge.waiter);
         // What it got when it went on, and wanted of the holder.
-        let gained = after.iter().filter(|lock| {
-            lock.granted
-                && lock.session == edge.waiter
-                && lock.target.kind == LockKind::Row
-                && !of_waiter.contains(&&lock.target)
-                && is_of_holder(&lock.target)
-        });
-        let gained: Vec<&LockedObject> = gained.map(|lock| &lock.target).collect();
+        let mut gained = rows_of(after, &edge.waiter);
+        gained.retain(|row| !of_waiter.contains(row) && is_of_holder(row));
+        of_waiter.retain(is_of_holder);
         if let Some(row) = only_place(&gained) {
             edge.wants = Some(row.clone());
-            return;
-        }
-        // Who has a row already, and wants it stronger, has no place in its queue.
-        let both: Vec<&LockedObject> =
-            of_waiter.into_iter().filter(|row| is_of_holder(row)).collect();
-        if let Some(row) = only_place(&both).filter(|_| gained.is_empty()) {
+        } else if let Some(row) = only_place(&of_waiter).filter(|_| gained.is_empty()) {
+            // Who has a row already, and wants it stronger, has no place in its queue.
             edge.wants = Some(LockedObject { mode: String::new(), ..row.clone() });
-            return;
+        } else {
+            edge.unknown.push(format!(
+                "PostgreSQL does not tell for which row {} waited, only for whose transaction",
+                edge.waiter
+            ));
         }
-        edge.unknown.push(format!(
-            "PostgreSQL does not tell for which row {} waited, only for whose transaction",
-            edge.waiter
-        ));
     }
 
     /// The locks of the holder that are in the way, by what was recorded.
@@ -133,18 +114,18 @@ impl<'a> LockHistory<'a> {
         let sure = held.iter().all(|lock| conflicts(&wants, &lock.target) == Some(true));
         edge.blocking = match (held.as_slice(), queued.as_slice()) {
             ([], [queued]) => vec![BlockingLock::new(queued.target.clone(), false)],
-            ([_], _) => vec![BlockingLock::new(held[0].target.clone(), true)],
-            (several, _) if sure && !several.is_empty() => {
-                several.iter().map(|lock| BlockingLock::new(lock.target.clone(), true)).collect()
-            }
             // It came with the step that closed the circle, or was never told.
             ([], []) if is_postgres_row && wants.record.is_some() => {
                 vec![BlockingLock::new(LockedObject { mode: String::new(), ..wants.clone() }, true)]
             }
+            (held, _) if sure || held.len() == 1 => {
+                held.iter().map(|lock| BlockingLock::new(lock.target.clone(), true)).collect()
+            }
             _ => Vec::new(),
         };
         if edge.blocking.is_empty() && edge.unknown.is_empty() {
-            let reason = self.incomplete_before(closing, &edge.holder);
+            let last = closing.checked_sub(1).and_then(|last| self.incomplete.get(last));
+            let reason = last.and_then(|incomplete| incomplete.get(&edge.holder)).cloned();
             let holder = &edge.holder;
             let unknown = match wants.mode.as_str() {
                 // The key of an index, which PostgreSQL does not lock.
@@ -157,11 +138,6 @@ impl<'a> LockHistory<'a> {
             };
             edge.unknown.push(unknown);
         }
-    }
-
-    fn incomplete_before(&self, step: usize, session: &SessionName) -> Option<String> {
-        let last = step.checked_sub(1).and_then(|last| self.incomplete.get(last))?;
-        last.get(session).cloned()
     }
 
     /// Finds the statement that took a lock of `session`, which had it when step `closing` began or got it in
@@ -184,10 +160,9 @@ impl<'a> LockHistory<'a> {
                     None => other.mode == target.mode,
                 }
         };
-        let known = self.before(closing).iter().filter(|known| {
-            known.session == *session && known.granted == granted && is_it(&known.target)
-        });
-        let mut known: Vec<&LockedObject> = known.map(|lock| &lock.target).collect();
+        let has = |lock: &&Lock| lock.session == *session && lock.granted == granted;
+        let known = self.before(closing).iter().filter(has).map(|lock| &lock.target);
+        let mut known: Vec<&LockedObject> = known.filter(|target| is_it(target)).collect();
         known.dedup_by_key(|target| &target.record);
         match known[..] {
             // What the record of locks has is whole.
@@ -206,8 +181,7 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    /// The first step of the last run of steps, up to `closing`, after which a session had a lock; `closing`
-    /// itself if it had none before.
+    /// The step since which a session has had a lock when step `closing` begins; `closing` if it has none.
     fn first_held(
         &self,
         session: &SessionName,
@@ -306,39 +280,37 @@ impl<'a> LockHistory<'a> {
         };
         let since = match self.first_held(session, true, at, is_table) {
             Ok(since) => since,
-            Err(unknown) => {
-                lock.unknown = Some(unknown);
-                return;
-            }
+            Err(unknown) => return lock.unknown = Some(unknown),
         };
-        let writers = (since..at).filter(|index| {
+        let mut writers: Vec<usize> = (since..at).collect();
+        writers.retain(|index| {
             let step = &self.steps[*index];
             let last = step.last_observation();
             let has_written = matches!(last, Observation::Done(answer) if answer.changed > 0);
             step.session == *session && !step.text.is_empty() && has_written
         });
-        let writers: Vec<usize> = writers.collect();
-        match writers[..] {
-            [only] => {
-                lock.statement = Some(only);
-                let ended = self.steps[only].ended.as_ref();
-                lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
-            }
-            _ => {
-                let lines: Vec<String> =
-                    writers.iter().map(|index| self.steps[*index].line.to_string()).collect();
-                let which = if lines.is_empty() {
-                    format!("which statement of {session} wrote the row")
-                } else {
-                    format!("which of the lines {} wrote the row", lines.join(", "))
-                };
-                lock.unknown = Some(format!(
-                    "{which} is not told by InnoDB, which has no lock record of a written row until \
-                     another waits for it"
-                ));
-            }
+        if let [only] = writers[..] {
+            lock.statement = Some(only);
+            let ended = self.steps[only].ended.as_ref();
+            lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
+            return;
         }
+        let lines = writers.iter().map(|index| self.steps[*index].line.to_string());
+        let which = match lines.collect::<Vec<_>>() {
+            none if none.is_empty() => format!("statement of {session}"),
+            lines => format!("of the lines {}", lines.join(", ")),
+        };
+        lock.unknown = Some(format!(
+            "which {which} wrote the row is not told by InnoDB, which has no lock record of a written \
+             row until another waits for it"
+        ));
     }
+}
+
+/// The rows that a session holds.
+fn rows_of<'l>(locks: &'l [Lock], session: &SessionName) -> Vec<&'l LockedObject> {
+    let own = locks.iter().filter(|lock| lock.granted && lock.session == *session);
+    own.map(|lock| &lock.target).filter(|target| target.kind == LockKind::Row).collect()
 }
 
 /// The same table, index and record, whatever the mode.
@@ -379,11 +351,7 @@ mod tests {
     use super::*;
     use crate::place::Engine;
     use crate::record::Record;
-    use crate::report::fixtures::{RecordBuilder, blocked, changed, done, place, row_of};
-
-    fn name(text: &str) -> SessionName {
-        SessionName::new(text).unwrap()
-    }
+    use crate::report::fixtures::{RecordBuilder, blocked, changed, done, name, place, row_of};
 
     fn table() -> LockedObject {
         let mode = "IX".to_owned();
@@ -400,7 +368,8 @@ mod tests {
         let mut link = WaitEdge::new(name("B"), name("A"), Some(wants.clone()));
         link.blocking.push(BlockingLock::new(wants.clone(), true));
         let mut circle = [link];
-        LockHistory::new(&record.steps, incomplete).complete(&mut circle, closing, &[]);
+        let history = LockHistory { steps: &record.steps, incomplete };
+        history.complete(&mut circle, closing, &[]);
         circle[0].blocking.remove(0)
     }
 
@@ -467,7 +436,8 @@ mod tests {
             let record = writing(writes);
             let mut circle = circle.clone();
             let closing = record.steps.len() - 1;
-            LockHistory::new(&record.steps, &[]).complete(&mut circle, closing, &[]);
+            let history = LockHistory { steps: &record.steps, incomplete: &[] };
+            history.complete(&mut circle, closing, &[]);
             let lock = &circle[0].blocking[0];
             assert_eq!(lock.statement, statement, "{lock:?}");
             assert_eq!(

@@ -53,13 +53,11 @@ pub(crate) fn join_names<'a>(
 /// What a statement returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Answer {
-    /// The rows, each cell as the server writes it; `None` is null. Without rows: a statement that
-    /// gives none, such as an update.
+    /// The rows, each cell as the server writes it; `None` of a statement that gives none.
     pub rows: Option<Vec<Vec<Option<String>>>>,
     /// How many rows it changed.
     pub changed: u64,
-    /// That number counts rows that were matched, also where their values stayed the same: so MySQL and
-    /// MariaDB count for the driver of the lab, except for statements that only insert or delete.
+    /// `changed` counts matched rows, also where values stayed the same: MySQL and MariaDB do for updates.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_matched: bool,
 }
@@ -135,8 +133,7 @@ fn by_name<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Er
 pub struct Wait {
     /// Who waits.
     pub waiter: SessionName,
-    /// Sessions of the scenario that are in the way, in the order of their names. Empty, also without an
-    /// outside blocker, if the engine does not tell.
+    /// Sessions of the scenario that are in the way, in the order of their names.
     pub blockers: Vec<SessionName>,
     /// Something outside of the scenario is in the way.
     #[serde(rename = "strangers")]

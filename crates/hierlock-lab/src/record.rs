@@ -115,8 +115,7 @@ pub struct Deadlock {
     pub circle: Vec<WaitEdge>,
 }
 
-/// Waits in a circle that the engine does not end: they stay until one of them runs out of time, or is
-/// ended from outside.
+/// Waits in a circle that the engine does not end.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitCycle {
     /// The index of the step that closed it.
@@ -150,8 +149,7 @@ pub struct BlockingLock {
     pub granted: bool,
     /// The index of the step whose statement asked for it, if that is known.
     pub statement: Option<usize>,
-    /// The index of the step in which it was granted: the same as `statement`, or a later one if it had to
-    /// wait. `None` if it is queued, or if that is not known.
+    /// The index of the step in which it was granted, which is later if it had to wait; `None` if queued or unknown.
     pub granted_in: Option<usize>,
     /// Why it is not known which statement asked for it, in a sentence.
     pub unknown: Option<String>,

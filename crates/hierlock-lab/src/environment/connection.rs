@@ -137,8 +137,7 @@ impl LabConnection {
         }
     }
 
-    /// Lends the connection for introspection. The result goes to [`answered`](Self::answered); until then the
-    /// connection counts as broken.
+    /// Lends the connection; it counts as broken until the result is [`answered`](Self::answered).
     pub(super) async fn lend(&mut self) -> Result<SessionRef<'_>, LabError> {
         self.begin()?;
         let (dialect, server) = (self.dialect, &self.server);

@@ -11,7 +11,6 @@
 
 mod connection;
 mod failure;
-mod last_waits;
 mod namespace;
 mod observer;
 mod prepared_statements;
@@ -35,13 +34,12 @@ use crate::place::Engine;
 use crate::record::WaitEdge;
 use crate::scenario::{Action, Case};
 use hierlock::Hierlock;
-use server::ServerShare;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use test_database::TestDatabase;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tree_database::TreeDatabase;
 use tree_sessions::TreeSessions;
 
@@ -91,18 +89,18 @@ pub(crate) struct LockList {
 }
 
 /// The sessions of a case, and what belongs to them alone: SQL sessions, sessions that lock nodes, or both.
+#[derive(Default)]
 pub(crate) struct CaseEnvironment {
     database: Option<TestDatabase>,
     tree: Option<TreeSessions>,
     /// The database of a tree that no SQL session uses.
     tree_database: Option<TreeDatabase>,
     /// While it is held, nobody has the server to itself.
-    _share: Option<ServerShare>,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 impl CaseEnvironment {
-    /// Makes the environment of a case: on a server a database, elsewhere a tree. A case that only locks
-    /// nodes takes one of the idle databases.
+    /// Makes the environment of a case. One that only locks nodes takes an idle database.
     pub(crate) async fn open(
         case: &Case,
         server: Option<&Arc<TestServer>>,
@@ -114,16 +112,16 @@ impl CaseEnvironment {
         let has_sql = !case.setup.is_empty()
             || !case.teardown.is_empty()
             || has_step(|action| matches!(action, Action::Sql(_)));
+        let sessions = case.sessions.keys();
         if !has_sql {
-            return Self::open_tree(&spec, case.sessions.keys(), server, Some(idle), directory)
-                .await;
+            return Self::open_tree(&spec, sessions, server, Some(idle), directory).await;
         }
         let server = required(server, case.place.engine)?;
         let database = TestDatabase::open(server, case).await?;
         let mut tree = None;
         if has_step(|action| matches!(action, Action::Lock(..))) {
             match spec.client(&database).await {
-                Ok((_, locks)) => tree = Some(TreeSessions::new(locks, case.sessions.keys())),
+                Ok((_, locks)) => tree = Some(TreeSessions::new(locks, sessions)),
                 Err(error) => {
                     // The first error is the one to report.
                     let _ = database.close().await;
@@ -131,11 +129,10 @@ impl CaseEnvironment {
                 }
             }
         }
-        Ok(Self { database: Some(database), tree, tree_database: None, _share: None })
+        Ok(Self { database: Some(database), tree, ..Self::default() })
     }
 
-    /// Makes an environment whose sessions only lock nodes. On a server its database is one of the idle ones,
-    /// or a new one.
+    /// Makes an environment whose sessions only lock nodes, on a server in an idle database or a new one.
     pub(crate) async fn open_tree<'n>(
         spec: &TreeSpec,
         sessions: impl Iterator<Item = &'n SessionName>,
@@ -148,7 +145,7 @@ impl CaseEnvironment {
             let locks = Hierlock::connect(&tree_url(engine, directory)).await;
             let locks = locks.map_err(|error| LabError(error.to_string()))?;
             let tree = Some(TreeSessions::new(locks, sessions));
-            return Ok(Self { database: None, tree, tree_database: None, _share: None });
+            return Ok(Self { tree, ..Self::default() });
         }
         let server = required(server, engine)?;
         let database = match idle {
@@ -156,7 +153,7 @@ impl CaseEnvironment {
             None => TreeDatabase::create(server, spec).await?,
         };
         let tree = Some(TreeSessions::new(database.locks.clone(), sessions));
-        let _share = Some(server.share().await);
+        let _share = server.occupy(false).await;
         Ok(Self { database: None, tree, tree_database: Some(database), _share })
     }
 
@@ -164,8 +161,7 @@ impl CaseEnvironment {
         self.tree.as_ref().map(TreeSessions::client)
     }
 
-    /// Gives a session something to do, and does not wait for it. A session does one thing at a time; the
-    /// runner gives it nothing new before the last is over.
+    /// Begins an action of a session, which must have finished the one before, and does not wait for it.
     pub(crate) fn begin(&self, session: &SessionName, action: &Action) -> Reply {
         match (action, &self.tree, &self.database) {
             (Action::Lock(action, _), Some(tree), _) => tree.begin(session, action),
@@ -175,12 +171,10 @@ impl CaseEnvironment {
         }
     }
 
-    /// Returns who waits for whom now. What sessions that lock nodes wait for is reported by the library, all
-    /// else by the server.
+    /// Returns who waits for whom now, by the library for sessions that lock nodes, else by the server.
     ///
     /// # Cancel safety
-    /// It may be dropped, as may [`locks`](Self::locks) and [`deadlock`](Self::deadlock): the query runs to
-    /// its end all the same.
+    /// It may be dropped, as [`locks`](Self::locks) and [`deadlock`](Self::deadlock) may: the query runs to its end.
     pub(crate) async fn waits(&self) -> Result<Vec<Wait>, LabError> {
         let mut waits = self.tree.as_ref().map(TreeSessions::waits).unwrap_or_default();
         if let Some(database) = &self.database {
@@ -203,8 +197,7 @@ impl CaseEnvironment {
         Ok(list)
     }
 
-    /// Returns the cycle of the deadlock in which `victim` has just been chosen, if the engine reports it: who
-    /// waited for whom, for what, and because of which lock.
+    /// Returns the cycle of the deadlock in which `victim` has just been chosen, if the engine reports it.
     pub(crate) async fn deadlock(
         &self,
         victim: &SessionName,
@@ -221,15 +214,13 @@ impl CaseEnvironment {
         }
     }
 
-    /// Returns how long a cycle of waits must stay to be one that the server does not end: longer than its
-    /// detector needs.
+    /// Returns how long a cycle must stay to be one that the server does not end.
     pub(crate) fn cycle_limit(&self) -> Duration {
         self.database.as_ref().map_or(CYCLE_LIMIT, TestDatabase::cycle_limit)
     }
 
-    /// Returns how long it takes until the server's detector has checked every wait that
-    /// [`waits`](Self::waits) has last returned; zero where it checks at once. PostgreSQL checks once, some
-    /// time after a wait has begun, and whoever checks when there is a cycle is its victim.
+    /// Returns how long it takes until the server has checked all waits of the last probe for deadlocks; zero where it
+    /// checks at once. On PostgreSQL whoever checks while there is a cycle is its victim.
     pub(crate) fn next_deadlock_check(&self) -> Duration {
         self.database.as_ref().map_or(Duration::ZERO, TestDatabase::next_deadlock_check)
     }
@@ -252,8 +243,8 @@ impl CaseEnvironment {
         }
     }
 
-    /// Ends all sessions, runs the teardown, and removes everything, except a database of a tree that can go
-    /// back to the idle ones. Returns notes for the record, in sentences without a subject: the case is meant.
+    /// Ends all sessions, runs the teardown and removes everything but a database that can be idle again. Returns
+    /// notes for the record.
     pub(crate) async fn close(
         mut self,
         idle: Option<&TreeDatabases>,

@@ -126,8 +126,7 @@ impl Namespace {
     }
 }
 
-/// Removes the namespace of a case. Dropped before [`disarm`](Self::disarm), it does so in a thread, and ends
-/// the connections that are left.
+/// Removes the namespace when it is dropped, in a thread, and ends the connections that are left in it.
 pub(super) struct NamespaceGuard {
     server: Arc<TestServer>,
     pub(super) namespace: Namespace,

@@ -11,8 +11,7 @@ pub(super) struct PreparedStatements {
 }
 
 impl PreparedStatements {
-    /// Remembers what a `PREPARE` prepares; does nothing for any other statement. Asks the session for the
-    /// value of an expression, if the text is given by one. Call it before the statement is run.
+    /// Remembers what a `PREPARE` prepares. Asks the session if the text is an expression, so it comes first.
     pub(super) async fn learn(
         &mut self,
         dialect: Dialect,

@@ -1,5 +1,4 @@
-//! A server to run cases on: what it is, and the databases that are made on it for cases. Their names say which
-//! process made them, so that what a process leaves behind can be found and removed.
+//! A server to run cases on. The names of its databases say which process made them, so that leftovers are found.
 
 use super::connection::LabConnection;
 use super::namespace::{Namespace, NamespaceGuard, is_locked};
@@ -12,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
+use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
 /// What the names of all that the lab makes begin with.
@@ -21,8 +20,8 @@ pub(super) const PREFIX: &str = "hierlock_lab_";
 /// How long a lock in what a dead process left may keep it from being removed.
 const SWEEP_LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// Held while a case runs beside others on a server.
-pub(super) type ServerShare = OwnedRwLockReadGuard<()>;
+/// How many cases may run beside each other on a server; one that runs alone takes all permits.
+const MAX_SHARES: u32 = 1 << 16;
 
 /// A server to run cases on. When it is dropped, everything that was changed on it is as before.
 pub(crate) struct TestServer {
@@ -38,9 +37,9 @@ pub(crate) struct TestServer {
     can_list_locks: bool,
     has_switched: bool,
     /// PostgreSQL: the schema of the extension that lists row locks, once it has been asked for.
-    row_locks: Mutex<Option<Option<String>>>,
+    row_locks: OnceCell<Option<String>>,
     /// Cases that touch the whole server run alone, others beside each other.
-    pub(super) occupancy: Arc<RwLock<()>>,
+    occupancy: Arc<Semaphore>,
     /// Names of GET_LOCK and of prepared transactions belong to no database, so cases with them take turns.
     pub(super) names: Arc<Mutex<()>>,
     leftovers: std::sync::Mutex<Vec<String>>,
@@ -85,8 +84,8 @@ impl TestServer {
             made: AtomicU64::new(0),
             can_list_locks,
             has_switched,
-            row_locks: Mutex::default(),
-            occupancy: Arc::default(),
+            row_locks: OnceCell::new(),
+            occupancy: Arc::new(Semaphore::new(MAX_SHARES as usize)),
             names: Arc::default(),
             leftovers: std::sync::Mutex::default(),
             cleanups: std::sync::Mutex::default(),
@@ -104,19 +103,19 @@ impl TestServer {
         &self.version
     }
 
-    /// Returns what processes that are gone have left on it and what cannot be removed, because somebody has
-    /// a lock there: a sentence each, with what to do.
+    /// Returns what dead processes have left and cannot be removed because of a lock: a sentence each.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until nobody has the server to itself, and keeps it so while the result is held.
-    pub(super) async fn share(&self) -> ServerShare {
-        self.occupancy.clone().read_owned().await
+    /// Waits until a case may use the server, beside others or alone, for as long as the result is held.
+    pub(super) async fn occupy(&self, is_alone: bool) -> Option<OwnedSemaphorePermit> {
+        let permits = if is_alone { MAX_SHARES } else { 1 };
+        // It fails only if it is closed, which it never is.
+        self.occupancy.clone().acquire_many_owned(permits).await.ok()
     }
 
-    /// Removes databases and schemas of processes that are gone; returns their names. One in which somebody
-    /// has a lock is not waited for long: it is among the [leftovers](Self::leftovers) then.
+    /// Removes databases of dead processes; returns their names. Those that are locked are `leftovers`.
     pub(super) async fn sweep(&self) -> Result<Vec<String>, LabError> {
         let mut keeper = self.keeper.lock().await;
         let (mut removed, mut left) = (Vec::new(), Vec::new());
@@ -182,25 +181,22 @@ impl TestServer {
 
     /// PostgreSQL: returns the schema of the extension that lists row locks, if there is one or can be.
     pub(super) async fn row_locks_schema(&self) -> Result<Option<String>, LabError> {
-        let mut known = self.row_locks.lock().await;
-        if let Some(known) = &*known {
-            return Ok(known.clone());
-        }
-        let mut keeper = self.keeper.lock().await;
-        let find = "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n \
-                    ON n.oid = e.extnamespace WHERE e.extname = 'pgrowlocks'";
-        let mut found = keeper.query(find).await?;
-        if found.is_empty() {
-            let schema = self.own_row_locks_schema();
-            let create =
-                format!("CREATE SCHEMA {schema}; CREATE EXTENSION pgrowlocks SCHEMA {schema}");
-            if keeper.try_query(&create).await?.is_ok() {
-                found = keeper.query(find).await?;
+        let find = async || {
+            let mut keeper = self.keeper.lock().await;
+            let find = "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n \
+                        ON n.oid = e.extnamespace WHERE e.extname = 'pgrowlocks'";
+            let mut found = keeper.query(find).await?;
+            if found.is_empty() {
+                let schema = self.own_row_locks_schema();
+                let create =
+                    format!("CREATE SCHEMA {schema}; CREATE EXTENSION pgrowlocks SCHEMA {schema}");
+                if keeper.try_query(&create).await?.is_ok() {
+                    found = keeper.query(find).await?;
+                }
             }
-        }
-        let schema = found.into_iter().next().and_then(|mut row| row.remove(0));
-        *known = Some(schema.clone());
-        Ok(schema)
+            Ok(found.into_iter().next().and_then(|mut row| row.remove(0)))
+        };
+        self.row_locks.get_or_try_init(find).await.cloned()
     }
 
     fn own_row_locks_schema(&self) -> String {
@@ -208,12 +204,12 @@ impl TestServer {
     }
 
     /// Returns the statement that undoes what was changed on the server.
-    fn restore_sql(&mut self) -> Option<String> {
+    fn restore_sql(&self) -> Option<String> {
         match self.dialect() {
             Dialect::Mariadb if self.has_switched => {
                 Some(introspection::DISABLE_LOCK_OUTPUT.to_owned())
             }
-            Dialect::Postgres if self.row_locks.get_mut().is_some() => {
+            Dialect::Postgres if self.row_locks.initialized() => {
                 Some(format!("DROP SCHEMA IF EXISTS {} CASCADE", self.own_row_locks_schema()))
             }
             _ => None,
@@ -251,8 +247,7 @@ pub(super) fn run_in_thread(work: impl Future<Output = ()> + Send + 'static) -> 
     })
 }
 
-/// Reads the URL of a server and connects, with the settings of a terminal. Encryption takes many times as long
-/// as all the rest: it is left out on this very machine, unless the URL asks for it.
+/// Reads the URL of a server and connects. On this machine encryption is left out unless the URL asks for it.
 async fn first_connection(
     engine: Engine,
     url: &str,

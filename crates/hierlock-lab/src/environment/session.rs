@@ -123,8 +123,7 @@ struct SessionConnection {
     pid: i64,
     connection: LabConnection,
     dialect: Dialect,
-    /// PostgreSQL has no autocommit to switch off: a transaction is begun before a statement outside of
-    /// one, as psql does.
+    /// PostgreSQL has no autocommit to switch off: a transaction is begun when a statement needs one, as psql does.
     begins_implicitly: bool,
     in_transaction: bool,
     prepared: PreparedTransactions,

@@ -10,47 +10,40 @@
 
 use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::failure::copy_refusal;
-use super::last_waits::LastWaits;
 use super::namespace::{Namespace, NamespaceGuard};
 use super::observer::Observer;
 use super::prepared_transactions::PreparedTransactions;
 use super::requirements::Requirements;
-use super::server::{ServerShare, TestServer};
+use super::server::TestServer;
 use super::session::Session;
 use super::{CYCLE_LIMIT, LabError, LockList, Reply, SET_UP_LIMIT, settings};
 use crate::lock_history::same_place;
 use crate::observation::{Failure, FailureKind, LockKind, SessionName, Wait};
 use crate::record::WaitEdge;
+use crate::runner::wait_graph::LastWaits;
 use crate::scenario::{Case, SettingValue, Statement};
 use hierlock_engine::{Dialect, StatementWords, error_message, sessions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockWriteGuard, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use url::Url;
 
-/// How long a cancelled statement may take before it is cancelled again: one that was sent but had not
-/// begun has not noticed.
+/// A statement that was sent but had not begun has not noticed: it is cancelled again after this time.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
-
-/// Who else may use the server meanwhile.
-#[expect(dead_code, reason = "held, not read")]
-enum Occupancy {
-    Shared(ServerShare),
-    Exclusive(OwnedRwLockWriteGuard<()>),
-}
 
 /// A database for one case, with its sessions.
 pub(crate) struct TestDatabase {
     server: Arc<TestServer>,
-    sessions: BTreeMap<SessionName, Session>,
+    pub(super) sessions: BTreeMap<SessionName, Session>,
     last_waits: StdMutex<LastWaits>,
-    observer: Arc<Mutex<Observer>>,
+    pub(super) observer: Arc<Mutex<Observer>>,
     teardown: Vec<Statement>,
-    guard: NamespaceGuard,
-    occupancy: Option<Occupancy>,
+    pub(super) guard: NamespaceGuard,
+    /// While it is held, the case may use the server.
+    occupancy: Option<OwnedSemaphorePermit>,
     _names_turn: Option<OwnedMutexGuard<()>>,
 }
 
@@ -83,11 +76,7 @@ impl TestDatabase {
         server: &Arc<TestServer>,
         requirements: Requirements,
     ) -> Result<Self, LabError> {
-        let occupancy = if requirements.server {
-            Occupancy::Exclusive(server.occupancy.clone().write_owned().await)
-        } else {
-            Occupancy::Shared(server.share().await)
-        };
+        let occupancy = server.occupy(requirements.server).await;
         let mut names_turn = None;
         if requirements.names {
             names_turn = Some(server.names.clone().lock_owned().await);
@@ -109,7 +98,7 @@ impl TestDatabase {
             observer: Arc::new(Mutex::new(observer)),
             teardown: Vec::new(),
             guard,
-            occupancy: Some(occupancy),
+            occupancy,
             _names_turn: names_turn,
         })
     }
@@ -161,22 +150,6 @@ impl TestDatabase {
         url.into()
     }
 
-    #[cfg(test)]
-    pub(super) fn namespace(&self) -> &str {
-        self.guard.namespace.name()
-    }
-
-    #[cfg(test)]
-    pub(super) fn pids(&self) -> BTreeMap<SessionName, i64> {
-        self.sessions.iter().map(|(name, session)| (name.clone(), session.pid)).collect()
-    }
-
-    /// Makes a session one that does not belong to the case any more.
-    #[cfg(test)]
-    pub(super) async fn disown(&self, pid: i64) {
-        self.observer.lock().await.sessions.names.remove(&pid);
-    }
-
     fn last_waits(&self) -> MutexGuard<'_, LastWaits> {
         self.last_waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,8 +164,7 @@ impl TestDatabase {
         self.sessions.get(name).ok_or_else(|| LabError(format!("there is no session {name}")))
     }
 
-    /// Runs a query of the observer in a task of its own: the caller may be dropped, but a result that nobody
-    /// waits for would be taken for that of the next query.
+    /// Runs a query of the observer in a task, to its end: else its result would be taken for that of the next.
     async fn observe<T, F>(
         &self,
         query: impl FnOnce(OwnedMutexGuard<Observer>) -> F + Send + 'static,

@@ -1,5 +1,4 @@
-//! Trees on servers, with the rows that their strategy needs. Making one takes far longer than a case
-//! does, so cases that only lock nodes hand theirs on, once everything in it is free again.
+//! Trees on servers. Making one takes far longer than a case, so cases that only lock nodes hand theirs on.
 
 use super::requirements::Requirements;
 use super::test_database::TestDatabase;
@@ -147,8 +146,7 @@ impl TreeSpec {
     }
 }
 
-/// Makes the rows that the strategy needs; those that are there already stay. The other strategies make them on
-/// demand, or need none.
+/// Makes the rows that the strategy needs and that are not there yet.
 async fn provision(url: &str, spec: &TreeSpec) -> Result<(), LabError> {
     let is_per_id = spec.place.strategy == Some(Strategy::PerId);
     if !is_per_id && spec.place.strategy != Some(Strategy::Striped) {

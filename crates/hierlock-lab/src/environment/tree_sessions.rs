@@ -101,8 +101,7 @@ impl TreeSessions {
         }
     }
 
-    /// Ends what the sessions do, releases what they hold and waits until it is free. The sessions can be used
-    /// again.
+    /// Ends what the sessions do, releases what they hold and waits until it is free.
     pub(super) async fn reset(&mut self) {
         for session in self.sessions.values_mut() {
             let session = std::mem::take(session);

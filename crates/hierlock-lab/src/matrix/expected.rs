@@ -1,5 +1,4 @@
-//! What must be seen of a pair, from the rules of locking as they are told to people. Pure, and stated
-//! without the library's tables of modes and plans, so that the two can disagree.
+//! What must be seen of a pair, from the rules as told to people: not by the library, so that the two can disagree.
 
 use super::report::PairOutcome;
 use super::tree::Node;

@@ -34,8 +34,7 @@ pub struct MatrixOptions {
     pub jobs: usize,
     /// How long a step may take before it counts as odd.
     pub limit: Duration,
-    /// The number of buckets of striped places. By default so many that no two nodes share one; with few,
-    /// false contention shows as disagreement.
+    /// The number of buckets of striped places; by default so many that no two nodes share one.
     pub buckets: Option<u32>,
 }
 

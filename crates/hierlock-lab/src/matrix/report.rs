@@ -22,8 +22,7 @@ pub enum PairOutcome {
         /// The node at which it waited, as a path.
         at: String,
     },
-    /// Anything else, which is always a disagreement: an error, no answer, a wait for somebody else, or
-    /// one that did not end with the holder.
+    /// Anything else, always a disagreement: an error, a wait for somebody else, or one that outlasted the holder.
     #[serde(rename = "odd")]
     Unexpected {
         /// What, as the end of a sentence.
@@ -214,8 +213,7 @@ impl MatrixReport {
         MatrixCounts::of(self.boards.iter().flat_map(|board| &board.cells))
     }
 
-    /// Boards with the same modes and the same cells, together, since they are shown once. Those of the same modes
-    /// follow each other.
+    /// Boards with the same modes and cells together, those of the same modes behind each other.
     pub fn distinct_boards(&self) -> Vec<Vec<&MatrixBoard>> {
         let by_modes = group_by(&self.boards, |board| board.modes).into_iter();
         let by_cells = by_modes.flat_map(|(_, boards)| group_by(boards, |board| &board.cells));

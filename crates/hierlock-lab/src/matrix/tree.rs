@@ -1,5 +1,4 @@
-//! The nodes of a tree of users, accounts and resources. Pure, and without a word of the library's own
-//! about paths: what is expected of the library must not be worked out by it.
+//! The nodes of a tree of users, accounts and resources. Without the library, which is checked by them.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -137,8 +136,7 @@ impl Node {
         format!("{}{}", LETTERS[self.level()], self.0[self.level()])
     }
 
-    /// The upper of two nodes of which one is the other or above it. None if they have nothing to do
-    /// with each other.
+    /// The upper of two nodes of which one is the other or above it; `None` if they are apart.
     pub(crate) fn upper<'a>(&'a self, other: &'a Node) -> Option<&'a Node> {
         let is_upper = self.0.len() <= other.0.len();
         let (upper, lower) = if is_upper { (self, other) } else { (other, self) };

@@ -1,5 +1,4 @@
-//! Which anomaly shows at which isolation level of which engine, as observed: a table of the records of scenarios
-//! that look for one.
+//! Which anomaly shows at which isolation level of which engine: a table of the records that look for one.
 
 use super::display::one_line;
 use super::grouping::{Rounds, by_case};
@@ -125,8 +124,7 @@ impl AnomalyCell {
         }
     }
 
-    /// `shows`, `prevented: waits`, `shows in 3 of 10`, `failed`; with a ✗ if the scenario expects another
-    /// thing.
+    /// `shows`, `prevented: waits`, `shows in 3 of 10`, `failed`; with a ✗ if the scenario expects otherwise.
     pub(crate) fn text(&self) -> String {
         let text = match (self.shown, self.rounds, self.how) {
             (_, 0, _) => "failed".to_owned(),

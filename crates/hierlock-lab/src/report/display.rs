@@ -1,5 +1,4 @@
-//! How all reports write a fact of a record: an observation, a name, a duration. The words are those of the
-//! scenario files, so that what a report says can be copied into a file.
+//! How all reports write a fact of a record, in the words of scenario files so that it can be copied there.
 
 use crate::observation::{
     Answer, Failure, FailureKind, LockedObject, Observation, SessionName, Wait,
@@ -38,8 +37,7 @@ pub(crate) fn list<const N: usize>(parts: [String; N]) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces what a terminal would obey or XML cannot hold: a server may answer with any characters. Line
-/// feeds stay.
+/// Replaces what a terminal would obey or XML cannot hold. Line feeds stay.
 pub(crate) fn printable(text: &str) -> String {
     let printable = |c: char| match c {
         '\n' => '\n',

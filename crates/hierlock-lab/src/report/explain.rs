@@ -1,5 +1,4 @@
-//! A deadlock or a circle of waits in sentences: who waits for what, which lock of whom blocks it, and which
-//! statement took that. What is not known is said.
+//! A deadlock or a circle of waits in sentences: who waits for what, which lock blocks it, and who took that.
 
 use super::display::{locked_object, one_line, truncate};
 use super::transcript::is_look;

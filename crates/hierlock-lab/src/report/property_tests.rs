@@ -1,5 +1,4 @@
-//! Whatever files and servers say, every report stays well formed: generated texts everywhere, and indices that
-//! lead nowhere.
+//! Whatever files and servers say, and wherever indices lead, every report stays well formed.
 
 use super::fixtures::{self, RecordBuilder, blocked, place, rows};
 use super::{AnomalyTable, RoundComparison, ScenarioSummary, TextStyle};

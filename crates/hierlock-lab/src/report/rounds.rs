@@ -1,5 +1,4 @@
-//! What varied between the rounds of one case: verdicts, victims, the order of wake-ups, outcomes. Times always
-//! vary and are not compared.
+//! What varied between the rounds of one case: verdicts, victims, the order of wake-ups, outcomes; not times.
 
 use super::display;
 use super::grouping::{Rounds, by_case};

@@ -1,5 +1,4 @@
-//! The report for a terminal: a line for every scenario and place, the transcript of every disagreement, and a
-//! summary.
+//! The report for a terminal: a line for every scenario and place, transcripts of disagreements, and a summary.
 
 use super::display::{self, count, duration, one_line, wrap};
 use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, sessions};
@@ -30,8 +29,7 @@ pub struct TextStyle {
     pub width: usize,
     /// With the transcripts of all runs, not only of those that disagree.
     pub verbose: bool,
-    /// With a line for each topic instead of each scenario, if there are several topics. Scenarios that disagree are
-    /// shown as always.
+    /// With a line for each topic instead of each scenario, if there are several and they agree.
     pub by_topic: bool,
 }
 

@@ -69,8 +69,7 @@ impl Outcome {
     }
 }
 
-/// What is below a step: what was seen of it, then the end of each wait that ended during it. The headlines are
-/// `= done` and `↳ B goes on after 2.7 ms: done`.
+/// What is below a step: what was seen of it (`= done`), then the waits that ended (`↳ B goes on after 2.7 ms: done`).
 pub(crate) fn outcomes(record: &Record, index: usize) -> Vec<(&Observation, Outcome)> {
     let seen = &record.steps[index].seen;
     let mut own = Outcome::new(seen);

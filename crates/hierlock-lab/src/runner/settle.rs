@@ -34,7 +34,7 @@ pub(super) struct EndedStep {
     pub(super) at: Instant,
 }
 
-/// What the sessions do once they are settled.
+/// What the sessions do once every one of them is idle or waits.
 #[derive(Default)]
 pub(super) struct Settled {
     /// What has ended, in the order in which it was seen.
@@ -107,7 +107,11 @@ pub(super) async fn settle(
         let must_end = awaited.is_some_and(|name| unfinished.contains_key(name))
             || has_new_cycle && goal.deadlock;
         let may_end = must_end && started.elapsed() < limit;
-        let same = before.as_ref().filter(|before| all_wait && same_waits(&before.waits, &waits));
+        let is_same = |before: &&StableWaits| {
+            before.waits.len() == waits.len()
+                && before.waits.iter().zip(&waits).all(|(a, b)| same_wait(a, b))
+        };
+        let same = before.as_ref().filter(|before| all_wait && is_same(before));
         let agree = same.is_some_and(|before| {
             let unchanged_for = before.since.elapsed();
             let is_sure = unchanged_for > UNKNOWN_BLOCKER_DELAY || !waits.iter().any(lacks_blocker);
@@ -131,12 +135,9 @@ pub(super) async fn settle(
         // A cycle that is still the same is given the time that it usually takes to be sure.
         let is_watched = has_new_cycle && same.is_some() && started.elapsed() < limit + CYCLE_LIMIT;
         if started.elapsed() > limit && !is_watched {
-            let mut stuck: Vec<SessionName> =
-                unfinished.keys().filter(|name| !is_waiting(name)).cloned().collect();
-            if stuck.is_empty() {
-                // Waits that never agree, or a cycle that may end yet.
-                stuck = unfinished.keys().cloned().collect();
-            }
+            // If all wait, the waits never agree, or there is a cycle that may end yet.
+            let is_stuck = |name: &&SessionName| all_wait || !is_waiting(name);
+            let stuck = unfinished.keys().filter(is_stuck).cloned().collect();
             return Ok(Settled { waits, stuck, ..settled });
         }
         pause = if !all_wait || has_new_cycle || may_end {
@@ -158,14 +159,14 @@ async fn wait_for_ends(
     pause: Duration,
     ended: &mut Vec<EndedStep>,
 ) -> bool {
+    let gone = || Failure::new(FailureKind::Other, "the session has ended");
     let any = poll_fn(|context| {
-        let results = unfinished.iter_mut().filter_map(|(name, pending)| {
-            match Pin::new(&mut pending.reply).poll(context) {
-                Poll::Ready(result) => Some((name.clone(), result.unwrap_or_else(|_| Err(gone())))),
-                Poll::Pending => None,
+        let mut results = Vec::new();
+        for (name, pending) in unfinished.iter_mut() {
+            if let Poll::Ready(result) = Pin::new(&mut pending.reply).poll(context) {
+                results.push((name.clone(), result.unwrap_or_else(|_| Err(gone()))));
             }
-        });
-        let results: Vec<_> = results.collect();
+        }
         if results.is_empty() { Poll::Pending } else { Poll::Ready(results) }
     });
     let Ok(results) = timeout(pause, any).await else { return false };
@@ -176,10 +177,6 @@ async fn wait_for_ends(
         }
     }
     true
-}
-
-fn same_waits(a: &[Wait], b: &[Wait]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_wait(a, b))
 }
 
 /// The same session waits for the same ones; for what may be reported differently from probe to probe.
@@ -193,8 +190,4 @@ pub(super) fn same_wait(a: &Wait, b: &Wait) -> bool {
 fn lacks_blocker(wait: &Wait) -> bool {
     let is_node = wait.target.as_ref().is_some_and(|target| target.kind == LockKind::Node);
     is_node && wait.blockers.is_empty()
-}
-
-fn gone() -> Failure {
-    Failure::new(FailureKind::Other, "the session has ended")
 }

@@ -1,7 +1,6 @@
-//! A scenario made definite: one variant, at one place, with brackets resolved, `{name}`s replaced and defaults filled
-//! in. This is what is run.
+//! A scenario made definite: one variant, at one place. This is what is run.
 
-use super::expectation::{Expectation, SessionSelector};
+use super::expectation::{Expectation, ExpectedOutcome, SessionSelector};
 use super::file::{Axis, Guarded, Scenario, StepTemplate};
 use super::lock_action::LockAction;
 use super::settings::SettingValue;
@@ -71,6 +70,11 @@ impl Step {
     pub fn new(line: usize, session: SessionName, action: Action) -> Self {
         let session = SessionSelector::Session(session);
         Step { line, session, action, expected: None, anomaly_outcomes: Vec::new() }
+    }
+
+    /// What may be seen; nothing, if the file says nothing.
+    pub(crate) fn expected_outcomes(&self) -> impl Iterator<Item = &ExpectedOutcome> {
+        self.expected.iter().flat_map(|expected| &expected.alternatives)
     }
 }
 

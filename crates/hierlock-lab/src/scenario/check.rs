@@ -1,5 +1,4 @@
-//! What can only be seen in the whole of a file: brackets that never fit, lines that never count, tables with holes, axes
-//! that change nothing, sessions that are not there. Pure; everything was read before.
+//! What can only be seen in the whole of a file, such as brackets that never fit and axes that change nothing. Pure.
 
 use super::case::{Action, Case, Step};
 use super::diagnostic::{Diagnostics, ParseError, Position, listed, nearest};
@@ -94,7 +93,7 @@ impl<'c> Checker<'c, '_> {
             if let Some(message) = message {
                 self.diagnostics.report_first(Position { line: step.line, column: 1 }, message);
             }
-            for expected in step.expected.iter().flat_map(|expectation| &expectation.alternatives) {
+            for expected in step.expected_outcomes() {
                 if let ExpectedOutcome::Deadlock { victims } = expected
                     && !victims.is_empty()
                 {

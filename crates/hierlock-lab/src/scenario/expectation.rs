@@ -1,5 +1,4 @@
-//! What must be seen of a step, and how it is written: reports and `--bless` say it as a file would. Whatever is written
-//! here reads back as the same; a test holds it to that.
+//! What must be seen of a step. Whatever is written here reads back as the same.
 
 use super::layout::aligned;
 use crate::observation::{LockKind, SessionName};

@@ -1,5 +1,4 @@
-//! The one layout of scenario files: `hierlock lab fmt`. Changes blanks and nothing else, so what a file means stays what
-//! it was; doing it twice is doing it once.
+//! The one layout of scenario files: `hierlock lab fmt`. Changes only blanks; doing it twice is doing it once.
 
 use super::layout::{aligned, blanks, commented};
 use super::scan::{split, squeezed};

@@ -1,5 +1,4 @@
-//! In which cases something is there: `[mysql mariadb, serializable]`, and the heads of tables. Knows what a case can
-//! differ in, and nothing of steps.
+//! In which cases something is there: `[mysql mariadb, serializable]`, and the heads of tables.
 
 use super::case::Case;
 use super::diagnostic::{ParseError, Position, listed, unknown};
@@ -260,8 +259,7 @@ impl Vocabulary {
 
 type SpanError = (Position, String);
 
-/// Takes the longest run of words that is a known value. If there is none, takes all: an unknown pair such as
-/// `read comitted` is better shown whole than by its first word.
+/// Takes the longest run of words that is a known value, or else all of them: `read comitted` is best shown whole.
 fn longest(reader: &mut Reader<'_>, known: &[&str]) -> Result<String, ParseError> {
     if let Some(text) = reader.quoted()? {
         return Ok(text);

@@ -1,5 +1,4 @@
-//! Lock steps: `lock shared within 300ms u1/a1`. Knows which words begin one and how the rest reads; everything else is
-//! SQL.
+//! Lock steps: `lock shared within 300ms u1/a1`.
 
 use super::diagnostic::{ParseError, nearest};
 use super::reader::{Reader, duration};

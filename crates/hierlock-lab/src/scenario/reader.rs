@@ -1,5 +1,4 @@
-//! Reads small pieces of the language word by word: what stands behind a mark, in a lock step, in a setting. Knows words
-//! and quotes, not what they mean.
+//! Reads small pieces of the language word by word. Knows words and quotes, not what they mean.
 
 use super::diagnostic::ParseError;
 use hierlock_engine::parse_duration;

@@ -1,5 +1,4 @@
-//! The lines of a file: what each of them is and where its parts stand, with every blank and comment kept. Parsing,
-//! formatting and blessing all begin here. Knows the shape of the language, not what any word of it means.
+//! The lines of a file: what each is and where its parts stand. Parsing, formatting and blessing begin here.
 
 use super::diagnostic::Position;
 use super::scan::{begins_comment, scan_sql, scan_words, split};

@@ -1,5 +1,4 @@
-//! Text of a scenario file in which `{name}`s of axes stand, so that it says something else in each variant, and that
-//! still knows where it stands in the file.
+//! Text of a scenario file with `{name}`s of axes, which knows where it stands in the file.
 
 use super::diagnostic::{Diagnostics, ParseError, Position};
 use super::layout::blanks;

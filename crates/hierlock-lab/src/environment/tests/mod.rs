@@ -1,5 +1,4 @@
-//! The environment on real servers: one of each engine for all tests. Where none is installed a test says so
-//! and is skipped, except in CI.
+//! The environment on real servers. A test whose server is not installed says so and is skipped, except in CI.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod answers;
@@ -20,22 +19,31 @@ use std::time::Duration;
 /// Longer than anything here takes, however busy the machine.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A test for each engine.
+/// A test for each engine: with its server or, behind `on numbers`, with a database of three rows.
 macro_rules! on_all {
-    ($($name:ident),* $(,)?) => {
-        on_all!(@ mysql Mysql, $($name),*);
-        on_all!(@ mariadb Mariadb, $($name),*);
-        on_all!(@ postgres Postgres, $($name),*);
+    ($($name:ident),* $(,)? $(; on numbers: $($case:ident),* $(,)?)?) => {
+        on_all!(@ mysql Mysql, [$($name)*] [$($($case)*)?]);
+        on_all!(@ mariadb Mariadb, [$($name)*] [$($($case)*)?]);
+        on_all!(@ postgres Postgres, [$($name)*] [$($($case)*)?]);
     };
-    (@ $module:ident $engine:ident, $($name:ident),*) => {
+    (@ $module:ident $engine:ident, [$($name:ident)*] [$($case:ident)*]) => {
         mod $module {
-            use crate::environment::tests::server;
+            use crate::environment::tests::{OpenDatabase, server};
             use crate::place::Engine;
 
             $(#[tokio::test]
             async fn $name() {
                 if let Some(server) = server(Engine::$engine).await {
                     super::$name(server).await;
+                }
+            })*
+
+            $(#[tokio::test]
+            async fn $case() {
+                if let Some(server) = server(Engine::$engine).await {
+                    let db = OpenDatabase::numbers(&server).await;
+                    super::$case(&db).await;
+                    db.close().await;
                 }
             })*
         }
@@ -151,6 +159,15 @@ impl OpenDatabase {
 
     fn is_postgres(&self) -> bool {
         self.server.engine() == Engine::Postgres
+    }
+
+    fn namespace(&self) -> &str {
+        self.guard.namespace.name()
+    }
+
+    /// The server's numbers of its sessions, in the order of their names.
+    fn pids(&self) -> Vec<i64> {
+        self.sessions.values().map(|session| session.pid).collect()
     }
 
     fn start(&self, who: &str, sql: &str) -> Reply {

@@ -1,6 +1,5 @@
-//! The matrix as a heat map: one self-contained SVG, light or dark as the reader's screen is, with what was seen in
-//! the tooltip of each cell. Without times, so that the same observations give the same picture. Positions are
-//! computed here; the templates beside this file draw them.
+//! The matrix as a heat map: one self-contained SVG, with what was seen in the tooltip of each cell. Without times, so
+//! that the same observations give the same picture. Positions are computed here; the templates draw them.
 
 mod board;
 

@@ -1,5 +1,4 @@
-//! The wait-for graph of a deadlock: sessions as nodes, each with an arrow to the one it waits for, labelled
-//! with what it wants. Only positions and texts are computed here; the template draws them.
+//! The wait-for graph of a deadlock: positions and texts, which the template draws.
 
 use super::SESSION_COLOURS;
 use crate::observation::SessionName;

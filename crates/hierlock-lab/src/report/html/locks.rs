@@ -1,5 +1,4 @@
-//! Which session held which lock after which step, and which step took it: computed from the locks that were
-//! recorded after each step.
+//! Which session held which lock after which step, and which step took it.
 
 use crate::lock_history::LockHistory;
 use crate::observation::{Lock, LockedObject, SessionName};
@@ -51,8 +50,8 @@ impl<'a> LockTable<'a> {
                 });
                 let row = &mut rows[row];
                 if *granted && !row.is_held() {
-                    let taken_in =
-                        LockHistory::new(&record.steps, &[]).statement_of(session, object, *index);
+                    let history = LockHistory { steps: &record.steps, incomplete: &[] };
+                    let taken_in = history.statement_of(session, object, *index);
                     row.taken_at = taken_in.map(|index| record.steps[index].line);
                 }
                 // A session may hold a lock and request it once more, as a stronger mode or twice.

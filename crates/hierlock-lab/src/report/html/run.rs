@@ -1,5 +1,4 @@
-//! A run as the page shows it. Runs of one scenario that went the same way are shown once, with all places and
-//! variants where it happened; times are not compared.
+//! A run as the page shows it. Runs of one scenario that went the same way, but for their times, are shown once.
 
 use super::SESSION_COLOURS;
 use super::graph::Graph;
@@ -135,8 +134,7 @@ impl<'a> Run<'a> {
         Graph::new(deadlock, &sessions(self.record))
     }
 
-    /// Locks differ between places even if all else is the same: the cases with the same locks, and the locks of
-    /// their first rounds.
+    /// The locks of the first rounds, with the cases that have the same: they differ between places.
     pub(super) fn locks(&self) -> Vec<(String, LockTable<'a>)> {
         let cases = by_case(self.same.iter().copied()).into_iter().map(|rounds| rounds[0].1);
         let tables = cases.filter_map(|record| Some((case_name(record), LockTable::new(record)?)));

@@ -1,5 +1,4 @@
-//! The swim lanes of a run: a lane for every session, side by side like terminals, and time going down, one row for
-//! every event. Only positions and texts are computed here; the template draws them.
+//! The swim lanes of a run, one for every session, with a row for every event. The template draws them.
 
 use super::outcome_class;
 use crate::observation::{Observation, SessionName};
@@ -168,8 +167,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The end of a wait, in the lane of the session that waited, with an arrow from the box of the step that
-    /// ended it.
+    /// The end of a wait, with an arrow from the box of the step that ended it.
     fn wake_up(&mut self, wake_up: &WakeUp<'_>, cause: usize) {
         let WakeUp { index, ended, waited, .. } = wake_up;
         let seen = &ended.observation;

@@ -27,8 +27,7 @@ impl<'t> Edits<'t> {
         }
     }
 
-    /// Puts lines in the place of others, or below the statement of the step if there are none. Each keeps the comment
-    /// of the line in whose place it is.
+    /// Puts lines in the place of others, with their comments, or below the statement of the step if there are none.
     pub(super) fn replace(&mut self, step: &StepTemplate, old: &[usize], mut new: Vec<String>) {
         let mut at = old.first().copied();
         let head = &self.source[step.line - 1];

@@ -8,8 +8,7 @@ use crate::scenario::expectation::{
     Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector,
 };
 
-/// What must be seen of a step of a case after these runs: what the file says, if they agree or there are none; else
-/// what they saw. Where only some runs disagree, both.
+/// What must be seen of a step after these runs: what the file says, or what they saw where all disagree, or both.
 pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<Expectation> {
     let before = step.expected.as_ref();
     let mut alternatives: Vec<ExpectedOutcome> = Vec::new();
@@ -95,8 +94,7 @@ pub(super) fn failed(failure: &Failure) -> Option<ExpectedOutcome> {
     }
 }
 
-/// Does the line hold as it is? One that says `blocked` does, whatever became of the wait: that is for a
-/// line of its own.
+/// Does the line hold as it is? `blocked` does, whatever became of the wait: that is for a line of its own.
 fn is_as_before(
     record: &Record,
     index: usize,

@@ -1,5 +1,4 @@
-//! Waits that ended in a failure of which no line of the file speaks. A line for it is added where the wait ended, or the
-//! step that closed the circle says that there is a deadlock.
+//! Waits that ended in a failure of which no line speaks: a line is added, or the closing step says `deadlock`.
 
 use super::Revision;
 use super::outcome;

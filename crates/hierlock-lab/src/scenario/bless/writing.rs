@@ -1,5 +1,4 @@
-//! How different things in different cases are written: in the form that is there if it can hold them, else as one line,
-//! as lines by engine, or as a table by an axis.
+//! How different things in different cases are written: in the form that is there, as one line, by engine or by axis.
 
 use super::Revision;
 use super::edit::Edits;
@@ -100,8 +99,7 @@ fn update_cells(
     }
 }
 
-/// The table, with a row and a column for every value: so `*` may come to say several things. Cells
-/// that hold keep their words.
+/// The table, with a row and a column for every value instead of `*`. Cells that hold keep their words.
 fn split_table(
     step: &StepTemplate,
     table: &ExpectationTable,
@@ -224,8 +222,7 @@ fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<(Dimension, String)> 
     by.iter().map(value).collect()
 }
 
-/// An expectation as lines. Rows stand behind the `=` if they are to be inline, else below it; a bare `= done` above
-/// them may be left out.
+/// An expectation as lines. Rows are inline or below; a bare `= done` above them may be left out.
 fn lines(guard: &str, now: &Expectation, is_inline: bool, leaves_out_done: bool) -> Vec<String> {
     let guard = if guard.is_empty() { String::new() } else { format!("{guard} ") };
     let done = now.alternatives.iter().filter_map(|expected| match expected {

@@ -1,5 +1,4 @@
-//! The axes of a file: `for each isolation: read committed | serializable`. They are read before everything else,
-//! because brackets and tables anywhere in the file may name their values.
+//! The axes of a file, `for each isolation: …`. They are read first, because brackets and tables name their values.
 
 use crate::scenario::diagnostic::{Diagnostics, counted};
 use crate::scenario::file::Axis;

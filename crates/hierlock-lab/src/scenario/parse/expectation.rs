@@ -1,5 +1,4 @@
-//! Reads what must be seen: what stands behind `=`, `!` and `|`. Knows the words of observations, not who has them:
-//! whether a session exists is checked elsewhere.
+//! Reads what must be seen: what stands behind `=`, `!` and `|`. Which sessions there are is checked elsewhere.
 
 use crate::observation::{LockKind, SessionName};
 use crate::scenario::diagnostic::{ParseError, counted, hint};
@@ -23,8 +22,7 @@ const WORDS: [&str; 10] = [
     "error",
 ];
 
-/// Reads words such as `blocked by A on gap` or `rows 30 or deadlock`, and the rows on the lines below them. Without
-/// words it is `done`.
+/// Reads words such as `blocked by A on gap`, and the rows on the lines below them. Without words it is `done`.
 pub(super) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
     let mut lines = text.split('\n');
     let words = lines.next().unwrap_or_default();

@@ -1,5 +1,4 @@
-//! From the lines of a file to a [`Scenario`]: first what everything else refers to (the axes), then line by line, then
-//! everything that can only be seen in the whole. All that is wrong is reported at once.
+//! From the lines of a file to a [`Scenario`]: the axes, then line by line, then what only the whole shows.
 
 mod axes;
 mod expectation;
@@ -44,6 +43,14 @@ impl Scenario {
     pub fn parse(name: &str, file: &str, text: &str) -> Result<Arc<Self>, Vec<Diagnostic>> {
         let text = without_byte_order_mark(text);
         parse(name, file, text, &source_lines(text))
+    }
+}
+
+#[cfg(test)]
+impl super::Expectation {
+    /// Reads what stands behind `=`.
+    pub(crate) fn read(text: &str) -> Result<Self, Vec<ParseError>> {
+        expectation::read(text)
     }
 }
 

@@ -1,5 +1,4 @@
-//! SQL of a file: the statements of `setup:` and `teardown:`, which end with `;`, and quotes that are never closed.
-//! Knows nothing else of SQL.
+//! SQL of a file: the statements of `setup:` and `teardown:`, and quotes that are never closed.
 
 use crate::scenario::diagnostic::Diagnostics;
 use crate::scenario::scan::scan_sql;
