@@ -46,19 +46,9 @@ pub enum RunEvent<'a> {
         planned: usize,
     },
     /// A case begins.
-    CaseStarted {
-        /// Which.
-        case: &'a Case,
-        /// Which of several repetitions, from 1.
-        round: u32,
-    },
+    CaseStarted(&'a Case),
     /// A step was observed and judged.
-    StepObserved {
-        /// Of which case.
-        case: &'a Case,
-        /// What was observed.
-        step: &'a StepRecord,
-    },
+    StepObserved(&'a StepRecord),
     /// A case is over.
     CaseFinished(&'a Record),
     /// All cases are over.
@@ -188,8 +178,8 @@ impl Lab {
         on_event: &(impl Fn(RunEvent<'_>) + Sync),
     ) -> Record {
         let mut record = self.new_record(case, round);
-        on_event(RunEvent::CaseStarted { case, round });
-        let on_step = |step: &StepRecord| on_event(RunEvent::StepObserved { case, step });
+        on_event(RunEvent::CaseStarted(case));
+        let on_step = |step: &StepRecord| on_event(RunEvent::StepObserved(step));
         run_steps(environment, case, &mut record, keep_locks, on_step).await;
         record
     }

@@ -23,17 +23,19 @@ mod lab;
 mod lock_history;
 mod markdown;
 mod matrix;
+#[allow(missing_docs, reason = "exported only to the tests of this package")]
 mod observation;
 mod place;
 mod record;
 mod report;
 mod runner;
 mod scenario;
+mod text;
 mod verdict;
 
 pub use environment::LabError;
 pub use lab::{Lab, RunEvent, RunOptions};
-pub use matrix::{MatrixError, MatrixOptions, MatrixReport, ModePair, TreeError, TreeSize};
+pub use matrix::{MatrixError, MatrixOptions, MatrixReport, ModePair, TreeSize};
 pub use place::{Engine, Place};
 pub use record::{MissingEngine, Record, Report, Verdict};
 pub use report::{AnomalyTable, RoundComparison, ScenarioSummary, TextStyle};

@@ -12,6 +12,7 @@
 use crate::conflict::{conflicts, row_strength};
 use crate::observation::{Lock, LockKind, LockedObject, Observation, SessionName};
 use crate::record::{BlockingLock, StepRecord, WaitEdge};
+use crate::text::join;
 use std::collections::BTreeMap;
 
 /// Sessions whose locks were not listed in full, with the reason.
@@ -295,10 +296,11 @@ impl<'a> LockHistory<'a> {
             lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
             return;
         }
-        let lines = writers.iter().map(|index| self.steps[*index].line.to_string());
-        let which = match lines.collect::<Vec<_>>() {
-            none if none.is_empty() => format!("statement of {session}"),
-            lines => format!("of the lines {}", lines.join(", ")),
+        let which = if writers.is_empty() {
+            format!("statement of {session}")
+        } else {
+            let lines = writers.iter().map(|index| self.steps[*index].line);
+            format!("of the lines {}", join(lines, ", "))
         };
         lock.unknown = Some(format!(
             "which {which} wrote the row is not told by InnoDB, which has no lock record of a written \

@@ -24,7 +24,6 @@ impl SessionName {
         SessionName(letter.to_string().into())
     }
 
-    /// As written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -42,20 +41,11 @@ impl Serialize for SessionName {
     }
 }
 
-/// Returns the names in one text: `A and B`.
-pub(crate) fn join_names<'a>(
-    names: impl IntoIterator<Item = &'a SessionName>,
-    separator: &str,
-) -> String {
-    names.into_iter().map(SessionName::as_str).collect::<Vec<_>>().join(separator)
-}
-
 /// What a statement returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Answer {
     /// The rows, each cell as the server writes it; `None` of a statement that gives none.
     pub rows: Option<Vec<Vec<Option<String>>>>,
-    /// How many rows it changed.
     pub changed: u64,
     /// `changed` counts matched rows, also where values stayed the same: MySQL and MariaDB do for updates.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -76,25 +66,21 @@ pub enum FailureKind {
     Conflict,
     /// Ended by the lab, because it was stuck or the scenario was over.
     Cancelled,
-    /// Anything else.
     Other,
 }
 
 /// A statement that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// What it means.
     pub kind: FailureKind,
     /// The engine's number or code, such as `1213` or `40P01`; empty where there is none.
     pub code: String,
-    /// What the engine said.
     pub message: String,
     /// What it said besides, such as who waits for whom.
     pub detail: Option<String>,
 }
 
 impl Failure {
-    /// A failure without a code of the server.
     pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, code: String::new(), message: message.into(), detail: None }
     }
@@ -131,7 +117,6 @@ fn by_name<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Er
 /// A session waits for others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// Who waits.
     pub waiter: SessionName,
     /// Sessions of the scenario that are in the way, in the order of their names.
     pub blockers: Vec<SessionName>,
@@ -157,23 +142,19 @@ pub struct Lock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Observation {
-    /// It ran.
     Done(Answer),
     /// It waits, as the server said twice.
     Blocked(Wait),
-    /// It failed.
     Failed(Failure),
     /// It neither ended nor was it seen to wait, for as long as the limit allows.
     Stuck,
 }
 
 impl Observation {
-    /// Did its session become the victim of a deadlock?
     pub fn is_deadlock(&self) -> bool {
         matches!(self, Observation::Failed(Failure { kind: FailureKind::Deadlock, .. }))
     }
 
-    /// Is it over?
     pub fn is_over(&self) -> bool {
         matches!(self, Observation::Done(_) | Observation::Failed(_))
     }

@@ -3,6 +3,7 @@
 use crate::observation::{Lock, LockedObject, Observation, SessionName, Wait};
 use crate::place::{Engine, Place};
 use crate::scenario::Scenario;
+use crate::text::join;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
 
@@ -111,8 +112,8 @@ pub struct Deadlock {
     pub step: usize,
     /// Who was chosen to end it.
     pub victim: SessionName,
-    /// The circle: each waits for the next, the last for the first.
-    pub circle: Vec<WaitEdge>,
+    /// Who waited for whom.
+    pub circle: Cycle,
 }
 
 /// Waits in a circle that the engine does not end.
@@ -120,8 +121,7 @@ pub struct Deadlock {
 pub struct WaitCycle {
     /// The index of the step that closed it.
     pub step: usize,
-    /// Each waits for the next, the last for the first.
-    pub links: Vec<WaitEdge>,
+    pub links: Cycle,
 }
 
 /// One link of a circle.
@@ -138,6 +138,9 @@ pub struct WaitEdge {
     /// What is not known about this link, a sentence each.
     pub unknown: Vec<String>,
 }
+
+/// A cycle: each waits for the next, the last for the first.
+pub(crate) type Cycle = Vec<WaitEdge>;
 
 /// A lock of one session that another waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -263,8 +266,8 @@ impl Record {
         if self.variant.is_empty() {
             return self.scenario.clone();
         }
-        let values: Vec<&str> = self.variant.iter().map(|(_, value)| value.as_str()).collect();
-        format!("{} [{}]", self.scenario, values.join(", "))
+        let values = join(self.variant.iter().map(|(_, value)| value), ", ");
+        format!("{} [{values}]", self.scenario)
     }
 
     /// Does reality agree?

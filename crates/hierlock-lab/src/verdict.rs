@@ -1,9 +1,8 @@
 //! Compares what a step was expected to do with what was observed. Pure: observations in, a sentence out.
 
-use crate::observation::{
-    Answer, Failure, FailureKind, Observation, SessionName, Wait, join_names,
-};
+use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, Wait};
 use crate::scenario::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
+use crate::text::join;
 
 /// What a step is judged by.
 pub(crate) struct ObservedStep<'a> {
@@ -130,7 +129,7 @@ fn blockers_differ(
     expected.sort();
     let same = !wait.has_outside_blocker && wait.blockers.iter().collect::<Vec<_>>() == expected;
     (!by.is_empty() && !same).then(|| {
-        let by = join_names(expected, " and ");
+        let by = join(expected, " and ");
         format!("it should be blocked by {by}, but it {}", blocked_by(wait))
     })
 }
@@ -145,7 +144,7 @@ fn victims_differ(expected: &[SessionName], observed: &ObservedStep<'_>) -> Opti
             Some(format!("there should be a deadlock, but it {instead}"))
         }
         others => {
-            let (these, others) = (join_names(candidates, " or "), join_names(others, " and "));
+            let (these, others) = (join(candidates, " or "), join(others, " and "));
             let should = format!("{these} should be chosen to end the deadlock");
             Some(format!("{should}, but the engine chose {others}"))
         }
@@ -157,8 +156,8 @@ fn error_differs(code: Option<&str>, says: Option<&str>, failure: &Failure) -> O
     let same_words = says.is_none_or(|says| failure.message.contains(says));
     (!same_code || !same_words).then(|| {
         let wanted = [code.map(str::to_owned), says.map(|says| format!("`{says}`"))];
-        let wanted: Vec<String> = wanted.into_iter().flatten().collect();
-        format!("it should fail with {}, but it {}", wanted.join(" "), failed(failure))
+        let wanted = join(wanted.into_iter().flatten(), " ");
+        format!("it should fail with {wanted}, but it {}", failed(failure))
     })
 }
 
@@ -241,10 +240,9 @@ fn rows_text(answer: &Answer) -> String {
         return "no rows".to_owned();
     };
     let row = |row: &Vec<Option<String>>| {
-        let cells: Vec<&str> = row.iter().map(|cell| cell.as_deref().unwrap_or("null")).collect();
-        format!("({})", cells.join(", "))
+        format!("({})", join(row.iter().map(|cell| cell.as_deref().unwrap_or("null")), ", "))
     };
-    rows.iter().map(row).collect::<Vec<_>>().join(" ")
+    join(rows.iter().map(row), " ")
 }
 
 fn blocked_by(wait: &Wait) -> String {

@@ -158,8 +158,8 @@ async fn progress_comes_to_its_end() {
     let count = |counter: &AtomicUsize| counter.fetch_add(1, Ordering::Relaxed);
     let running = lab.matrix(&options, &mut report, |event| match event {
         RunEvent::RunStarted { planned } => assert_eq!(planned, 2 * 9 * 196),
-        RunEvent::CaseStarted { .. } => _ = count(&started),
-        RunEvent::StepObserved { .. } => _ = count(&steps),
+        RunEvent::CaseStarted(_) => _ = count(&started),
+        RunEvent::StepObserved(_) => _ = count(&steps),
         RunEvent::CaseFinished(record) => {
             assert!(count(&finished) < started.load(Ordering::Relaxed));
             assert!(record.agrees(), "{record:?}");

@@ -31,7 +31,7 @@ pub(crate) use tree_database::{TreeDatabases, TreeSpec};
 use crate::lock_history::IncompleteLocks;
 use crate::observation::{Answer, Failure, Lock, SessionName, Wait};
 use crate::place::Engine;
-use crate::record::WaitEdge;
+use crate::record::Cycle;
 use crate::scenario::{Action, Case};
 use hierlock::Hierlock;
 use std::path::Path;
@@ -57,6 +57,8 @@ pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LabError(pub String);
+
+pub(crate) type LabResult<T> = Result<T, LabError>;
 
 pub(crate) struct ProbeIntervals {
     /// How long after a step has begun: one that need not wait is mostly over by then.
@@ -106,7 +108,7 @@ impl CaseEnvironment {
         server: Option<&Arc<TestServer>>,
         idle: &TreeDatabases,
         directory: &Path,
-    ) -> Result<Self, LabError> {
+    ) -> LabResult<Self> {
         let spec = TreeSpec::of(case);
         let has_step = |is: fn(&Action) -> bool| case.steps.iter().any(|step| is(&step.action));
         let has_sql = !case.setup.is_empty()
@@ -139,7 +141,7 @@ impl CaseEnvironment {
         server: Option<&Arc<TestServer>>,
         idle: Option<&TreeDatabases>,
         directory: &Path,
-    ) -> Result<Self, LabError> {
+    ) -> LabResult<Self> {
         let engine = spec.place.engine;
         if engine.server().is_none() {
             let locks = Hierlock::connect(&tree_url(engine, directory)).await;
@@ -175,7 +177,7 @@ impl CaseEnvironment {
     ///
     /// # Cancel safety
     /// It may be dropped, as [`locks`](Self::locks) and [`deadlock`](Self::deadlock) may: the query runs to its end.
-    pub(crate) async fn waits(&self) -> Result<Vec<Wait>, LabError> {
+    pub(crate) async fn waits(&self) -> LabResult<Vec<Wait>> {
         let mut waits = self.tree.as_ref().map(TreeSessions::waits).unwrap_or_default();
         if let Some(database) = &self.database {
             let mut others = database.waits().await?;
@@ -186,7 +188,7 @@ impl CaseEnvironment {
     }
 
     /// Returns the locks of all sessions, as far as the engine lists them.
-    pub(crate) async fn locks(&self) -> Result<LockList, LabError> {
+    pub(crate) async fn locks(&self) -> LabResult<LockList> {
         let mut list = match &self.database {
             Some(database) => database.locks().await?,
             None => LockList::default(),
@@ -198,11 +200,7 @@ impl CaseEnvironment {
     }
 
     /// Returns the cycle of the deadlock in which `victim` has just been chosen, if the engine reports it.
-    pub(crate) async fn deadlock(
-        &self,
-        victim: &SessionName,
-        failure: &Failure,
-    ) -> Option<Vec<WaitEdge>> {
+    pub(crate) async fn deadlock(&self, victim: &SessionName, failure: &Failure) -> Option<Cycle> {
         self.database.as_ref()?.deadlock(victim, failure).await
     }
 
@@ -226,7 +224,7 @@ impl CaseEnvironment {
     }
 
     /// Cancels what a session is doing, on the server; its [`Reply`] then comes.
-    pub(crate) async fn cancel(&self, session: &SessionName) -> Result<(), LabError> {
+    pub(crate) async fn cancel(&self, session: &SessionName) -> LabResult<()> {
         if let Some(tree) = &self.tree {
             tree.cancel(session);
         }
@@ -245,10 +243,7 @@ impl CaseEnvironment {
 
     /// Ends all sessions, runs the teardown and removes everything but a database that can be idle again. Returns
     /// notes for the record.
-    pub(crate) async fn close(
-        mut self,
-        idle: Option<&TreeDatabases>,
-    ) -> Result<Vec<String>, LabError> {
+    pub(crate) async fn close(mut self, idle: Option<&TreeDatabases>) -> LabResult<Vec<String>> {
         self.reset_tree().await;
         drop(self.tree);
         let removed = match (self.tree_database, idle) {
@@ -263,10 +258,7 @@ impl CaseEnvironment {
     }
 }
 
-fn required(
-    server: Option<&Arc<TestServer>>,
-    engine: Engine,
-) -> Result<&Arc<TestServer>, LabError> {
+fn required(server: Option<&Arc<TestServer>>, engine: Engine) -> LabResult<&Arc<TestServer>> {
     server.ok_or_else(|| LabError(format!("there is no {engine} server")))
 }
 

@@ -3,7 +3,7 @@
 use super::connection::LabConnection;
 use super::prepared_transactions::PreparedTransactions;
 use super::server::{PREFIX, TestServer, run_in_thread};
-use super::{LabError, SET_UP_LIMIT};
+use super::{LabError, LabResult, SET_UP_LIMIT};
 use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, error_message, sessions};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Namespace {
     }
 
     /// Removes it. Fails if somebody else keeps a lock in it, and says how to remove it then.
-    pub(super) async fn remove(&self, connection: &mut LabConnection) -> Result<(), LabError> {
+    pub(super) async fn remove(&self, connection: &mut LabConnection) -> LabResult<()> {
         let removed = self.remove_within(connection, REMOVE_LOCK_WAIT).await;
         removed?.map_err(|error| LabError(self.leftover_message(&error)))
     }
@@ -79,7 +79,7 @@ impl Namespace {
         &self,
         connection: &mut LabConnection,
         limit: Duration,
-    ) -> Result<Result<(), sqlx::Error>, LabError> {
+    ) -> LabResult<Result<(), sqlx::Error>> {
         let seconds = limit.as_secs();
         let lock_timeout = match self {
             Self::InnodbDatabase(_) => format!("SET SESSION lock_wait_timeout = {seconds}"),
@@ -107,7 +107,7 @@ impl Namespace {
     pub(super) async fn list(
         dialect: Dialect,
         connection: &mut LabConnection,
-    ) -> Result<Vec<Self>, LabError> {
+    ) -> LabResult<Vec<Self>> {
         let like = format!("LIKE '{}%'", PREFIX.replace('_', "\\_"));
         let databases = format!("SELECT datname FROM pg_database WHERE datname {like}");
         let schemas = format!("SELECT nspname FROM pg_namespace WHERE nspname {like}");

@@ -4,9 +4,9 @@ use super::connection::LabConnection;
 use super::namespace::Namespace;
 use super::prepared_transactions::PreparedTransactions;
 use super::server::TestServer;
-use super::{LabError, LockList, settings};
+use super::{LabResult, LockList, settings};
 use crate::observation::{Failure, Lock, LockedObject, SessionName, Wait};
-use crate::record::{BlockingLock, WaitEdge};
+use crate::record::{BlockingLock, Cycle, WaitEdge};
 use hierlock_engine::Dialect;
 use hierlock_engine::introspection::{
     self, DeadlockReport, Introspection, IntrospectionScope, LockTarget, LockWait,
@@ -58,7 +58,7 @@ impl Observer {
         }
     }
 
-    pub(super) async fn waits(&mut self) -> Result<Vec<Wait>, LabError> {
+    pub(super) async fn waits(&mut self) -> LabResult<Vec<Wait>> {
         let scope = self.scope();
         let mut session = self.connection.lend().await?;
         let waits = self.introspection.lock_waits(&mut session, &scope).await;
@@ -72,7 +72,7 @@ impl Observer {
         youngest.map_or(Duration::ZERO, |waited| after.saturating_sub(waited))
     }
 
-    pub(super) async fn locks(&mut self) -> Result<LockList, LabError> {
+    pub(super) async fn locks(&mut self) -> LabResult<LockList> {
         let row_locks_schema = self.row_locks_schema().await?;
         let scope = IntrospectionScope { row_locks_schema, ..self.scope() };
         let mut session = self.connection.lend().await?;
@@ -80,7 +80,7 @@ impl Observer {
         Ok(self.sessions.locks(self.connection.answered(locks)?))
     }
 
-    async fn row_locks_schema(&mut self) -> Result<Option<String>, LabError> {
+    async fn row_locks_schema(&mut self) -> LabResult<Option<String>> {
         if let Some(known) = &self.row_locks_schema {
             return Ok(known.clone());
         }
@@ -102,7 +102,7 @@ impl Observer {
         &mut self,
         victim: &SessionName,
         failure: &Failure,
-    ) -> Option<Vec<WaitEdge>> {
+    ) -> Option<Cycle> {
         let report = self.deadlock_report(victim, failure).await.ok().flatten()?;
         let is_new = self.server.dialect() == Dialect::Postgres || report.id != self.last_deadlock;
         let cycle = self.sessions.cycle(&report).filter(|_| is_new)?;
@@ -115,7 +115,7 @@ impl Observer {
         &mut self,
         victim: &SessionName,
         failure: &Failure,
-    ) -> Result<Option<DeadlockReport>, LabError> {
+    ) -> LabResult<Option<DeadlockReport>> {
         let scope = self.scope();
         if self.server.dialect() != Dialect::Postgres {
             let mut session = self.connection.lend().await?;
@@ -181,7 +181,7 @@ impl SessionNames {
     }
 
     /// Returns the cycle of a deadlock, if all sessions in it are of the case.
-    fn cycle(&self, report: &DeadlockReport) -> Option<Vec<WaitEdge>> {
+    fn cycle(&self, report: &DeadlockReport) -> Option<Cycle> {
         let name = |pid: i64| self.names.get(&pid).cloned();
         let edge = |wait: &introspection::DeadlockWait| {
             let wants = wait.wanted.clone().map(|target| self.locked_object(target));

@@ -2,7 +2,7 @@
 //! what a case has prepared and not ended is rolled back. Servers do not say whose they are, so the statements of
 //! the case are read.
 
-use super::LabError;
+use super::LabResult;
 use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::prepared_statements::after_word;
 use crate::scenario::Statement;
@@ -61,7 +61,7 @@ impl PreparedTransactions {
         dialect: Dialect,
         connection: &mut LabConnection,
         except: &[Statement],
-    ) -> Result<Vec<String>, LabError> {
+    ) -> LabResult<Vec<String>> {
         let later: Vec<Change> = except
             .iter()
             .filter_map(|statement| change(dialect.driver(), &statement.sql))
@@ -82,7 +82,7 @@ async fn roll_back(
     dialect: Dialect,
     connection: &mut LabConnection,
     name: &str,
-) -> Result<Option<String>, LabError> {
+) -> LabResult<Option<String>> {
     let command = if dialect.is_innodb() { "XA ROLLBACK" } else { "ROLLBACK PREPARED" };
     let (sql, begun) = (format!("{command} {name}"), Instant::now());
     while let Err(refusal) = connection.try_query(&sql).await? {
@@ -107,7 +107,7 @@ async fn roll_back(
 }
 
 /// Returns whether there is one of such a name; true if we may not know.
-async fn is_listed(connection: &mut LabConnection, name: &str) -> Result<bool, LabError> {
+async fn is_listed(connection: &mut LabConnection, name: &str) -> LabResult<bool> {
     let Ok(rows) = connection.try_query("XA RECOVER").await? else { return Ok(true) };
     let written = name.to_lowercase();
     let is_it = |row: &Vec<Option<String>>| {

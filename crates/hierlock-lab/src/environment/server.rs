@@ -2,7 +2,7 @@
 
 use super::connection::LabConnection;
 use super::namespace::{Namespace, NamespaceGuard, is_locked};
-use super::{LabError, SET_UP_LIMIT};
+use super::{LabError, LabResult, SET_UP_LIMIT};
 use crate::place::Engine;
 use hierlock_engine::introspection::{self, Introspection};
 use hierlock_engine::{AddressError, Dialect, ServerAddress, ServerUrl, cell, error_message};
@@ -52,7 +52,7 @@ impl TestServer {
     ///
     /// # Errors
     /// It cannot be reached, is another engine, or does not allow queries about its locks.
-    pub(crate) async fn connect(engine: Engine, url: &str) -> Result<Arc<Self>, LabError> {
+    pub(crate) async fn connect(engine: Engine, url: &str) -> LabResult<Arc<Self>> {
         let (address, mut keeper) = first_connection(engine, url).await?;
         let (version, id) = identify(address.dialect(), &mut keeper).await?;
         let prefix = format!("{PREFIX}{}_{id}", std::process::id());
@@ -116,7 +116,7 @@ impl TestServer {
     }
 
     /// Removes databases of dead processes; returns their names. Those that are locked are `leftovers`.
-    pub(super) async fn sweep(&self) -> Result<Vec<String>, LabError> {
+    pub(super) async fn sweep(&self) -> LabResult<Vec<String>> {
         let mut keeper = self.keeper.lock().await;
         let (mut removed, mut left) = (Vec::new(), Vec::new());
         for namespace in Namespace::list(self.dialect(), &mut keeper).await? {
@@ -145,7 +145,7 @@ impl TestServer {
         self: &Arc<Self>,
         is_database: bool,
         connection: &mut LabConnection,
-    ) -> Result<NamespaceGuard, LabError> {
+    ) -> LabResult<NamespaceGuard> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.prefix);
         let namespace = match self.dialect() {
@@ -171,7 +171,7 @@ impl TestServer {
     }
 
     /// Removes a database, which only works from outside.
-    pub(super) async fn remove_database(&self, namespace: &Namespace) -> Result<(), LabError> {
+    pub(super) async fn remove_database(&self, namespace: &Namespace) -> LabResult<()> {
         namespace.remove(&mut *self.keeper.lock().await).await
     }
 
@@ -180,7 +180,7 @@ impl TestServer {
     }
 
     /// PostgreSQL: returns the schema of the extension that lists row locks, if there is one or can be.
-    pub(super) async fn row_locks_schema(&self) -> Result<Option<String>, LabError> {
+    pub(super) async fn row_locks_schema(&self) -> LabResult<Option<String>> {
         let find = async || {
             let mut keeper = self.keeper.lock().await;
             let find = "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n \
@@ -248,10 +248,7 @@ pub(super) fn run_in_thread(work: impl Future<Output = ()> + Send + 'static) -> 
 }
 
 /// Reads the URL of a server and connects. On this machine encryption is left out unless the URL asks for it.
-async fn first_connection(
-    engine: Engine,
-    url: &str,
-) -> Result<(ServerAddress, LabConnection), LabError> {
+async fn first_connection(engine: Engine, url: &str) -> LabResult<(ServerAddress, LabConnection)> {
     let unreadable = |error: &dyn fmt::Display| {
         LabError(format!("the URL of the {engine} server cannot be read: {error}"))
     };
@@ -275,10 +272,7 @@ async fn first_connection(
 }
 
 /// Returns the server's version in words, and the number of the connection.
-async fn identify(
-    dialect: Dialect,
-    connection: &mut LabConnection,
-) -> Result<(String, i64), LabError> {
+async fn identify(dialect: Dialect, connection: &mut LabConnection) -> LabResult<(String, i64)> {
     let version = match dialect {
         Dialect::Postgres => "current_setting('server_version')",
         Dialect::Mysql | Dialect::Mariadb => "VERSION()",

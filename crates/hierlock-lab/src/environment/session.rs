@@ -4,7 +4,7 @@ use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::failure::{copy_refusal, failure};
 use super::prepared_statements::PreparedStatements;
 use super::prepared_transactions::PreparedTransactions;
-use super::{LabError, Reply, settings};
+use super::{LabError, LabResult, Reply, settings};
 use crate::observation::{Answer, Failure, FailureKind};
 use crate::scenario::SettingValue;
 use hierlock_engine::{
@@ -31,7 +31,7 @@ impl Session {
         address: &ServerAddress,
         settings: &[SettingValue],
         prepared: PreparedTransactions,
-    ) -> Result<Self, LabError> {
+    ) -> LabResult<Self> {
         let mut connection = LabConnection::open_session(address).await?;
         let dialect = address.dialect();
         let pid = connection.pid().await?;

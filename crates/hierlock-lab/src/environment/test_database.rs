@@ -16,10 +16,10 @@ use super::prepared_transactions::PreparedTransactions;
 use super::requirements::Requirements;
 use super::server::TestServer;
 use super::session::Session;
-use super::{CYCLE_LIMIT, LabError, LockList, Reply, SET_UP_LIMIT, settings};
+use super::{CYCLE_LIMIT, LabError, LabResult, LockList, Reply, SET_UP_LIMIT, settings};
 use crate::lock_history::same_place;
 use crate::observation::{Failure, FailureKind, LockKind, SessionName, Wait};
-use crate::record::WaitEdge;
+use crate::record::Cycle;
 use crate::runner::wait_graph::LastWaits;
 use crate::scenario::{Case, SettingValue, Statement};
 use hierlock_engine::{Dialect, StatementWords, error_message, sessions};
@@ -49,7 +49,7 @@ pub(crate) struct TestDatabase {
 
 impl TestDatabase {
     /// Makes a namespace, runs the setup of a case there, and connects its sessions.
-    pub(super) async fn open(server: &Arc<TestServer>, case: &Case) -> Result<Self, LabError> {
+    pub(super) async fn open(server: &Arc<TestServer>, case: &Case) -> LabResult<Self> {
         let dialect = server.dialect();
         let mut database = Self::create(server, Requirements::of(dialect, case)).await?;
         database.teardown = case.teardown.clone();
@@ -75,7 +75,7 @@ impl TestDatabase {
     pub(super) async fn create(
         server: &Arc<TestServer>,
         requirements: Requirements,
-    ) -> Result<Self, LabError> {
+    ) -> LabResult<Self> {
         let occupancy = server.occupy(requirements.server).await;
         let mut names_turn = None;
         if requirements.names {
@@ -106,7 +106,7 @@ impl TestDatabase {
     async fn open_sessions(
         &mut self,
         sessions: &BTreeMap<SessionName, Vec<SettingValue>>,
-    ) -> Result<(), LabError> {
+    ) -> LabResult<()> {
         let address = self.guard.address();
         let mut opening = JoinSet::new();
         for (name, settings) in sessions {
@@ -160,7 +160,7 @@ impl TestDatabase {
         all.max().unwrap_or_default()
     }
 
-    fn session(&self, name: &SessionName) -> Result<&Session, LabError> {
+    fn session(&self, name: &SessionName) -> LabResult<&Session> {
         self.sessions.get(name).ok_or_else(|| LabError(format!("there is no session {name}")))
     }
 
@@ -168,10 +168,10 @@ impl TestDatabase {
     async fn observe<T, F>(
         &self,
         query: impl FnOnce(OwnedMutexGuard<Observer>) -> F + Send + 'static,
-    ) -> Result<T, LabError>
+    ) -> LabResult<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, LabError>> + Send + 'static,
+        F: Future<Output = LabResult<T>> + Send + 'static,
     {
         let observer = self.observer.clone();
         let task = tokio::spawn(async move { query(observer.lock_owned().await).await });
@@ -191,7 +191,7 @@ impl TestDatabase {
         }
     }
 
-    pub(super) async fn waits(&self) -> Result<Vec<Wait>, LabError> {
+    pub(super) async fn waits(&self) -> LabResult<Vec<Wait>> {
         let timeout = self.deadlock_timeout();
         let query = move |mut observer: OwnedMutexGuard<Observer>| async move {
             let waits = observer.waits().await?;
@@ -204,15 +204,11 @@ impl TestDatabase {
         Ok(waits)
     }
 
-    pub(super) async fn locks(&self) -> Result<LockList, LabError> {
+    pub(super) async fn locks(&self) -> LabResult<LockList> {
         self.observe(|mut observer| async move { observer.locks().await }).await
     }
 
-    pub(super) async fn deadlock(
-        &self,
-        victim: &SessionName,
-        failure: &Failure,
-    ) -> Option<Vec<WaitEdge>> {
+    pub(super) async fn deadlock(&self, victim: &SessionName, failure: &Failure) -> Option<Cycle> {
         let (chosen, failure) = (victim.clone(), failure.clone());
         let query = move |mut observer: OwnedMutexGuard<Observer>| async move {
             Ok(observer.deadlock(&chosen, &failure).await)
@@ -244,7 +240,7 @@ impl TestDatabase {
         checked_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    pub(super) async fn cancel(&self, session: &SessionName) -> Result<(), LabError> {
+    pub(super) async fn cancel(&self, session: &SessionName) -> LabResult<()> {
         let (dialect, session) = (self.server.dialect(), self.session(session)?);
         session.expect_cancel();
         let started = Instant::now();
@@ -270,7 +266,7 @@ impl TestDatabase {
     }
 
     /// Ends all sessions, runs the teardown and removes the namespace. Returns notes for the record.
-    pub(super) async fn close(mut self) -> Result<Vec<String>, LabError> {
+    pub(super) async fn close(mut self) -> LabResult<Vec<String>> {
         let dialect = self.server.dialect();
         let mut observer = self.observer.lock().await;
         let connection = &mut observer.connection;
@@ -323,7 +319,7 @@ async fn run_all(
     statements: &[Statement],
     part: &str,
     prepared: &PreparedTransactions,
-) -> Result<(), LabError> {
+) -> LabResult<()> {
     for Statement { line, sql } in statements {
         let failed = |why: &str| {
             LabError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))

@@ -2,7 +2,7 @@
 
 use super::requirements::Requirements;
 use super::test_database::TestDatabase;
-use super::{LabError, TestServer};
+use super::{LabError, LabResult, TestServer};
 use crate::place::Place;
 use crate::scenario::{Action, Case};
 use hierlock::sql::{Provision, Strategy};
@@ -42,7 +42,7 @@ impl TreeDatabases {
         &self,
         spec: &TreeSpec,
         server: &Arc<TestServer>,
-    ) -> Result<TreeDatabase, LabError> {
+    ) -> LabResult<TreeDatabase> {
         let idle = self.idle().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
         let Some(database) = idle else { return TreeDatabase::create(server, spec).await };
         if spec.place.strategy == Some(Strategy::PerId) {
@@ -52,7 +52,7 @@ impl TreeDatabases {
     }
 
     /// Keeps a database for the next case, or removes it.
-    pub(super) async fn put_back(&self, database: TreeDatabase) -> Result<(), LabError> {
+    pub(super) async fn put_back(&self, database: TreeDatabase) -> LabResult<()> {
         // Rows that were made on demand are there from then on, so the next case would not meet the same.
         let is_as_before = database.locks.holders().is_empty()
             && database.shape.0.strategy != Some(Strategy::OnDemand);
@@ -67,7 +67,7 @@ impl TreeDatabases {
         database.remove().await
     }
 
-    pub(crate) async fn clear(&self) -> Result<(), LabError> {
+    pub(crate) async fn clear(&self) -> LabResult<()> {
         let databases: Vec<TreeDatabase> =
             self.idle().drain().flat_map(|(_, databases)| databases).collect();
         let mut cleared = Ok(());
@@ -83,10 +83,7 @@ impl TreeDatabases {
 }
 
 impl TreeDatabase {
-    pub(super) async fn create(
-        server: &Arc<TestServer>,
-        spec: &TreeSpec,
-    ) -> Result<Self, LabError> {
+    pub(super) async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
         // Sessions are guards of the client: they need no connections of their own here.
         let mut database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
         match spec.client(&database).await {
@@ -103,7 +100,7 @@ impl TreeDatabase {
         }
     }
 
-    pub(super) async fn remove(self) -> Result<(), LabError> {
+    pub(super) async fn remove(self) -> LabResult<()> {
         let Self { database, locks, .. } = self;
         // Its connections would be in the way.
         drop(locks);
@@ -122,10 +119,7 @@ impl TreeSpec {
     }
 
     /// Makes the rows that the nodes need in a database; returns its URL and a client for them.
-    pub(super) async fn client(
-        &self,
-        database: &TestDatabase,
-    ) -> Result<(String, Hierlock), LabError> {
+    pub(super) async fn client(&self, database: &TestDatabase) -> LabResult<(String, Hierlock)> {
         let url = self.url(database);
         provision(&url, self).await?;
         let locks = Hierlock::connect(&url).await.map_err(cannot_lock)?;
@@ -147,7 +141,7 @@ impl TreeSpec {
 }
 
 /// Makes the rows that the strategy needs and that are not there yet.
-async fn provision(url: &str, spec: &TreeSpec) -> Result<(), LabError> {
+async fn provision(url: &str, spec: &TreeSpec) -> LabResult<()> {
     let is_per_id = spec.place.strategy == Some(Strategy::PerId);
     if !is_per_id && spec.place.strategy != Some(Strategy::Striped) {
         return Ok(());

@@ -14,7 +14,7 @@ mod text;
 mod tree;
 
 pub use report::{MatrixReport, ModePair, PairOutcome};
-pub use tree::{TreeError, TreeSize};
+pub use tree::TreeSize;
 
 use crate::lab::{Lab, RunEvent};
 use crate::place::{Engine, Place};
@@ -55,9 +55,14 @@ impl Default for MatrixOptions {
 /// What cannot be run at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
-    /// A tree that cannot be run.
-    #[error(transparent)]
-    TreeSize(#[from] TreeError),
+    /// A text that is not three numbers.
+    #[error(
+        "`{0}` is no tree; write how many users, accounts each and resources each, such as 2x2x2"
+    )]
+    Unreadable(String),
+    /// A tree without a user, or with too many pairs to run.
+    #[error("a tree of {0} has {nodes} nodes; it may have 1 to {max}", nodes = .0.len(), max = TreeSize::MOST_NODES)]
+    TreeSize(TreeSize),
     /// Nowhere, or in no mode.
     #[error("there is nothing to run: name at least one place and one combination of modes")]
     Nothing,

@@ -2,7 +2,8 @@
 
 use super::report::{MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, PairOutcome};
 use super::tree::Node;
-use crate::report::{BOLD, DIM, FAILURE, SUCCESS, TerminalText, count, duration};
+use crate::report::{BOLD, DIM, FAILURE, SUCCESS, TerminalText, duration};
+use crate::text::count;
 use anstyle::{Ansi256Color, Style};
 
 /// The width of a cell and the blank behind it.

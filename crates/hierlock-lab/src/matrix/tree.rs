@@ -1,5 +1,7 @@
 //! The nodes of a tree of users, accounts and resources. Without the library, which is checked by them.
 
+use super::MatrixError;
+use crate::text::join;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +15,7 @@ const LETTERS: [char; Node::LEVELS] = ['u', 'a', 'r'];
 /// use hierlock_lab::TreeSize;
 /// let tree: TreeSize = "2x2x2".parse()?;
 /// assert_eq!((tree, tree.len(), tree.pairs()), (TreeSize::default(), 14, 196));
-/// # Ok::<(), hierlock_lab::TreeError>(())
+/// # Ok::<(), hierlock_lab::MatrixError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeSize {
@@ -32,22 +34,6 @@ impl Default for TreeSize {
     }
 }
 
-/// A text that names no tree, or a tree with nothing in it or too much.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TreeError {
-    /// Not three numbers.
-    #[error(
-        "`{0}` is no tree; write how many users, accounts each and resources each, such as 2x2x2"
-    )]
-    Unreadable(String),
-    /// No user at all, or too many pairs to run.
-    #[error("a tree of {tree} has {} nodes; it may have 1 to {}", tree.len(), TreeSize::MOST_NODES)]
-    Size {
-        /// The tree.
-        tree: TreeSize,
-    },
-}
-
 impl TreeSize {
     /// More than this is more pairs than anyone would wait for or look at.
     pub const MOST_NODES: usize = 200;
@@ -55,11 +41,11 @@ impl TreeSize {
     /// Itself, if it can be run.
     ///
     /// # Errors
-    /// [`TreeError::Size`].
-    pub fn check(self) -> Result<Self, TreeError> {
+    /// [`MatrixError::TreeSize`].
+    pub fn check(self) -> Result<Self, MatrixError> {
         match self.len() {
             1..=Self::MOST_NODES => Ok(self),
-            _ => Err(TreeError::Size { tree: self }),
+            _ => Err(MatrixError::TreeSize(self)),
         }
     }
 
@@ -97,13 +83,13 @@ impl fmt::Display for TreeSize {
 }
 
 impl FromStr for TreeSize {
-    type Err = TreeError;
+    type Err = MatrixError;
 
-    fn from_str(text: &str) -> Result<Self, TreeError> {
+    fn from_str(text: &str) -> Result<Self, MatrixError> {
         let numbers: Result<Vec<usize>, _> = text.split(['x', '×']).map(str::parse).collect();
         match numbers.as_deref() {
             Ok(&[users, accounts, resources]) => TreeSize { users, accounts, resources }.check(),
-            _ => Err(TreeError::Unreadable(text.to_owned())),
+            _ => Err(MatrixError::Unreadable(text.to_owned())),
         }
     }
 }
@@ -147,7 +133,7 @@ impl Node {
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids = LETTERS.iter().zip(&self.0).map(|(letter, number)| format!("{letter}{number}"));
-        f.pad(&ids.collect::<Vec<_>>().join("/"))
+        f.pad(&join(ids, "/"))
     }
 }
 

@@ -7,6 +7,8 @@ use crate::group::{distinct, group_by};
 use crate::observation::{FailureKind, Observation};
 use crate::place::Engine;
 use crate::record::{Interruption, Record, Report, Verdict};
+use crate::scenario::ISOLATION_LEVELS;
+use crate::text::join;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -15,9 +17,6 @@ const ISOLATION: &str = "isolation";
 
 /// The level of a scenario without that axis.
 const DEFAULT_LEVEL: &str = "default";
-
-/// From the weakest to the strongest.
-const LEVELS: [&str; 4] = ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 /// Anomalies by isolation level, as observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -143,8 +142,8 @@ impl AnomalyTable {
         let cases = by_case(report.records.iter().enumerate().filter(|(_, r)| r.anomaly.is_some()));
         let mut columns = distinct(cases.iter().map(column));
         columns.sort_by_key(|column| {
-            let level = LEVELS.iter().position(|level| *level == column.isolation);
-            (column.engine, level.unwrap_or(LEVELS.len()))
+            let level = ISOLATION_LEVELS.iter().position(|level| *level == column.isolation);
+            (column.engine, level.unwrap_or(ISOLATION_LEVELS.len()))
         });
         let rows = group_by(&cases, |case| (anomaly(case[0].1, scenarios), &case[0].1.scenario));
         let rows = rows.into_iter().map(|((anomaly, scenario), cases)| {
@@ -236,9 +235,9 @@ fn anomaly(record: &Record, scenarios: &[ScenarioSummary]) -> String {
     let summary = scenarios.iter().find(|summary| summary.name == record.scenario);
     let anomaly = summary.and_then(|summary| summary.anomaly.as_ref()).unwrap_or(&record.title);
     let others = record.variant.iter().filter(|(axis, _)| axis != ISOLATION);
-    match others.map(|(_, value)| value.as_str()).collect::<Vec<_>>() {
-        none if none.is_empty() => one_line(anomaly),
-        values => one_line(&format!("{anomaly} [{}]", values.join(", "))),
+    match join(others.map(|(_, value)| value), ", ").as_str() {
+        "" => one_line(anomaly),
+        values => one_line(&format!("{anomaly} [{values}]")),
     }
 }
 

@@ -1,10 +1,11 @@
 //! One run as a Mermaid sequence diagram: the sessions, the server between them, and who waits for whom.
 
-use super::display::{duration, names, one_line, run_name, truncate};
+use super::display::{duration, one_line, run_name, truncate};
 use super::grouping::sessions;
 use super::transcript::{Outcome, WakeUp, is_look, wake_ups};
 use crate::observation::{Observation, SessionName};
 use crate::record::Record;
+use crate::text::listed;
 use std::fmt::Write as _;
 
 /// The longest text of an arrow. Longer ones make a diagram too wide to read.
@@ -55,7 +56,7 @@ impl Record {
                 line(format!("Note over {session}: ☠ {victim} was chosen to end the deadlock"));
             }
             for circle in self.circles.iter().filter(|circle| circle.step == index) {
-                let waiters = names(circle.links.iter().map(|link| &link.waiter));
+                let waiters = listed(circle.links.iter().map(|link| &link.waiter), "and");
                 line(format!("Note over {session}: ∞ {waiters} wait in a circle that stays"));
             }
         }

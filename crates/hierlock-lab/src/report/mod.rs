@@ -35,7 +35,7 @@ pub use anomalies::AnomalyTable;
 pub use rounds::RoundComparison;
 pub use text::TextStyle;
 
-pub(crate) use display::{count, duration, printable, wrap};
+pub(crate) use display::{duration, printable, wrap};
 pub(crate) use terminal::{BOLD, DIM, FAILURE, SUCCESS, TerminalText};
 
 use crate::place::Engine;

@@ -6,6 +6,7 @@ use super::transcript::wake_ups;
 use crate::group::group_by;
 use crate::observation::{Observation, SessionName, Wait};
 use crate::record::{Record, Report};
+use crate::text::count;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
@@ -56,7 +57,7 @@ impl RoundComparison {
     /// `3 of 4 repeated cases went the same way in all of up to 5 rounds`
     pub(crate) fn summary(&self) -> String {
         let stable = self.repeated - self.unstable.len();
-        let cases = display::count(self.repeated, "repeated case");
+        let cases = count(self.repeated, "repeated case");
         format!("{stable} of {cases} went the same way in all of up to {} rounds", self.rounds)
     }
 

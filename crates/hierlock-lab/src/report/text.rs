@@ -1,6 +1,6 @@
 //! The report for a terminal: a line for every scenario and place, transcripts of disagreements, and a summary.
 
-use super::display::{self, count, duration, one_line, wrap};
+use super::display::{self, duration, one_line, wrap};
 use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, sessions};
 use super::terminal::{BOLD, DIM, FAILURE, SESSIONS, SUCCESS, TerminalText, WAITING};
 use super::transcript::{outcomes, prompt};
@@ -8,6 +8,7 @@ use super::{ScenarioSummary, explain, topic};
 use crate::group::{distinct, group_by};
 use crate::observation::{Observation, SessionName};
 use crate::record::{Record, Report, Verdict};
+use crate::text::count;
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 

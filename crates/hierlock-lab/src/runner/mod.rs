@@ -22,9 +22,10 @@ pub(crate) mod wait_graph;
 
 use crate::environment::{CaseEnvironment, LabError};
 use crate::lock_history::{IncompleteLocks, LockHistory};
-use crate::observation::{Failure, FailureKind, Lock, Observation, SessionName, Wait, join_names};
+use crate::observation::{Failure, FailureKind, Lock, Observation, SessionName, Wait};
 use crate::record::{Deadlock, Record, StepRecord, Verdict, WaitCycle, WaitEnd};
 use crate::scenario::{Action, Case, ExpectedOutcome, Step};
+use crate::text::join;
 use crate::verdict::{DeadlockPair, ObservedStep, difference, predicate};
 use settle::{EndedStep, Goal, PendingStep, Settled, Unfinished, same_wait, settle};
 use std::collections::BTreeMap;
@@ -92,11 +93,11 @@ struct CaseRun<'a> {
     unbroken: Vec<Wait>,
 }
 
-/// The deadlock victims of a step.
-type Victims = Vec<SessionName>;
-
 /// Why a case cannot go on, in a sentence.
 type CannotContinue = String;
+
+/// The deadlock victims of a step.
+type StepResult = Result<Vec<SessionName>, CannotContinue>;
 
 impl CaseRun<'_> {
     /// Runs a step and judges it; returns its index.
@@ -115,11 +116,7 @@ impl CaseRun<'_> {
     }
 
     /// Observes the session's last step again, as it is now; returns the deadlock victims.
-    async fn inspect(
-        &mut self,
-        step: &Step,
-        session: &SessionName,
-    ) -> Result<Victims, CannotContinue> {
+    async fn inspect(&mut self, step: &Step, session: &SessionName) -> StepResult {
         let last = *self.last.get(session).ok_or_else(|| {
             format!("line {}: {session} has done nothing that could be looked at", step.line)
         })?;
@@ -145,12 +142,7 @@ impl CaseRun<'_> {
     }
 
     /// Begins a step and settles; returns the deadlock victims.
-    async fn execute(
-        &mut self,
-        step: &Step,
-        session: &SessionName,
-        text: &str,
-    ) -> Result<Victims, CannotContinue> {
+    async fn execute(&mut self, step: &Step, session: &SessionName, text: &str) -> StepResult {
         let before = self.current_waits();
         if let Some(pending) = self.unfinished.get(session) {
             let since = self.record.steps[pending.step].line;
@@ -171,12 +163,7 @@ impl CaseRun<'_> {
     }
 
     /// Waits until every session is idle or waits, and completes the last record; returns the deadlock victims.
-    async fn settle(
-        &mut self,
-        step: &Step,
-        session: &SessionName,
-        before: &[Wait],
-    ) -> Result<Victims, CannotContinue> {
+    async fn settle(&mut self, step: &Step, session: &SessionName, before: &[Wait]) -> StepResult {
         let index = self.record.steps.len() - 1;
         let goal = Goal {
             limit: self.case.limit,
@@ -376,7 +363,7 @@ fn expected_victims(step: &Step) -> Option<&[SessionName]> {
 /// ` by A and B`; empty if nobody is known.
 fn blockers_text(preposition: &str, waiter: &SessionName, waits: &[Wait]) -> String {
     let wait = waits.iter().find(|wait| wait.waiter == *waiter);
-    match wait.map(|wait| join_names(&wait.blockers, " and ")) {
+    match wait.map(|wait| join(&wait.blockers, " and ")) {
         Some(names) if !names.is_empty() => preposition.to_owned() + &names,
         _ => String::new(),
     }

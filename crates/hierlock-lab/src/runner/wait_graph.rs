@@ -1,16 +1,16 @@
 //! Cycles in the wait-for graph that probes saw. Pure.
 
 use crate::observation::{LockedObject, SessionName, Wait};
-use crate::record::WaitEdge;
+use crate::record::{Cycle, WaitEdge};
 use tokio::time::Instant;
 
 /// Returns the cycle that `from` is part of: each waits for the next, the last for the first.
-pub(crate) fn cycle_of(from: &SessionName, waits: &[Wait]) -> Option<Vec<WaitEdge>> {
+pub(crate) fn cycle_of(from: &SessionName, waits: &[Wait]) -> Option<Cycle> {
     path(from, from, waits)
 }
 
 /// Returns the cycle that `victim` closed with a request that was never seen.
-pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Vec<WaitEdge>> {
+pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Cycle> {
     waits.iter().filter(|wait| wait.waiter != *victim).find_map(|first| {
         let rest = path(&first.waiter, victim, waits)?;
         let closing = WaitEdge::new(victim.clone(), first.waiter.clone(), None);
@@ -22,24 +22,19 @@ pub(crate) fn waits_in_cycles(waits: &[Wait]) -> Vec<Wait> {
     waits.iter().filter(|wait| cycle_of(&wait.waiter, waits).is_some()).cloned().collect()
 }
 
-fn path(from: &SessionName, to: &SessionName, waits: &[Wait]) -> Option<Vec<WaitEdge>> {
+fn path(from: &SessionName, to: &SessionName, waits: &[Wait]) -> Option<Cycle> {
     let mut path = Vec::new();
-    extend_path(&mut path, from, to, waits).then_some(path)
+    extend(&mut path, from, to, waits).then_some(path)
 }
 
-fn extend_path(
-    path: &mut Vec<WaitEdge>,
-    from: &SessionName,
-    to: &SessionName,
-    waits: &[Wait],
-) -> bool {
+fn extend(path: &mut Vec<WaitEdge>, from: &SessionName, to: &SessionName, waits: &[Wait]) -> bool {
     for wait in waits.iter().filter(|wait| wait.waiter == *from) {
         for holder in &wait.blockers {
             if path.iter().any(|edge| edge.holder == *holder) {
                 continue;
             }
             path.push(WaitEdge::new(from.clone(), holder.clone(), wait.target.clone()));
-            if holder == to || extend_path(path, holder, to, waits) {
+            if holder == to || extend(path, holder, to, waits) {
                 return true;
             }
             path.pop();
@@ -78,7 +73,7 @@ impl LastWaits {
     }
 
     /// Returns the cycle in which `victim` was, if what was seen leaves no doubt.
-    pub(crate) fn cycle(&self, victim: &SessionName) -> Option<Vec<WaitEdge>> {
+    pub(crate) fn cycle(&self, victim: &SessionName) -> Option<Cycle> {
         if self.waits.iter().any(|wait| wait.waiter == *victim) {
             return cycle_of(victim, &self.waits);
         }
@@ -102,7 +97,7 @@ mod tests {
         Wait { waiter: name(waiter), blockers, has_outside_blocker: false, target: None }
     }
 
-    fn text(cycle: Option<Vec<WaitEdge>>) -> String {
+    fn text(cycle: Option<Cycle>) -> String {
         let edges = cycle.unwrap_or_default();
         edges.iter().map(|edge| format!("{}>{} ", edge.waiter, edge.holder)).collect()
     }

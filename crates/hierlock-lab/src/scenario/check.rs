@@ -1,13 +1,14 @@
 //! What can only be seen in the whole of a file, such as brackets that never fit and axes that change nothing. Pure.
 
 use super::case::{Action, Case, Step};
-use super::diagnostic::{Diagnostics, ParseError, Position, listed, nearest};
+use super::diagnostic::{Diagnostics, ParseError, Position, nearest};
 use super::expectation::{ExpectedOutcome, SessionSelector};
 use super::file::{ExpectationTable, Scenario, StepTemplate};
 use super::guard::{CaseGuard, Dimension};
 use super::template::Template;
 use crate::group::distinct;
 use crate::observation::SessionName;
+use crate::text::listed;
 
 pub(super) fn check(scenario: &Scenario, cases: &[Case], diagnostics: &mut Diagnostics<'_>) {
     let mut checker = Checker { scenario, diagnostics };

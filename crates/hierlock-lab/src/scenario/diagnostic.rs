@@ -1,5 +1,6 @@
 //! What is wrong with a scenario file: where, what, and what would be right.
 
+use crate::text::listed;
 pub(crate) use hierlock_engine::nearest;
 use std::fmt;
 use unicode_width::UnicodeWidthChar;
@@ -137,20 +138,6 @@ pub(crate) fn hint(word: &str, known: &[&str]) -> String {
     match nearest(word, known) {
         Some(near) => format!("did you mean `{near}`? There are {all}"),
         None => format!("there are {all}"),
-    }
-}
-
-/// `1 cell`, `2 cells`
-pub(crate) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// `a, b and c`
-pub(crate) fn listed(words: &[&str], last: &str) -> String {
-    match words {
-        [] => "none".to_owned(),
-        [one] => (*one).to_owned(),
-        [first @ .., end] => format!("{} {last} {end}", first.join(", ")),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::layout::aligned;
 use crate::observation::{LockKind, SessionName};
+use crate::text::join;
 use std::fmt::{self, Display, Formatter};
 
 /// The session that a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SessionSelector {
-    /// The session of that name.
     Session(SessionName),
     /// Whoever was chosen to end the last deadlock.
     Victim,
@@ -37,34 +37,25 @@ pub struct Expectation {
 pub enum ExpectedOutcome {
     /// `done`, `rows …`, `changed 1`.
     Done {
-        /// Its rows, if they matter.
         rows: Option<ExpectedRows>,
-        /// How many it changed, if that matters.
         changed: Option<u64>,
     },
     /// `blocked by A and B on gap`
     Blocked {
         /// By exactly these, if any are named.
         by: Vec<SessionSelector>,
-        /// For what kind of lock, if that matters.
         kind: Option<LockKind>,
-        /// On which table or node, if that matters.
         object: Option<String>,
     },
     /// `deadlock`, `deadlock, A or B`: one of these is chosen to end it; the session itself, if nobody is named.
     Deadlock {
-        /// The candidates.
         victims: Vec<SessionName>,
     },
-    /// `timed out`
     TimedOut,
-    /// `refused`
     Refused,
-    /// `conflict`
     Conflict,
     /// `error`, `error 1062`, `error 'not provisioned'`
     Error {
-        /// The engine's code, if it matters.
         code: Option<String>,
         /// Part of what it says, if it matters.
         says: Option<String>,
@@ -87,16 +78,13 @@ impl Default for Expectation {
 pub struct ExpectedRows {
     /// Cells as written; `null` is null, `*` is anything, quotes make a text of either.
     pub rows: Vec<Vec<ExpectedCell>>,
-    /// They may come in any order.
     pub any_order: bool,
 }
 
 /// A cell that must be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedCell {
-    /// `null`
     Null,
-    /// `*`
     Anything,
     /// Equal as a number if both are numbers, else as a text.
     Value(String),
@@ -115,7 +103,7 @@ impl Display for SessionSelector {
 /// `done or deadlock, A or B`
 impl Display for Expectation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&joined(&self.alternatives, " or "))
+        f.write_str(&join(&self.alternatives, " or "))
     }
 }
 
@@ -134,7 +122,7 @@ impl Display for ExpectedOutcome {
             ExpectedOutcome::Blocked { by, kind, object } => {
                 f.write_str("blocked")?;
                 if !by.is_empty() {
-                    write!(f, " by {}", joined(by, " and "))?;
+                    write!(f, " by {}", join(by, " and "))?;
                 }
                 let Some(kind) = kind else { return Ok(()) };
                 write!(f, " on {}", kind.name())?;
@@ -146,7 +134,7 @@ impl Display for ExpectedOutcome {
             }
             ExpectedOutcome::Deadlock { victims } if victims.is_empty() => f.write_str("deadlock"),
             ExpectedOutcome::Deadlock { victims } => {
-                write!(f, "deadlock, {}", joined(victims, " or "))
+                write!(f, "deadlock, {}", join(victims, " or "))
             }
             ExpectedOutcome::TimedOut => f.write_str("timed out"),
             ExpectedOutcome::Refused => f.write_str("refused"),
@@ -170,7 +158,7 @@ impl Display for ExpectedRows {
         for row in &self.rows {
             match row.as_slice() {
                 [cell] => write!(f, " {cell}")?,
-                cells => write!(f, " ({})", joined(cells, ", "))?,
+                cells => write!(f, " ({})", join(cells, ", "))?,
             }
         }
         Ok(())
@@ -218,8 +206,4 @@ fn inline(text: &str) -> String {
 /// `'it''s'`
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
-}
-
-fn joined<T: Display>(items: &[T], by: &str) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(by)
 }

@@ -3,6 +3,7 @@
 use super::layout::{aligned, blanks, commented};
 use super::scan::{split, squeezed};
 use super::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
+use crate::text::join;
 
 pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
     let mut out: Vec<String> = Vec::new();
@@ -107,13 +108,13 @@ fn header(head: &LineHead<'_>) -> String {
     let value = match key.split(' ').next() {
         Some("engines" | "strategies") => {
             let words = head.rest.text.split(|c: char| c == ',' || c.is_whitespace());
-            words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+            join(words.filter(|word| !word.is_empty()), " ")
         }
         Some("for") => {
             let turn = |turn: SourceSpan<'_>| {
                 if key.contains(',') { listed(turn.text, ',', ", ") } else { squeezed(turn.text) }
             };
-            head.rest.split('|').into_iter().map(turn).collect::<Vec<_>>().join(" | ")
+            join(head.rest.split('|').into_iter().map(turn), " | ")
         }
         _ => squeezed(head.rest.text),
     };
@@ -144,8 +145,7 @@ fn brackets(head: &LineHead<'_>) -> String {
 
 /// The parts of a list, with the same between all of them.
 fn listed(text: &str, separator: char, by: &str) -> String {
-    let parts = split(text, separator).into_iter().map(|(_, part)| part.trim());
-    parts.collect::<Vec<_>>().join(by)
+    join(split(text, separator).into_iter().map(|(_, part)| part.trim()), by)
 }
 
 /// The cells of a table, or of rows below each other, from its first line on: each line by its index.

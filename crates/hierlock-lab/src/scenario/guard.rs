@@ -1,13 +1,14 @@
 //! In which cases something is there: `[mysql mariadb, serializable]`, and the heads of tables.
 
 use super::case::Case;
-use super::diagnostic::{ParseError, Position, listed, unknown};
+use super::diagnostic::{ParseError, Position, unknown};
 use super::expectation::quoted;
 use super::file::Axis;
 use super::reader::Reader;
 use super::source_line::SourceSpan;
 use crate::group::{distinct, group_by};
 use crate::place::Engine;
+use crate::text::{join, listed};
 use hierlock::sql::Strategy;
 use std::fmt;
 
@@ -114,7 +115,7 @@ pub(crate) fn brackets(words: &[(Dimension, String)]) -> String {
         let is_single = words.iter().all(|word| !word.contains(char::is_whitespace));
         words.join(if is_single { " " } else { ", " })
     });
-    format!("[{}]", groups.collect::<Vec<_>>().join(", "))
+    format!("[{}]", join(groups, ", "))
 }
 
 /// A value as it is written: in quotes if it would be read as something else.
@@ -163,7 +164,7 @@ impl Vocabulary {
         self.dimensions.iter().find(|dimension| dimension.name() == name)
     }
 
-    pub(crate) fn guard(&self, span: SourceSpan<'_>) -> Result<CaseGuard, SpanError> {
+    pub(crate) fn guard(&self, span: SourceSpan<'_>) -> SpanResult<CaseGuard> {
         if span.text.is_empty() {
             let message = "nothing stands in the brackets; name engines, strategies or values of \
                            an axis, or leave the brackets out";
@@ -184,11 +185,7 @@ impl Vocabulary {
     }
 
     /// Reads the head of a row or column of a table.
-    pub(crate) fn label(
-        &self,
-        span: SourceSpan<'_>,
-        of: &Dimension,
-    ) -> Result<CaseGuard, SpanError> {
+    pub(crate) fn label(&self, span: SourceSpan<'_>, of: &Dimension) -> SpanResult<CaseGuard> {
         let mut words = Vec::new();
         if span.text != "*" {
             for part in span.split(',') {
@@ -199,11 +196,7 @@ impl Vocabulary {
     }
 
     /// What the columns of a table go by: that of the first word that is known.
-    pub(crate) fn across(
-        &self,
-        span: SourceSpan<'_>,
-        by: &Dimension,
-    ) -> Result<&Dimension, SpanError> {
+    pub(crate) fn across(&self, span: SourceSpan<'_>, by: &Dimension) -> SpanResult<&Dimension> {
         let first = span.split(',')[0];
         let fits = |of: &&Dimension| *of != by && self.words(first, Some(of)).is_ok();
         self.dimensions.iter().find(fits).ok_or_else(|| {
@@ -214,11 +207,7 @@ impl Vocabulary {
     }
 
     /// Reads known values one after the other, the longest that fits first: `mysql read committed`.
-    fn words(
-        &self,
-        span: SourceSpan<'_>,
-        of: Option<&Dimension>,
-    ) -> Result<Vec<GuardWord>, SpanError> {
+    fn words(&self, span: SourceSpan<'_>, of: Option<&Dimension>) -> SpanResult<Vec<GuardWord>> {
         let is_meant = |dimension: &Dimension| of.is_none_or(|of| of == dimension);
         let known = self.values(is_meant);
         let mut words = Vec::new();
@@ -257,7 +246,8 @@ impl Vocabulary {
     }
 }
 
-type SpanError = (Position, String);
+/// The value of a span, or where and what is wrong with it.
+type SpanResult<T> = Result<T, (Position, String)>;
 
 /// Takes the longest run of words that is a known value, or else all of them: `read comitted` is best shown whole.
 fn longest(reader: &mut Reader<'_>, known: &[&str]) -> Result<String, ParseError> {

@@ -1,5 +1,6 @@
 //! Columns below each other, and comments behind lines. Pure text.
 
+use crate::text::join;
 use unicode_width::UnicodeWidthStr;
 
 /// Rows of cells as lines: ` | ` between the cells, which stand below each other.
@@ -13,7 +14,7 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths);
         let padded = cells.map(|(cell, width)| format!("{cell}{}", blanks(width - cell.width())));
-        padded.collect::<Vec<_>>().join(" | ").trim_end().to_owned()
+        join(padded, " | ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
 }

@@ -15,6 +15,7 @@ mod bless;
 mod case;
 mod check;
 mod diagnostic;
+#[allow(missing_docs, reason = "exported only to the tests of this package")]
 mod expectation;
 mod file;
 mod format;
@@ -31,9 +32,11 @@ mod template;
 pub(crate) use case::Statement;
 pub use case::{Action, Case, Step};
 pub use diagnostic::Diagnostic;
+pub(crate) use expectation::quoted;
 pub use expectation::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
 pub use file::Scenario;
 pub(crate) use lock_action::{LockAction, LockRequest};
+pub(crate) use settings::ISOLATION_LEVELS;
 pub use settings::SettingValue;
 
 use crate::record::Record;

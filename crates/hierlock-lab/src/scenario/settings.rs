@@ -19,7 +19,7 @@ pub enum SettingValue {
 }
 
 /// The isolation levels, the weakest first.
-const ISOLATION_LEVELS: [&str; 4] =
+pub(crate) const ISOLATION_LEVELS: [&str; 4] =
     ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 /// An isolation level, in small letters with single blanks.

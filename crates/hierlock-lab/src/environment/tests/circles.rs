@@ -1,7 +1,7 @@
 //! Deadlocks: who is chosen, and the circle.
 
 use super::*;
-use crate::record::WaitEdge;
+use crate::record::{Cycle, WaitEdge};
 
 on_all!(
     a_circle_of_keys;
@@ -20,10 +20,7 @@ fn update(id: u32) -> String {
 }
 
 /// Begins the statements, of which the last closes the circle; returns how the victim failed, and the circle.
-async fn deadlock(
-    db: &OpenDatabase,
-    statements: &[(&str, String)],
-) -> (Failure, Option<Vec<WaitEdge>>) {
+async fn deadlock(db: &OpenDatabase, statements: &[(&str, String)]) -> (Failure, Option<Cycle>) {
     let mut waiting = tokio::task::JoinSet::new();
     for (place, (who, sql)) in statements.iter().enumerate() {
         let (session, reply) = (name(who), db.start(who, sql));

@@ -12,6 +12,7 @@ use super::{Reply, TestDatabase, TestServer};
 use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionName, Wait};
 use crate::place::{Engine, Place};
 use crate::scenario::{Action, Case, Scenario, SettingValue, Statement, Step};
+use crate::text::join;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -229,7 +230,7 @@ async fn failed(reply: Reply) -> FailureKind {
 
 fn by(wait: &Wait) -> String {
     assert!(!wait.has_outside_blocker, "{wait:?}");
-    wait.blockers.iter().map(SessionName::as_str).collect::<Vec<_>>().join(" ")
+    join(&wait.blockers, " ")
 }
 
 fn kind(wait: &Wait) -> LockKind {

@@ -101,7 +101,7 @@ async fn notifications_do_not_end_a_session(server: Arc<TestServer>) {
     let ids = db.pids();
     db.close().await;
     let mut connection = LabConnection::open(&server.address).await.unwrap();
-    let list = ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    let list = join(ids, ", ");
     let left = format!("select pid from pg_stat_activity where pid in ({list})");
     let gone = async { while !connection.query(&left).await.unwrap().is_empty() {} };
     tokio::time::timeout(LONG, gone).await.expect("sessions are left on the server");

@@ -5,7 +5,8 @@ mod board;
 
 use super::report::{MatrixBoard, MatrixCounts, MatrixReport};
 use crate::group::distinct;
-use crate::report::{count, printable, wrap};
+use crate::report::{printable, wrap};
+use crate::text::count;
 use askama::Template;
 use board::Board;
 
@@ -23,6 +24,9 @@ const PANEL_COLUMNS: usize = 34;
 const PANEL_SIGNS: usize = 198;
 const PANEL_SIGN: usize = 23;
 
+/// A line of the panel: class, position and text.
+type PanelLine = (&'static str, usize, String);
+
 #[derive(Template)]
 #[template(path = "heat_map.svg")]
 struct HeatMap<'a> {
@@ -37,7 +41,7 @@ struct HeatMap<'a> {
     odd_y: Option<usize>,
     cross_y: Option<usize>,
     rule_y: usize,
-    lines: Vec<(&'static str, usize, String)>,
+    lines: Vec<PanelLine>,
 }
 
 impl MatrixReport {
@@ -125,12 +129,8 @@ fn summary(report: &MatrixReport, counts: MatrixCounts) -> Vec<String> {
     sentences
 }
 
-/// The summary in lines that fit into the panel, from `y` on: class, position and text. Also returns where it ends.
-fn panel_lines(
-    summary: &[String],
-    agrees: bool,
-    mut y: usize,
-) -> (Vec<(&'static str, usize, String)>, usize) {
+/// The summary in lines that fit into the panel, from `y` on, and where they end.
+fn panel_lines(summary: &[String], agrees: bool, mut y: usize) -> (Vec<PanelLine>, usize) {
     let verdict = if agrees { "good-text" } else { "bad-text" };
     let mut lines = Vec::new();
     for (i, sentence) in summary.iter().enumerate() {

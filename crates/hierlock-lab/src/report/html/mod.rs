@@ -20,6 +20,7 @@ use crate::group::{distinct, group_by};
 use crate::observation::Observation;
 use crate::place::Engine;
 use crate::record::{Record, Report};
+use crate::text::{count, join};
 use askama::Template;
 use locks::LockState;
 use run::Run;
@@ -94,12 +95,12 @@ impl<'a> Page<'a> {
         let differ = self.tally.disagreed + self.tally.failed;
         match (self.tally.cases, differ) {
             (cases, 0) if self.report.interruption.is_some() => {
-                format!("Interrupted: {} so far", display::count(cases, "case"))
+                format!("Interrupted: {} so far", count(cases, "case"))
             }
             (0, _) => "Nothing was run".to_owned(),
             (1, 0) => "The one case agrees".to_owned(),
             (cases, 0) => format!("All {cases} cases agree"),
-            (cases, 1) => format!("1 of {} does not agree", display::count(cases, "case")),
+            (cases, 1) => format!("1 of {} does not agree", count(cases, "case")),
             (cases, differ) => format!("{differ} of {cases} cases do not agree"),
         }
     }
@@ -143,13 +144,13 @@ fn outcome_class(seen: &Observation) -> &'static str {
 fn slug(text: &str) -> String {
     let text = text.to_ascii_lowercase();
     let parts = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join("-")
+    join(parts, "-")
 }
 
 fn run_slug(scenario: &str, record: &Record) -> String {
     let (place, variant) = (slug(&record.place.to_string()), slug(&display::variant(record)));
     let parts = [scenario, &place, &variant];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("--")
+    join(parts.into_iter().filter(|part| !part.is_empty()), "--")
 }
 
 /// The IDs of the elements, each used once.

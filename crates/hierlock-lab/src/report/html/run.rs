@@ -11,6 +11,7 @@ use crate::report::display::{self, duration};
 use crate::report::explain;
 use crate::report::grouping::{IndexedRecord, Rounds, by_case, sessions};
 use crate::report::transcript::{Outcome, is_look, wake_ups};
+use crate::text::join;
 use std::fmt::Write as _;
 
 /// One run, or several that went the same way.
@@ -66,11 +67,13 @@ fn places(same: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(Place, String)> 
         let record = rounds[0].1;
         let case = |other: &Record| (other.place, other.variant.clone());
         let total = all.iter().filter(|(_, other)| case(other) == case(record)).count();
-        let numbers: Vec<String> = rounds.iter().map(|(_, r)| r.round.to_string()).collect();
-        let rounds = match (total, numbers.len()) {
+        let rounds = match (total, rounds.len()) {
             (1, _) => String::new(),
             (total, here) if here == total => format!("{total} rounds"),
-            (total, _) => format!("rounds {} of {total}", numbers.join(", ")),
+            (total, _) => {
+                let numbers = join(rounds.iter().map(|(_, record)| record.round), ", ");
+                format!("rounds {numbers} of {total}")
+            }
         };
         (record.place, display::list([display::variant(record), rounds]))
     });
@@ -140,7 +143,7 @@ impl<'a> Run<'a> {
         let tables = cases.filter_map(|record| Some((case_name(record), LockTable::new(record)?)));
         let groups = group_by(tables, |(_, table)| table.clone()).into_iter();
         let names = |cases: Vec<(String, _)>| cases.into_iter().map(|(name, _)| name);
-        groups.map(|(table, cases)| (names(cases).collect::<Vec<_>>().join("; "), table)).collect()
+        groups.map(|(table, cases)| (join(names(cases), "; "), table)).collect()
     }
 }
 

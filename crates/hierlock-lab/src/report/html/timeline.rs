@@ -3,9 +3,10 @@
 use super::outcome_class;
 use crate::observation::{Observation, SessionName};
 use crate::record::{Record, StepRecord};
-use crate::report::display::{duration, locked_object, names, one_line, wrap};
+use crate::report::display::{duration, locked_object, one_line, wrap};
 use crate::report::grouping::sessions;
 use crate::report::transcript::{Outcome, WakeUp, is_look, wake_ups};
+use crate::text::{join, listed};
 
 // Pixels. Ten characters of the 12-pixel monospaced font are 74 wide; ten, to stay with whole numbers.
 const TEN_CHARACTERS: usize = 74;
@@ -41,6 +42,9 @@ pub(super) struct Timeline<'a> {
     columns: usize,
 }
 
+/// The class of a line of text, and the text.
+type Line = (&'static str, String);
+
 /// A box with text: a step, or the end of a wait.
 #[derive(Default)]
 pub(super) struct EventBox {
@@ -51,8 +55,7 @@ pub(super) struct EventBox {
     pub(super) height: usize,
     /// The whole text, if it had to be cut.
     pub(super) full: Option<String>,
-    /// Class and text.
-    pub(super) lines: Vec<(&'static str, String)>,
+    pub(super) lines: Vec<Line>,
     /// Whether a tick says that it was done.
     pub(super) tick: bool,
     pub(super) line: Option<usize>,
@@ -146,7 +149,7 @@ impl<'a> Timeline<'a> {
         let bottom = event.y + event.height;
         if let (Observation::Blocked(wait), false) = (&step.seen, look) {
             let mut text = match (wait.blockers.is_empty(), wait.has_outside_blocker) {
-                (false, _) => format!("waits for {}", names(&wait.blockers)),
+                (false, _) => format!("waits for {}", listed(&wait.blockers, "and")),
                 (true, true) => "waits for a stranger".to_owned(),
                 (true, false) => "waits".to_owned(),
             };
@@ -208,10 +211,10 @@ impl<'a> Timeline<'a> {
     }
 
     /// What was seen, and the engine's message.
-    fn answer(&self, seen: &Observation, sign: &str) -> Vec<(&'static str, String)> {
+    fn answer(&self, seen: &Observation, sign: &str) -> Vec<Line> {
         let Outcome { headline, rows, message } = Outcome::new(seen);
-        let rows: Vec<&str> = rows.iter().map(|row| row.trim_start_matches("| ")).collect();
-        let text = format!("{sign} {headline}{}", rows.join(", "));
+        let rows = join(rows.iter().map(|row| row.trim_start_matches("| ")), ", ");
+        let text = format!("{sign} {headline}{rows}");
         let mut lines = clip(&text, self.columns, MAX_ANSWER_LINES).0;
         if !message.is_empty() {
             lines.extend(clip(&message, self.columns, MAX_DETAIL_LINES).0);
@@ -220,12 +223,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// Adds a box to a lane, below everything so far.
-    fn event_box(
-        &mut self,
-        lane: usize,
-        class: String,
-        lines: Vec<(&'static str, String)>,
-    ) -> &mut EventBox {
+    fn event_box(&mut self, lane: usize, class: String, lines: Vec<Line>) -> &mut EventBox {
         let (x, y) = (self.lane_x(lane) + MARGIN, self.height);
         let width = self.lane_width - 2 * MARGIN;
         let height = lines.len().max(1) * LINE_HEIGHT + 2 * PADDING - 3;

@@ -16,7 +16,7 @@ pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<
     for record in runs {
         for (index, ran) in record.steps.iter().enumerate().filter(|(_, ran)| ran.line == step.line)
         {
-            if is_as_before(record, index, ran, before) {
+            if holds(record, index, ran, before) {
                 agreed = true;
             } else if let Some(seen) = outcome(record, index, ran, before, has_limit(case, step))
                 && !alternatives.contains(&seen)
@@ -95,12 +95,7 @@ pub(super) fn failed(failure: &Failure) -> Option<ExpectedOutcome> {
 }
 
 /// Does the line hold as it is? `blocked` does, whatever became of the wait: that is for a line of its own.
-fn is_as_before(
-    record: &Record,
-    index: usize,
-    ran: &StepRecord,
-    before: Option<&Expectation>,
-) -> bool {
+fn holds(record: &Record, index: usize, ran: &StepRecord, before: Option<&Expectation>) -> bool {
     if unreported::is_deadlock(record, index) {
         return false;
     }

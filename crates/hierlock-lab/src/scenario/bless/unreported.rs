@@ -71,18 +71,13 @@ pub(super) fn looks(
 }
 
 /// How the last step of a session stands behind a line, in the words of a file.
-fn state(
-    case: &Case,
-    records: &[&Record],
-    session: &SessionName,
-    line: usize,
-) -> Option<Expectation> {
+fn state(case: &Case, records: &[&Record], name: &SessionName, line: usize) -> Option<Expectation> {
     let record = records
         .iter()
         .find(|record| record.place == case.place && record.variant == case.variant)?;
     let position = record.steps.iter().rposition(|step| step.line <= line)?;
     let mut steps = record.steps[..=position].iter().rev();
-    let step = steps.find(|step| step.session == *session && !step.text.is_empty())?;
+    let step = steps.find(|step| step.session == *name && !step.text.is_empty())?;
     let ended = step.ended.as_ref().filter(|ended| ended.during <= position);
     let observation = ended.map_or(&step.seen, |ended| &ended.observation);
     let expected = match observation {

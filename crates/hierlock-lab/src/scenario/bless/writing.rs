@@ -7,6 +7,7 @@ use crate::scenario::expectation::{Expectation, ExpectedOutcome};
 use crate::scenario::file::{ExpectationTable, StepTemplate};
 use crate::scenario::guard::{Dimension, brackets, word};
 use crate::scenario::layout::aligned;
+use crate::text::join;
 
 pub(super) fn write(
     step: &StepTemplate,
@@ -40,11 +41,11 @@ pub(super) fn write(
     }
 }
 
+/// The index of an expectation of a step, and what it must say now; without an index it is a new one.
+type Change = (Option<usize>, Expectation);
+
 /// What is new, by the expectation that says it; nothing, if two cases would have one say different things.
-fn changes(
-    step: &StepTemplate,
-    revisions: &[Revision<'_>],
-) -> Option<Vec<(Option<usize>, Expectation)>> {
+fn changes(step: &StepTemplate, revisions: &[Revision<'_>]) -> Option<Vec<Change>> {
     let mut groups = group_by(revisions, |revision| step.expectation(revision.case));
     // An axis may make one text say several things, which is well as long as all of them hold.
     groups.retain(|(_, group)| group.iter().any(|revision| revision.is_new()));
@@ -58,11 +59,7 @@ fn common(revisions: &[&Revision<'_>]) -> Option<Expectation> {
 }
 
 /// Changes some of the lines that are there, and adds one for the cases that none of them fits.
-fn update_lines(
-    step: &StepTemplate,
-    changes: &[(Option<usize>, Expectation)],
-    edits: &mut Edits<'_>,
-) {
+fn update_lines(step: &StepTemplate, changes: &[Change], edits: &mut Edits<'_>) {
     for (which, now) in changes {
         let Some(index) = *which else {
             let last = step.expectations.last().map(|e| e.value.template.line_numbers());
@@ -84,7 +81,7 @@ fn update_lines(
 fn update_cells(
     step: &StepTemplate,
     table: &ExpectationTable,
-    changes: &[(Option<usize>, Expectation)],
+    changes: &[Change],
     edits: &mut Edits<'_>,
 ) {
     let mut rows: Vec<Vec<String>> = table.lines.iter().map(|line| edits.cells(*line)).collect();
@@ -240,7 +237,7 @@ fn lines(guard: &str, now: &Expectation, is_inline: bool, leaves_out_done: bool)
         }
         other => other.to_string(),
     });
-    let words = words.collect::<Vec<_>>().join(" or ");
+    let words = join(words, " or ");
     let mut lines = Vec::new();
     if !leaves_out_done || words != "done" || !guard.is_empty() {
         lines.push(format!(" = {guard}{words}"));

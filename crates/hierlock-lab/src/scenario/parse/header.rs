@@ -10,43 +10,32 @@ use crate::scenario::reader::duration;
 use crate::scenario::scan::squeezed;
 use crate::scenario::settings;
 use crate::scenario::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
+use crate::text::join;
 use hierlock::sql::Strategy;
 use std::time::Duration;
 
-/// How often a header may be there, and whether with brackets.
+/// How often a header may be there, and whether with brackets (`Guarded`).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Occurrence {
+enum Rule {
     Once,
     Repeated,
     Guarded,
 }
 
-/// Every header: its key as it is written, its occurrence, and the message if its value or block is missing.
-const HEADERS: [(&str, Occurrence, &str); 12] = [
-    ("seed", Occurrence::Repeated, "the seed is missing; it is `seed: 004 課題1`"),
-    (
-        "engines",
-        Occurrence::Once,
-        "the engines are missing; it is `engines: mysql mariadb postgres`",
-    ),
-    (
-        "strategies",
-        Occurrence::Once,
-        "the strategies are missing; it is `strategies: striped per-id`",
-    ),
-    ("buckets", Occurrence::Once, "the number is missing; it is `buckets: 257`"),
-    ("anomaly", Occurrence::Once, "the name is missing; it is `anomaly: G1a dirty read`"),
-    ("limit", Occurrence::Once, "the time is missing; it is `limit: 10s`"),
-    ("sessions", Occurrence::Guarded, MISSING_SETTINGS),
-    ("session A", Occurrence::Guarded, MISSING_SETTINGS),
-    ("for each NAME", Occurrence::Guarded, "the values are missing; they are separated by `|`"),
-    ("setup", Occurrence::Guarded, "nothing stands below `setup:`; write its SQL there, indented"),
-    (
-        "teardown",
-        Occurrence::Guarded,
-        "nothing stands below `teardown:`; write its SQL there, indented",
-    ),
-    ("advice", Occurrence::Once, "nothing stands below `advice:`; write its prose there, indented"),
+/// Every header: its key as it is written, its rule, and the message if its value or block is missing.
+const HEADERS: [(&str, Rule, &str); 12] = [
+    ("seed", Rule::Repeated, "the seed is missing; it is `seed: 004 課題1`"),
+    ("engines", Rule::Once, "the engines are missing; it is `engines: mysql mariadb postgres`"),
+    ("strategies", Rule::Once, "the strategies are missing; it is `strategies: striped per-id`"),
+    ("buckets", Rule::Once, "the number is missing; it is `buckets: 257`"),
+    ("anomaly", Rule::Once, "the name is missing; it is `anomaly: G1a dirty read`"),
+    ("limit", Rule::Once, "the time is missing; it is `limit: 10s`"),
+    ("sessions", Rule::Guarded, MISSING_SETTINGS),
+    ("session A", Rule::Guarded, MISSING_SETTINGS),
+    ("for each NAME", Rule::Guarded, "the values are missing; they are separated by `|`"),
+    ("setup", Rule::Guarded, "nothing stands below `setup:`; write its SQL there, indented"),
+    ("teardown", Rule::Guarded, "nothing stands below `teardown:`; write its SQL there, indented"),
+    ("advice", Rule::Once, "nothing stands below `advice:`; write its prose there, indented"),
 ];
 
 const MISSING_SETTINGS: &str =
@@ -57,7 +46,7 @@ impl Parser<'_, '_> {
     pub(super) fn header(&mut self, head: &LineHead<'_>, below: &[SourceLine<'_>]) -> bool {
         let LineHead { name: key, guard, rest: value, .. } = head;
         let words: Vec<&str> = key.text.split_whitespace().collect();
-        let Some((name, occurrence, missing)) = known_header(&words) else {
+        let Some((name, rule, missing)) = known_header(&words) else {
             self.report(key.position, unknown_key(key.text, &words));
             return false;
         };
@@ -67,10 +56,10 @@ impl Parser<'_, '_> {
             _ => FilePart::Header,
         };
         self.enter(part, key.position);
-        if occurrence == Occurrence::Once {
+        if rule == Rule::Once {
             self.check_once(name, key.position);
         }
-        if let Some(guard) = guard.filter(|_| occurrence != Occurrence::Guarded) {
+        if let Some(guard) = guard.filter(|_| rule != Rule::Guarded) {
             let only = "only sessions, setup and teardown can";
             self.report(guard.position, format!("`{}:` cannot be guarded; {only}", key.text));
         }
@@ -197,7 +186,7 @@ impl Parser<'_, '_> {
     }
 }
 
-fn known_header(words: &[&str]) -> Option<(&'static str, Occurrence, &'static str)> {
+fn known_header(words: &[&str]) -> Option<(&'static str, Rule, &'static str)> {
     let key = match words {
         ["session", _] => "session A",
         ["for", "each", ..] => "for each NAME",
@@ -235,5 +224,5 @@ fn prose(below: &[SourceLine<'_>]) -> String {
         LineKind::Blank => Some(String::new()),
         _ => None,
     });
-    lines.collect::<Vec<_>>().join("\n").trim_matches('\n').to_owned()
+    join(lines, "\n").trim_matches('\n').to_owned()
 }

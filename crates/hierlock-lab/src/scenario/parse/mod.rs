@@ -15,6 +15,7 @@ use super::file::Scenario;
 use super::guard::{CaseGuard, Vocabulary};
 use super::source_line::{LineKind, MARKS, SourceLine, SourceSpan, source_lines};
 use super::template::{Template, TemplateValue, Variant};
+use crate::text::join;
 use std::sync::Arc;
 
 impl Scenario {
@@ -131,8 +132,8 @@ impl Parser<'_, '_> {
         if let Some(title) = comment.next().map(str::trim).filter(|title| !title.is_empty()) {
             self.scenario.title = title.to_owned();
         }
-        let why: Vec<&str> = comment.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
-        self.scenario.why = why.join("\n").trim_matches('\n').to_owned();
+        let why = join(comment.map(|line| line.strip_prefix(' ').unwrap_or(line)), "\n");
+        self.scenario.why = why.trim_matches('\n').to_owned();
     }
 
     fn lines(&mut self, lines: &[SourceLine<'_>]) {

@@ -1,11 +1,12 @@
 //! The table form of what must be seen.
 
 use super::{Parser, expectation};
-use crate::scenario::diagnostic::{Position, counted, unknown};
+use crate::scenario::diagnostic::{Position, unknown};
 use crate::scenario::expectation::Expectation;
 use crate::scenario::file::{ExpectationTable, Guarded};
 use crate::scenario::guard::{CaseGuard, Dimension};
 use crate::scenario::source_line::{LineHead, SourceSpan};
+use crate::text::count;
 
 impl Parser<'_, '_> {
     /// Reads ` = by isolation | mysql | postgres` and the `:` lines below it: the table, and its cells row by row.
@@ -108,8 +109,8 @@ impl Parser<'_, '_> {
             let at = cells.get(columns).or(cells.last()).unwrap_or(head);
             let message = format!(
                 "this row has {}, the table has {}; write one for each",
-                counted(cells.len(), "cell"),
-                counted(columns, "column"),
+                count(cells.len(), "cell"),
+                count(columns, "column"),
             );
             self.report(at.position, message);
             return None;
