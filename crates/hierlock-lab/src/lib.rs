@@ -21,7 +21,6 @@ mod environment;
 mod group;
 mod lab;
 mod lock_history;
-mod markdown;
 mod matrix;
 #[allow(missing_docs, reason = "exported only to the tests of this package")]
 mod observation;

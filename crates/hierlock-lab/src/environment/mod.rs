@@ -119,17 +119,11 @@ impl CaseEnvironment {
             return Self::open_tree(&spec, sessions, server, Some(idle), directory).await;
         }
         let server = required(server, case.place.engine)?;
-        let database = TestDatabase::open(server, case).await?;
+        let mut database = TestDatabase::open(server, case).await?;
         let mut tree = None;
         if has_step(|action| matches!(action, Action::Lock(..))) {
-            match spec.client(&database).await {
-                Ok((_, locks)) => tree = Some(TreeSessions::new(locks, sessions)),
-                Err(error) => {
-                    // The first error is the one to report.
-                    let _ = database.close().await;
-                    return Err(error);
-                }
-            }
+            let (provisioned, _, locks) = spec.provision(database).await?;
+            (database, tree) = (provisioned, Some(TreeSessions::new(locks, sessions)));
         }
         Ok(Self { database: Some(database), tree, ..Self::default() })
     }

@@ -133,7 +133,7 @@ pub(super) struct NamespaceGuard {
     /// The server's numbers of the connections that use it.
     pub(super) connections: Vec<i64>,
     pub(super) prepared: PreparedTransactions,
-    is_removed: bool,
+    pub(super) is_removed: bool,
 }
 
 impl NamespaceGuard {
@@ -148,10 +148,6 @@ impl NamespaceGuard {
             Namespace::PostgresSchema(name) => address.in_schema(name),
             namespace => address.in_database(namespace.name()),
         }
-    }
-
-    pub(super) fn disarm(mut self) {
-        self.is_removed = true;
     }
 }
 

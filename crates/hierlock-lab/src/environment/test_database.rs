@@ -43,7 +43,7 @@ pub(crate) struct TestDatabase {
     teardown: Vec<Statement>,
     pub(super) guard: NamespaceGuard,
     /// While it is held, the case may use the server.
-    occupancy: Option<OwnedSemaphorePermit>,
+    pub(super) occupancy: Option<OwnedSemaphorePermit>,
     _names_turn: Option<OwnedMutexGuard<()>>,
 }
 
@@ -131,11 +131,6 @@ impl TestDatabase {
             }
         }
         result
-    }
-
-    /// Lets others have the server to themselves from now on.
-    pub(super) fn leave_server(&mut self) {
-        self.occupancy = None;
     }
 
     /// Returns a URL that leads into the namespace of the case.
@@ -304,9 +299,7 @@ impl TestDatabase {
             observer.into_inner().connection.close().await;
         }
         // What could not be removed now is tried once more, when it is dropped.
-        if removed.is_ok() {
-            self.guard.disarm();
-        }
+        self.guard.is_removed = removed.is_ok();
         ended.and(torn_down).and(removed)?;
         Ok([rolled_back?, rest?].concat())
     }

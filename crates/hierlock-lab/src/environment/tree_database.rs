@@ -85,19 +85,11 @@ impl TreeDatabases {
 impl TreeDatabase {
     pub(super) async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
         // Sessions are guards of the client: they need no connections of their own here.
-        let mut database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
-        match spec.client(&database).await {
-            Ok((url, locks)) => {
-                // While no case uses it, it is in nobody's way.
-                database.leave_server();
-                Ok(Self { database, url, locks, shape: (spec.place, spec.buckets) })
-            }
-            Err(error) => {
-                // The first error is the one to report.
-                let _ = database.close().await;
-                Err(error)
-            }
-        }
+        let database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
+        let (mut database, url, locks) = spec.provision(database).await?;
+        // While no case uses it, it is in nobody's way.
+        database.occupancy = None;
+        Ok(Self { database, url, locks, shape: (spec.place, spec.buckets) })
     }
 
     pub(super) async fn remove(self) -> LabResult<()> {
@@ -118,12 +110,24 @@ impl TreeSpec {
         Self { place: case.place, buckets: case.buckets, targets }
     }
 
-    /// Makes the rows that the nodes need in a database; returns its URL and a client for them.
-    pub(super) async fn client(&self, database: &TestDatabase) -> LabResult<(String, Hierlock)> {
-        let url = self.url(database);
-        provision(&url, self).await?;
-        let locks = Hierlock::connect(&url).await.map_err(cannot_lock)?;
-        Ok((url, locks))
+    /// Makes the rows that the nodes need in a database; returns it with its URL and a client for them.
+    pub(super) async fn provision(
+        &self,
+        database: TestDatabase,
+    ) -> LabResult<(TestDatabase, String, Hierlock)> {
+        let url = self.url(&database);
+        let connect = async {
+            provision(&url, self).await?;
+            Hierlock::connect(&url).await.map_err(cannot_lock)
+        };
+        match connect.await {
+            Ok(locks) => Ok((database, url, locks)),
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = database.close().await;
+                Err(error)
+            }
+        }
     }
 
     fn url(&self, database: &TestDatabase) -> String {

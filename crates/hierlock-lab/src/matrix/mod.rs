@@ -19,7 +19,7 @@ pub use tree::TreeSize;
 use crate::lab::{Lab, RunEvent};
 use crate::place::{Engine, Place};
 use futures_util::{StreamExt, stream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -32,8 +32,6 @@ pub struct MatrixOptions {
     pub modes: Vec<ModePair>,
     /// How many places at a time. Pairs of one place come one after the other.
     pub jobs: usize,
-    /// How long a step may take before it counts as odd.
-    pub limit: Duration,
     /// The number of buckets of striped places; by default so many that no two nodes share one.
     pub buckets: Option<u32>,
 }
@@ -46,7 +44,6 @@ impl Default for MatrixOptions {
             places: Place::all([Engine::Memory, Engine::File]),
             modes: vec![ModePair::EXCLUSIVE],
             jobs: 4,
-            limit: Duration::from_secs(10),
             buckets: None,
         }
     }

@@ -86,7 +86,6 @@ async fn run_boards(
                     ((&held.0, modes.held), (&requested.0, modes.requested));
                 let expected = expected(spec.place, at_held, at_requested);
                 let case = Case {
-                    limit: options.limit,
                     sessions: [holder(), requester()].map(|name| (name, Vec::new())).into(),
                     steps: steps(held, requested, modes, &expected),
                     ..Case::new(scenario.clone(), spec.place)

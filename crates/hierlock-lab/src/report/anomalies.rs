@@ -11,7 +11,6 @@ use crate::scenario::ISOLATION_LEVELS;
 use crate::text::join;
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use std::fmt::Write as _;
 
 const ISOLATION: &str = "isolation";
 
@@ -186,8 +185,7 @@ impl AnomalyTable {
         }
         let mut text = tables.join("\n");
         if let Some(interruption) = self.interruption {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "\n{interruption}");
+            text += &format!("\n{interruption}\n");
         }
         text
     }
@@ -198,19 +196,19 @@ impl AnomalyTable {
             |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
         let mut text = "| anomaly |".to_owned();
         for AnomalyColumn { engine, isolation } in &self.columns {
-            let _ = write!(text, " {engine}<br>{} |", escape(isolation));
+            text += &format!(" {engine}<br>{} |", escape(isolation));
         }
-        let _ = write!(text, "\n|---|{}\n", "---|".repeat(self.columns.len()));
+        text += &format!("\n|---|{}\n", "---|".repeat(self.columns.len()));
         for row in &self.rows {
-            let _ = write!(text, "| {} |", escape(&row.anomaly));
+            text += &format!("| {} |", escape(&row.anomaly));
             for cell in &row.cells {
                 let bold = if cell.as_ref().is_some_and(|cell| cell.shown > 0) { "**" } else { "" };
-                let _ = write!(text, " {bold}{}{bold} |", cell_text(cell));
+                text += &format!(" {bold}{}{bold} |", cell_text(cell));
             }
             text.push('\n');
         }
         if let Some(interruption) = self.interruption {
-            let _ = writeln!(text, "\n**{interruption}**");
+            text += &format!("\n**{interruption}**\n");
         }
         text
     }

@@ -6,7 +6,6 @@ use super::transcript::{Outcome, WakeUp, is_look, wake_ups};
 use crate::observation::{Observation, SessionName};
 use crate::record::Record;
 use crate::text::listed;
-use std::fmt::Write as _;
 
 /// The longest text of an arrow. Longer ones make a diagram too wide to read.
 const MAX_TEXT: usize = 72;
@@ -15,10 +14,7 @@ impl Record {
     /// One run as a sequence diagram of Mermaid.
     pub fn mermaid(&self) -> String {
         let mut text = "sequenceDiagram\n".to_owned();
-        let mut line = |line: String| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "    {line}");
-        };
+        let mut line = |line: String| text += &format!("    {line}\n");
         line(format!("title {}", escape(&run_name(self), MAX_TEXT * 2)));
         for (i, name) in sessions(self).into_iter().enumerate() {
             line(format!("participant {} as {name}", id(name)));

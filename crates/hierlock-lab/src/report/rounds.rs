@@ -8,7 +8,6 @@ use crate::observation::{Observation, SessionName, Wait};
 use crate::record::{Record, Report};
 use crate::text::count;
 use std::cmp::Reverse;
-use std::fmt::Write as _;
 
 /// A comparison of the rounds of every case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,12 +67,11 @@ impl RoundComparison {
         }
         let mut text = self.summary() + "\n";
         for UnstableCase { case, rounds, variations } in &self.unstable {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "\n{case}, {rounds} rounds");
+            text += &format!("\n{case}, {rounds} rounds\n");
             for Variation { what, seen } in variations {
-                let _ = writeln!(text, "  {what}");
+                text += &format!("  {what}\n");
                 for (seen, times) in seen {
-                    let _ = writeln!(text, "    {times:>3}× {seen}");
+                    text += &format!("    {times:>3}× {seen}\n");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What must be seen of a step. Whatever is written here reads back as the same.
 
-use super::layout::aligned;
+use super::format::aligned;
 use crate::observation::{LockKind, SessionName};
 use crate::text::join;
 use std::fmt::{self, Display, Formatter};

@@ -20,7 +20,6 @@ mod expectation;
 mod file;
 mod format;
 mod guard;
-mod layout;
 mod lock_action;
 mod parse;
 mod reader;

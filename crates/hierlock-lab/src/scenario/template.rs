@@ -1,7 +1,7 @@
 //! Text of a scenario file with `{name}`s of axes, which knows where it stands in the file.
 
 use super::diagnostic::{Diagnostics, ParseError, Position};
-use super::layout::blanks;
+use super::format::blanks;
 use super::source_line::SourceSpan;
 
 /// A combination of the values of all axes: names and values.

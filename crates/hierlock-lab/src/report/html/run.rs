@@ -12,7 +12,6 @@ use crate::report::explain;
 use crate::report::grouping::{IndexedRecord, Rounds, by_case, sessions};
 use crate::report::transcript::{Outcome, is_look, wake_ups};
 use crate::text::join;
-use std::fmt::Write as _;
 
 /// One run, or several that went the same way.
 pub(super) struct Run<'a> {
@@ -34,19 +33,17 @@ pub(super) fn group_same<'a>(records: &[IndexedRecord<'a>]) -> Vec<Rounds<'a>> {
 fn comparable(record: &Record) -> String {
     let mut text = format!("{:?} {:?} {:?}\n", record.verdict, record.anomaly, record.notes);
     for (index, step) in record.steps.iter().enumerate() {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{} {:?} {:?}", step.line, step.text, step.difference);
-        let _ = writeln!(text, "{} {:?}", step.session, Outcome::new(&step.seen));
+        text += &format!("{} {:?} {:?}\n", step.line, step.text, step.difference);
+        text += &format!("{} {:?}\n", step.session, Outcome::new(&step.seen));
         for wake_up in wake_ups(record, index) {
             let outcome = Outcome::new(&wake_up.ended.observation);
-            let _ = writeln!(text, "{} {outcome:?}", wake_up.index);
+            text += &format!("{} {outcome:?}\n", wake_up.index);
         }
     }
-    for circle in &record.circles {
-        let _ = writeln!(text, "{:?}", explain::circle(record, circle));
-    }
-    for deadlock in &record.deadlocks {
-        let _ = writeln!(text, "{:?}", explain::deadlock(record, deadlock));
+    let circles = record.circles.iter().map(|circle| explain::circle(record, circle));
+    let deadlocks = record.deadlocks.iter().map(|deadlock| explain::deadlock(record, deadlock));
+    for sentences in circles.chain(deadlocks) {
+        text += &format!("{sentences:?}\n");
     }
     without_transaction_ids(&text)
 }

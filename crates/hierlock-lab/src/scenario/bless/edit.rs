@@ -1,7 +1,7 @@
 //! Lines of a file, some of them replaced.
 
 use crate::scenario::file::StepTemplate;
-use crate::scenario::layout::commented;
+use crate::scenario::format::commented;
 use crate::scenario::scan::squeezed;
 use crate::scenario::source_line::{LineKind, SourceLine, source_lines};
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! From what was seen of a step to what a file would say of it.
 
 use super::unreported;
+use crate::group::distinct;
 use crate::observation::{Answer, Failure, FailureKind, LockKind, Observation, SessionName, Wait};
 use crate::record::{Record, StepRecord};
 use crate::scenario::case::{Action, Case, Step};
@@ -11,30 +12,22 @@ use crate::scenario::expectation::{
 /// What must be seen of a step after these runs: what the file says, or what they saw where all disagree, or both.
 pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<Expectation> {
     let before = step.expected.as_ref();
-    let mut alternatives: Vec<ExpectedOutcome> = Vec::new();
-    let mut agreed = false;
+    let (mut seen, mut agreed) = (Vec::new(), false);
     for record in runs {
         for (index, ran) in record.steps.iter().enumerate().filter(|(_, ran)| ran.line == step.line)
         {
             if holds(record, index, ran, before) {
                 agreed = true;
-            } else if let Some(seen) = outcome(record, index, ran, before, has_limit(case, step))
-                && !alternatives.contains(&seen)
-            {
-                alternatives.push(seen);
+            } else {
+                seen.extend(outcome(record, index, ran, before, has_limit(case, step)));
             }
         }
     }
-    if alternatives.is_empty() {
+    if seen.is_empty() {
         return before.cloned();
     }
-    if agreed {
-        let mut both = before.cloned().unwrap_or_default().alternatives;
-        alternatives.retain(|seen| !both.contains(seen));
-        both.append(&mut alternatives);
-        alternatives = both;
-    }
-    Some(Expectation { alternatives })
+    let kept = before.cloned().unwrap_or_default().alternatives.into_iter().filter(|_| agreed);
+    Some(Expectation { alternatives: distinct(kept.chain(seen)) })
 }
 
 /// Does a step wait only for so long, and less than the case waits for it?

@@ -5,8 +5,8 @@ use super::edit::Edits;
 use crate::group::{distinct, group_by};
 use crate::scenario::expectation::{Expectation, ExpectedOutcome};
 use crate::scenario::file::{ExpectationTable, StepTemplate};
+use crate::scenario::format::aligned;
 use crate::scenario::guard::{Dimension, brackets, word};
-use crate::scenario::layout::aligned;
 use crate::text::join;
 
 pub(super) fn write(

@@ -5,7 +5,7 @@ use crate::observation::SessionName;
 use crate::place::Engine;
 use crate::scenario::diagnostic::{ParseError, Position, nearest, unknown};
 use crate::scenario::file::{Guarded, Scenario, Setting};
-use crate::scenario::layout::blanks;
+use crate::scenario::format::blanks;
 use crate::scenario::reader::duration;
 use crate::scenario::scan::squeezed;
 use crate::scenario::settings;
