@@ -309,7 +309,6 @@ impl<'a> LockHistory<'a> {
     }
 }
 
-/// The rows that a session holds.
 fn rows_of<'l>(locks: &'l [Lock], session: &SessionName) -> Vec<&'l LockedObject> {
     let own = locks.iter().filter(|lock| lock.granted && lock.session == *session);
     own.map(|lock| &lock.target).filter(|target| target.kind == LockKind::Row).collect()

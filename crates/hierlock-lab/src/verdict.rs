@@ -4,17 +4,14 @@ use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName,
 use crate::scenario::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
 use crate::text::join;
 
-/// What a step is judged by.
 pub(crate) struct ObservedStep<'a> {
     pub(crate) session: &'a SessionName,
     pub(crate) observation: &'a Observation,
-    /// The deadlock victims of this step.
     pub(crate) victims: &'a [SessionName],
     /// Who `victim` and `survivor` are, if there was a deadlock of two.
     pub(crate) pair: Option<&'a DeadlockPair>,
 }
 
-/// The two sessions of a deadlock.
 #[derive(Clone, Debug)]
 pub(crate) struct DeadlockPair {
     pub(crate) victim: SessionName,

@@ -97,7 +97,6 @@ impl LabConnection {
         }
     }
 
-    /// Returns the server's number for the session.
     pub(super) async fn pid(&mut self) -> LabResult<i64> {
         let rows = self.query(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
         let pid = rows.first().and_then(|row| number_cell(row, 0));
@@ -118,7 +117,6 @@ impl LabConnection {
         Ok(answer.map(|results| results.into_iter().flat_map(|result| result.rows).collect()))
     }
 
-    /// Runs statements that may take as long as `limit`.
     pub(super) async fn results_within(
         &mut self,
         limit: Duration,

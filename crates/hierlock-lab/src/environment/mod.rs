@@ -181,7 +181,6 @@ impl CaseEnvironment {
         Ok(waits)
     }
 
-    /// Returns the locks of all sessions, as far as the engine lists them.
     pub(crate) async fn locks(&self) -> LabResult<LockList> {
         let mut list = match &self.database {
             Some(database) => database.locks().await?,

@@ -11,7 +11,6 @@ use std::time::Duration;
 /// How long a lock on a table of a case may keep it from being removed.
 const REMOVE_LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// Where the tables of a case are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
     InnodbDatabase(String),
@@ -130,7 +129,6 @@ impl Namespace {
 pub(super) struct NamespaceGuard {
     server: Arc<TestServer>,
     pub(super) namespace: Namespace,
-    /// The server's numbers of the connections that use it.
     pub(super) connections: Vec<i64>,
     pub(super) prepared: PreparedTransactions,
     pub(super) is_removed: bool,

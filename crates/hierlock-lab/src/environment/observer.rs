@@ -25,7 +25,6 @@ pub(super) struct Observer {
     introspection: Introspection,
     /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked for.
     row_locks_schema: Option<Option<String>>,
-    /// The last deadlock that has been reported.
     last_deadlock: String,
 }
 

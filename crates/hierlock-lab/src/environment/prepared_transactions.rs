@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep};
 /// MariaDB ends a prepared transaction from elsewhere only when it has seen its session leave.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
-/// What a case has prepared and not ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PreparedTransactions(Arc<Mutex<Vec<PreparedTransaction>>>);
 

@@ -18,7 +18,6 @@ pub(super) struct Requirements {
 }
 
 impl Requirements {
-    /// Of a tree alone.
     pub(super) fn of_tree(place: Place) -> Self {
         let database = place.strategy == Some(Strategy::Advisory);
         Self { database, names: false, server: false }

@@ -16,7 +16,6 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 
 pub(super) struct Session {
-    /// The server's number for its connection.
     pub(super) pid: i64,
     /// PostgreSQL: how long after the beginning of a wait it checks for a deadlock; else zero.
     pub(super) deadlock_timeout: Duration,
@@ -118,7 +117,6 @@ impl Session {
     }
 }
 
-/// The connection of a session, and what is known of its state.
 struct SessionConnection {
     pid: i64,
     connection: LabConnection,

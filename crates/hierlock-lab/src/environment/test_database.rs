@@ -34,7 +34,6 @@ use url::Url;
 /// A statement that was sent but had not begun has not noticed: it is cancelled again after this time.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// A database for one case, with its sessions.
 pub(crate) struct TestDatabase {
     server: Arc<TestServer>,
     pub(super) sessions: BTreeMap<SessionName, Session>,

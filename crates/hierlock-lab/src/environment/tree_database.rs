@@ -17,9 +17,7 @@ const MAX_IDLE_DATABASES: usize = 2;
 /// The tree that a database must have.
 pub(crate) struct TreeSpec {
     pub(crate) place: Place,
-    /// The number of buckets, where nodes are striped.
     pub(crate) buckets: u32,
-    /// The nodes that will be locked.
     pub(crate) targets: Vec<Target>,
 }
 

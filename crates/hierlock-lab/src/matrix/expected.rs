@@ -27,7 +27,6 @@ impl Abilities {
         }
     }
 
-    /// How a node is really locked.
     fn rounded(self, node: &Node, mode: Mode) -> Mode {
         match (self, mode) {
             (Abilities::Everywhere, mode) => mode,

@@ -265,7 +265,6 @@ pub(super) mod tests {
         MatrixReport { tree, boards, unusable: Vec::new(), elapsed: Duration::from_millis(5678) }
     }
 
-    /// The same of all places, on the smallest tree.
     pub(in super::super) fn everywhere() -> MatrixReport {
         as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE])
     }

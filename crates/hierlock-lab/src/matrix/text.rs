@@ -8,11 +8,8 @@ use anstyle::{Ansi256Color, Style};
 
 /// The width of a cell and the blank behind it.
 const CELL_WIDTH: usize = 3;
-/// The width of the names of the rows.
 const LABEL_WIDTH: usize = 15;
-/// How many disagreements of one board are listed.
 const MAX_LISTED: usize = 12;
-/// How wide the list of places may be.
 const MAX_LIST_WIDTH: usize = 88;
 /// How a wait at a user, an account or a resource is drawn.
 const WAITS: [(Style, &str); Node::LEVELS] = [
@@ -81,7 +78,6 @@ fn board(out: &mut TerminalText, same: &[&MatrixBoard], nodes: &[Node]) {
     disagreements(out, board);
 }
 
-/// The places, in as many lines as they need.
 fn place_list(out: &mut TerminalText, same: &[&MatrixBoard]) {
     let mut line = String::new();
     for place in same.iter().map(|board| board.place.to_string()) {

@@ -105,7 +105,6 @@ impl Serialize for TreeSize {
 pub(crate) struct Node(Vec<usize>);
 
 impl Node {
-    /// User, account, resource.
     pub(crate) const LEVELS: usize = 3;
 
     /// 0 for a user.

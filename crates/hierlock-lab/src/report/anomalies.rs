@@ -22,9 +22,7 @@ const DEFAULT_LEVEL: &str = "default";
 pub struct AnomalyTable {
     /// Engine by engine, from the weakest level to the strongest.
     pub(crate) columns: Vec<AnomalyColumn>,
-    /// In the order of the records.
     pub(crate) rows: Vec<AnomalyRow>,
-    /// Set if not everything was looked for: the table is partial then.
     pub(crate) interruption: Option<Interruption>,
 }
 
@@ -52,7 +50,6 @@ pub(crate) struct AnomalyCell {
     pub(crate) rounds: usize,
     /// What prevented it, if it never showed.
     pub(crate) how: Option<Prevention>,
-    /// Whether all rounds are as the scenario expects.
     pub(crate) agrees: bool,
     /// The index of the record to look at.
     pub(crate) record: usize,
@@ -86,7 +83,6 @@ impl Prevention {
         }
     }
 
-    /// The strongest thing that happened in a run.
     fn new(record: &Record) -> Self {
         let observations = record.steps.iter().flat_map(|step| {
             [Some(&step.seen), step.ended.as_ref().map(|ended| &ended.observation)]

@@ -74,7 +74,6 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Prose as paragraphs; blank lines divide them.
 pub(crate) fn paragraphs(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let paragraphs = lines.split(|line| line.is_empty()).filter(|lines| !lines.is_empty());
@@ -140,7 +139,6 @@ pub(crate) fn expected(step: &StepRecord) -> &str {
     }
 }
 
-/// An observation on one line, without the engine's message.
 pub(crate) fn observation(observation: &Observation) -> String {
     match observation {
         Observation::Done(done) => answer(done),
@@ -178,7 +176,6 @@ pub(crate) fn row(cells: &[Option<String>]) -> String {
     join(cells.iter().map(|value| format!("| {}", cell(value))), " ")
 }
 
-/// A cell as an expectation would write it.
 fn cell(value: &Option<String>) -> String {
     let Some(value) = value else { return "null".to_owned() };
     let value = printable(value).replace('\n', "⏎");

@@ -25,7 +25,6 @@ pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
     sentences
 }
 
-/// A sentence for every link of a circle that stays.
 pub(crate) fn circle(record: &Record, circle: &WaitCycle) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(closing) = record.steps.get(circle.step) {

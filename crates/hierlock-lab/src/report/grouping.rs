@@ -15,7 +15,6 @@ pub(crate) struct ScenarioGroup<'a> {
     pub(crate) name: &'a str,
     pub(crate) title: &'a str,
     pub(crate) summary: Option<&'a ScenarioSummary>,
-    /// In the order of the report.
     pub(crate) records: Vec<IndexedRecord<'a>>,
     /// Engines on which it was to be run, and which are missing.
     pub(crate) missing: Vec<&'a MissingEngine>,
@@ -77,7 +76,6 @@ pub(crate) fn by_case<'a>(records: impl Iterator<Item = IndexedRecord<'a>>) -> V
     group_by(records, case).into_iter().map(|(_, rounds)| rounds).collect()
 }
 
-/// The sessions of a record, in the order of their names.
 pub(crate) fn sessions(record: &Record) -> Vec<&SessionName> {
     let mut names: Vec<&SessionName> = record.steps.iter().map(|step| &step.session).collect();
     names.sort();

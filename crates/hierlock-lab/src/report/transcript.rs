@@ -29,7 +29,6 @@ pub(crate) fn wake_ups(record: &Record, during: usize) -> Vec<WakeUp<'_>> {
     wake_ups
 }
 
-/// Whether a step only looks at a session that waits.
 pub(crate) fn is_look(step: &StepRecord) -> bool {
     step.text.is_empty()
 }
@@ -39,7 +38,6 @@ pub(crate) fn prompt(step: &StepRecord) -> String {
     format!("{}{}", step.session, if is_look(step) { '<' } else { '>' })
 }
 
-/// An observation as a transcript shows it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// `blocked by A on row 1 of numbers (PRIMARY), X`; empty if there are rows.

@@ -141,7 +141,6 @@ impl CaseRun<'_> {
         Ok(victims)
     }
 
-    /// Begins a step and settles; returns the deadlock victims.
     async fn execute(&mut self, step: &Step, session: &SessionName, text: &str) -> StepResult {
         let before = self.current_waits();
         if let Some(pending) = self.unfinished.get(session) {
@@ -240,7 +239,6 @@ impl CaseRun<'_> {
         self.unbroken = unbroken;
     }
 
-    /// Records who waited for whom when `victim` was chosen.
     async fn record_deadlock(
         &mut self,
         step: usize,

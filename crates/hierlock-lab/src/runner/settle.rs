@@ -19,7 +19,6 @@ const MIN_CYCLE_PROBES: u32 = 5;
 /// expects a deadlock.
 const NEAR_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
 
-/// What each session has begun and not finished.
 pub(super) type Unfinished = BTreeMap<SessionName, PendingStep>;
 
 pub(super) struct PendingStep {
@@ -51,7 +50,6 @@ pub(super) struct Settled {
 
 /// What a step must come to.
 pub(super) struct Goal<'a> {
-    /// How long a session may neither end nor be seen to wait.
     pub(super) limit: Duration,
     /// A session whose wait has a timeout: that it waits is not enough, it must end.
     pub(super) awaited: Option<&'a SessionName>,

@@ -140,7 +140,6 @@ impl Scenario {
 }
 
 impl Case {
-    /// A case without steps.
     pub(crate) fn new(scenario: Arc<Scenario>, place: Place) -> Self {
         Case {
             limit: scenario.limit.unwrap_or(DEFAULT_LIMIT),

@@ -357,7 +357,6 @@ impl<'c> Checker<'c, '_> {
     }
 }
 
-/// The values that some case has, each once.
 fn values<'c>(dimension: &Dimension, cases: &[&'c Case]) -> Vec<&'c str> {
     distinct(cases.iter().filter_map(|case| dimension.value(case)))
 }

@@ -83,7 +83,6 @@ impl From<ParseError> for Vec<ParseError> {
     }
 }
 
-/// All that is wrong with one file, as it is found.
 pub(crate) struct Diagnostics<'t> {
     file: &'t str,
     lines: Vec<&'t str>,

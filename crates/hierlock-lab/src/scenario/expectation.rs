@@ -63,7 +63,6 @@ pub enum ExpectedOutcome {
 }
 
 impl ExpectedOutcome {
-    /// `done`, whatever its rows.
     pub(crate) const DONE: Self = ExpectedOutcome::Done { rows: None, changed: None };
 }
 

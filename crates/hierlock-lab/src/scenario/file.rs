@@ -39,7 +39,6 @@ pub struct Scenario {
     /// Where those headers stand that may be there only once.
     pub(crate) headers: Vec<(&'static str, Position)>,
     pub(crate) axes: Vec<Axis>,
-    /// What sessions are set to before the first step.
     pub(crate) settings: Vec<Setting>,
     pub(crate) setup: Vec<Guarded<String>>,
     pub(crate) teardown: Vec<Guarded<String>>,
@@ -90,7 +89,6 @@ pub(crate) struct Guarded<T> {
     pub(crate) value: TemplateValue<T>,
 }
 
-/// Settings of one session, or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// Whose, and where that is said; of all, if nobody is named.
@@ -99,7 +97,6 @@ pub(crate) struct Setting {
     pub(crate) values: TemplateValue<Vec<SettingValue>>,
 }
 
-/// A step with everything that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepTemplate {
     pub(crate) line: usize,

@@ -17,12 +17,10 @@ use std::fmt;
 pub(crate) enum Dimension {
     Engine,
     Strategy,
-    /// An axis, by its name.
     Axis(String),
 }
 
 impl Dimension {
-    /// Its name in the head of a table.
     pub(crate) fn name(&self) -> &str {
         match self {
             Dimension::Engine => "engine",
@@ -184,7 +182,6 @@ impl Vocabulary {
         Ok(CaseGuard(words))
     }
 
-    /// Reads the head of a row or column of a table.
     pub(crate) fn label(&self, span: SourceSpan<'_>, of: &Dimension) -> SpanResult<CaseGuard> {
         let mut words = Vec::new();
         if span.text != "*" {

@@ -63,7 +63,6 @@ fn is_sql(statement: &str) -> bool {
     }
 }
 
-/// Reads a lock step.
 pub(crate) fn read(text: &str) -> Result<LockAction, ParseError> {
     let mut reader = Reader::new(text);
     let verb = reader.word();

@@ -71,7 +71,6 @@ impl<'t> SourceLine<'t> {
 #[derive(Clone, Debug)]
 pub(crate) enum LineKind<'t> {
     Blank,
-    /// Only a comment.
     Comment,
     /// `engines: mysql`, `setup [postgres]:`
     Header(LineHead<'t>),
@@ -79,7 +78,6 @@ pub(crate) enum LineKind<'t> {
     Step(LineHead<'t>),
     /// ` = done`, ` | 30`, ` ! rows 2`, ` : read committed | done`
     Expect(LineHead<'t>),
-    /// An indented line of a block.
     Indented(Block, SourceSpan<'t>),
     Unknown(SourceSpan<'t>),
 }

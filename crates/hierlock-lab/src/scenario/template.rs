@@ -123,7 +123,6 @@ impl Template {
         self.pieces(variant).into_iter().map(|(_, text, _)| text).collect()
     }
 
-    /// Adds what is wrong with the text of a variant.
     pub(crate) fn report(
         &self,
         variant: &[(String, String)],

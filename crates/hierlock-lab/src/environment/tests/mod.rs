@@ -96,7 +96,6 @@ fn name(text: &str) -> SessionName {
     SessionName::new(text).unwrap()
 }
 
-/// A case with sessions A to D.
 fn case(engine: Engine, setup: &[&str]) -> Case {
     let scenario = Scenario { name: "test/environment".to_owned(), ..Scenario::default() };
     Case {
@@ -112,7 +111,6 @@ fn statement(sql: &str) -> Statement {
     Statement { line: 7, sql: sql.to_owned() }
 }
 
-/// With a table of four rows.
 fn numbers(engine: Engine) -> Case {
     case(
         engine,
@@ -134,7 +132,6 @@ fn will_run(case: &mut Case, sql: &str) {
     case.steps.push(Step::new(1, name("A"), Action::Sql(sql.to_owned())));
 }
 
-/// The database of a case, in use.
 struct OpenDatabase {
     server: Arc<TestServer>,
     database: TestDatabase,

@@ -10,7 +10,6 @@ const CHIP_HEIGHT: usize = 20;
 const CHIP_LINE: usize = 26;
 /// The width of a letter, about, in hundredths of a pixel.
 const CHIP_LETTER: usize = 638;
-/// The smallest cell with room for an ID.
 const MIN_CELL_WITH_ID: usize = 13;
 
 /// Boards that look the same, as they are drawn.
@@ -140,7 +139,6 @@ fn board_nodes(nodes: &[Node], cell: usize, band: usize) -> Vec<BoardNode> {
     drawn
 }
 
-/// The names of the places, in lines.
 fn chips(same: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
     let (mut x, mut y) = (0, top);
     let chip = |board: &&MatrixBoard| {

@@ -10,7 +10,6 @@ use crate::text::count;
 use askama::Template;
 use board::Board;
 
-/// How many boards stand side by side.
 const MAX_ABREAST: usize = 3;
 /// Around everything, between boards, and above them.
 const PADDING: usize = 28;

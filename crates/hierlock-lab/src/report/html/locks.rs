@@ -4,12 +4,10 @@ use crate::lock_history::LockHistory;
 use crate::observation::{Lock, LockedObject, SessionName};
 use crate::record::{Record, StepRecord};
 
-/// The locks of a run over its steps.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LockTable<'a> {
     /// The lines of the steps after which locks were recorded.
     pub(super) lines: Vec<usize>,
-    /// In the order in which the locks appeared.
     pub(super) rows: Vec<LockRow<'a>>,
 }
 

@@ -27,7 +27,6 @@ use run::Run;
 use std::collections::HashSet;
 use timeline::Timeline;
 
-/// How many colours the style has for sessions.
 const SESSION_COLOURS: usize = 6;
 
 impl Report {
@@ -109,7 +108,6 @@ impl<'a> Page<'a> {
         self.topics.iter().map(|(_, scenarios)| scenarios.len()).sum()
     }
 
-    /// What the servers of an engine call themselves.
     fn servers(&self, engine: &Engine) -> String {
         let records = self.report.records.iter().filter(|record| record.place.engine == *engine);
         distinct(records.map(|record| record.server.as_str())).join(", ")
@@ -153,7 +151,6 @@ fn run_slug(scenario: &str, record: &Record) -> String {
     join(parts.into_iter().filter(|part| !part.is_empty()), "--")
 }
 
-/// The IDs of the elements, each used once.
 #[derive(Default)]
 struct ElementIds(HashSet<String>);
 

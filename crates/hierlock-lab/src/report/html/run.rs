@@ -23,7 +23,6 @@ pub(super) struct Run<'a> {
     same: Rounds<'a>,
 }
 
-/// Groups runs that went the same way, in the order of the first of each.
 pub(super) fn group_same<'a>(records: &[IndexedRecord<'a>]) -> Vec<Rounds<'a>> {
     let groups = group_by(records.iter().copied(), |(_, record)| comparable(record));
     groups.into_iter().map(|(_, same)| same).collect()
@@ -113,18 +112,15 @@ impl<'a> Run<'a> {
         if least == most { most } else { format!("{least} to {most}") }
     }
 
-    /// Whose times are shown, if there are several.
     pub(super) fn times_of(&self) -> Option<String> {
         (self.same.len() > 1).then(|| case_name(self.record))
     }
 
-    /// How many statements waited.
     pub(super) fn waits(&self) -> usize {
         let is_wait = |step: &&StepRecord| matches!(step.seen, Observation::Blocked(_));
         self.record.steps.iter().filter(is_wait).filter(|step| !is_look(step)).count()
     }
 
-    /// The colour of a session, the same everywhere in a run.
     pub(super) fn colour(&self, session: &SessionName) -> usize {
         let names = sessions(self.record);
         names.iter().position(|name| *name == session).unwrap_or(0) % SESSION_COLOURS

@@ -25,7 +25,6 @@ const MAX_DIFFERENCE_LINES: usize = 4;
 const MAX_ANSWER_LINES: usize = 3;
 const MAX_DETAIL_LINES: usize = 2;
 
-/// Everything that is drawn, from the top to `height`.
 pub(super) struct Timeline<'a> {
     pub(super) width: usize,
     pub(super) height: usize,
@@ -56,7 +55,6 @@ pub(super) struct EventBox {
     /// The whole text, if it had to be cut.
     pub(super) full: Option<String>,
     pub(super) lines: Vec<Line>,
-    /// Whether a tick says that it was done.
     pub(super) tick: bool,
     pub(super) line: Option<usize>,
     pub(super) lane: usize,
@@ -119,7 +117,6 @@ impl<'a> Timeline<'a> {
         (name.as_str().len() * TEN_CHARACTERS / 10 + 16).max(24)
     }
 
-    /// The box of a step, and the beginning of its wait.
     fn step(&mut self, index: usize, step: &StepRecord, lane: usize) {
         let look = is_look(step);
         let tick = !look && is_done(&step.seen);
@@ -210,7 +207,6 @@ impl<'a> Timeline<'a> {
         self.texts.push(Text { class, x, y, text });
     }
 
-    /// What was seen, and the engine's message.
     fn answer(&self, seen: &Observation, sign: &str) -> Vec<Line> {
         let Outcome { headline, rows, message } = Outcome::new(seen);
         let rows = join(rows.iter().map(|row| row.trim_start_matches("| ")), ", ");

@@ -77,7 +77,6 @@ fn update_lines(step: &StepTemplate, changes: &[Change], edits: &mut Edits<'_>) 
     }
 }
 
-/// Changes some of the cells of the table that is there.
 fn update_cells(
     step: &StepTemplate,
     table: &ExpectationTable,

@@ -9,7 +9,6 @@ use crate::scenario::reader::Reader;
 use crate::scenario::scan::split;
 use crate::text::count;
 
-/// The words with which something that may be seen begins.
 const WORDS: [&str; 10] = [
     "done",
     "rows",
