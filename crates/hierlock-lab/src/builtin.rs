@@ -19,8 +19,8 @@ impl Scenario {
     /// # Errors
     /// What is wrong with one of them; a test sees to it that nothing is.
     pub fn builtin() -> Result<Vec<Arc<Scenario>>, Vec<Diagnostic>> {
-        let file = |name: &str| format!("scenarios/{name}.{}", Scenario::EXTENSION);
-        TEXTS.iter().map(|(name, text)| Scenario::parse(name, &file(name), text)).collect()
+        let file = |name: &str| format!("scenarios/{name}.{}", Self::EXTENSION);
+        TEXTS.iter().map(|(name, text)| Self::parse(name, &file(name), text)).collect()
     }
 
     /// A page of Markdown about these scenarios, by topic.

@@ -23,13 +23,8 @@ mod tests {
     use super::*;
 
     fn target(kind: LockKind, index: Option<&str>, mode: &str) -> LockedObject {
-        LockedObject {
-            kind,
-            object: "t".to_owned(),
-            index: index.map(str::to_owned),
-            record: Some("1".to_owned()),
-            mode: mode.to_owned(),
-        }
+        let (index, record) = (index.map(str::to_owned), Some("1".to_owned()));
+        LockedObject { index, record, ..LockedObject::new(kind, "t", mode) }
     }
 
     /// The rules of InnoDB, as a table: wanted, held, must it wait?

@@ -355,8 +355,7 @@ mod tests {
     use crate::report::fixtures::{RecordBuilder, blocked, changed, done, name, place, row_of};
 
     fn table() -> LockedObject {
-        let mode = "IX".to_owned();
-        LockedObject { kind: LockKind::Table, index: None, record: None, mode, ..row_of("t", "1") }
+        LockedObject::new(LockKind::Table, "t", "IX")
     }
 
     /// Why B waits for A in the last step of a run.

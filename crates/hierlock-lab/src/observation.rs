@@ -102,6 +102,14 @@ pub struct LockedObject {
     pub mode: String,
 }
 
+impl LockedObject {
+    /// An object without an index or a record.
+    pub fn new(kind: LockKind, object: impl ToString, mode: impl ToString) -> Self {
+        let (object, mode) = (object.to_string(), mode.to_string());
+        Self { kind, object, index: None, record: None, mode }
+    }
+}
+
 impl fmt::Display for LockedObject {
     /// `row 1 of numbers (PRIMARY), X`, as the engine writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -152,10 +160,10 @@ pub enum Observation {
 
 impl Observation {
     pub fn is_deadlock(&self) -> bool {
-        matches!(self, Observation::Failed(Failure { kind: FailureKind::Deadlock, .. }))
+        matches!(self, Self::Failed(Failure { kind: FailureKind::Deadlock, .. }))
     }
 
     pub fn is_over(&self) -> bool {
-        matches!(self, Observation::Done(_) | Observation::Failed(_))
+        matches!(self, Self::Done(_) | Self::Failed(_))
     }
 }

@@ -195,7 +195,7 @@ pub enum Verdict {
 impl Verdict {
     /// Takes `next` unless there is something worse than agreement already: the first reason counts.
     pub(crate) fn keep_first(&mut self, next: Verdict) {
-        if *self == Verdict::Agrees {
+        if *self == Self::Agrees {
             *self = next;
         }
     }

@@ -105,7 +105,7 @@ impl LabConnection {
 
     /// Runs a query that waits for nobody.
     pub(super) async fn query(&mut self, sql: &str) -> LabResult<Vec<CellRow>> {
-        self.try_query(sql).await?.map_err(|error| self.lost(&error))
+        self.try_query(sql).await?.map_err(|error| lost(&self.server, &error))
     }
 
     /// The same, where the server may refuse it: only a server that is gone is a [`LabError`].
@@ -127,7 +127,9 @@ impl LabConnection {
             return Err(LabError(format!("{} has not answered within {limit:?}", self.server)));
         };
         match answer {
-            Err(error) if !matches!(error, sqlx::Error::Database(_)) => Err(self.lost(&error)),
+            Err(error) if !matches!(error, sqlx::Error::Database(_)) => {
+                Err(lost(&self.server, &error))
+            }
             answer => {
                 self.is_broken = false;
                 Ok(answer)
@@ -151,7 +153,7 @@ impl LabConnection {
     /// Takes the connection back.
     pub(super) fn answered<T>(&mut self, answer: Result<T, sqlx::Error>) -> LabResult<T> {
         self.is_broken = answer.as_ref().is_err_and(|it| !matches!(it, sqlx::Error::Database(_)));
-        answer.map_err(|error| self.lost(&error))
+        answer.map_err(|error| lost(&self.server, &error))
     }
 
     /// Marks the connection as broken until there is an answer.
@@ -160,10 +162,6 @@ impl LabConnection {
             return Err(LabError(format!("{} has left a question unanswered", self.server)));
         }
         Ok(())
-    }
-
-    fn lost(&self, error: &sqlx::Error) -> LabError {
-        lost(&self.server, error)
     }
 
     pub(super) async fn close(self) {

@@ -115,18 +115,16 @@ impl Observer {
         victim: &SessionName,
         failure: &Failure,
     ) -> LabResult<Option<DeadlockReport>> {
-        let scope = self.scope();
-        if self.server.dialect() != Dialect::Postgres {
-            let mut session = self.connection.lend().await?;
-            let report = self.introspection.last_deadlock(&mut session).await;
-            return self.connection.answered(report);
-        }
-        let (Some(victim), Some(detail)) = (self.sessions.pid(victim), &failure.detail) else {
-            return Ok(None);
-        };
+        let (scope, pid) = (self.scope(), self.sessions.pid(victim));
+        let is_postgres = self.server.dialect() == Dialect::Postgres;
         let mut session = self.connection.lend().await?;
-        let report = self.introspection.deadlock_of_victim(&mut session, &scope, victim, detail);
-        let report = report.await;
+        let report = match (pid, &failure.detail) {
+            _ if !is_postgres => self.introspection.last_deadlock(&mut session).await,
+            (Some(pid), Some(detail)) => {
+                self.introspection.deadlock_of_victim(&mut session, &scope, pid, detail).await
+            }
+            _ => Ok(None),
+        };
         self.connection.answered(report)
     }
 }

@@ -183,13 +183,7 @@ fn name_of(holder: &Holder) -> Option<SessionName> {
 }
 
 fn node(target: &hierlock::Target, mode: hierlock::SlotMode) -> LockedObject {
-    LockedObject {
-        kind: LockKind::Node,
-        object: target.to_string(),
-        index: None,
-        record: None,
-        mode: mode.to_string(),
-    }
+    LockedObject::new(LockKind::Node, target, mode)
 }
 
 fn failure(error: Error) -> Failure {

@@ -76,7 +76,7 @@ impl Lab {
     ///
     /// let options = MatrixOptions::default();
     /// let mut report = MatrixReport::new(&options)?;
-    /// Lab::new()?.matrix(&options, &mut report, |_| ()).await;
+    /// Self::new()?.matrix(&options, &mut report, |_| ()).await;
     /// assert!(report.agrees());
     /// println!("{}", report.text(false));
     /// # Ok(()) }

@@ -33,9 +33,9 @@ pub enum PairOutcome {
 impl fmt::Display for PairOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PairOutcome::Granted => f.write_str("granted beside it"),
-            PairOutcome::Blocked { at } => write!(f, "waits for it at {at}"),
-            PairOutcome::Unexpected { why } => f.write_str(why),
+            Self::Granted => f.write_str("granted beside it"),
+            Self::Blocked { at } => write!(f, "waits for it at {at}"),
+            Self::Unexpected { why } => f.write_str(why),
         }
     }
 }

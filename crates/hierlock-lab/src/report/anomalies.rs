@@ -74,12 +74,12 @@ pub(crate) enum Prevention {
 impl Prevention {
     fn name(self) -> &'static str {
         match self {
-            Prevention::Deadlock => "deadlock",
-            Prevention::Conflict => "conflict",
-            Prevention::TimedOut => "timed out",
-            Prevention::Refused => "refused",
-            Prevention::Waits => "waits",
-            Prevention::NotSeen => "not seen",
+            Self::Deadlock => "deadlock",
+            Self::Conflict => "conflict",
+            Self::TimedOut => "timed out",
+            Self::Refused => "refused",
+            Self::Waits => "waits",
+            Self::NotSeen => "not seen",
         }
     }
 
@@ -89,16 +89,16 @@ impl Prevention {
         });
         let rank = |observation: &Observation| match observation {
             Observation::Failed(failure) => match failure.kind {
-                FailureKind::Deadlock => Prevention::Deadlock,
-                FailureKind::Conflict => Prevention::Conflict,
-                FailureKind::TimedOut => Prevention::TimedOut,
-                FailureKind::Refused => Prevention::Refused,
-                FailureKind::Cancelled | FailureKind::Other => Prevention::NotSeen,
+                FailureKind::Deadlock => Self::Deadlock,
+                FailureKind::Conflict => Self::Conflict,
+                FailureKind::TimedOut => Self::TimedOut,
+                FailureKind::Refused => Self::Refused,
+                FailureKind::Cancelled | FailureKind::Other => Self::NotSeen,
             },
-            Observation::Blocked(_) => Prevention::Waits,
-            Observation::Done(_) | Observation::Stuck => Prevention::NotSeen,
+            Observation::Blocked(_) => Self::Waits,
+            Observation::Done(_) | Observation::Stuck => Self::NotSeen,
         };
-        observations.flatten().map(rank).min().unwrap_or(Prevention::NotSeen)
+        observations.flatten().map(rank).min().unwrap_or(Self::NotSeen)
     }
 }
 

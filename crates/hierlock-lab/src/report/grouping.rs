@@ -102,7 +102,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
-        let mut tally = Tally::default();
+        let mut tally = Self::default();
         for record in records {
             tally.cases += 1;
             match record.verdict {

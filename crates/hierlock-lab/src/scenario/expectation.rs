@@ -18,9 +18,9 @@ pub enum SessionSelector {
 impl SessionSelector {
     pub(crate) fn named(text: &str) -> Option<Self> {
         match text {
-            "victim" => Some(SessionSelector::Victim),
-            "survivor" => Some(SessionSelector::Survivor),
-            name => SessionName::new(name).map(SessionSelector::Session),
+            "victim" => Some(Self::Victim),
+            "survivor" => Some(Self::Survivor),
+            name => SessionName::new(name).map(Self::Session),
         }
     }
 }
@@ -63,7 +63,7 @@ pub enum ExpectedOutcome {
 }
 
 impl ExpectedOutcome {
-    pub(crate) const DONE: Self = ExpectedOutcome::Done { rows: None, changed: None };
+    pub(crate) const DONE: Self = Self::Done { rows: None, changed: None };
 }
 
 impl Default for Expectation {
@@ -92,9 +92,9 @@ pub enum ExpectedCell {
 impl Display for SessionSelector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            SessionSelector::Session(name) => name.fmt(f),
-            SessionSelector::Victim => f.pad("victim"),
-            SessionSelector::Survivor => f.pad("survivor"),
+            Self::Session(name) => name.fmt(f),
+            Self::Victim => f.pad("victim"),
+            Self::Survivor => f.pad("survivor"),
         }
     }
 }
@@ -109,16 +109,16 @@ impl Display for Expectation {
 impl Display for ExpectedOutcome {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            ExpectedOutcome::Done { rows: None, changed: None } => f.write_str("done"),
-            ExpectedOutcome::Done { rows: None, changed: Some(count) } => {
+            Self::Done { rows: None, changed: None } => f.write_str("done"),
+            Self::Done { rows: None, changed: Some(count) } => {
                 write!(f, "changed {count}")
             }
-            ExpectedOutcome::Done { rows: Some(rows), changed } => {
+            Self::Done { rows: Some(rows), changed } => {
                 let count = changed.map(|count| format!(", changed {count}")).unwrap_or_default();
                 let order = if rows.any_order { ", in any order" } else { "" };
                 write!(f, "{rows}{count}{order}")
             }
-            ExpectedOutcome::Blocked { by, kind, object } => {
+            Self::Blocked { by, kind, object } => {
                 f.write_str("blocked")?;
                 if !by.is_empty() {
                     write!(f, " by {}", join(by, " and "))?;
@@ -131,14 +131,14 @@ impl Display for ExpectedOutcome {
                     matches!(kind, LockKind::Table | LockKind::Node | LockKind::Advisory);
                 write!(f, "{} {}", if is_itself { "" } else { " of" }, inline(object))
             }
-            ExpectedOutcome::Deadlock { victims } if victims.is_empty() => f.write_str("deadlock"),
-            ExpectedOutcome::Deadlock { victims } => {
+            Self::Deadlock { victims } if victims.is_empty() => f.write_str("deadlock"),
+            Self::Deadlock { victims } => {
                 write!(f, "deadlock, {}", join(victims, " or "))
             }
-            ExpectedOutcome::TimedOut => f.write_str("timed out"),
-            ExpectedOutcome::Refused => f.write_str("refused"),
-            ExpectedOutcome::Conflict => f.write_str("conflict"),
-            ExpectedOutcome::Error { code, says } => {
+            Self::TimedOut => f.write_str("timed out"),
+            Self::Refused => f.write_str("refused"),
+            Self::Conflict => f.write_str("conflict"),
+            Self::Error { code, says } => {
                 let code = code.as_ref().map(|code| format!(" {code}")).unwrap_or_default();
                 let says = says.as_ref().map(|says| format!(" {}", quoted(says)));
                 write!(f, "error{code}{}", says.unwrap_or_default())
@@ -176,9 +176,9 @@ impl ExpectedRows {
 impl Display for ExpectedCell {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            ExpectedCell::Null => f.pad("null"),
-            ExpectedCell::Anything => f.pad("*"),
-            ExpectedCell::Value(text) => f.pad(&inline(text)),
+            Self::Null => f.pad("null"),
+            Self::Anything => f.pad("*"),
+            Self::Value(text) => f.pad(&inline(text)),
         }
     }
 }

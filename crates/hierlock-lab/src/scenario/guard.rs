@@ -23,27 +23,27 @@ pub(crate) enum Dimension {
 impl Dimension {
     pub(crate) fn name(&self) -> &str {
         match self {
-            Dimension::Engine => "engine",
-            Dimension::Strategy => "strategy",
-            Dimension::Axis(name) => name,
+            Self::Engine => "engine",
+            Self::Strategy => "strategy",
+            Self::Axis(name) => name,
         }
     }
 
     /// What a value of it is, for messages.
     fn what(&self) -> String {
         match self {
-            Dimension::Engine => "an engine".to_owned(),
-            Dimension::Strategy => "a strategy".to_owned(),
-            Dimension::Axis(name) => format!("a value of `{name}`"),
+            Self::Engine => "an engine".to_owned(),
+            Self::Strategy => "a strategy".to_owned(),
+            Self::Axis(name) => format!("a value of `{name}`"),
         }
     }
 
     /// What a case has there; nothing, where there is no strategy.
     pub(crate) fn value<'c>(&self, case: &'c Case) -> Option<&'c str> {
         match self {
-            Dimension::Engine => Some(case.place.engine.name()),
-            Dimension::Strategy => case.place.strategy.map(Strategy::name),
-            Dimension::Axis(axis) => {
+            Self::Engine => Some(case.place.engine.name()),
+            Self::Strategy => case.place.strategy.map(Strategy::name),
+            Self::Axis(axis) => {
                 case.variant.iter().find(|(name, _)| name == axis).map(|(_, value)| value.as_str())
             }
         }

@@ -32,7 +32,7 @@ impl<T> TemplateValue<T> {
 
 impl From<SourceSpan<'_>> for Template {
     fn from(span: SourceSpan<'_>) -> Self {
-        let mut template = Template::default();
+        let mut template = Self::default();
         template.push(span, 0);
         template
     }
@@ -42,7 +42,7 @@ impl Template {
     /// A statement: its first line, and those below it without the indentation that they share.
     pub(crate) fn statement(first: Option<SourceSpan<'_>>, others: &[SourceSpan<'_>]) -> Self {
         let margin = others.iter().map(|span| span.position.column).min().unwrap_or(1);
-        let mut template = Template::default();
+        let mut template = Self::default();
         for span in first.into_iter().filter(|span| !span.text.is_empty()) {
             template.push(span, 0);
         }

@@ -23,13 +23,7 @@ fn rows(rows: &[&[Option<&str>]]) -> Observation {
 }
 
 fn blocked(by: &[&str]) -> Observation {
-    let target = LockedObject {
-        kind: LockKind::Gap,
-        object: "demo".to_owned(),
-        index: None,
-        record: None,
-        mode: "X".to_owned(),
-    };
+    let target = LockedObject::new(LockKind::Gap, "demo", "X");
     let blockers = by.iter().map(|by| name(by)).collect();
     Observation::Blocked(Wait {
         waiter: name("B"),
