@@ -76,7 +76,7 @@ impl Lab {
     ///
     /// let options = MatrixOptions::default();
     /// let mut report = MatrixReport::new(&options)?;
-    /// Self::new()?.matrix(&options, &mut report, |_| ()).await;
+    /// Lab::new()?.matrix(&options, &mut report, |_| ()).await;
     /// assert!(report.agrees());
     /// println!("{}", report.text(false));
     /// # Ok(()) }

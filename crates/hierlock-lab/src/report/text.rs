@@ -46,7 +46,7 @@ impl Report {
     /// ```
     /// use hierlock_lab::{Report, TextStyle};
     ///
-    /// assert_eq!(Self::default().text(&[], TextStyle::default()), "Nothing was run.\n");
+    /// assert_eq!(Report::default().text(&[], TextStyle::default()), "Nothing was run.\n");
     /// ```
     pub fn text(&self, scenarios: &[ScenarioSummary], style: TextStyle) -> String {
         let mut writer = TextReporter::new(style);

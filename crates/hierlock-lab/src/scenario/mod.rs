@@ -53,7 +53,7 @@ impl Scenario {
     ///
     /// let untidy = "engines:  mysql\nA>   select 1, 2   # why not\n    =   rows (1, 2)\n";
     /// assert_eq!(
-    ///     Self::format("x.lab", untidy).unwrap(),
+    ///     Scenario::format("x.lab", untidy).unwrap(),
     ///     "engines: mysql\n\nA> select 1, 2     # why not\n = rows (1, 2)\n"
     /// );
     /// ```

@@ -25,7 +25,7 @@ impl Scenario {
     /// ```
     /// use hierlock_lab::Scenario;
     ///
-    /// let scenario = Self::parse("demo/wait", "wait.lab", "\
+    /// let scenario = Scenario::parse("demo/wait", "wait.lab", "\
     /// ## Waiting: an account below a locked user
     /// A> lock u1
     /// B> lock u1/a1
