@@ -2,7 +2,7 @@
 
 use crate::observation::{Lock, LockedObject, Observation, SessionName, Wait};
 use crate::place::{Engine, Place};
-use crate::scenario::Scenario;
+use crate::scenario::{Case, Scenario};
 use crate::text::join;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
@@ -268,6 +268,10 @@ impl Record {
         }
         let values = join(self.variant.iter().map(|(_, value)| value), ", ");
         format!("{} [{values}]", self.scenario)
+    }
+
+    pub(crate) fn is_of(&self, case: &Case) -> bool {
+        self.place == case.place && self.variant == case.variant
     }
 
     /// Does reality agree?

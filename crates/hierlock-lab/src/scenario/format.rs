@@ -33,7 +33,7 @@ pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
             LineKind::Comment => out.push(body),
             kind => {
                 prose = matches!(kind, LineKind::Indented(Block::Prose, _));
-                out.push(commented(body, line.comment()));
+                out.push(commented(body, line.comment));
                 after_content = out.len();
             }
         }

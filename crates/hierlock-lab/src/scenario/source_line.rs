@@ -13,11 +13,6 @@ pub(crate) struct SourceSpan<'t> {
 }
 
 impl<'t> SourceSpan<'t> {
-    fn of(line: &'t str, number: usize, from: usize, to: usize) -> Self {
-        let whole = SourceSpan { text: line, position: Position { line: number, column: 1 } };
-        whole.part(from, &line[from..to])
-    }
-
     pub(crate) fn at(&self, byte: usize) -> Position {
         let before = self.text.get(..byte).unwrap_or(self.text);
         Position { column: self.position.column + before.chars().count(), ..self.position }
@@ -45,19 +40,12 @@ pub(crate) struct SourceLine<'t> {
     pub(crate) number: usize,
     /// As it is, without white space at its end.
     pub(crate) raw: &'t str,
-    /// The comment behind what it says.
-    comment: Option<SourceSpan<'t>>,
+    /// The comment behind what it says, and the column of a terminal at which it begins.
+    pub(crate) comment: Option<(&'t str, usize)>,
     pub(crate) kind: LineKind<'t>,
 }
 
-impl<'t> SourceLine<'t> {
-    /// The comment, and the column of a terminal at which it begins.
-    pub(crate) fn comment(&self) -> Option<(&'t str, usize)> {
-        let comment = self.comment?;
-        let before: String = self.raw.chars().take(comment.position.column - 1).collect();
-        Some((comment.text, before.width() + 1))
-    }
-
+impl SourceLine<'_> {
     /// Does it say nothing?
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.kind, LineKind::Blank | LineKind::Comment)
@@ -178,7 +166,8 @@ fn source_line<'t>(
     if sql_at.is_none() {
         *open = OpenToken::Nothing;
     }
-    let all = SourceSpan::of(raw, number, 0, end);
+    let whole = SourceSpan { text: raw, position: Position { line: number, column: 1 } };
+    let all = whole.part(0, &raw[..end]);
     let kind = match LineHead::expectation(all).filter(|_| begins_with_mark) {
         _ if !is_indented => unindented(all),
         Some(expect) if *block == Block::Statement => LineKind::Expect(expect),
@@ -193,7 +182,7 @@ fn source_line<'t>(
         },
         _ => {}
     }
-    let comment = (end < raw.len()).then(|| SourceSpan::of(raw, number, end, raw.len()));
+    let comment = (end < raw.len()).then(|| (&raw[end..], raw[..end].width() + 1));
     SourceLine { number, raw, comment, kind }
 }
 

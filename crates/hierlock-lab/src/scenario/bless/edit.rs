@@ -49,7 +49,7 @@ impl<'t> Edits<'t> {
         let Some(at) = at else { return self.add_after(step.end, new) };
         let only = [at];
         let old = if old.is_empty() { &only } else { old };
-        let comment = |number: &usize| self.source[number - 1].comment();
+        let comment = |number: &usize| self.source[number - 1].comment;
         let comments = old.iter().map(comment).chain(std::iter::repeat(None));
         let mut lines: Vec<String> =
             new.into_iter().zip(comments).map(|(line, comment)| commented(line, comment)).collect();
