@@ -52,12 +52,7 @@ impl Engine {
     }
 
     pub(crate) fn dialect(self) -> Option<Dialect> {
-        match self {
-            Self::Mysql => Some(Dialect::Mysql),
-            Self::Mariadb => Some(Dialect::Mariadb),
-            Self::Postgres => Some(Dialect::Postgres),
-            Self::Memory | Self::File => None,
-        }
+        Dialect::from_scheme(self.name())
     }
 
     /// The ways in which a node can become a slot there; none where there is only one.

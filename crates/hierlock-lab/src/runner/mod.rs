@@ -27,7 +27,7 @@ use crate::record::{Deadlock, Record, StepRecord, Verdict, WaitCycle, WaitEnd};
 use crate::scenario::{Action, Case, ExpectedOutcome, Step};
 use crate::text::join;
 use crate::verdict::{DeadlockPair, ObservedStep, difference, predicate};
-use settle::{EndedStep, Goal, PendingStep, Settled, Unfinished, same_wait, settle};
+use settle::{EndedStep, Goal, PendingStep, PendingSteps, SettleOutcome, same_wait, settle};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 use wait_graph::{cycle_closed_by, cycle_of};
@@ -50,7 +50,7 @@ pub(crate) async fn run_steps(
         record,
         keep_locks,
         started: Instant::now(),
-        unfinished: Unfinished::new(),
+        unfinished: PendingSteps::new(),
         last: BTreeMap::new(),
         inspected: Vec::new(),
         incomplete: Vec::new(),
@@ -81,7 +81,7 @@ struct CaseRun<'a> {
     record: &'a mut Record,
     keep_locks: bool,
     started: Instant,
-    unfinished: Unfinished,
+    unfinished: PendingSteps,
     /// The last step of each session, as an index.
     last: BTreeMap<SessionName, usize>,
     /// Steps whose end was judged by a later line.
@@ -172,7 +172,7 @@ impl CaseRun<'_> {
             unbroken: &self.unbroken,
         };
         let settled = settle(self.environment, &mut self.unfinished, goal).await;
-        let Settled { ended, waits, stuck, cycle, unbroken } =
+        let SettleOutcome { ended, waits, stuck, cycle, unbroken } =
             settled.map_err(|error| format!("line {}: {error}", step.line))?;
         let after = match self.environment.locks().await {
             Err(LabError(why)) if self.keep_locks => return Err(why),

@@ -19,7 +19,7 @@ const MIN_CYCLE_PROBES: u32 = 5;
 /// expects a deadlock.
 const NEAR_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
 
-pub(super) type Unfinished = BTreeMap<SessionName, PendingStep>;
+pub(super) type PendingSteps = BTreeMap<SessionName, PendingStep>;
 
 pub(super) struct PendingStep {
     pub(super) step: usize,
@@ -35,7 +35,7 @@ pub(super) struct EndedStep {
 
 /// What the sessions do once every one of them is idle or waits.
 #[derive(Default)]
-pub(super) struct Settled {
+pub(super) struct SettleOutcome {
     /// What has ended, in the order in which it was seen.
     pub(super) ended: Vec<EndedStep>,
     /// Who waits for whom now. All that is unfinished is in it, unless something is stuck.
@@ -71,11 +71,11 @@ struct StableWaits {
 /// Moves what has ended out of `unfinished`, until the rest is seen to wait.
 pub(super) async fn settle(
     environment: &CaseEnvironment,
-    unfinished: &mut Unfinished,
+    unfinished: &mut PendingSteps,
     goal: Goal<'_>,
-) -> Result<Settled, LabError> {
+) -> Result<SettleOutcome, LabError> {
     let Goal { limit, awaited, .. } = goal;
-    let mut settled = Settled::default();
+    let mut settled = SettleOutcome::default();
     let started = Instant::now();
     let mut before: Option<StableWaits> = None;
     let probes = environment.probe_intervals();
@@ -128,7 +128,7 @@ pub(super) async fn settle(
                 before = None;
                 continue;
             }
-            return Ok(Settled { waits, unbroken: cycles, ..settled });
+            return Ok(SettleOutcome { waits, unbroken: cycles, ..settled });
         }
         // A cycle that is still the same is given the time that it usually takes to be sure.
         let is_watched = has_new_cycle && same.is_some() && started.elapsed() < limit + CYCLE_LIMIT;
@@ -136,7 +136,7 @@ pub(super) async fn settle(
             // If all wait, the waits never agree, or there is a cycle that may end yet.
             let is_stuck = |name: &&SessionName| all_wait || !is_waiting(name);
             let stuck = unfinished.keys().filter(is_stuck).cloned().collect();
-            return Ok(Settled { waits, stuck, ..settled });
+            return Ok(SettleOutcome { waits, stuck, ..settled });
         }
         pause = if !all_wait || has_new_cycle || may_end {
             (2 * pause).min(probes.max)
@@ -153,7 +153,7 @@ pub(super) async fn settle(
 
 /// Waits until something ends, for at most `pause`; then moves all that has ended by now to `ended`.
 async fn wait_for_ends(
-    unfinished: &mut Unfinished,
+    unfinished: &mut PendingSteps,
     pause: Duration,
     ended: &mut Vec<EndedStep>,
 ) -> bool {

@@ -1,7 +1,7 @@
 //! A scenario made definite: one variant, at one place. This is what is run.
 
 use super::expectation::{Expectation, ExpectedOutcome, SessionSelector};
-use super::file::{Axis, Guarded, Scenario, StepTemplate};
+use super::file::{Axis, GuardedValue, Scenario, StepTemplate};
 use super::lock_action::LockAction;
 use super::settings::SettingValue;
 use super::template::Variant;
@@ -154,7 +154,7 @@ impl Case {
         }
     }
 
-    fn statements(&self, blocks: &[Guarded<String>], index: usize) -> Vec<Statement> {
+    fn statements(&self, blocks: &[GuardedValue<String>], index: usize) -> Vec<Statement> {
         let statements = blocks.iter().filter(|statement| statement.guard.fits(self));
         let filled = statements.filter_map(|statement| {
             let sql = statement.value.of(index)?.clone();

@@ -40,8 +40,8 @@ pub struct Scenario {
     pub(crate) headers: Vec<(&'static str, Position)>,
     pub(crate) axes: Vec<Axis>,
     pub(crate) settings: Vec<Setting>,
-    pub(crate) setup: Vec<Guarded<String>>,
-    pub(crate) teardown: Vec<Guarded<String>>,
+    pub(crate) setup: Vec<GuardedValue<String>>,
+    pub(crate) teardown: Vec<GuardedValue<String>>,
     pub(crate) steps: Vec<StepTemplate>,
 }
 
@@ -83,7 +83,7 @@ impl Axis {
 
 /// Something that is there only in some cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Guarded<T> {
+pub(crate) struct GuardedValue<T> {
     pub(crate) position: Position,
     pub(crate) guard: CaseGuard,
     pub(crate) value: TemplateValue<T>,
@@ -108,10 +108,10 @@ pub(crate) struct StepTemplate {
     pub(crate) session: SessionSelector,
     pub(crate) action: TemplateValue<Action>,
     /// What must be seen: the first that fits the case; or the cells of the table, row by row.
-    pub(crate) expectations: Vec<Guarded<Expectation>>,
+    pub(crate) expectations: Vec<GuardedValue<Expectation>>,
     pub(crate) table: Option<ExpectationTable>,
     /// `! rows 2`: what would show the anomaly.
-    pub(crate) anomaly_outcomes: Vec<Guarded<Expectation>>,
+    pub(crate) anomaly_outcomes: Vec<GuardedValue<Expectation>>,
 }
 
 impl StepTemplate {

@@ -63,8 +63,6 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-const TAKE: &str = "select * from numbers where id = 1 for update";
-
 async fn a_wait_is_cancelled(db: &OpenDatabase) {
     db.all("A", &["begin", TAKE]).await;
     db.all("B", &["begin"]).await;

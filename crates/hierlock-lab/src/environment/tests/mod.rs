@@ -17,6 +17,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+const TAKE: &str = "select * from numbers where id = 1 for update";
+
 /// Longer than anything here takes, however busy the machine.
 const LONG: Duration = Duration::from_secs(30);
 

@@ -12,8 +12,6 @@ on_all!(
     a_killed_connection_was_ended_by_the_server,
 );
 
-const TAKE: &str = "select * from numbers where id = 1 for update";
-
 /// MariaDB has one number for a timeout and for NOWAIT, which `EXECUTE s` does not show: it was "timed out".
 async fn a_refusal_inside_of_a_prepared_statement_is_one(db: &OpenDatabase) {
     db.all("A", &["begin", TAKE]).await;

@@ -252,7 +252,7 @@ async fn a_parent_is_waited_for(server: Arc<TestServer>) {
                  foreign key (parent) references numbers (id))";
     case.setup.push(statement(child));
     let db = OpenDatabase::open(&server, &case).await;
-    db.all("A", &["begin", "select * from numbers where id = 1 for update"]).await;
+    db.all("A", &["begin", TAKE]).await;
     let (_reply, wait) =
         db.start_blocked("B", "insert into children values (1, 1)", "A", LockKind::Row).await;
     let target = wait.target.unwrap();
@@ -298,10 +298,9 @@ async fn who_is_no_administrator_sees_enough(server: Arc<TestServer>) {
     let plain = TestServer::connect(server.engine(), url.as_str()).await.unwrap();
     assert!(!is_superuser(&plain).await);
     let db = OpenDatabase::numbers(&plain).await;
-    let take = "select * from numbers where id = 1 for update";
-    db.all("A", &["begin", take]).await;
+    db.all("A", &["begin", TAKE]).await;
     for (who, blockers) in [("B", "A"), ("C", if db.is_postgres() { "B" } else { "A B" })] {
-        let (_reply, wait) = db.start_blocked(who, take, blockers, LockKind::Row).await;
+        let (_reply, wait) = db.start_blocked(who, TAKE, blockers, LockKind::Row).await;
         assert_eq!(wait.target.unwrap().record.as_deref(), Some("1"));
     }
     db.locks().await.unwrap();
@@ -346,12 +345,11 @@ async fn a_question_may_be_dropped(db: &OpenDatabase) {
 }
 
 async fn strangers_are_seen(db: &OpenDatabase) {
-    let lock = "select * from numbers where id = 1 for update";
-    db.all("A", &["begin", lock]).await;
+    db.all("A", &["begin", TAKE]).await;
     // A does not belong to the case any more.
     let id = db.sessions[&name("A")].pid;
     db.observer.lock().await.sessions.names.remove(&id);
-    let _reply = db.start("B", lock);
+    let _reply = db.start("B", TAKE);
     let wait = db.blocked("B").await;
     assert!(wait.has_outside_blocker && wait.blockers.is_empty(), "{wait:?}");
 }

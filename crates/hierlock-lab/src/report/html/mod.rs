@@ -40,7 +40,8 @@ impl Report {
         let mut scenarios = Vec::new();
         for (group, id) in groups.into_iter().zip(scenario_ids) {
             let mut runs = Vec::new();
-            for same in run::group_same(&group.records) {
+            let records = group.records.iter().copied();
+            for (_, same) in group_by(records, |(_, record)| run::comparable(record)) {
                 let run_id = ids.unique(&run_slug(&id, same[0].1));
                 for (index, _) in &same {
                     run_ids[*index].clone_from(&run_id);

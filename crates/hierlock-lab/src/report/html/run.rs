@@ -23,13 +23,8 @@ pub(super) struct Run<'a> {
     same: Rounds<'a>,
 }
 
-pub(super) fn group_same<'a>(records: &[IndexedRecord<'a>]) -> Vec<Rounds<'a>> {
-    let groups = group_by(records.iter().copied(), |(_, record)| comparable(record));
-    groups.into_iter().map(|(_, same)| same).collect()
-}
-
 /// Everything that the page says of a run, except where and when.
-fn comparable(record: &Record) -> String {
+pub(super) fn comparable(record: &Record) -> String {
     let mut text = format!("{:?} {:?} {:?}\n", record.verdict, record.anomaly, record.notes);
     for (index, step) in record.steps.iter().enumerate() {
         text += &format!("{} {:?} {:?}\n", step.line, step.text, step.difference);

@@ -155,11 +155,11 @@ impl<'a> Timeline<'a> {
             }
             let x = self.lane_x(lane) + MARGIN + 26;
             self.height += 6;
-            self.text("w", x, self.height, text);
+            self.texts.push(Text { class: "w", x, y: self.height, text });
             if let Some(object) = &wait.target {
-                for line in clip(&locked_object(object), self.columns - 3, MAX_DETAIL_LINES).0 {
+                for text in clip(&locked_object(object), self.columns - 3, MAX_DETAIL_LINES).0 {
                     self.height += LINE_HEIGHT - 1;
-                    self.text("t", x, self.height, line);
+                    self.texts.push(Text { class: "t", x, y: self.height, text });
                 }
             }
             self.height += GAP;
@@ -201,10 +201,6 @@ impl<'a> Timeline<'a> {
             let class = if matches!(seen, Observation::Done(_)) { "wake" } else { "wake bad" };
             self.arrows.push((path, class));
         }
-    }
-
-    fn text(&mut self, class: &'static str, x: usize, y: usize, text: String) {
-        self.texts.push(Text { class, x, y, text });
     }
 
     fn answer(&self, seen: &Observation, sign: &str) -> Vec<Line> {

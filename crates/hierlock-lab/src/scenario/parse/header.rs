@@ -4,7 +4,7 @@ use super::{FilePart, Parser, sql};
 use crate::observation::SessionName;
 use crate::place::Engine;
 use crate::scenario::diagnostic::{ParseError, Position, nearest, unknown};
-use crate::scenario::file::{Guarded, Scenario, Setting};
+use crate::scenario::file::{GuardedValue, Scenario, Setting};
 use crate::scenario::format::blanks;
 use crate::scenario::reader::duration;
 use crate::scenario::scan::squeezed;
@@ -104,7 +104,7 @@ impl Parser<'_, '_> {
             let value = self.read(statement, |sql| Ok::<_, ParseError>(sql.to_owned()));
             let Scenario { setup, teardown, .. } = &mut self.scenario;
             let statements = if name == "setup" { setup } else { teardown };
-            statements.push(Guarded { position, guard: guard.clone(), value });
+            statements.push(GuardedValue { position, guard: guard.clone(), value });
         }
     }
 

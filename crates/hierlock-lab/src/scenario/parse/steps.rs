@@ -4,7 +4,7 @@ use super::{Parser, expectation, sql};
 use crate::scenario::case::Action;
 use crate::scenario::diagnostic::{ParseError, nearest};
 use crate::scenario::expectation::{Expectation, SessionSelector};
-use crate::scenario::file::{ExpectationTable, Guarded, StepTemplate};
+use crate::scenario::file::{ExpectationTable, GuardedValue, StepTemplate};
 use crate::scenario::guard::CaseGuard;
 use crate::scenario::lock_action::{self, is_lock_step};
 use crate::scenario::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
@@ -147,7 +147,8 @@ impl Parser<'_, '_> {
     fn expectations(
         &mut self,
         expects: &[LineHead<'_>],
-    ) -> (Vec<Guarded<Expectation>>, Option<ExpectationTable>, Vec<Guarded<Expectation>>) {
+    ) -> (Vec<GuardedValue<Expectation>>, Option<ExpectationTable>, Vec<GuardedValue<Expectation>>)
+    {
         let (mut expectations, mut found_table, mut anomalies) = (Vec::new(), None, Vec::new());
         let mut open: Vec<OpenExpectation<'_>> = Vec::new();
         let mut last = RowsBelow::Nothing;
@@ -201,7 +202,7 @@ impl Parser<'_, '_> {
         for OpenExpectation { line, guard, template } in open {
             let value = self.read(template, expectation::read);
             let into = if line.mark == '!' { &mut anomalies } else { &mut expectations };
-            into.push(Guarded { position: line.name.position, guard, value });
+            into.push(GuardedValue { position: line.name.position, guard, value });
         }
         (expectations, found_table, anomalies)
     }

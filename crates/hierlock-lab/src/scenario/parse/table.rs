@@ -3,7 +3,7 @@
 use super::{Parser, expectation};
 use crate::scenario::diagnostic::{Position, unknown};
 use crate::scenario::expectation::Expectation;
-use crate::scenario::file::{ExpectationTable, Guarded};
+use crate::scenario::file::{ExpectationTable, GuardedValue};
 use crate::scenario::guard::{CaseGuard, Dimension};
 use crate::scenario::source_line::{LineHead, SourceSpan};
 use crate::text::count;
@@ -14,7 +14,7 @@ impl Parser<'_, '_> {
         &mut self,
         head: &LineHead<'_>,
         rows: &[LineHead<'_>],
-    ) -> Option<(ExpectationTable, Vec<Guarded<Expectation>>)> {
+    ) -> Option<(ExpectationTable, Vec<GuardedValue<Expectation>>)> {
         if let Some(guard) = head.guard {
             let message = "a table cannot be guarded; it has a column for each engine";
             self.report(guard.position, message);
@@ -99,7 +99,7 @@ impl Parser<'_, '_> {
         &mut self,
         row: SourceSpan<'_>,
         table: &ExpectationTable,
-    ) -> Option<(CaseGuard, Vec<Guarded<Expectation>>)> {
+    ) -> Option<(CaseGuard, Vec<GuardedValue<Expectation>>)> {
         let parts = row.split('|');
         let (head, cells) = parts.split_first()?;
         let label = self.vocabulary.label(*head, &table.by);
@@ -123,7 +123,7 @@ impl Parser<'_, '_> {
             }
             let value = self.read((*cell).into(), expectation::read);
             let guard = CaseGuard::default();
-            expectations.push(Guarded { position: cell.position, guard, value });
+            expectations.push(GuardedValue { position: cell.position, guard, value });
         }
         Some((label, expectations))
     }
