@@ -5,8 +5,7 @@ use hierlock_engine::introspection::conflict;
 
 pub(crate) use conflict::row_strength;
 
-/// Is `held` in the way of `wanted`? Both are on the same thing, of two sessions. `None` if the words of the
-/// modes are not enough to say.
+/// Returns whether `held` is in the way of `wanted`, on the same object; `None` if their modes do not tell.
 pub(crate) fn conflicts(wanted: &LockedObject, held: &LockedObject) -> Option<bool> {
     match wanted.kind {
         LockKind::Row | LockKind::Gap if wanted.index.is_some() => {
@@ -23,14 +22,9 @@ pub(crate) fn conflicts(wanted: &LockedObject, held: &LockedObject) -> Option<bo
 mod tests {
     use super::*;
 
-    fn thing(kind: LockKind, index: Option<&str>, mode: &str) -> LockedObject {
-        LockedObject {
-            kind,
-            object: "t".to_owned(),
-            index: index.map(str::to_owned),
-            record: Some("1".to_owned()),
-            mode: mode.to_owned(),
-        }
+    fn target(kind: LockKind, index: Option<&str>, mode: &str) -> LockedObject {
+        let (index, record) = (index.map(str::to_owned), Some("1".to_owned()));
+        LockedObject { index, record, ..LockedObject::new(kind, "t", mode) }
     }
 
     /// The rules of InnoDB, as a table: wanted, held, must it wait?
@@ -51,7 +45,7 @@ mod tests {
             ("X,GAP,INSERT_INTENTION", "X,GAP,INSERT_INTENTION", false),
             ("X,GAP,INSERT_INTENTION", "X", true),
         ] {
-            let row = |mode| thing(LockKind::Row, Some("PRIMARY"), mode);
+            let row = |mode| target(LockKind::Row, Some("PRIMARY"), mode);
             assert_eq!(conflicts(&row(wanted), &row(held)), Some(waits), "{wanted} behind {held}");
         }
     }
@@ -59,7 +53,7 @@ mod tests {
     /// The tables of PostgreSQL's manual.
     #[test]
     fn rows_and_tables_conflict_as_in_postgres() {
-        let row = |mode| thing(LockKind::Row, None, mode);
+        let row = |mode| target(LockKind::Row, None, mode);
         for (wanted, held, waits) in [
             ("AccessShareLock", "For No Key Update", Some(false)),
             ("AccessShareLock", "For Update", Some(true)),
@@ -74,7 +68,7 @@ mod tests {
         ] {
             assert_eq!(conflicts(&row(wanted), &row(held)), waits, "{wanted} behind {held}");
         }
-        let table = |mode| thing(LockKind::Table, None, mode);
+        let table = |mode| target(LockKind::Table, None, mode);
         for (wanted, held, waits) in [
             ("AccessShareLock", "ExclusiveLock", false),
             ("AccessShareLock", "AccessExclusiveLock", true),

@@ -1,7 +1,7 @@
 //! Runs cases: on which servers, how many at a time, in which order. What is observed is reported as it comes.
 
 use crate::environment::{CaseEnvironment, LabError, TestServer, TreeDatabases};
-use crate::place::{Engine, Place};
+use crate::place::Engine;
 use crate::record::{Interruption, Record, Report, StepRecord, Verdict};
 use crate::runner::run_steps;
 use crate::scenario::Case;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tempfile::TempDir;
 
 /// Runs cases on the servers that are connected, in memory and on files.
@@ -46,19 +46,9 @@ pub enum RunEvent<'a> {
         planned: usize,
     },
     /// A case begins.
-    CaseStarted {
-        /// Which.
-        case: &'a Case,
-        /// Which of several repetitions, from 1.
-        round: u32,
-    },
+    CaseStarted(&'a Case),
     /// A step was observed and judged.
-    StepObserved {
-        /// Of which case.
-        case: &'a Case,
-        /// What was observed.
-        step: &'a StepRecord,
-    },
+    StepObserved(&'a StepRecord),
     /// A case is over.
     CaseFinished(&'a Record),
     /// All cases are over.
@@ -67,7 +57,7 @@ pub enum RunEvent<'a> {
 
 impl std::fmt::Debug for Lab {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lab").field("servers", &self.servers).finish_non_exhaustive()
+        f.debug_struct("Lab").field("servers", &self.servers.keys()).finish_non_exhaustive()
     }
 }
 
@@ -161,9 +151,8 @@ impl Lab {
         on_event: &(impl Fn(RunEvent<'_>) + Sync),
     ) -> Record {
         let server = self.server(case.place.engine);
-        let opened =
-            CaseEnvironment::open(case, server, &self.tree_databases, self.directory()).await;
-        let environment = match opened {
+        let idle = &self.tree_databases;
+        let environment = match CaseEnvironment::open(case, server, idle, self.directory()).await {
             Ok(environment) => environment,
             Err(LabError(why)) => {
                 let verdict = Verdict::Failed { why };
@@ -171,7 +160,7 @@ impl Lab {
             }
         };
         let mut record = self.run_in(&environment, case, round, options.locks, on_event).await;
-        match environment.close(Some(&self.tree_databases)).await {
+        match environment.close(Some(idle)).await {
             Ok(notes) => record.notes = notes,
             Err(LabError(why)) if record.agrees() => record.verdict = Verdict::Failed { why },
             Err(LabError(why)) => record.notes.push(why),
@@ -189,36 +178,19 @@ impl Lab {
         on_event: &(impl Fn(RunEvent<'_>) + Sync),
     ) -> Record {
         let mut record = self.new_record(case, round);
-        on_event(RunEvent::CaseStarted { case, round });
-        let on_step = |step: &StepRecord| on_event(RunEvent::StepObserved { case, step });
+        on_event(RunEvent::CaseStarted(case));
+        let on_step = |step: &StepRecord| on_event(RunEvent::StepObserved(step));
         run_steps(environment, case, &mut record, keep_locks, on_step).await;
         record
     }
 
     fn new_record(&self, case: &Case, round: u32) -> Record {
-        Record {
-            scenario: case.scenario.name.clone(),
-            file: case.scenario.file.clone(),
-            title: case.scenario.title.clone(),
-            variant: case.variant.clone(),
-            place: case.place,
-            server: self.server_name(case.place),
-            round,
-            took: Duration::ZERO,
-            steps: Vec::new(),
-            deadlocks: Vec::new(),
-            circles: Vec::new(),
-            notes: Vec::new(),
-            verdict: Verdict::Agrees,
-            anomaly: None,
-        }
-    }
-
-    fn server_name(&self, place: Place) -> String {
-        match (self.server(place.engine), place.engine) {
-            (Some(server), _) => server.version().to_owned(),
-            (None, Engine::File) => "file locks of this host".to_owned(),
-            (None, _) => "memory of this process".to_owned(),
-        }
+        let server = match (self.server(case.place.engine), case.place.engine) {
+            (Some(server), _) => server.version(),
+            (None, Engine::File) => "file locks of this host",
+            (None, _) => "memory of this process",
+        };
+        let (variant, server) = (case.variant.clone(), server.to_owned());
+        Record { variant, server, round, ..Record::new(&case.scenario, case.place) }
     }
 }

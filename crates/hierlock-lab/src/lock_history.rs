@@ -12,6 +12,7 @@
 use crate::conflict::{conflicts, row_strength};
 use crate::observation::{Lock, LockKind, LockedObject, Observation, SessionName};
 use crate::record::{BlockingLock, StepRecord, WaitEdge};
+use crate::text::join;
 use std::collections::BTreeMap;
 
 /// Sessions whose locks were not listed in full, with the reason.
@@ -19,18 +20,14 @@ pub(crate) type IncompleteLocks = BTreeMap<SessionName, String>;
 
 /// The locks of a run, step by step.
 pub(crate) struct LockHistory<'a> {
-    steps: &'a [StepRecord],
+    pub(crate) steps: &'a [StepRecord],
     /// For each step.
-    incomplete: &'a [IncompleteLocks],
+    pub(crate) incomplete: &'a [IncompleteLocks],
 }
 
 impl<'a> LockHistory<'a> {
-    pub(crate) fn new(steps: &'a [StepRecord], incomplete: &'a [IncompleteLocks]) -> Self {
-        Self { steps, incomplete }
-    }
-
-    /// Completes the cycle of a deadlock that was found in step `closing`: what is waited for, which locks
-    /// are in the way, and which statements took them. `after` are the locks after that step.
+    /// Completes a cycle that was closed in step `closing`: what is wanted, which locks block it, and who took them.
+    /// `after` are the locks after that step.
     pub(crate) fn complete(&self, cycle: &mut [WaitEdge], closing: usize, after: &[Lock]) {
         for edge in cycle.iter_mut() {
             self.name_row(edge, closing, after);
@@ -49,15 +46,14 @@ impl<'a> LockHistory<'a> {
             }
             if let (Some(wants), [lock]) = (&mut edge.wants, &edge.blocking[..])
                 && is_cut(wants)
-                && same_place(wants, &lock.thing)
+                && same_place(wants, &lock.target)
             {
-                wants.record = lock.thing.record.clone();
+                wants.record = lock.target.record.clone();
             }
         }
     }
 
-    /// Returns the statement of a session that took a lock which was first seen after step `at`, if that is
-    /// known.
+    /// Returns the statement that took a lock of `session`, first seen after step `at`, if that is known.
     pub(crate) fn statement_of(
         &self,
         session: &SessionName,
@@ -69,7 +65,6 @@ impl<'a> LockHistory<'a> {
         lock.statement
     }
 
-    /// Returns the locks that were recorded before a step.
     fn before(&self, step: usize) -> &'a [Lock] {
         let last = step.checked_sub(1).and_then(|last| self.steps.get(last)?.locks.as_deref());
         last.unwrap_or_default()
@@ -82,38 +77,24 @@ impl<'a> LockHistory<'a> {
             return;
         }
         let before = self.before(closing);
-        let rows = |locks: &'a [Lock], of: &SessionName| -> Vec<&'a LockedObject> {
-            let is_row = |lock: &&Lock| {
-                lock.granted && lock.session == *of && lock.thing.kind == LockKind::Row
-            };
-            locks.iter().filter(is_row).map(|lock| &lock.thing).collect()
-        };
-        let (of_holder, of_waiter) = (rows(before, &edge.holder), rows(before, &edge.waiter));
-        let is_of_holder = |row: &LockedObject| of_holder.iter().any(|held| same_place(held, row));
+        let of_holder = rows_of(before, &edge.holder);
+        let is_of_holder = |row: &&LockedObject| of_holder.iter().any(|held| same_place(held, row));
+        let mut of_waiter = rows_of(before, &edge.waiter);
         // What it got when it went on, and wanted of the holder.
-        let gained = after.iter().filter(|lock| {
-            lock.granted
-                && lock.session == edge.waiter
-                && lock.thing.kind == LockKind::Row
-                && !of_waiter.contains(&&lock.thing)
-                && is_of_holder(&lock.thing)
-        });
-        let gained: Vec<&LockedObject> = gained.map(|lock| &lock.thing).collect();
+        let mut gained = rows_of(after, &edge.waiter);
+        gained.retain(|row| !of_waiter.contains(row) && is_of_holder(row));
+        of_waiter.retain(is_of_holder);
         if let Some(row) = only_place(&gained) {
             edge.wants = Some(row.clone());
-            return;
-        }
-        // Who has a row already, and wants it stronger, has no place in its queue.
-        let both: Vec<&LockedObject> =
-            of_waiter.into_iter().filter(|row| is_of_holder(row)).collect();
-        if let Some(row) = only_place(&both).filter(|_| gained.is_empty()) {
+        } else if let Some(row) = only_place(&of_waiter).filter(|_| gained.is_empty()) {
+            // Who has a row already, and wants it stronger, has no place in its queue.
             edge.wants = Some(LockedObject { mode: String::new(), ..row.clone() });
-            return;
+        } else {
+            edge.unknown.push(format!(
+                "PostgreSQL does not tell for which row {} waited, only for whose transaction",
+                edge.waiter
+            ));
         }
-        edge.unknown.push(format!(
-            "PostgreSQL does not tell for which row {} waited, only for whose transaction",
-            edge.waiter
-        ));
     }
 
     /// The locks of the holder that are in the way, by what was recorded.
@@ -121,31 +102,31 @@ impl<'a> LockHistory<'a> {
         let Some(wants) = edge.wants.clone() else { return };
         let before = self.before(closing);
         let is_of_holder =
-            |lock: &&Lock| lock.session == edge.holder && same_place(&lock.thing, &wants);
+            |lock: &&Lock| lock.session == edge.holder && same_place(&lock.target, &wants);
         let is_postgres_row = wants.kind == LockKind::Row && wants.index.is_none();
-        let may_block = |lock: &&Lock| conflicts(&wants, &lock.thing) != Some(false);
+        let may_block = |lock: &&Lock| conflicts(&wants, &lock.target) != Some(false);
         let (mut held, queued): (Vec<&Lock>, Vec<&Lock>) =
             before.iter().filter(is_of_holder).filter(may_block).partition(|lock| lock.granted);
         if is_postgres_row {
             // One row, one lock: the strongest that it has become.
-            held.sort_by_key(|lock| std::cmp::Reverse(row_strength(&lock.thing.mode)));
+            held.sort_by_key(|lock| std::cmp::Reverse(row_strength(&lock.target.mode)));
             held.truncate(1);
         }
-        let sure = held.iter().all(|lock| conflicts(&wants, &lock.thing) == Some(true));
+        let sure = held.iter().all(|lock| conflicts(&wants, &lock.target) == Some(true));
         edge.blocking = match (held.as_slice(), queued.as_slice()) {
-            ([], [queued]) => vec![BlockingLock::new(queued.thing.clone(), false)],
-            ([_], _) => vec![BlockingLock::new(held[0].thing.clone(), true)],
-            (several, _) if sure && !several.is_empty() => {
-                several.iter().map(|lock| BlockingLock::new(lock.thing.clone(), true)).collect()
-            }
+            ([], [queued]) => vec![BlockingLock::new(queued.target.clone(), false)],
             // It came with the step that closed the circle, or was never told.
             ([], []) if is_postgres_row && wants.record.is_some() => {
                 vec![BlockingLock::new(LockedObject { mode: String::new(), ..wants.clone() }, true)]
             }
+            (held, _) if sure || held.len() == 1 => {
+                held.iter().map(|lock| BlockingLock::new(lock.target.clone(), true)).collect()
+            }
             _ => Vec::new(),
         };
         if edge.blocking.is_empty() && edge.unknown.is_empty() {
-            let reason = self.incomplete_before(closing, &edge.holder);
+            let last = closing.checked_sub(1).and_then(|last| self.incomplete.get(last));
+            let reason = last.and_then(|incomplete| incomplete.get(&edge.holder)).cloned();
             let holder = &edge.holder;
             let unknown = match wants.mode.as_str() {
                 // The key of an index, which PostgreSQL does not lock.
@@ -160,11 +141,6 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    fn incomplete_before(&self, step: usize, session: &SessionName) -> Option<String> {
-        let last = step.checked_sub(1).and_then(|last| self.incomplete.get(last))?;
-        last.get(session).cloned()
-    }
-
     /// Finds the statement that took a lock of `session`, which had it when step `closing` began or got it in
     /// that step. `waiting` is what the session waited for at the end of that step.
     fn find_statement(
@@ -175,25 +151,24 @@ impl<'a> LockHistory<'a> {
         closing: usize,
         waiting: Option<&LockedObject>,
     ) {
-        let (thing, granted) = (lock.thing.clone(), lock.granted);
+        let (target, granted) = (lock.target.clone(), lock.granted);
         let is_it = |other: &LockedObject| {
-            same_place(other, &thing)
-                && match wanted.filter(|_| thing.kind == LockKind::Row && thing.index.is_none()) {
+            same_place(other, &target)
+                && match wanted.filter(|_| target.kind == LockKind::Row && target.index.is_none()) {
                     // A row lock of PostgreSQL becomes stronger; it counts since it was in the way.
                     Some(wanted) => conflicts(wanted, other)
-                        .unwrap_or_else(|| row_strength(&other.mode) == row_strength(&thing.mode)),
-                    None => other.mode == thing.mode,
+                        .unwrap_or_else(|| row_strength(&other.mode) == row_strength(&target.mode)),
+                    None => other.mode == target.mode,
                 }
         };
-        let known = self.before(closing).iter().filter(|known| {
-            known.session == *session && known.granted == granted && is_it(&known.thing)
-        });
-        let mut known: Vec<&LockedObject> = known.map(|lock| &lock.thing).collect();
-        known.dedup_by_key(|thing| &thing.record);
+        let has = |lock: &&Lock| lock.session == *session && lock.granted == granted;
+        let known = self.before(closing).iter().filter(has).map(|lock| &lock.target);
+        let mut known: Vec<&LockedObject> = known.filter(|target| is_it(target)).collect();
+        known.dedup_by_key(|target| &target.record);
         match known[..] {
             // What the record of locks has is whole.
-            [whole] if is_cut(&thing) || thing.mode.is_empty() => lock.thing = whole.clone(),
-            [_, _, ..] if is_cut(&thing) => {
+            [whole] if is_cut(&target) || target.mode.is_empty() => lock.target = whole.clone(),
+            [_, _, ..] if is_cut(&target) => {
                 lock.unknown = Some(format!(
                     "InnoDB tells only the beginning of the key, and {session} has several such records"
                 ));
@@ -207,8 +182,7 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    /// The first step of the last run of steps, up to `closing`, after which a session had a lock; `closing`
-    /// itself if it had none before.
+    /// The step since which a session has had a lock when step `closing` begins; `closing` if it has none.
     fn first_held(
         &self,
         session: &SessionName,
@@ -222,7 +196,7 @@ impl<'a> LockHistory<'a> {
                 return Err("the locks could not be recorded".to_owned());
             };
             let has = |lock: &Lock| {
-                lock.session == *session && lock.granted == granted && is_it(&lock.thing)
+                lock.session == *session && lock.granted == granted && is_it(&lock.target)
             };
             if !locks.iter().any(has) {
                 let reason = self.incomplete.get(step).and_then(|it| it.get(session));
@@ -247,11 +221,11 @@ impl<'a> LockHistory<'a> {
             lock.granted_in = lock.granted.then_some(at);
             return;
         }
-        let is_written = lock.thing.index.is_some() && lock.thing.mode == "X,REC_NOT_GAP";
+        let is_written = lock.target.index.is_some() && lock.target.mode == "X,REC_NOT_GAP";
         let line = self.steps.get(at).map_or(0, |step| step.line);
         if is_written {
             self.attribute_to_writer(lock, session, at);
-        } else if lock.thing.kind == LockKind::Gap {
+        } else if lock.target.kind == LockKind::Gap {
             lock.unknown = Some(format!(
                 "InnoDB moved a gap lock of {session} there in line {line}, when a record came or went"
             ));
@@ -285,7 +259,7 @@ impl<'a> LockHistory<'a> {
         // It waited before and after: for the same?
         let wait_after = |index: usize| {
             let waits = &self.steps.get(index)?.waits;
-            waits.iter().find(|wait| wait.waiter == *session)?.thing.as_ref()
+            waits.iter().find(|wait| wait.waiter == *session)?.target.as_ref()
         };
         let before = wait_after(at - 1);
         let after = if at == closing { waiting } else { wait_after(at) };
@@ -300,49 +274,49 @@ impl<'a> LockHistory<'a> {
 
     /// A row that a session has written is locked without a lock record, until somebody else waits for it.
     fn attribute_to_writer(&self, lock: &mut BlockingLock, session: &SessionName, at: usize) {
-        let is_table = |thing: &LockedObject| {
-            thing.kind == LockKind::Table && thing.object == lock.thing.object && thing.mode == "IX"
+        let is_table = |target: &LockedObject| {
+            target.kind == LockKind::Table
+                && target.object == lock.target.object
+                && target.mode == "IX"
         };
         let since = match self.first_held(session, true, at, is_table) {
             Ok(since) => since,
-            Err(unknown) => {
-                lock.unknown = Some(unknown);
-                return;
-            }
+            Err(unknown) => return lock.unknown = Some(unknown),
         };
-        let writers = (since..at).filter(|index| {
+        let mut writers: Vec<usize> = (since..at).collect();
+        writers.retain(|index| {
             let step = &self.steps[*index];
             let last = step.last_observation();
             let has_written = matches!(last, Observation::Done(answer) if answer.changed > 0);
             step.session == *session && !step.text.is_empty() && has_written
         });
-        let writers: Vec<usize> = writers.collect();
-        match writers[..] {
-            [only] => {
-                lock.statement = Some(only);
-                let ended = self.steps[only].ended.as_ref();
-                lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
-            }
-            _ => {
-                let lines: Vec<String> =
-                    writers.iter().map(|index| self.steps[*index].line.to_string()).collect();
-                let which = if lines.is_empty() {
-                    format!("which statement of {session} wrote the row")
-                } else {
-                    format!("which of the lines {} wrote the row", lines.join(", "))
-                };
-                lock.unknown = Some(format!(
-                    "{which} is not told by InnoDB, which has no lock record of a written row until \
-                     another waits for it"
-                ));
-            }
+        if let [only] = writers[..] {
+            lock.statement = Some(only);
+            let ended = self.steps[only].ended.as_ref();
+            lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
+            return;
         }
+        let which = if writers.is_empty() {
+            format!("statement of {session}")
+        } else {
+            let lines = writers.iter().map(|index| self.steps[*index].line);
+            format!("of the lines {}", join(lines, ", "))
+        };
+        lock.unknown = Some(format!(
+            "which {which} wrote the row is not told by InnoDB, which has no lock record of a written \
+             row until another waits for it"
+        ));
     }
+}
+
+fn rows_of<'l>(locks: &'l [Lock], session: &SessionName) -> Vec<&'l LockedObject> {
+    let own = locks.iter().filter(|lock| lock.granted && lock.session == *session);
+    own.map(|lock| &lock.target).filter(|target| target.kind == LockKind::Row).collect()
 }
 
 /// The same table, index and record, whatever the mode.
 pub(crate) fn same_place(a: &LockedObject, b: &LockedObject) -> bool {
-    let is_record = |thing: &LockedObject| matches!(thing.kind, LockKind::Row | LockKind::Gap);
+    let is_record = |target: &LockedObject| matches!(target.kind, LockKind::Row | LockKind::Gap);
     (a.kind == b.kind || is_record(a) && is_record(b))
         && a.object == b.object
         && a.index == b.index
@@ -350,8 +324,8 @@ pub(crate) fn same_place(a: &LockedObject, b: &LockedObject) -> bool {
 }
 
 /// Is only the beginning of its key told?
-fn is_cut(thing: &LockedObject) -> bool {
-    thing.index.is_some() && thing.record.as_deref().is_some_and(|record| record.contains('…'))
+fn is_cut(target: &LockedObject) -> bool {
+    target.index.is_some() && target.record.as_deref().is_some_and(|record| record.contains('…'))
 }
 
 /// InnoDB writes only the beginning of a long key in the text of a deadlock.
@@ -374,131 +348,4 @@ fn only_place<'a>(rows: &[&'a LockedObject]) -> Option<&'a LockedObject> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::place::Engine;
-    use crate::record::Record;
-    use crate::report::fixtures::{RecordBuilder, blocked, changed, done, place, row_of};
-
-    fn name(text: &str) -> SessionName {
-        SessionName::new(text).unwrap()
-    }
-
-    fn table() -> LockedObject {
-        let mode = "IX".to_owned();
-        LockedObject { kind: LockKind::Table, index: None, record: None, mode, ..row_of("t", "1") }
-    }
-
-    /// Why B waits for A in the last step of a run.
-    fn explained(
-        record: &Record,
-        incomplete: &[IncompleteLocks],
-        wants: &LockedObject,
-    ) -> BlockingLock {
-        let closing = record.steps.len() - 1;
-        let mut link = WaitEdge::new(name("B"), name("A"), Some(wants.clone()));
-        link.blocking.push(BlockingLock::new(wants.clone(), true));
-        let mut circle = [link];
-        LockHistory::new(&record.steps, incomplete).complete(&mut circle, closing, &[]);
-        circle[0].blocking.remove(0)
-    }
-
-    fn builder() -> RecordBuilder {
-        RecordBuilder::new("test/ledger", "", place(Engine::Mysql))
-    }
-
-    /// A had the same row in an earlier transaction: that does not count.
-    #[test]
-    fn a_lock_counts_from_when_it_was_taken_last() {
-        let row = row_of("t", "1");
-        let held = [("A", row.clone(), true)];
-        let record = builder()
-            .step("A", "update 1", changed(1))
-            .locks(&held)
-            .step("A", "commit", done())
-            .locks(&[])
-            .step("A", "update 2", changed(1))
-            .locks(&held)
-            .step("A", "select", done())
-            .locks(&held)
-            .step("B", "update", done())
-            .build();
-        let lock = explained(&record, &[], &row);
-        assert_eq!((lock.statement, lock.granted_in), (Some(2), Some(2)));
-    }
-
-    /// It came when another had let it go: in that step, by the statement that had waited.
-    #[test]
-    fn a_lock_belongs_to_the_statement_that_waited_for_it() {
-        let row = row_of("t", "1");
-        let wait = blocked("A", &["C"], Some(row.clone()));
-        let record = builder()
-            .step("A", "update", wait)
-            .locks(&[("A", row.clone(), false)])
-            .step("C", "commit", done())
-            .wakes(0, changed(1))
-            .locks(&[("A", row.clone(), true)])
-            .step("B", "update", done())
-            .build();
-        let lock = explained(&record, &[], &row);
-        assert_eq!((lock.statement, lock.granted_in), (Some(0), Some(1)));
-    }
-
-    /// B makes the lock record of a row that A has written, while A waits for something else.
-    #[test]
-    fn a_written_row_belongs_to_its_writer_or_is_not_told() {
-        let (row, other) = (row_of("t", "10"), row_of("t", "2"));
-        let writing = |writes: usize| {
-            let mut builder = builder();
-            for _ in 0..writes {
-                builder = builder.step("A", "insert", changed(1)).locks(&[("A", table(), true)]);
-            }
-            let wait = blocked("A", &["C"], Some(other.clone()));
-            let before = [("A", table(), true), ("A", other.clone(), false)];
-            builder.step("A", "update", wait).locks(&before).step("B", "insert", done()).build()
-        };
-        let mut circle = [
-            WaitEdge::new(name("B"), name("A"), Some(row.clone())),
-            WaitEdge::new(name("A"), name("B"), Some(other.clone())),
-        ];
-        circle[0].blocking.push(BlockingLock::new(row.clone(), true));
-        for (writes, statement) in [(1, Some(0)), (2, None)] {
-            let record = writing(writes);
-            let mut circle = circle.clone();
-            let closing = record.steps.len() - 1;
-            LockHistory::new(&record.steps, &[]).complete(&mut circle, closing, &[]);
-            let lock = &circle[0].blocking[0];
-            assert_eq!(lock.statement, statement, "{lock:?}");
-            assert_eq!(
-                lock.unknown.as_deref().map(|unknown| unknown.contains("lines 10, 12")),
-                statement.is_none().then_some(true)
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_not_listed_is_not_told() {
-        let row = row_of("t", "1");
-        let record = builder()
-            .step("A", "update", changed(1))
-            .locks(&[])
-            .step("B", "update", done())
-            .build();
-        let few = IncompleteLocks::from([(name("A"), "ten locks".to_owned())]);
-        let lock = explained(&record, &[few], &row);
-        assert_eq!((lock.statement, lock.unknown.as_deref()), (None, Some("ten locks")));
-    }
-
-    #[test]
-    fn the_beginning_of_a_long_key_is_the_same_key() {
-        for (a, b, same) in [
-            ("'0190aaaa…', 1", "'0190aaaabbbb', 1", true),
-            ("'0190aaaa…', 1", "'0190aaaabbbb', 2", false),
-            ("'0190aaaa…'", "'0191aaaabbbb'", false),
-            ("1", "1", true),
-            ("1", "10", false),
-        ] {
-            assert_eq!(same_record(Some(a), Some(b)), same, "{a} {b}");
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,8 @@
 //! What was observed of a step, in words that are the same for all engines.
 
+pub use hierlock_engine::introspection::LockKind;
+
+use hierlock_engine::introspection::LockTarget;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +24,6 @@ impl SessionName {
         SessionName(letter.to_string().into())
     }
 
-    /// As written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -39,24 +41,13 @@ impl Serialize for SessionName {
     }
 }
 
-/// Returns the names in one text: `A and B`.
-pub(crate) fn join_names<'a>(
-    names: impl IntoIterator<Item = &'a SessionName>,
-    separator: &str,
-) -> String {
-    names.into_iter().map(SessionName::as_str).collect::<Vec<_>>().join(separator)
-}
-
 /// What a statement returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Answer {
-    /// The rows, each cell as the server writes it; `None` is null. Without rows: a statement that
-    /// gives none, such as an update.
+    /// The rows, each cell as the server writes it; `None` of a statement that gives none.
     pub rows: Option<Vec<Vec<Option<String>>>>,
-    /// How many rows it changed.
     pub changed: u64,
-    /// That number counts rows that were matched, also where their values stayed the same: so MySQL and
-    /// MariaDB count for the driver of the lab, except for statements that only insert or delete.
+    /// `changed` counts matched rows, also where values stayed the same: MySQL and MariaDB do for updates.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_matched: bool,
 }
@@ -75,84 +66,31 @@ pub enum FailureKind {
     Conflict,
     /// Ended by the lab, because it was stuck or the scenario was over.
     Cancelled,
-    /// Anything else.
     Other,
 }
 
 /// A statement that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// What it means.
     pub kind: FailureKind,
     /// The engine's number or code, such as `1213` or `40P01`; empty where there is none.
     pub code: String,
-    /// What the engine said.
     pub message: String,
     /// What it said besides, such as who waits for whom.
     pub detail: Option<String>,
 }
 
 impl Failure {
-    /// A failure without a code of the server.
     pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, code: String::new(), message: message.into(), detail: None }
-    }
-}
-
-/// What kind of lock is held or waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LockKind {
-    /// A row, or an index record.
-    Row,
-    /// The space before a record, also for an insert that wants into it.
-    Gap,
-    /// A whole table, by a statement on its rows or by LOCK TABLES.
-    Table,
-    /// The definition of a table.
-    Metadata,
-    /// An advisory key, or a lock by name (GET_LOCK).
-    Advisory,
-    /// The end of another transaction, on PostgreSQL: how a wait for a row shows there.
-    Transaction,
-    /// A node of the tree.
-    Node,
-    /// Something else, which is named.
-    Other,
-}
-
-impl LockKind {
-    /// All of them.
-    pub const ALL: [LockKind; 8] = [
-        LockKind::Row,
-        LockKind::Gap,
-        LockKind::Table,
-        LockKind::Metadata,
-        LockKind::Advisory,
-        LockKind::Transaction,
-        LockKind::Node,
-        LockKind::Other,
-    ];
-
-    /// Its word in a scenario.
-    pub fn name(self) -> &'static str {
-        match self {
-            LockKind::Row => "row",
-            LockKind::Gap => "gap",
-            LockKind::Table => "table",
-            LockKind::Metadata => "metadata",
-            LockKind::Advisory => "advisory",
-            LockKind::Transaction => "transaction",
-            LockKind::Node => "node",
-            LockKind::Other => "other",
-        }
     }
 }
 
 /// What is locked: as much as the engine tells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct LockedObject {
-    /// Its kind.
+    /// Its kind; its name in JSON.
+    #[serde(serialize_with = "by_name")]
     pub kind: LockKind,
     /// The table, the key, or the path of the node.
     pub object: String,
@@ -164,45 +102,46 @@ pub struct LockedObject {
     pub mode: String,
 }
 
-impl fmt::Display for LockedObject {
-    /// `row 1 of numbers (PRIMARY), X`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            LockKind::Gap => write!(f, "gap before ")?,
-            kind => write!(f, "{} ", kind.name())?,
-        }
-        match &self.record {
-            Some(record) => write!(f, "{record} of {}", self.object)?,
-            None => write!(f, "{}", self.object)?,
-        }
-        if let Some(index) = &self.index {
-            write!(f, " ({index})")?;
-        }
-        if self.mode.is_empty() { Ok(()) } else { write!(f, ", {}", self.mode) }
+impl LockedObject {
+    /// An object without an index or a record.
+    pub fn new(kind: LockKind, object: impl ToString, mode: impl ToString) -> Self {
+        let (object, mode) = (object.to_string(), mode.to_string());
+        Self { kind, object, index: None, record: None, mode }
     }
+}
+
+impl fmt::Display for LockedObject {
+    /// `row 1 of numbers (PRIMARY), X`, as the engine writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LockedObject { kind, object, index, record, mode } = self.clone();
+        LockTarget { kind, schema: None, object, index, record, mode }.fmt(f)
+    }
+}
+
+fn by_name<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
 }
 
 /// A session waits for others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// Who waits.
     pub waiter: SessionName,
-    /// Sessions of the scenario that are in the way, in the order of their names. None, and no
-    /// strangers either: the engine does not tell who.
+    /// Sessions of the scenario that are in the way, in the order of their names.
     pub blockers: Vec<SessionName>,
     /// Something outside of the scenario is in the way.
-    pub strangers: bool,
+    #[serde(rename = "strangers")]
+    pub has_outside_blocker: bool,
     /// For what, if the engine tells.
-    pub thing: Option<LockedObject>,
+    #[serde(rename = "thing")]
+    pub target: Option<LockedObject>,
 }
 
 /// A lock that a session has, or waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Lock {
-    /// Whose.
     pub session: SessionName,
-    /// On what.
-    pub thing: LockedObject,
+    #[serde(rename = "thing")]
+    pub target: LockedObject,
     /// Held, not only wanted.
     pub granted: bool,
 }
@@ -211,24 +150,20 @@ pub struct Lock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Observation {
-    /// It ran.
     Done(Answer),
     /// It waits, as the server said twice.
     Blocked(Wait),
-    /// It failed.
     Failed(Failure),
     /// It neither ended nor was it seen to wait, for as long as the limit allows.
     Stuck,
 }
 
 impl Observation {
-    /// Did its session become the victim of a deadlock?
     pub fn is_deadlock(&self) -> bool {
-        matches!(self, Observation::Failed(Failure { kind: FailureKind::Deadlock, .. }))
+        matches!(self, Self::Failed(Failure { kind: FailureKind::Deadlock, .. }))
     }
 
-    /// Is it over?
     pub fn is_over(&self) -> bool {
-        matches!(self, Observation::Done(_) | Observation::Failed(_))
+        matches!(self, Self::Done(_) | Self::Failed(_))
     }
 }

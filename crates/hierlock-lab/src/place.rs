@@ -25,52 +25,46 @@ pub enum Engine {
 impl Engine {
     /// All of them, in the order in which they are shown.
     pub const ALL: [Engine; 5] =
-        [Engine::Mysql, Engine::Mariadb, Engine::Postgres, Engine::Memory, Engine::File];
+        [Self::Mysql, Self::Mariadb, Self::Postgres, Self::Memory, Self::File];
 
     /// Those that understand SQL.
-    pub const SERVERS: [Engine; 3] = [Engine::Mysql, Engine::Mariadb, Engine::Postgres];
+    pub const SERVERS: [Engine; 3] = [Self::Mysql, Self::Mariadb, Self::Postgres];
 
     /// Its name in a scenario and on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Engine::Mysql => "mysql",
-            Engine::Mariadb => "mariadb",
-            Engine::Postgres => "postgres",
-            Engine::Memory => "memory",
-            Engine::File => "file",
+            Self::Mysql => "mysql",
+            Self::Mariadb => "mariadb",
+            Self::Postgres => "postgres",
+            Self::Memory => "memory",
+            Self::File => "file",
         }
     }
 
     /// Its server, if it is one.
     pub fn server(self) -> Option<hierlock_sandbox::Engine> {
         match self {
-            Engine::Mysql => Some(hierlock_sandbox::Engine::Mysql),
-            Engine::Mariadb => Some(hierlock_sandbox::Engine::Mariadb),
-            Engine::Postgres => Some(hierlock_sandbox::Engine::Postgres),
-            Engine::Memory | Engine::File => None,
+            Self::Mysql => Some(hierlock_sandbox::Engine::Mysql),
+            Self::Mariadb => Some(hierlock_sandbox::Engine::Mariadb),
+            Self::Postgres => Some(hierlock_sandbox::Engine::Postgres),
+            Self::Memory | Self::File => None,
         }
     }
 
-    /// What kind of server it is, if it is one.
     pub(crate) fn dialect(self) -> Option<Dialect> {
-        match self {
-            Engine::Mysql => Some(Dialect::Mysql),
-            Engine::Mariadb => Some(Dialect::Mariadb),
-            Engine::Postgres => Some(Dialect::Postgres),
-            Engine::Memory | Engine::File => None,
-        }
+        Dialect::from_scheme(self.name())
     }
 
     /// The ways in which a node can become a slot there; none where there is only one.
     pub fn strategies(self) -> &'static [Strategy] {
         match self {
-            Engine::Mysql | Engine::Mariadb => {
+            Self::Mysql | Self::Mariadb => {
                 &[Strategy::Striped, Strategy::PerId, Strategy::OnDemand]
             }
-            Engine::Postgres => {
+            Self::Postgres => {
                 &[Strategy::Striped, Strategy::PerId, Strategy::OnDemand, Strategy::Advisory]
             }
-            Engine::Memory | Engine::File => &[],
+            Self::Memory | Self::File => &[],
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The records of a run: everything that reports need.
 
 use crate::observation::{Lock, LockedObject, Observation, SessionName, Wait};
-use crate::place::Place;
+use crate::place::{Engine, Place};
+use crate::scenario::{Case, Scenario};
+use crate::text::join;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
 
@@ -70,6 +72,23 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
+    /// A step that begins, of which nothing was seen yet.
+    pub fn new(line: usize, session: SessionName, text: String, began: Duration) -> Self {
+        Self {
+            line,
+            session,
+            text,
+            began,
+            seen: Observation::Stuck,
+            seen_at: began,
+            ended: None,
+            expected: String::new(),
+            difference: None,
+            waits: Vec::new(),
+            locks: None,
+        }
+    }
+
     /// Returns how it ended, or else what was first seen of it.
     pub(crate) fn last_observation(&self) -> &Observation {
         self.ended.as_ref().map_or(&self.seen, |end| &end.observation)
@@ -79,9 +98,7 @@ impl StepRecord {
 /// The end of a wait.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitEnd {
-    /// How.
     pub observation: Observation,
-    /// When, since the first step.
     #[serde(rename = "at_ms", serialize_with = "as_millis")]
     pub at: Duration,
     /// During which step, as an index into [`Record::steps`]: the one that let it go.
@@ -95,18 +112,16 @@ pub struct Deadlock {
     pub step: usize,
     /// Who was chosen to end it.
     pub victim: SessionName,
-    /// The circle: each waits for the next, the last for the first.
-    pub circle: Vec<WaitEdge>,
+    /// Who waited for whom.
+    pub circle: Cycle,
 }
 
-/// Waits in a circle that the engine does not end: they stay until one of them runs out of time, or is
-/// ended from outside.
+/// Waits in a circle that the engine does not end.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitCycle {
     /// The index of the step that closed it.
     pub step: usize,
-    /// Each waits for the next, the last for the first.
-    pub links: Vec<WaitEdge>,
+    pub links: Cycle,
 }
 
 /// One link of a circle.
@@ -124,17 +139,20 @@ pub struct WaitEdge {
     pub unknown: Vec<String>,
 }
 
+/// A cycle: each waits for the next, the last for the first.
+pub(crate) type Cycle = Vec<WaitEdge>;
+
 /// A lock of one session that another waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockingLock {
     /// On what, and in which mode.
-    pub thing: LockedObject,
+    #[serde(rename = "thing")]
+    pub target: LockedObject,
     /// Held. Otherwise it is a request that is queued in front of the waiter's.
     pub granted: bool,
     /// The index of the step whose statement asked for it, if that is known.
     pub statement: Option<usize>,
-    /// The index of the step in which it was granted: the same as `statement`, or a later one if it had to
-    /// wait. `None` if it is queued, or if that is not known.
+    /// The index of the step in which it was granted, which is later if it had to wait; `None` if queued or unknown.
     pub granted_in: Option<usize>,
     /// Why it is not known which statement asked for it, in a sentence.
     pub unknown: Option<String>,
@@ -149,8 +167,8 @@ impl WaitEdge {
 
 impl BlockingLock {
     /// A lock of which it is not known when it was taken.
-    pub fn new(thing: LockedObject, granted: bool) -> Self {
-        Self { thing, granted, statement: None, granted_in: None, unknown: None }
+    pub fn new(target: LockedObject, granted: bool) -> Self {
+        Self { target, granted, statement: None, granted_in: None, unknown: None }
     }
 }
 
@@ -177,7 +195,7 @@ pub enum Verdict {
 impl Verdict {
     /// Takes `next` unless there is something worse than agreement already: the first reason counts.
     pub(crate) fn keep_first(&mut self, next: Verdict) {
-        if *self == Verdict::Agrees {
+        if *self == Self::Agrees {
             *self = next;
         }
     }
@@ -202,7 +220,6 @@ pub struct Report {
 pub struct Interruption {
     /// How many cases were run to their end, each repetition counted.
     pub finished: usize,
-    /// How many were to be run.
     pub planned: usize,
 }
 
@@ -218,19 +235,43 @@ impl std::fmt::Display for Interruption {
 #[derive(Clone, Debug, Serialize)]
 pub struct MissingEngine {
     /// Which.
-    pub engine: crate::place::Engine,
+    pub engine: Engine,
     /// Why, and what would bring it.
     pub why: String,
 }
 
 impl Record {
+    /// A record of a scenario that has not begun.
+    pub fn new(scenario: &Scenario, place: Place) -> Self {
+        Self {
+            scenario: scenario.name.clone(),
+            file: scenario.file.clone(),
+            title: scenario.title.clone(),
+            variant: Vec::new(),
+            place,
+            server: String::new(),
+            round: 1,
+            took: Duration::ZERO,
+            steps: Vec::new(),
+            deadlocks: Vec::new(),
+            circles: Vec::new(),
+            notes: Vec::new(),
+            verdict: Verdict::Agrees,
+            anomaly: None,
+        }
+    }
+
     /// `deadlock/cycle [read committed]`
     pub fn case_name(&self) -> String {
         if self.variant.is_empty() {
             return self.scenario.clone();
         }
-        let values: Vec<&str> = self.variant.iter().map(|(_, value)| value.as_str()).collect();
-        format!("{} [{}]", self.scenario, values.join(", "))
+        let values = join(self.variant.iter().map(|(_, value)| value), ", ");
+        format!("{} [{values}]", self.scenario)
+    }
+
+    pub(crate) fn is_of(&self, case: &Case) -> bool {
+        self.place == case.place && self.variant == case.variant
     }
 
     /// Does reality agree?

@@ -1,23 +1,17 @@
 //! Compares what a step was expected to do with what was observed. Pure: observations in, a sentence out.
 
-use crate::observation::{
-    Answer, Failure, FailureKind, Observation, SessionName, Wait, join_names,
-};
+use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, Wait};
 use crate::scenario::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
+use crate::text::join;
 
-/// What a step is judged by.
 pub(crate) struct ObservedStep<'a> {
-    /// The session of the step.
     pub(crate) session: &'a SessionName,
-    /// What was observed of it.
     pub(crate) observation: &'a Observation,
-    /// The deadlock victims of this step.
     pub(crate) victims: &'a [SessionName],
     /// Who `victim` and `survivor` are, if there was a deadlock of two.
     pub(crate) pair: Option<&'a DeadlockPair>,
 }
 
-/// The two sessions of a deadlock.
 #[derive(Clone, Debug)]
 pub(crate) struct DeadlockPair {
     pub(crate) victim: SessionName,
@@ -39,8 +33,8 @@ impl DeadlockPair {
     }
 }
 
-/// Returns the difference between what was expected and what was observed, in a sentence; `None` if they
-/// agree. A step without an expectation must be done.
+/// Returns how the observation differs from what was expected, in a sentence. A step without an expectation
+/// must be done.
 pub(crate) fn difference(
     expected: Option<&Expectation>,
     observed: &ObservedStep<'_>,
@@ -55,13 +49,11 @@ pub(crate) fn difference(
     for alternative in &expected.alternatives {
         differences.push(difference_from(alternative, observed)?);
     }
-    match <[String; 1]>::try_from(differences) {
-        Ok([only]) => Some(only),
-        // All alternatives are in the text of the expectation.
-        Err(_) => {
-            Some(format!("expected `{expected}`, but it {}", predicate(observed.observation)))
-        }
+    if differences.len() == 1 {
+        return differences.pop();
     }
+    // All alternatives are in the text of the expectation.
+    Some(format!("expected `{expected}`, but it {}", predicate(observed.observation)))
 }
 
 fn difference_from(expected: &ExpectedOutcome, observed: &ObservedStep<'_>) -> Option<String> {
@@ -105,14 +97,17 @@ fn changed_differs(changed: u64, answer: &Answer) -> Option<String> {
 
 fn locked_object_differs(expected: &ExpectedOutcome, wait: &Wait) -> Option<String> {
     let ExpectedOutcome::Blocked { kind, object, .. } = expected else { return None };
-    let locked = wait.thing.as_ref();
-    let same_kind = kind.is_none_or(|kind| locked.is_some_and(|locked| locked.kind == kind));
-    let same_object =
-        object.as_ref().is_none_or(|object| locked.is_some_and(|locked| locked.object == *object));
-    (!same_kind || !same_object).then(|| match locked {
-        Some(locked) => format!("expected `{expected}`, but it waits for {locked}"),
-        None => format!("expected `{expected}`, but the engine does not say for what it waits"),
-    })
+    match &wait.target {
+        None if kind.is_none() && object.is_none() => None,
+        None => {
+            Some(format!("expected `{expected}`, but the engine does not say for what it waits"))
+        }
+        Some(locked) => {
+            let is_same = kind.is_none_or(|kind| locked.kind == kind)
+                && object.as_ref().is_none_or(|object| locked.object == *object);
+            (!is_same).then(|| format!("expected `{expected}`, but it waits for {locked}"))
+        }
+    }
 }
 
 fn blockers_differ(
@@ -120,22 +115,18 @@ fn blockers_differ(
     wait: &Wait,
     pair: Option<&DeadlockPair>,
 ) -> Option<String> {
-    if by.is_empty() {
-        return None;
-    }
     let mut expected = Vec::new();
     for who in by {
         let Some(name) = DeadlockPair::resolve(pair, who) else {
-            return Some(format!(
-                "expected to be blocked by `{who}`, but there was no deadlock of two"
-            ));
+            let expected = format!("expected to be blocked by `{who}`");
+            return Some(format!("{expected}, but there was no deadlock of two"));
         };
         expected.push(name);
     }
     expected.sort();
-    let same = !wait.strangers && wait.blockers.iter().collect::<Vec<_>>() == expected;
-    (!same).then(|| {
-        let by = join_names(expected, " and ");
+    let same = !wait.has_outside_blocker && wait.blockers.iter().collect::<Vec<_>>() == expected;
+    (!by.is_empty() && !same).then(|| {
+        let by = join(expected, " and ");
         format!("it should be blocked by {by}, but it {}", blocked_by(wait))
     })
 }
@@ -149,11 +140,11 @@ fn victims_differ(expected: &[SessionName], observed: &ObservedStep<'_>) -> Opti
             let instead = predicate(observed.observation);
             Some(format!("there should be a deadlock, but it {instead}"))
         }
-        others => Some(format!(
-            "{} should be chosen to end the deadlock, but the engine chose {}",
-            join_names(candidates, " or "),
-            join_names(others, " and ")
-        )),
+        others => {
+            let (these, others) = (join(candidates, " or "), join(others, " and "));
+            let should = format!("{these} should be chosen to end the deadlock");
+            Some(format!("{should}, but the engine chose {others}"))
+        }
     }
 }
 
@@ -162,8 +153,8 @@ fn error_differs(code: Option<&str>, says: Option<&str>, failure: &Failure) -> O
     let same_words = says.is_none_or(|says| failure.message.contains(says));
     (!same_code || !same_words).then(|| {
         let wanted = [code.map(str::to_owned), says.map(|says| format!("`{says}`"))];
-        let wanted: Vec<String> = wanted.into_iter().flatten().collect();
-        format!("it should fail with {}, but it {}", wanted.join(" "), failed(failure))
+        let wanted = join(wanted.into_iter().flatten(), " ");
+        format!("it should fail with {wanted}, but it {}", failed(failure))
     })
 }
 
@@ -246,25 +237,19 @@ fn rows_text(answer: &Answer) -> String {
         return "no rows".to_owned();
     };
     let row = |row: &Vec<Option<String>>| {
-        let cells: Vec<&str> = row.iter().map(|cell| cell.as_deref().unwrap_or("null")).collect();
-        format!("({})", cells.join(", "))
+        format!("({})", join(row.iter().map(|cell| cell.as_deref().unwrap_or("null")), ", "))
     };
-    rows.iter().map(row).collect::<Vec<_>>().join(" ")
+    join(rows.iter().map(row), " ")
 }
 
 fn blocked_by(wait: &Wait) -> String {
     let mut by: Vec<&str> = wait.blockers.iter().map(SessionName::as_str).collect();
-    if wait.strangers {
-        by.push("somebody outside of the scenario");
-    }
-    let mut text = "is blocked, the engine does not say by whom".to_owned();
-    if !by.is_empty() {
-        text = format!("is blocked by {}", by.join(" and "));
-    }
-    match &wait.thing {
-        Some(thing) => format!("{text} ({thing})"),
-        None => text,
-    }
+    by.extend(wait.has_outside_blocker.then_some("somebody outside of the scenario"));
+    let text = match by.as_slice() {
+        [] => "is blocked, the engine does not say by whom".to_owned(),
+        by => format!("is blocked by {}", by.join(" and ")),
+    };
+    wait.target.as_ref().map_or(text.clone(), |target| format!("{text} ({target})"))
 }
 
 fn failed(failure: &Failure) -> String {
@@ -284,36 +269,15 @@ fn failed(failure: &Failure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{LockKind, LockedObject};
+    use crate::report::fixtures::{blocked, name, node, rows};
 
-    fn name(text: &str) -> SessionName {
-        SessionName::new(text).unwrap()
-    }
-
-    fn judge(
-        expected: ExpectedOutcome,
-        observation: &Observation,
-        victims: &[SessionName],
-    ) -> Option<String> {
-        let expected = Expectation { alternatives: vec![expected] };
-        let observed = ObservedStep { session: &name("B"), observation, victims, pair: None };
-        difference(Some(&expected), &observed)
-    }
-
-    fn answer(rows: &[&[Option<&str>]]) -> Observation {
-        let cell = |cell: &Option<&str>| cell.map(str::to_owned);
-        let rows = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
-        Observation::Done(Answer { rows: Some(rows), changed: 0, is_matched: false })
-    }
-
-    fn rows(rows: &[&[&str]], any_order: bool) -> ExpectedOutcome {
-        let cell = |cell: &&str| match *cell {
-            "null" => ExpectedCell::Null,
-            "*" => ExpectedCell::Anything,
-            text => ExpectedCell::Value(text.to_owned()),
-        };
-        let rows = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
-        ExpectedOutcome::Done { rows: Some(ExpectedRows { rows, any_order }), changed: None }
+    /// Whether an observation of B is what a file expects of it.
+    fn agrees(expected: &str, observation: &Observation, victims: &[&str]) -> bool {
+        let expectation = Expectation::read(expected).unwrap();
+        let victims: Vec<SessionName> = victims.iter().map(|text| name(text)).collect();
+        let (session, victims) = (&name("B"), victims.as_slice());
+        let observed = ObservedStep { session, observation, victims, pair: None };
+        difference(Some(&expectation), &observed).is_none()
     }
 
     #[test]
@@ -340,74 +304,52 @@ mod tests {
 
     #[test]
     fn rows_in_order_and_not() {
-        let seen = answer(&[&[Some("1"), None], &[Some("2"), Some("x")]]);
-        let cases: [(&[&[&str]], bool, bool); 8] = [
-            (&[&["1", "null"], &["2", "*"]], false, true),
-            (&[&["2", "x"], &["1", "null"]], false, false),
-            (&[&["2", "x"], &["1", "null"]], true, true),
+        let seen = rows(&[&["1", "null"], &["2", "x"]]);
+        for (expected, is_so) in [
+            ("rows (1, null) (2, *)", true),
+            ("rows (2, x) (1, null)", false),
+            ("rows (2, x) (1, null), in any order", true),
             // The first row that matches is not always the right one.
-            (&[&["*", "*"], &["1", "null"]], true, true),
-            (&[&["1", "null"]], false, false),
-            (&[&["1", "null"]], true, false),
-            (&[&["1"], &["2"]], false, false),
-            (&[&["1"], &["2"]], true, false),
-        ];
-        for (expected, any_order, agrees) in cases {
-            let difference = judge(rows(expected, any_order), &seen, &[]);
-            assert_eq!(difference.is_none(), agrees, "{expected:?}, {any_order}: {difference:?}");
+            ("rows (*, *) (1, null), in any order", true),
+            ("rows (1, null)", false),
+            ("rows (1, null), in any order", false),
+            ("rows 1 2", false),
+            ("rows 1 2, in any order", false),
+        ] {
+            assert_eq!(agrees(expected, &seen, &[]), is_so, "{expected}");
         }
     }
 
     #[test]
     fn blockers() {
-        let thing = LockedObject {
-            kind: LockKind::Gap,
-            object: "demo".to_owned(),
-            index: None,
-            record: None,
-            mode: "X".to_owned(),
-        };
-        let wait = |strangers| {
-            Observation::Blocked(Wait {
-                waiter: name("B"),
-                blockers: vec![name("A")],
-                strangers,
-                thing: Some(thing.clone()),
-            })
-        };
-        let blocked = |by: &[&str], kind, object: Option<&str>| ExpectedOutcome::Blocked {
-            by: by.iter().map(|by| SessionSelector::Session(name(by))).collect(),
-            kind,
-            object: object.map(str::to_owned),
-        };
-        for (expected, strangers, agrees) in [
-            (blocked(&[], None, None), false, true),
-            (blocked(&["A"], Some(LockKind::Gap), Some("demo")), false, true),
-            (blocked(&["C"], None, None), false, false),
-            (blocked(&["A", "C"], None, None), false, false),
-            (blocked(&["A"], Some(LockKind::Row), None), false, false),
-            (blocked(&["A"], None, Some("t")), false, false),
-            (blocked(&["A"], None, None), true, false),
+        for (expected, has_outside_blocker, is_so) in [
+            ("blocked", false, true),
+            ("blocked by A on node u1", false, true),
+            ("blocked by C", false, false),
+            ("blocked by A and C", false, false),
+            ("blocked by A on row", false, false),
+            ("blocked by A on node u2", false, false),
+            ("blocked by A", true, false),
         ] {
-            let difference = judge(expected, &wait(strangers), &[]);
-            assert_eq!(difference.is_none(), agrees, "{difference:?}");
+            let Observation::Blocked(wait) = blocked("B", &["A"], Some(node("u1"))) else {
+                panic!()
+            };
+            let seen = Observation::Blocked(Wait { has_outside_blocker, ..wait });
+            assert_eq!(agrees(expected, &seen, &[]), is_so, "{expected}");
         }
     }
 
     #[test]
     fn victims() {
-        let cases: [(&[&str], &[&str], bool); 5] = [
-            (&["A", "B"], &["A"], true),
-            (&[], &["B"], true),
-            (&[], &["A"], false),
-            (&["A", "B"], &[], false),
-            (&["A", "B"], &["A", "B"], false),
+        let cases: [(&str, &[&str], bool); 5] = [
+            ("deadlock, A or B", &["A"], true),
+            ("deadlock", &["B"], true),
+            ("deadlock", &["A"], false),
+            ("deadlock, A or B", &[], false),
+            ("deadlock, A or B", &["A", "B"], false),
         ];
-        let names = |names: &[&str]| names.iter().map(|text| name(text)).collect::<Vec<_>>();
-        for (expected, chosen, agrees) in cases {
-            let deadlock = ExpectedOutcome::Deadlock { victims: names(expected) };
-            let difference = judge(deadlock, &answer(&[]), &names(chosen));
-            assert_eq!(difference.is_none(), agrees, "{difference:?}");
+        for (expected, chosen, is_so) in cases {
+            assert_eq!(agrees(expected, &rows(&[]), chosen), is_so, "{expected} {chosen:?}");
         }
     }
 }

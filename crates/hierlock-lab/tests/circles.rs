@@ -4,8 +4,19 @@
 use hierlock_lab::{Case, Engine, Lab, Record, Report, RunOptions, Scenario};
 use hierlock_sandbox::{Sandbox, Server};
 
-/// The cases of a file on an engine.
+/// The cases of a file on an engine. `NUMBERS` makes three rows, of which `CHANGES` changes two.
 fn cases(text: &str, engine: Engine) -> Vec<Case> {
+    let text = &text
+        .replace(
+            "NUMBERS",
+            "create table numbers (id int primary key, value int);\n  \
+             insert into numbers values (1, 1), (2, 2), (3, 3);",
+        )
+        .replace(
+            "CHANGES",
+            "A> begin\nA> update numbers set value = 10 where id = 1\n\
+             B> begin\nB> update numbers set value = 20 where id = 2",
+        );
     let scenario = Scenario::parse("test/circle", "circle.lab", text).unwrap();
     let cases = scenario.cases().into_iter();
     cases.filter(|case| case.place.engine == engine).collect()
@@ -29,13 +40,9 @@ async fn a_circle_that_stays_is_told(engine: Engine) {
 # Nobody looks for deadlocks
 setup:
   set global innodb_deadlock_detect = off;
-  create table numbers (id int primary key, value int);
-  insert into numbers values (1, 1), (2, 2), (3, 3);
+  NUMBERS
 
-A> begin
-A> update numbers set value = 10 where id = 1
-B> begin
-B> update numbers set value = 20 where id = 2
+CHANGES
 A> update numbers set value = 11 where id = 2
  = blocked by B on row of numbers
 B> update numbers set value = 21 where id = 1
@@ -92,13 +99,9 @@ async fn postgres_ends_who_closed_the_circle() {
 # Three in a circle
 sessions: set deadlock_timeout = '300ms'
 setup:
-  create table numbers (id int primary key, value int);
-  insert into numbers values (1, 1), (2, 2), (3, 3);
+  NUMBERS
 
-A> begin
-A> update numbers set value = 10 where id = 1
-B> begin
-B> update numbers set value = 20 where id = 2
+CHANGES
 C> begin
 C> update numbers set value = 30 where id = 3
 A> update numbers set value = 11 where id = 2

@@ -6,10 +6,10 @@ mod cases;
 #[path = "deadlocks/witness.rs"]
 mod witness;
 
-use hierlock_lab::{
-    Action, BlockingLock, Case, Deadlock, Engine, ExpectedOutcome, Lab, LockKind, LockedObject,
-    Record, Report, RunOptions, Scenario, WaitEdge,
+use hierlock_lab::parts::{
+    Action, BlockingLock, Deadlock, ExpectedOutcome, LockKind, LockedObject, WaitEdge,
 };
+use hierlock_lab::{Case, Engine, Lab, Record, Report, RunOptions, Scenario};
 use hierlock_sandbox::Server;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, MutexGuard};
@@ -118,7 +118,7 @@ async fn a_node_is_held_since_the_step_that_names_it() {
                 for lock in &link.blocking {
                     let step = &record.steps[lock.statement.unwrap()];
                     assert_eq!(step.session, link.holder, "{title}: {link:?}");
-                    assert!(step.text.contains(&lock.thing.object), "{title}: {link:?} {step:?}");
+                    assert!(step.text.contains(&lock.target.object), "{title}: {link:?} {step:?}");
                     explained += 1;
                 }
             }
@@ -128,8 +128,8 @@ async fn a_node_is_held_since_the_step_that_names_it() {
 }
 
 /// The first field of a key, as the text of InnoDB has it: integers with a turned sign, or characters.
-fn is_key(thing: &LockedObject, key: &str) -> bool {
-    let record = thing.record.as_deref().unwrap();
+fn is_key(target: &LockedObject, key: &str) -> bool {
+    let record = target.record.as_deref().unwrap();
     let first = record.split(", ").next().unwrap();
     let hex = match (first.strip_prefix('\''), first.parse::<i64>()) {
         (Some(text), _) => {
@@ -141,14 +141,14 @@ fn is_key(thing: &LockedObject, key: &str) -> bool {
     hex == key
 }
 
-fn is_lock(thing: &LockedObject, lock: &TextLock) -> bool {
+fn is_lock(target: &LockedObject, lock: &TextLock) -> bool {
     let in_gap =
         lock.keys[0] == "supremum" || lock.mode.contains("GAP,") || lock.mode.ends_with(",GAP");
-    thing.object == lock.table
-        && thing.index.as_deref() == Some(lock.index.as_str())
-        && lock.keys.iter().any(|key| is_key(thing, key))
-        && thing.mode == lock.mode
-        && (thing.kind == LockKind::Gap) == (in_gap && !lock.mode.contains("REC_NOT_GAP"))
+    target.object == lock.table
+        && target.index.as_deref() == Some(lock.index.as_str())
+        && lock.keys.iter().any(|key| is_key(target, key))
+        && target.mode == lock.mode
+        && (target.kind == LockKind::Gap) == (in_gap && !lock.mode.contains("REC_NOT_GAP"))
 }
 
 fn line(record: &Record, lock: &BlockingLock) -> usize {
@@ -169,7 +169,7 @@ fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, link: &WaitEdge, tit
     let told = |locks: Vec<&TextLock>| {
         locks
             .into_iter()
-            .any(|lock| is_lock(&blocking.thing, lock) && lock.is_waiting != blocking.granted)
+            .any(|lock| is_lock(&blocking.target, lock) && lock.is_waiting != blocking.granted)
     };
     let is_told = match record.place.engine {
         Engine::Mysql => told(holder.under("HOLDS")),
@@ -189,19 +189,19 @@ fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, link: &WaitEdge, tit
     assert!(is_told, "{title}: {blocking:?} {waiter:?} {holder:?}");
 
     let status = if blocking.granted { "GRANTED" } else { "WAITING" };
-    let index = blocking.thing.index.as_deref().unwrap();
-    let key = blocking.thing.record.as_deref().unwrap();
+    let index = blocking.target.index.as_deref().unwrap();
+    let key = blocking.target.record.as_deref().unwrap();
     let has = |rows: &[Vec<String>]| match record.place.engine {
         Engine::Mysql => rows.iter().any(|row| {
             testimony.session(&row[0]) == Some(&link.holder)
                 && [&row[1], &row[2], &row[3], &row[5]]
-                    == [&blocking.thing.object, index, &blocking.thing.mode, status]
+                    == [&blocking.target.object, index, &blocking.target.mode, status]
                 && (row[4] == key || row[4].starts_with("supremum") && key == "supremum")
         }),
         _ => transactions(&rows[0][2]).iter().any(|it| {
             testimony.session(&it.thread) == Some(&link.holder)
                 && it.locks.iter().any(|(_, lock)| {
-                    is_lock(&blocking.thing, lock) && lock.is_waiting != blocking.granted
+                    is_lock(&blocking.target, lock) && lock.is_waiting != blocking.granted
                 })
         }),
     };
@@ -215,7 +215,7 @@ fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, link: &WaitEdge, t
     let testimony = WitnessRecord::of(record);
     let detail = record.steps[..=deadlock.step].iter().rev().find_map(|step| {
         let end = step.ended.as_ref().map_or(&step.seen, |ended| &ended.observation);
-        let hierlock_lab::Observation::Failed(failure) = end else { return None };
+        let hierlock_lab::parts::Observation::Failed(failure) = end else { return None };
         failure.detail.clone()
     });
     let detail = detail.unwrap();
@@ -231,7 +231,7 @@ fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, link: &WaitEdge, t
     let blocking = &link.blocking[0];
     if wants.kind == LockKind::Advisory {
         assert!(detail.contains("on advisory lock [") && blocking.granted, "{title}: {detail}");
-        assert_eq!(blocking.thing.object, wants.object, "{title}");
+        assert_eq!(blocking.target.object, wants.object, "{title}");
         let step = &record.steps[blocking.statement.unwrap()];
         assert!(step.session == link.holder && step.text.contains("pg_advisory"), "{title}");
         return;
@@ -239,7 +239,7 @@ fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, link: &WaitEdge, t
     assert_eq!(wants.kind, LockKind::Row, "{title}: {wants}");
     assert_eq!(
         (&wants.object, &wants.record, true),
-        (&blocking.thing.object, &blocking.thing.record, blocking.granted),
+        (&blocking.target.object, &blocking.target.record, blocking.granted),
         "{title}"
     );
     // The row, in what the witness saw: its values begin with the key.

@@ -4,9 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::sql::Strategy;
-use hierlock_lab::{
-    Engine, Lab, MatrixOptions, MatrixReport, ModePair, PairOutcome, Place, RunEvent, TreeSize,
-};
+use hierlock_lab::parts::PairOutcome;
+use hierlock_lab::{Engine, Lab, MatrixOptions, MatrixReport, ModePair, Place, RunEvent, TreeSize};
 use hierlock_sandbox::Server;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 use std::sync::OnceLock;
@@ -159,8 +158,8 @@ async fn progress_comes_to_its_end() {
     let count = |counter: &AtomicUsize| counter.fetch_add(1, Ordering::Relaxed);
     let running = lab.matrix(&options, &mut report, |event| match event {
         RunEvent::RunStarted { planned } => assert_eq!(planned, 2 * 9 * 196),
-        RunEvent::CaseStarted { .. } => _ = count(&started),
-        RunEvent::StepObserved { .. } => _ = count(&steps),
+        RunEvent::CaseStarted(_) => _ = count(&started),
+        RunEvent::StepObserved(_) => _ = count(&steps),
         RunEvent::CaseFinished(record) => {
             assert!(count(&finished) < started.load(Ordering::Relaxed));
             assert!(record.agrees(), "{record:?}");
@@ -170,7 +169,7 @@ async fn progress_comes_to_its_end() {
     running.await;
     assert_eq!((finished.into_inner(), steps.into_inner()), (2 * 9 * 196, 4 * 2 * 9 * 196));
     assert!(report.agrees(), "{}", report.text(false));
-    let odd = |seen: &PairOutcome| matches!(seen, PairOutcome::Odd { .. });
+    let odd = |seen: &PairOutcome| matches!(seen, PairOutcome::Unexpected { .. });
     assert!(!report.boards.iter().flat_map(|board| &board.cells).any(|cell| odd(&cell.seen)));
 }
 

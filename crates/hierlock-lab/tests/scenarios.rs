@@ -1,9 +1,9 @@
 //! The built-in scenarios: reality agrees with each, everywhere; and each of them can fail.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use hierlock_lab::parts::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionName};
 use hierlock_lab::{
-    Case, Engine, Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, Lab, Record, Report,
-    RunOptions, Scenario, ScenarioSummary, SessionName, TextStyle, Verdict,
+    Case, Engine, Lab, Record, Report, RunOptions, Scenario, ScenarioSummary, TextStyle, Verdict,
 };
 use hierlock_sandbox::Server;
 use std::sync::Arc;

@@ -17,11 +17,25 @@ pub enum LockKind {
     Advisory,
     /// The end of another transaction, on PostgreSQL: how a wait for a row shows there.
     Transaction,
+    /// A node of a tree, which a library locks by other means. No server lists one.
+    Node,
     /// Something else, which is named.
     Other,
 }
 
 impl LockKind {
+    /// All of them.
+    pub const ALL: [LockKind; 8] = [
+        LockKind::Row,
+        LockKind::Gap,
+        LockKind::Table,
+        LockKind::Metadata,
+        LockKind::Advisory,
+        LockKind::Transaction,
+        LockKind::Node,
+        LockKind::Other,
+    ];
+
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -31,6 +45,7 @@ impl LockKind {
             LockKind::Metadata => "metadata",
             LockKind::Advisory => "advisory",
             LockKind::Transaction => "transaction",
+            LockKind::Node => "node",
             LockKind::Other => "other",
         }
     }

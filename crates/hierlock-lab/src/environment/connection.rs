@@ -1,6 +1,6 @@
 //! One connection of the lab to a server: SQL text in, text cells out.
 
-use super::{LabError, settings};
+use super::{LabError, LabResult, settings};
 use crate::observation::Answer;
 use hierlock_engine::{
     CellRow, Connection, Dialect, ListeningConnection, ServerAddress, SessionRef, StatementResult,
@@ -30,13 +30,12 @@ enum Transport {
 }
 
 impl LabConnection {
-    /// Opens a connection.
-    pub(super) async fn open(address: &ServerAddress) -> Result<Self, LabError> {
+    pub(super) async fn open(address: &ServerAddress) -> LabResult<Self> {
         Self::set_up(address, async { Ok(Transport::Plain(address.connect().await?)) }).await
     }
 
     /// Opens a connection for a session of a scenario, which may do anything.
-    pub(super) async fn open_session(address: &ServerAddress) -> Result<Self, LabError> {
+    pub(super) async fn open_session(address: &ServerAddress) -> LabResult<Self> {
         if address.dialect() != Dialect::Postgres {
             return Self::open(address).await;
         }
@@ -50,7 +49,7 @@ impl LabConnection {
     async fn set_up(
         address: &ServerAddress,
         connect: impl Future<Output = Result<Transport, sqlx::Error>>,
-    ) -> Result<Self, LabError> {
+    ) -> LabResult<Self> {
         let failed =
             |error: &dyn fmt::Display| LabError(format!("{address} cannot be reached: {error}"));
         let transport = tokio::time::timeout(ANSWER_LIMIT, connect).await;
@@ -98,39 +97,39 @@ impl LabConnection {
         }
     }
 
-    /// Returns the server's number for the session.
-    pub(super) async fn pid(&mut self) -> Result<i64, LabError> {
+    pub(super) async fn pid(&mut self) -> LabResult<i64> {
         let rows = self.query(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
         let pid = rows.first().and_then(|row| number_cell(row, 0));
         pid.ok_or_else(|| LabError(format!("{} does not number its connections", self.server)))
     }
 
     /// Runs a query that waits for nobody.
-    pub(super) async fn query(&mut self, sql: &str) -> Result<Vec<CellRow>, LabError> {
-        self.try_query(sql).await?.map_err(|error| self.lost(&error))
+    pub(super) async fn query(&mut self, sql: &str) -> LabResult<Vec<CellRow>> {
+        self.try_query(sql).await?.map_err(|error| lost(&self.server, &error))
     }
 
     /// The same, where the server may refuse it: only a server that is gone is a [`LabError`].
     pub(super) async fn try_query(
         &mut self,
         sql: &str,
-    ) -> Result<Result<Vec<CellRow>, sqlx::Error>, LabError> {
+    ) -> LabResult<Result<Vec<CellRow>, sqlx::Error>> {
         let answer = self.results_within(ANSWER_LIMIT, sql).await?;
         Ok(answer.map(|results| results.into_iter().flat_map(|result| result.rows).collect()))
     }
 
-    /// Runs statements that may take as long as `limit`.
     pub(super) async fn results_within(
         &mut self,
         limit: Duration,
         sql: &str,
-    ) -> Result<Result<Vec<StatementResult>, sqlx::Error>, LabError> {
+    ) -> LabResult<Result<Vec<StatementResult>, sqlx::Error>> {
         self.begin()?;
         let Ok(answer) = tokio::time::timeout(limit, self.results(sql)).await else {
             return Err(LabError(format!("{} has not answered within {limit:?}", self.server)));
         };
         match answer {
-            Err(error) if !matches!(error, sqlx::Error::Database(_)) => Err(self.lost(&error)),
+            Err(error) if !matches!(error, sqlx::Error::Database(_)) => {
+                Err(lost(&self.server, &error))
+            }
             answer => {
                 self.is_broken = false;
                 Ok(answer)
@@ -138,9 +137,8 @@ impl LabConnection {
         }
     }
 
-    /// Lends the connection for introspection. The result goes to [`answered`](Self::answered); until then the
-    /// connection counts as broken.
-    pub(super) async fn lend(&mut self) -> Result<SessionRef<'_>, LabError> {
+    /// Lends the connection; it counts as broken until the result is [`answered`](Self::answered).
+    pub(super) async fn lend(&mut self) -> LabResult<SessionRef<'_>> {
         self.begin()?;
         let (dialect, server) = (self.dialect, &self.server);
         let connection = match &mut self.transport {
@@ -153,24 +151,19 @@ impl LabConnection {
     }
 
     /// Takes the connection back.
-    pub(super) fn answered<T>(&mut self, answer: Result<T, sqlx::Error>) -> Result<T, LabError> {
+    pub(super) fn answered<T>(&mut self, answer: Result<T, sqlx::Error>) -> LabResult<T> {
         self.is_broken = answer.as_ref().is_err_and(|it| !matches!(it, sqlx::Error::Database(_)));
-        answer.map_err(|error| self.lost(&error))
+        answer.map_err(|error| lost(&self.server, &error))
     }
 
     /// Marks the connection as broken until there is an answer.
-    fn begin(&mut self) -> Result<(), LabError> {
+    fn begin(&mut self) -> LabResult<()> {
         if std::mem::replace(&mut self.is_broken, true) {
             return Err(LabError(format!("{} has left a question unanswered", self.server)));
         }
         Ok(())
     }
 
-    fn lost(&self, error: &sqlx::Error) -> LabError {
-        lost(&self.server, error)
-    }
-
-    /// Tells the server that the connection is over.
     pub(super) async fn close(self) {
         let close = async {
             match self.transport {

@@ -25,7 +25,6 @@ pub(super) fn failure(dialect: Dialect, sql: &str, error: &sqlx::Error) -> Failu
     Failure { kind, code, message, detail: detail.filter(|detail| !detail.is_empty()) }
 }
 
-/// Why the lab does not run a COPY to or from the client, and what to write instead.
 pub(super) fn copy_refusal(direction: CopyDirection) -> &'static str {
     match direction {
         CopyDirection::FromClient => {

@@ -11,7 +11,6 @@
 
 mod connection;
 mod failure;
-mod last_waits;
 mod namespace;
 mod observer;
 mod prepared_statements;
@@ -32,16 +31,15 @@ pub(crate) use tree_database::{TreeDatabases, TreeSpec};
 use crate::lock_history::IncompleteLocks;
 use crate::observation::{Answer, Failure, Lock, SessionName, Wait};
 use crate::place::Engine;
-use crate::record::WaitEdge;
+use crate::record::Cycle;
 use crate::scenario::{Action, Case};
 use hierlock::Hierlock;
-use server::ServerShare;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use test_database::TestDatabase;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tree_database::TreeDatabase;
 use tree_sessions::TreeSessions;
 
@@ -60,7 +58,8 @@ pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 #[error("{0}")]
 pub struct LabError(pub String);
 
-/// How often the sessions of a case are probed for waits.
+pub(crate) type LabResult<T> = Result<T, LabError>;
+
 pub(crate) struct ProbeIntervals {
     /// How long after a step has begun: one that need not wait is mostly over by then.
     pub(crate) first: Duration,
@@ -84,7 +83,6 @@ impl ProbeIntervals {
     }
 }
 
-/// The locks of the sessions of a case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockList {
     pub(crate) locks: Vec<Lock>,
@@ -93,64 +91,57 @@ pub(crate) struct LockList {
 }
 
 /// The sessions of a case, and what belongs to them alone: SQL sessions, sessions that lock nodes, or both.
+#[derive(Default)]
 pub(crate) struct CaseEnvironment {
     database: Option<TestDatabase>,
     tree: Option<TreeSessions>,
     /// The database of a tree that no SQL session uses.
     tree_database: Option<TreeDatabase>,
     /// While it is held, nobody has the server to itself.
-    _share: Option<ServerShare>,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 impl CaseEnvironment {
-    /// Makes the environment of a case: on a server a database, elsewhere a tree. A case that only locks
-    /// nodes takes one of the idle databases.
+    /// Makes the environment of a case. One that only locks nodes takes an idle database.
     pub(crate) async fn open(
         case: &Case,
         server: Option<&Arc<TestServer>>,
         idle: &TreeDatabases,
         directory: &Path,
-    ) -> Result<Self, LabError> {
+    ) -> LabResult<Self> {
         let spec = TreeSpec::of(case);
         let has_step = |is: fn(&Action) -> bool| case.steps.iter().any(|step| is(&step.action));
         let has_sql = !case.setup.is_empty()
             || !case.teardown.is_empty()
             || has_step(|action| matches!(action, Action::Sql(_)));
+        let sessions = case.sessions.keys();
         if !has_sql {
-            return Self::open_tree(&spec, case.sessions.keys(), server, Some(idle), directory)
-                .await;
+            return Self::open_tree(&spec, sessions, server, Some(idle), directory).await;
         }
         let server = required(server, case.place.engine)?;
-        let database = TestDatabase::open(server, case).await?;
+        let mut database = TestDatabase::open(server, case).await?;
         let mut tree = None;
         if has_step(|action| matches!(action, Action::Lock(..))) {
-            match spec.client(&database).await {
-                Ok((_, locks)) => tree = Some(TreeSessions::new(locks, case.sessions.keys())),
-                Err(error) => {
-                    // The first error is the one to report.
-                    let _ = database.close().await;
-                    return Err(error);
-                }
-            }
+            let (provisioned, _, locks) = spec.provision(database).await?;
+            (database, tree) = (provisioned, Some(TreeSessions::new(locks, sessions)));
         }
-        Ok(Self { database: Some(database), tree, tree_database: None, _share: None })
+        Ok(Self { database: Some(database), tree, ..Self::default() })
     }
 
-    /// Makes an environment whose sessions only lock nodes. On a server its database is one of the idle ones,
-    /// or a new one.
+    /// Makes an environment whose sessions only lock nodes, on a server in an idle database or a new one.
     pub(crate) async fn open_tree<'n>(
         spec: &TreeSpec,
         sessions: impl Iterator<Item = &'n SessionName>,
         server: Option<&Arc<TestServer>>,
         idle: Option<&TreeDatabases>,
         directory: &Path,
-    ) -> Result<Self, LabError> {
+    ) -> LabResult<Self> {
         let engine = spec.place.engine;
         if engine.server().is_none() {
             let locks = Hierlock::connect(&tree_url(engine, directory)).await;
             let locks = locks.map_err(|error| LabError(error.to_string()))?;
             let tree = Some(TreeSessions::new(locks, sessions));
-            return Ok(Self { database: None, tree, tree_database: None, _share: None });
+            return Ok(Self { tree, ..Self::default() });
         }
         let server = required(server, engine)?;
         let database = match idle {
@@ -158,17 +149,15 @@ impl CaseEnvironment {
             None => TreeDatabase::create(server, spec).await?,
         };
         let tree = Some(TreeSessions::new(database.locks.clone(), sessions));
-        let _share = Some(server.share().await);
+        let _share = server.occupy(false).await;
         Ok(Self { database: None, tree, tree_database: Some(database), _share })
     }
 
-    /// Returns the client that locks nodes.
     pub(crate) fn client(&self) -> Option<&Hierlock> {
         self.tree.as_ref().map(TreeSessions::client)
     }
 
-    /// Gives a session something to do, and does not wait for it. A session does one thing at a time; the
-    /// runner gives it nothing new before the last is over.
+    /// Begins an action of a session, which must have finished the one before, and does not wait for it.
     pub(crate) fn begin(&self, session: &SessionName, action: &Action) -> Reply {
         match (action, &self.tree, &self.database) {
             (Action::Lock(action, _), Some(tree), _) => tree.begin(session, action),
@@ -178,13 +167,11 @@ impl CaseEnvironment {
         }
     }
 
-    /// Returns who waits for whom now. What sessions that lock nodes wait for is reported by the library, all
-    /// else by the server.
+    /// Returns who waits for whom now, by the library for sessions that lock nodes, else by the server.
     ///
     /// # Cancel safety
-    /// It may be dropped, as may [`locks`](Self::locks) and [`deadlock`](Self::deadlock): the query runs to
-    /// its end all the same.
-    pub(crate) async fn waits(&self) -> Result<Vec<Wait>, LabError> {
+    /// It may be dropped, as [`locks`](Self::locks) and [`deadlock`](Self::deadlock) may: the query runs to its end.
+    pub(crate) async fn waits(&self) -> LabResult<Vec<Wait>> {
         let mut waits = self.tree.as_ref().map(TreeSessions::waits).unwrap_or_default();
         if let Some(database) = &self.database {
             let mut others = database.waits().await?;
@@ -194,8 +181,7 @@ impl CaseEnvironment {
         Ok(waits)
     }
 
-    /// Returns the locks of all sessions, as far as the engine lists them.
-    pub(crate) async fn locks(&self) -> Result<LockList, LabError> {
+    pub(crate) async fn locks(&self) -> LabResult<LockList> {
         let mut list = match &self.database {
             Some(database) => database.locks().await?,
             None => LockList::default(),
@@ -206,13 +192,8 @@ impl CaseEnvironment {
         Ok(list)
     }
 
-    /// Returns the cycle of the deadlock in which `victim` has just been chosen, if the engine reports it: who
-    /// waited for whom, for what, and because of which lock.
-    pub(crate) async fn deadlock(
-        &self,
-        victim: &SessionName,
-        failure: &Failure,
-    ) -> Option<Vec<WaitEdge>> {
+    /// Returns the cycle of the deadlock in which `victim` has just been chosen, if the engine reports it.
+    pub(crate) async fn deadlock(&self, victim: &SessionName, failure: &Failure) -> Option<Cycle> {
         self.database.as_ref()?.deadlock(victim, failure).await
     }
 
@@ -224,21 +205,19 @@ impl CaseEnvironment {
         }
     }
 
-    /// Returns how long a cycle of waits must stay to be one that the server does not end: longer than its
-    /// detector needs.
+    /// Returns how long a cycle must stay to be one that the server does not end.
     pub(crate) fn cycle_limit(&self) -> Duration {
         self.database.as_ref().map_or(CYCLE_LIMIT, TestDatabase::cycle_limit)
     }
 
-    /// Returns how long it takes until the server's detector has checked every wait that
-    /// [`waits`](Self::waits) has last returned; zero where it checks at once. PostgreSQL checks once, some
-    /// time after a wait has begun, and whoever checks when there is a cycle is its victim.
+    /// Returns how long it takes until the server has checked all waits of the last probe for deadlocks; zero where it
+    /// checks at once. On PostgreSQL whoever checks while there is a cycle is its victim.
     pub(crate) fn next_deadlock_check(&self) -> Duration {
         self.database.as_ref().map_or(Duration::ZERO, TestDatabase::next_deadlock_check)
     }
 
     /// Cancels what a session is doing, on the server; its [`Reply`] then comes.
-    pub(crate) async fn cancel(&self, session: &SessionName) -> Result<(), LabError> {
+    pub(crate) async fn cancel(&self, session: &SessionName) -> LabResult<()> {
         if let Some(tree) = &self.tree {
             tree.cancel(session);
         }
@@ -255,12 +234,9 @@ impl CaseEnvironment {
         }
     }
 
-    /// Ends all sessions, runs the teardown, and removes everything, except a database of a tree that can go
-    /// back to the idle ones. Returns notes for the record, in sentences without a subject: the case is meant.
-    pub(crate) async fn close(
-        mut self,
-        idle: Option<&TreeDatabases>,
-    ) -> Result<Vec<String>, LabError> {
+    /// Ends all sessions, runs the teardown and removes everything but a database that can be idle again. Returns
+    /// notes for the record.
+    pub(crate) async fn close(mut self, idle: Option<&TreeDatabases>) -> LabResult<Vec<String>> {
         self.reset_tree().await;
         drop(self.tree);
         let removed = match (self.tree_database, idle) {
@@ -275,10 +251,7 @@ impl CaseEnvironment {
     }
 }
 
-fn required(
-    server: Option<&Arc<TestServer>>,
-    engine: Engine,
-) -> Result<&Arc<TestServer>, LabError> {
+fn required(server: Option<&Arc<TestServer>>, engine: Engine) -> LabResult<&Arc<TestServer>> {
     server.ok_or_else(|| LabError(format!("there is no {engine} server")))
 }
 

@@ -3,7 +3,7 @@
 use super::connection::LabConnection;
 use super::prepared_transactions::PreparedTransactions;
 use super::server::{PREFIX, TestServer, run_in_thread};
-use super::{LabError, SET_UP_LIMIT};
+use super::{LabError, LabResult, SET_UP_LIMIT};
 use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, error_message, sessions};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,6 @@ use std::time::Duration;
 /// How long a lock on a table of a case may keep it from being removed.
 const REMOVE_LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// Where the tables of a case are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
     InnodbDatabase(String),
@@ -29,7 +28,6 @@ impl Namespace {
         name
     }
 
-    /// Returns the schema of its tables, as the server names it.
     pub(super) fn table_schema(&self) -> &str {
         match self {
             Self::PostgresDatabase(_) => "public",
@@ -71,17 +69,16 @@ impl Namespace {
     }
 
     /// Removes it. Fails if somebody else keeps a lock in it, and says how to remove it then.
-    pub(super) async fn remove(&self, connection: &mut LabConnection) -> Result<(), LabError> {
+    pub(super) async fn remove(&self, connection: &mut LabConnection) -> LabResult<()> {
         let removed = self.remove_within(connection, REMOVE_LOCK_WAIT).await;
         removed?.map_err(|error| LabError(self.leftover_message(&error)))
     }
 
-    /// The same, with a limit for whoever has a lock in it.
     pub(super) async fn remove_within(
         &self,
         connection: &mut LabConnection,
         limit: Duration,
-    ) -> Result<Result<(), sqlx::Error>, LabError> {
+    ) -> LabResult<Result<(), sqlx::Error>> {
         let seconds = limit.as_secs();
         let lock_timeout = match self {
             Self::InnodbDatabase(_) => format!("SET SESSION lock_wait_timeout = {seconds}"),
@@ -91,7 +88,6 @@ impl Namespace {
         Ok(connection.results_within(SET_UP_LIMIT, &self.drop_sql()).await?.map(|_| ()))
     }
 
-    /// Says that it could not be removed, and what to do about it.
     pub(super) fn leftover_message(&self, error: &sqlx::Error) -> String {
         let why = error_message(error);
         let prepared = match self {
@@ -110,7 +106,7 @@ impl Namespace {
     pub(super) async fn list(
         dialect: Dialect,
         connection: &mut LabConnection,
-    ) -> Result<Vec<Self>, LabError> {
+    ) -> LabResult<Vec<Self>> {
         let like = format!("LIKE '{}%'", PREFIX.replace('_', "\\_"));
         let databases = format!("SELECT datname FROM pg_database WHERE datname {like}");
         let schemas = format!("SELECT nspname FROM pg_namespace WHERE nspname {like}");
@@ -129,15 +125,13 @@ impl Namespace {
     }
 }
 
-/// Removes the namespace of a case. Dropped before [`disarm`](Self::disarm), it does so in a thread, and ends
-/// the connections that are left.
+/// Removes the namespace when it is dropped, in a thread, and ends the connections that are left in it.
 pub(super) struct NamespaceGuard {
     server: Arc<TestServer>,
     pub(super) namespace: Namespace,
-    /// The server's numbers of the connections that use it.
     pub(super) connections: Vec<i64>,
     pub(super) prepared: PreparedTransactions,
-    is_removed: bool,
+    pub(super) is_removed: bool,
 }
 
 impl NamespaceGuard {
@@ -146,18 +140,12 @@ impl NamespaceGuard {
         Self { server, namespace, connections: Vec::new(), prepared, is_removed: false }
     }
 
-    /// Returns the address for connections that use it.
     pub(super) fn address(&self) -> ServerAddress {
         let address = self.server.address.clone();
         match &self.namespace {
             Namespace::PostgresSchema(name) => address.in_schema(name),
             namespace => address.in_database(namespace.name()),
         }
-    }
-
-    /// Says that it is removed.
-    pub(super) fn disarm(mut self) {
-        self.is_removed = true;
     }
 }
 

@@ -4,9 +4,9 @@ use super::connection::LabConnection;
 use super::namespace::Namespace;
 use super::prepared_transactions::PreparedTransactions;
 use super::server::TestServer;
-use super::{LabError, LockList, settings};
-use crate::observation::{Failure, Lock, LockKind, LockedObject, SessionName, Wait};
-use crate::record::{BlockingLock, WaitEdge};
+use super::{LabResult, LockList, settings};
+use crate::observation::{Failure, Lock, LockedObject, SessionName, Wait};
+use crate::record::{BlockingLock, Cycle, WaitEdge};
 use hierlock_engine::Dialect;
 use hierlock_engine::introspection::{
     self, DeadlockReport, Introspection, IntrospectionScope, LockTarget, LockWait,
@@ -25,7 +25,6 @@ pub(super) struct Observer {
     introspection: Introspection,
     /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked for.
     row_locks_schema: Option<Option<String>>,
-    /// The last deadlock that has been reported.
     last_deadlock: String,
 }
 
@@ -58,7 +57,7 @@ impl Observer {
         }
     }
 
-    pub(super) async fn waits(&mut self) -> Result<Vec<Wait>, LabError> {
+    pub(super) async fn waits(&mut self) -> LabResult<Vec<Wait>> {
         let scope = self.scope();
         let mut session = self.connection.lend().await?;
         let waits = self.introspection.lock_waits(&mut session, &scope).await;
@@ -72,7 +71,7 @@ impl Observer {
         youngest.map_or(Duration::ZERO, |waited| after.saturating_sub(waited))
     }
 
-    pub(super) async fn locks(&mut self) -> Result<LockList, LabError> {
+    pub(super) async fn locks(&mut self) -> LabResult<LockList> {
         let row_locks_schema = self.row_locks_schema().await?;
         let scope = IntrospectionScope { row_locks_schema, ..self.scope() };
         let mut session = self.connection.lend().await?;
@@ -80,7 +79,7 @@ impl Observer {
         Ok(self.sessions.locks(self.connection.answered(locks)?))
     }
 
-    async fn row_locks_schema(&mut self) -> Result<Option<String>, LabError> {
+    async fn row_locks_schema(&mut self) -> LabResult<Option<String>> {
         if let Some(known) = &self.row_locks_schema {
             return Ok(known.clone());
         }
@@ -102,7 +101,7 @@ impl Observer {
         &mut self,
         victim: &SessionName,
         failure: &Failure,
-    ) -> Option<Vec<WaitEdge>> {
+    ) -> Option<Cycle> {
         let report = self.deadlock_report(victim, failure).await.ok().flatten()?;
         let is_new = self.server.dialect() == Dialect::Postgres || report.id != self.last_deadlock;
         let cycle = self.sessions.cycle(&report).filter(|_| is_new)?;
@@ -115,19 +114,17 @@ impl Observer {
         &mut self,
         victim: &SessionName,
         failure: &Failure,
-    ) -> Result<Option<DeadlockReport>, LabError> {
-        let scope = self.scope();
-        if self.server.dialect() != Dialect::Postgres {
-            let mut session = self.connection.lend().await?;
-            let report = self.introspection.last_deadlock(&mut session).await;
-            return self.connection.answered(report);
-        }
-        let (Some(victim), Some(detail)) = (self.sessions.pid(victim), &failure.detail) else {
-            return Ok(None);
-        };
+    ) -> LabResult<Option<DeadlockReport>> {
+        let (scope, pid) = (self.scope(), self.sessions.pid(victim));
+        let is_postgres = self.server.dialect() == Dialect::Postgres;
         let mut session = self.connection.lend().await?;
-        let report = self.introspection.deadlock_of_victim(&mut session, &scope, victim, detail);
-        let report = report.await;
+        let report = match (pid, &failure.detail) {
+            _ if !is_postgres => self.introspection.last_deadlock(&mut session).await,
+            (Some(pid), Some(detail)) => {
+                self.introspection.deadlock_of_victim(&mut session, &scope, pid, detail).await
+            }
+            _ => Ok(None),
+        };
         self.connection.answered(report)
     }
 }
@@ -157,16 +154,16 @@ impl SessionNames {
         let name = |pid: &i64| self.names.get(pid);
         let blockers: BTreeSet<SessionName> =
             wait.blockers.iter().filter_map(name).cloned().collect();
-        let strangers = wait.blockers.iter().any(|pid| name(pid).is_none());
-        let thing = wait.wanted.map(|target| self.locked_object(target));
-        Some(Wait { waiter, blockers: blockers.into_iter().collect(), strangers, thing })
+        let has_outside_blocker = wait.blockers.iter().any(|pid| name(pid).is_none());
+        let target = wait.wanted.map(|target| self.locked_object(target));
+        Some(Wait { waiter, blockers: blockers.into_iter().collect(), has_outside_blocker, target })
     }
 
     /// Returns the locks of the case, in the order of names.
     fn locks(&self, list: introspection::LockList) -> LockList {
         let lock = |lock: introspection::SessionLock| {
             let session = self.names.get(&lock.session)?.clone();
-            Some(Lock { session, thing: self.locked_object(lock.target), granted: lock.granted })
+            Some(Lock { session, target: self.locked_object(lock.target), granted: lock.granted })
         };
         let mut locks: Vec<Lock> = list.locks.into_iter().filter_map(lock).collect();
         locks.sort();
@@ -181,7 +178,7 @@ impl SessionNames {
     }
 
     /// Returns the cycle of a deadlock, if all sessions in it are of the case.
-    fn cycle(&self, report: &DeadlockReport) -> Option<Vec<WaitEdge>> {
+    fn cycle(&self, report: &DeadlockReport) -> Option<Cycle> {
         let name = |pid: i64| self.names.get(&pid).cloned();
         let edge = |wait: &introspection::DeadlockWait| {
             let wants = wait.wanted.clone().map(|target| self.locked_object(target));
@@ -203,22 +200,7 @@ impl SessionNames {
             Some(schema) if schema != self.schema => format!("{schema}.{object}"),
             _ => object,
         };
-        LockedObject { kind: kind.into(), object, index, record, mode }
-    }
-}
-
-impl From<introspection::LockKind> for LockKind {
-    fn from(kind: introspection::LockKind) -> Self {
-        use introspection::LockKind as EngineKind;
-        match kind {
-            EngineKind::Row => LockKind::Row,
-            EngineKind::Gap => LockKind::Gap,
-            EngineKind::Table => LockKind::Table,
-            EngineKind::Metadata => LockKind::Metadata,
-            EngineKind::Advisory => LockKind::Advisory,
-            EngineKind::Transaction => LockKind::Transaction,
-            EngineKind::Other => LockKind::Other,
-        }
+        LockedObject { kind, object, index, record, mode }
     }
 }
 
@@ -260,13 +242,13 @@ mod tests {
             wait(100, &[7], None),
         ]);
         assert_eq!(waits.len(), 2, "who is not of the case waits unseen");
-        assert_eq!((&waits[0].waiter, waits[0].strangers), (&name("A"), false));
+        assert_eq!((&waits[0].waiter, waits[0].has_outside_blocker), (&name("A"), false));
         assert_eq!(
-            (&waits[1].blockers[..], waits[1].strangers),
+            (&waits[1].blockers[..], waits[1].has_outside_blocker),
             (&[name("A"), name("C")][..], true)
         );
         let objects: Vec<&str> =
-            waits.iter().filter_map(|wait| Some(wait.thing.as_ref()?.object.as_str())).collect();
+            waits.iter().filter_map(|wait| Some(wait.target.as_ref()?.object.as_str())).collect();
         assert_eq!(objects, ["other.t", "t"]);
     }
 
@@ -297,7 +279,7 @@ mod tests {
         let report = |waits| DeadlockReport { id: String::new(), waits };
         let cycle = names().cycle(&report(vec![wait(7, 8), wait(8, 7)])).unwrap();
         assert_eq!((&cycle[0].waiter, &cycle[0].holder), (&name("B"), &name("A")));
-        assert_eq!(cycle[0].blocking[0].thing.to_string(), "table t, X");
+        assert_eq!(cycle[0].blocking[0].target.to_string(), "table t, X");
         assert!(!cycle[0].blocking[0].granted);
         assert!(names().cycle(&report(vec![wait(7, 100), wait(100, 7)])).is_none());
     }

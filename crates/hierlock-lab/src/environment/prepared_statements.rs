@@ -5,15 +5,13 @@ use hierlock_engine::lexer::{OpenToken, TokenKind, tokens};
 use hierlock_engine::{Dialect, Driver, StatementWords};
 use std::collections::HashMap;
 
-/// The prepared statements of a session.
 #[derive(Debug, Default)]
 pub(super) struct PreparedStatements {
     texts: HashMap<String, String>,
 }
 
 impl PreparedStatements {
-    /// Remembers what a `PREPARE` prepares; does nothing for any other statement. Asks the session for the
-    /// value of an expression, if the text is given by one. Call it before the statement is run.
+    /// Remembers what a `PREPARE` prepares. Asks the session if the text is an expression, so it comes first.
     pub(super) async fn learn(
         &mut self,
         dialect: Dialect,

@@ -1,11 +1,8 @@
-//! Prepared transactions: `XA PREPARE` and `PREPARE TRANSACTION`. They outlive the session that prepared
-//! them and keep its locks, so what a case has prepared and not ended is rolled back when it is over.
-//! Otherwise its tables could not be removed, and the server could not be used for the next run.
-//!
-//! The servers do not say whose they are. So the statements of the case are read: only what one of them has
-//! prepared, and none has ended, is rolled back.
+//! Prepared transactions: `XA PREPARE` and `PREPARE TRANSACTION`. They outlive their session and keep its locks, so
+//! what a case has prepared and not ended is rolled back. Servers do not say whose they are, so the statements of
+//! the case are read.
 
-use super::LabError;
+use super::LabResult;
 use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::prepared_statements::after_word;
 use crate::scenario::Statement;
@@ -18,7 +15,6 @@ use tokio::time::{Instant, sleep};
 /// MariaDB ends a prepared transaction from elsewhere only when it has seen its session leave.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
-/// What a case has prepared and not ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PreparedTransactions(Arc<Mutex<Vec<PreparedTransaction>>>);
 
@@ -30,7 +26,6 @@ struct PreparedTransaction {
     by: Option<i64>,
 }
 
-/// What a statement does to the prepared transaction of a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Prepares(String),
@@ -51,7 +46,6 @@ impl PreparedTransactions {
         self.all().is_empty()
     }
 
-    /// Returns those of sessions: their names, and the connections that have prepared them.
     pub(super) fn of_sessions(&self) -> Vec<(String, i64)> {
         self.all().iter().filter_map(|known| Some((known.name.clone(), known.by?))).collect()
     }
@@ -60,17 +54,13 @@ impl PreparedTransactions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rolls back what is left, except what these statements are going to end. Returns a sentence for each; of
-    /// what cannot be rolled back it says how to do it.
-    ///
-    /// # Errors
-    /// The server is gone.
+    /// Rolls back what is left, except what these statements are going to end. Returns a sentence for each.
     pub(super) async fn roll_back(
         &self,
         dialect: Dialect,
         connection: &mut LabConnection,
         except: &[Statement],
-    ) -> Result<Vec<String>, LabError> {
+    ) -> LabResult<Vec<String>> {
         let later: Vec<Change> = except
             .iter()
             .filter_map(|statement| change(dialect.driver(), &statement.sql))
@@ -79,59 +69,44 @@ impl PreparedTransactions {
         names.retain(|name| !later.contains(&Change::Ends(name.clone())));
         let mut notes = Vec::new();
         for name in names {
-            let command = if dialect.is_innodb() { "XA ROLLBACK" } else { "ROLLBACK PREPARED" };
-            let sql = format!("{command} {name}");
-            match roll_back(dialect, connection, &name, &sql).await? {
-                RollBack::Done => {
-                    notes.push(format!("it left transaction {name} prepared: rolled back"));
-                }
-                RollBack::Gone => {}
-                RollBack::Refused(why) => notes.push(format!(
-                    "it left transaction {name} prepared, and that cannot be rolled back: {why}; \
-                     its locks stay until somebody runs `{sql}`"
-                )),
-            }
+            notes.extend(roll_back(dialect, connection, &name).await?);
             self.all().retain(|known| known.name != name);
         }
         Ok(notes)
     }
 }
 
-enum RollBack {
-    Done,
-    /// It is not there any more.
-    Gone,
-    Refused(String),
-}
-
+/// Rolls back a transaction; returns a note, unless it is not there any more.
 async fn roll_back(
     dialect: Dialect,
     connection: &mut LabConnection,
     name: &str,
-    sql: &str,
-) -> Result<RollBack, LabError> {
-    let begun = Instant::now();
-    loop {
-        let Err(refusal) = connection.try_query(sql).await? else { return Ok(RollBack::Done) };
-        match ErrorClass::of(&refusal) {
-            ErrorClass::PreparedTransactionRolledBack => return Ok(RollBack::Done),
-            ErrorClass::UndefinedObject if dialect == Dialect::Postgres => {
-                return Ok(RollBack::Gone);
-            }
-            // Unknown, or its session has not left yet.
-            ErrorClass::UndefinedObject if !is_listed(connection, name).await? => {
-                return Ok(RollBack::Gone);
-            }
-            ErrorClass::UndefinedObject if begun.elapsed() < ANSWER_LIMIT => {
-                sleep(RETRY_AFTER).await
-            }
-            _ => return Ok(RollBack::Refused(error_message(&refusal))),
+) -> LabResult<Option<String>> {
+    let command = if dialect.is_innodb() { "XA ROLLBACK" } else { "ROLLBACK PREPARED" };
+    let (sql, begun) = (format!("{command} {name}"), Instant::now());
+    while let Err(refusal) = connection.try_query(&sql).await? {
+        let is_unknown = match ErrorClass::of(&refusal) {
+            ErrorClass::PreparedTransactionRolledBack => break,
+            class => class == ErrorClass::UndefinedObject,
+        };
+        // Without a name in the list, or its session has not left yet.
+        if is_unknown && (dialect == Dialect::Postgres || !is_listed(connection, name).await?) {
+            return Ok(None);
         }
+        if !is_unknown || begun.elapsed() >= ANSWER_LIMIT {
+            let why = error_message(&refusal);
+            return Ok(Some(format!(
+                "it left transaction {name} prepared, and that cannot be rolled back: {why}; \
+                 its locks stay until somebody runs `{sql}`"
+            )));
+        }
+        sleep(RETRY_AFTER).await;
     }
+    Ok(Some(format!("it left transaction {name} prepared: rolled back")))
 }
 
 /// Returns whether there is one of such a name; true if we may not know.
-async fn is_listed(connection: &mut LabConnection, name: &str) -> Result<bool, LabError> {
+async fn is_listed(connection: &mut LabConnection, name: &str) -> LabResult<bool> {
     let Ok(rows) = connection.try_query("XA RECOVER").await? else { return Ok(true) };
     let written = name.to_lowercase();
     let is_it = |row: &Vec<Option<String>>| {

@@ -9,8 +9,7 @@ use hierlock_engine::{Dialect, StatementWords};
 /// What a case needs beyond tables of its own.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Requirements {
-    /// PostgreSQL: a database, since advisory keys, and waits for all older snapshots, belong to the database and
-    /// not to a schema.
+    /// PostgreSQL: a database, not a schema, for advisory keys and waits for all older snapshots.
     pub(super) database: bool,
     /// Names that belong to the whole server: those of GET_LOCK, and of prepared transactions.
     pub(super) names: bool,
@@ -19,7 +18,6 @@ pub(super) struct Requirements {
 }
 
 impl Requirements {
-    /// Of a tree alone.
     pub(super) fn of_tree(place: Place) -> Self {
         let database = place.strategy == Some(Strategy::Advisory);
         Self { database, names: false, server: false }

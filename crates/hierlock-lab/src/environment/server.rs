@@ -1,20 +1,17 @@
-//! A server to run cases on: what it is, and the databases that are made on it for cases. Their names say which
-//! process made them, so that what a process leaves behind can be found and removed.
+//! A server to run cases on. The names of its databases say which process made them, so that leftovers are found.
 
 use super::connection::LabConnection;
 use super::namespace::{Namespace, NamespaceGuard, is_locked};
-use super::{LabError, SET_UP_LIMIT};
+use super::{LabError, LabResult, SET_UP_LIMIT};
 use crate::place::Engine;
 use hierlock_engine::introspection::{self, Introspection};
-use hierlock_engine::{
-    AddressError, Dialect, ServerAddress, ServerUrl, cell, error_message, number_cell, sessions,
-};
+use hierlock_engine::{AddressError, Dialect, ServerAddress, ServerUrl, cell, error_message};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
+use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
 /// What the names of all that the lab makes begin with.
@@ -23,15 +20,14 @@ pub(super) const PREFIX: &str = "hierlock_lab_";
 /// How long a lock in what a dead process left may keep it from being removed.
 const SWEEP_LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// Held while a case runs beside others on a server.
-pub(super) type ServerShare = OwnedRwLockReadGuard<()>;
+/// How many cases may run beside each other on a server; one that runs alone takes all permits.
+const MAX_SHARES: u32 = 1 << 16;
 
 /// A server to run cases on. When it is dropped, everything that was changed on it is as before.
 pub(crate) struct TestServer {
     pub(super) address: ServerAddress,
     pub(super) url: String,
     version: String,
-    is_superuser: bool,
     /// What the names of our databases begin with: ours for as long as `keeper` is connected.
     pub(super) prefix: String,
     /// A connection that stays open: a process without one has left its databases behind.
@@ -41,9 +37,9 @@ pub(crate) struct TestServer {
     can_list_locks: bool,
     has_switched: bool,
     /// PostgreSQL: the schema of the extension that lists row locks, once it has been asked for.
-    row_locks: Mutex<Option<Option<String>>>,
+    row_locks: OnceCell<Option<String>>,
     /// Cases that touch the whole server run alone, others beside each other.
-    pub(super) occupancy: Arc<RwLock<()>>,
+    occupancy: Arc<Semaphore>,
     /// Names of GET_LOCK and of prepared transactions belong to no database, so cases with them take turns.
     pub(super) names: Arc<Mutex<()>>,
     leftovers: std::sync::Mutex<Vec<String>>,
@@ -51,22 +47,14 @@ pub(crate) struct TestServer {
     pub(super) cleanups: std::sync::Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl fmt::Debug for TestServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut server = f.debug_struct("TestServer");
-        server.field("version", &self.version).field("is_superuser", &self.is_superuser);
-        server.finish_non_exhaustive()
-    }
-}
-
 impl TestServer {
     /// Connects to a server, asks what it is, and removes what processes that are gone have left there.
     ///
     /// # Errors
     /// It cannot be reached, is another engine, or does not allow queries about its locks.
-    pub(crate) async fn connect(engine: Engine, url: &str) -> Result<Arc<Self>, LabError> {
+    pub(crate) async fn connect(engine: Engine, url: &str) -> LabResult<Arc<Self>> {
         let (address, mut keeper) = first_connection(engine, url).await?;
-        let (version, id, is_superuser) = identify(address.dialect(), &mut keeper).await?;
+        let (version, id) = identify(address.dialect(), &mut keeper).await?;
         let prefix = format!("{PREFIX}{}_{id}", std::process::id());
         // Held until the connection ends, however it does.
         keeper
@@ -91,14 +79,13 @@ impl TestServer {
             address,
             url: url.to_owned(),
             version,
-            is_superuser,
             prefix,
             keeper: Mutex::new(keeper),
             made: AtomicU64::new(0),
             can_list_locks,
             has_switched,
-            row_locks: Mutex::default(),
-            occupancy: Arc::default(),
+            row_locks: OnceCell::new(),
+            occupancy: Arc::new(Semaphore::new(MAX_SHARES as usize)),
             names: Arc::default(),
             leftovers: std::sync::Mutex::default(),
             cleanups: std::sync::Mutex::default(),
@@ -116,26 +103,20 @@ impl TestServer {
         &self.version
     }
 
-    /// Returns whether we may do everything on it. Deadlocks are found sooner then, and all locks are listed.
-    #[cfg(test)]
-    pub(super) fn is_superuser(&self) -> bool {
-        self.is_superuser
-    }
-
-    /// Returns what processes that are gone have left on it and what cannot be removed, because somebody has
-    /// a lock there: a sentence each, with what to do.
+    /// Returns what dead processes have left and cannot be removed because of a lock: a sentence each.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until nobody has the server to itself, and keeps it so while the result is held.
-    pub(super) async fn share(&self) -> ServerShare {
-        self.occupancy.clone().read_owned().await
+    /// Waits until a case may use the server, beside others or alone, for as long as the result is held.
+    pub(super) async fn occupy(&self, is_alone: bool) -> Option<OwnedSemaphorePermit> {
+        let permits = if is_alone { MAX_SHARES } else { 1 };
+        // It fails only if it is closed, which it never is.
+        self.occupancy.clone().acquire_many_owned(permits).await.ok()
     }
 
-    /// Removes databases and schemas of processes that are gone; returns their names. One in which somebody
-    /// has a lock is not waited for long: it is among the [leftovers](Self::leftovers) then.
-    pub(super) async fn sweep(&self) -> Result<Vec<String>, LabError> {
+    /// Removes databases of dead processes; returns their names. Those that are locked are `leftovers`.
+    pub(super) async fn sweep(&self) -> LabResult<Vec<String>> {
         let mut keeper = self.keeper.lock().await;
         let (mut removed, mut left) = (Vec::new(), Vec::new());
         for namespace in Namespace::list(self.dialect(), &mut keeper).await? {
@@ -160,12 +141,11 @@ impl TestServer {
         Ok(removed)
     }
 
-    /// Makes a namespace for a case, on PostgreSQL a schema or a database.
     pub(super) async fn create_namespace(
         self: &Arc<Self>,
         is_database: bool,
         connection: &mut LabConnection,
-    ) -> Result<NamespaceGuard, LabError> {
+    ) -> LabResult<NamespaceGuard> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.prefix);
         let namespace = match self.dialect() {
@@ -191,7 +171,7 @@ impl TestServer {
     }
 
     /// Removes a database, which only works from outside.
-    pub(super) async fn remove_database(&self, namespace: &Namespace) -> Result<(), LabError> {
+    pub(super) async fn remove_database(&self, namespace: &Namespace) -> LabResult<()> {
         namespace.remove(&mut *self.keeper.lock().await).await
     }
 
@@ -200,26 +180,23 @@ impl TestServer {
     }
 
     /// PostgreSQL: returns the schema of the extension that lists row locks, if there is one or can be.
-    pub(super) async fn row_locks_schema(&self) -> Result<Option<String>, LabError> {
-        let mut known = self.row_locks.lock().await;
-        if let Some(known) = &*known {
-            return Ok(known.clone());
-        }
-        let mut keeper = self.keeper.lock().await;
-        let find = "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n \
-                    ON n.oid = e.extnamespace WHERE e.extname = 'pgrowlocks'";
-        let mut found = keeper.query(find).await?;
-        if found.is_empty() {
-            let schema = self.own_row_locks_schema();
-            let create =
-                format!("CREATE SCHEMA {schema}; CREATE EXTENSION pgrowlocks SCHEMA {schema}");
-            if keeper.try_query(&create).await?.is_ok() {
-                found = keeper.query(find).await?;
+    pub(super) async fn row_locks_schema(&self) -> LabResult<Option<String>> {
+        let find = async || {
+            let mut keeper = self.keeper.lock().await;
+            let find = "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n \
+                        ON n.oid = e.extnamespace WHERE e.extname = 'pgrowlocks'";
+            let mut found = keeper.query(find).await?;
+            if found.is_empty() {
+                let schema = self.own_row_locks_schema();
+                let create =
+                    format!("CREATE SCHEMA {schema}; CREATE EXTENSION pgrowlocks SCHEMA {schema}");
+                if keeper.try_query(&create).await?.is_ok() {
+                    found = keeper.query(find).await?;
+                }
             }
-        }
-        let schema = found.into_iter().next().and_then(|mut row| row.remove(0));
-        *known = Some(schema.clone());
-        Ok(schema)
+            Ok(found.into_iter().next().and_then(|mut row| row.remove(0)))
+        };
+        self.row_locks.get_or_try_init(find).await.cloned()
     }
 
     fn own_row_locks_schema(&self) -> String {
@@ -227,12 +204,12 @@ impl TestServer {
     }
 
     /// Returns the statement that undoes what was changed on the server.
-    fn restore_sql(&mut self) -> Option<String> {
+    fn restore_sql(&self) -> Option<String> {
         match self.dialect() {
             Dialect::Mariadb if self.has_switched => {
                 Some(introspection::DISABLE_LOCK_OUTPUT.to_owned())
             }
-            Dialect::Postgres if self.row_locks.get_mut().is_some() => {
+            Dialect::Postgres if self.row_locks.initialized() => {
                 Some(format!("DROP SCHEMA IF EXISTS {} CASCADE", self.own_row_locks_schema()))
             }
             _ => None,
@@ -270,12 +247,8 @@ pub(super) fn run_in_thread(work: impl Future<Output = ()> + Send + 'static) -> 
     })
 }
 
-/// Reads the URL of a server and connects, with the settings of a terminal. Encryption takes many times as long
-/// as all the rest: it is left out on this very machine, unless the URL asks for it.
-async fn first_connection(
-    engine: Engine,
-    url: &str,
-) -> Result<(ServerAddress, LabConnection), LabError> {
+/// Reads the URL of a server and connects. On this machine encryption is left out unless the URL asks for it.
+async fn first_connection(engine: Engine, url: &str) -> LabResult<(ServerAddress, LabConnection)> {
     let unreadable = |error: &dyn fmt::Display| {
         LabError(format!("the URL of the {engine} server cannot be read: {error}"))
     };
@@ -298,26 +271,14 @@ async fn first_connection(
     Ok((address, connection))
 }
 
-/// Returns the server's version in words, the number of the connection, and whether we may do everything.
-async fn identify(
-    dialect: Dialect,
-    connection: &mut LabConnection,
-) -> Result<(String, i64, bool), LabError> {
-    let (version, is_superuser) = match dialect {
-        Dialect::Postgres => (
-            "current_setting('server_version')",
-            "(SELECT rolsuper FROM pg_roles WHERE rolname = current_user)::int",
-        ),
-        Dialect::Mysql | Dialect::Mariadb => (
-            "VERSION()",
-            "(SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' \
-             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), ''''))",
-        ),
+/// Returns the server's version in words, and the number of the connection.
+async fn identify(dialect: Dialect, connection: &mut LabConnection) -> LabResult<(String, i64)> {
+    let version = match dialect {
+        Dialect::Postgres => "current_setting('server_version')",
+        Dialect::Mysql | Dialect::Mariadb => "VERSION()",
     };
-    let pid = sessions::own_pid(dialect);
-    let rows = connection.query(&format!("SELECT {version}, {pid}, {is_superuser}")).await?;
-    let row = rows.first().map_or(&[][..], |row| row);
-    let version = cell(row, 0);
+    let rows = connection.query(&format!("SELECT {version}")).await?;
+    let version = rows.first().map_or("", |row| cell(row, 0));
     let (actual, name) = match dialect {
         Dialect::Postgres => (Dialect::Postgres, "PostgreSQL"),
         _ if version.contains("MariaDB") => (Dialect::Mariadb, "MariaDB"),
@@ -326,10 +287,8 @@ async fn identify(
     if actual != dialect {
         return Err(LabError(format!("the server for {dialect} is {name} {version}")));
     }
-    let pid = number_cell(row, 1)
-        .ok_or_else(|| LabError(format!("the {dialect} server does not number its connections")))?;
     // "5.5.5-10.6.1-MariaDB-…", "15.18 (Debian 15.18-0+deb12u1)", "9.7.4-0ubuntu0"
     let number = version.strip_prefix("5.5.5-").unwrap_or(version);
     let number = number.split([' ', '-']).next().unwrap_or(number);
-    Ok((format!("{name} {number}"), pid, number_cell(row, 2).unwrap_or(0) > 0))
+    Ok((format!("{name} {number}"), connection.pid().await?))
 }

@@ -4,7 +4,7 @@ use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::failure::{copy_refusal, failure};
 use super::prepared_statements::PreparedStatements;
 use super::prepared_transactions::PreparedTransactions;
-use super::{LabError, Reply, settings};
+use super::{LabError, LabResult, Reply, settings};
 use crate::observation::{Answer, Failure, FailureKind};
 use crate::scenario::SettingValue;
 use hierlock_engine::{
@@ -15,9 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 
-/// A session.
 pub(super) struct Session {
-    /// The server's number for its connection.
     pub(super) pid: i64,
     /// PostgreSQL: how long after the beginning of a wait it checks for a deadlock; else zero.
     pub(super) deadlock_timeout: Duration,
@@ -28,12 +26,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects, and sets the session up.
     pub(super) async fn open(
         address: &ServerAddress,
         settings: &[SettingValue],
         prepared: PreparedTransactions,
-    ) -> Result<Self, LabError> {
+    ) -> LabResult<Self> {
         let mut connection = LabConnection::open_session(address).await?;
         let dialect = address.dialect();
         let pid = connection.pid().await?;
@@ -97,7 +94,6 @@ impl Session {
         reply
     }
 
-    /// Returns whether a statement is running.
     pub(super) fn is_busy(&self) -> bool {
         self.connection.try_lock().is_err()
     }
@@ -107,7 +103,6 @@ impl Session {
         self.is_cancelled.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until no statement is running.
     pub(super) async fn idle(&self) {
         drop(self.connection.lock().await);
     }
@@ -122,13 +117,11 @@ impl Session {
     }
 }
 
-/// The connection of a session, and what is known of its state.
 struct SessionConnection {
     pid: i64,
     connection: LabConnection,
     dialect: Dialect,
-    /// PostgreSQL has no autocommit to switch off: a transaction is begun before a statement outside of
-    /// one, as psql does.
+    /// PostgreSQL has no autocommit to switch off: a transaction is begun when a statement needs one, as psql does.
     begins_implicitly: bool,
     in_transaction: bool,
     prepared: PreparedTransactions,
@@ -175,7 +168,6 @@ impl SessionConnection {
         Ok(())
     }
 
-    /// What a failure means, of a statement that ran this text.
     fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
         let mut failure = failure(self.dialect, sql, error);
         if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {

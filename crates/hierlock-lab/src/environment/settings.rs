@@ -1,18 +1,6 @@
 //! The session settings that a connection of the lab begins with, whatever the server's defaults: those that a server
 //! is shipped with. A scenario changes them for its sessions with `sessions:`, so what is seen depends on the file
-//! alone. What is set here:
-//!
-//! | setting | MySQL, MariaDB | PostgreSQL |
-//! |---|---|---|
-//! | isolation | REPEATABLE READ | READ COMMITTED |
-//! | read only | no | no |
-//! | `autocommit` | on | – |
-//! | `completion_type` | 0 | – |
-//! | `sql_mode` | that of its first installation, and `PIPES_AS_CONCAT`, as the driver has it | – |
-//! | limits of rows (`sql_select_limit`, `sql_safe_updates`, `sql_big_selects`) | none | – |
-//! | limits of a wait | 50 s for a row, a day for a table | none |
-//! | limits of a statement, of being idle | none, 8 h | none |
-//! | text | `NAMES utf8mb4` | `client_encoding`, `standard_conforming_strings`, `bytea_output` |
+//! alone. `PIPES_AS_CONCAT` is added, as the driver has it.
 
 use crate::scenario::SettingValue;
 use hierlock_engine::Dialect;
@@ -38,27 +26,22 @@ const POSTGRES: &str = "SET statement_timeout = 0; \
      ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0')) s (name, value) \
      WHERE current_setting(name, true) IS NOT NULL";
 
-/// What only a superuser may set: a deadlock is checked for at once, not after a second; and messages are in
-/// English.
+/// What only a superuser may set: a deadlock is checked for at once, and messages are in English.
 pub(super) const POSTGRES_SUPERUSER: [&str; 2] =
     ["SET deadlock_timeout = '20ms'", "SET lc_messages = 'C'"];
 
-/// How long the observer may wait for a table. An ALTER TABLE may be waiting for a session of the case: the
-/// observer must not wait behind it.
+/// How long the observer may wait for a table: it must not queue behind an ALTER TABLE of the case.
 pub(super) const POSTGRES_SHORT_LOCK_TIMEOUT: &str = "SET lock_timeout = '10ms'";
 pub(super) const POSTGRES_NO_LOCK_TIMEOUT: &str = "SET lock_timeout = 0";
 
-/// A session checks for a deadlock this much later than it should, at the latest: a process that is woken
-/// waits for its turn on the processor.
+/// How much later than it should a session checks for a deadlock: it waits for its turn on the processor.
 pub(super) const POSTGRES_CHECK_DELAY: Duration = Duration::from_millis(15);
 
-/// Returns the settings of a new session.
 pub(super) fn initial(dialect: Dialect) -> &'static str {
     if dialect.is_innodb() { INNODB } else { POSTGRES }
 }
 
-/// Returns the statement that applies a setting of a scenario; `None` for autocommit on PostgreSQL, which the
-/// session does itself.
+/// Returns the statement that applies a setting; `None` for autocommit on PostgreSQL, which the session does.
 pub(super) fn statement(dialect: Dialect, setting: &SettingValue) -> Option<String> {
     let is_innodb = dialect.is_innodb();
     Some(match setting {

@@ -10,53 +10,45 @@
 
 use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::failure::copy_refusal;
-use super::last_waits::LastWaits;
 use super::namespace::{Namespace, NamespaceGuard};
 use super::observer::Observer;
 use super::prepared_transactions::PreparedTransactions;
 use super::requirements::Requirements;
-use super::server::{ServerShare, TestServer};
+use super::server::TestServer;
 use super::session::Session;
-use super::{CYCLE_LIMIT, LabError, LockList, Reply, SET_UP_LIMIT, settings};
+use super::{CYCLE_LIMIT, LabError, LabResult, LockList, Reply, SET_UP_LIMIT, settings};
 use crate::lock_history::same_place;
 use crate::observation::{Failure, FailureKind, LockKind, SessionName, Wait};
-use crate::record::WaitEdge;
+use crate::record::Cycle;
+use crate::runner::wait_graph::LastWaits;
 use crate::scenario::{Case, SettingValue, Statement};
 use hierlock_engine::{Dialect, StatementWords, error_message, sessions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockWriteGuard, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use url::Url;
 
-/// How long a cancelled statement may take before it is cancelled again: one that was sent but had not
-/// begun has not noticed.
+/// A statement that was sent but had not begun has not noticed: it is cancelled again after this time.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Who else may use the server meanwhile.
-#[expect(dead_code, reason = "held, not read")]
-enum Occupancy {
-    Shared(ServerShare),
-    Exclusive(OwnedRwLockWriteGuard<()>),
-}
-
-/// A database for one case, with its sessions.
 pub(crate) struct TestDatabase {
     server: Arc<TestServer>,
-    sessions: BTreeMap<SessionName, Session>,
+    pub(super) sessions: BTreeMap<SessionName, Session>,
     last_waits: StdMutex<LastWaits>,
-    observer: Arc<Mutex<Observer>>,
+    pub(super) observer: Arc<Mutex<Observer>>,
     teardown: Vec<Statement>,
-    guard: NamespaceGuard,
-    occupancy: Option<Occupancy>,
+    pub(super) guard: NamespaceGuard,
+    /// While it is held, the case may use the server.
+    pub(super) occupancy: Option<OwnedSemaphorePermit>,
     _names_turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl TestDatabase {
     /// Makes a namespace, runs the setup of a case there, and connects its sessions.
-    pub(super) async fn open(server: &Arc<TestServer>, case: &Case) -> Result<Self, LabError> {
+    pub(super) async fn open(server: &Arc<TestServer>, case: &Case) -> LabResult<Self> {
         let dialect = server.dialect();
         let mut database = Self::create(server, Requirements::of(dialect, case)).await?;
         database.teardown = case.teardown.clone();
@@ -82,12 +74,8 @@ impl TestDatabase {
     pub(super) async fn create(
         server: &Arc<TestServer>,
         requirements: Requirements,
-    ) -> Result<Self, LabError> {
-        let occupancy = if requirements.server {
-            Occupancy::Exclusive(server.occupancy.clone().write_owned().await)
-        } else {
-            Occupancy::Shared(server.share().await)
-        };
+    ) -> LabResult<Self> {
+        let occupancy = server.occupy(requirements.server).await;
         let mut names_turn = None;
         if requirements.names {
             names_turn = Some(server.names.clone().lock_owned().await);
@@ -109,7 +97,7 @@ impl TestDatabase {
             observer: Arc::new(Mutex::new(observer)),
             teardown: Vec::new(),
             guard,
-            occupancy: Some(occupancy),
+            occupancy,
             _names_turn: names_turn,
         })
     }
@@ -117,7 +105,7 @@ impl TestDatabase {
     async fn open_sessions(
         &mut self,
         sessions: &BTreeMap<SessionName, Vec<SettingValue>>,
-    ) -> Result<(), LabError> {
+    ) -> LabResult<()> {
         let address = self.guard.address();
         let mut opening = JoinSet::new();
         for (name, settings) in sessions {
@@ -144,11 +132,6 @@ impl TestDatabase {
         result
     }
 
-    /// Lets others have the server to themselves from now on.
-    pub(super) fn leave_server(&mut self) {
-        self.occupancy = None;
-    }
-
     /// Returns a URL that leads into the namespace of the case.
     pub(super) fn url(&self) -> String {
         let Ok(mut url) = Url::parse(&self.server.url) else { return String::new() };
@@ -161,24 +144,6 @@ impl TestDatabase {
         url.into()
     }
 
-    /// Returns the name of the database or schema of the case.
-    #[cfg(test)]
-    pub(super) fn namespace(&self) -> &str {
-        self.guard.namespace.name()
-    }
-
-    /// Returns the server's numbers of the sessions, by name.
-    #[cfg(test)]
-    pub(super) fn pids(&self) -> BTreeMap<SessionName, i64> {
-        self.sessions.iter().map(|(name, session)| (name.clone(), session.pid)).collect()
-    }
-
-    /// Makes a session one that does not belong to the case any more.
-    #[cfg(test)]
-    pub(super) async fn disown(&self, pid: i64) {
-        self.observer.lock().await.sessions.names.remove(&pid);
-    }
-
     fn last_waits(&self) -> MutexGuard<'_, LastWaits> {
         self.last_waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,26 +154,24 @@ impl TestDatabase {
         all.max().unwrap_or_default()
     }
 
-    fn session(&self, name: &SessionName) -> Result<&Session, LabError> {
+    fn session(&self, name: &SessionName) -> LabResult<&Session> {
         self.sessions.get(name).ok_or_else(|| LabError(format!("there is no session {name}")))
     }
 
-    /// Runs a query of the observer in a task of its own: the caller may be dropped, but a result that nobody
-    /// waits for would be taken for that of the next query.
+    /// Runs a query of the observer in a task, to its end: else its result would be taken for that of the next.
     async fn observe<T, F>(
         &self,
         query: impl FnOnce(OwnedMutexGuard<Observer>) -> F + Send + 'static,
-    ) -> Result<T, LabError>
+    ) -> LabResult<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, LabError>> + Send + 'static,
+        F: Future<Output = LabResult<T>> + Send + 'static,
     {
         let observer = self.observer.clone();
         let task = tokio::spawn(async move { query(observer.lock_owned().await).await });
         task.await.map_err(|error| LabError(format!("a question to the server failed: {error}")))?
     }
 
-    /// Begins a statement of a session.
     pub(super) fn begin(&self, session: &SessionName, sql: &str) -> Reply {
         self.last_waits().forget(session);
         match self.session(session) {
@@ -222,7 +185,7 @@ impl TestDatabase {
         }
     }
 
-    pub(super) async fn waits(&self) -> Result<Vec<Wait>, LabError> {
+    pub(super) async fn waits(&self) -> LabResult<Vec<Wait>> {
         let timeout = self.deadlock_timeout();
         let query = move |mut observer: OwnedMutexGuard<Observer>| async move {
             let waits = observer.waits().await?;
@@ -235,15 +198,11 @@ impl TestDatabase {
         Ok(waits)
     }
 
-    pub(super) async fn locks(&self) -> Result<LockList, LabError> {
+    pub(super) async fn locks(&self) -> LabResult<LockList> {
         self.observe(|mut observer| async move { observer.locks().await }).await
     }
 
-    pub(super) async fn deadlock(
-        &self,
-        victim: &SessionName,
-        failure: &Failure,
-    ) -> Option<Vec<WaitEdge>> {
+    pub(super) async fn deadlock(&self, victim: &SessionName, failure: &Failure) -> Option<Cycle> {
         let (chosen, failure) = (victim.clone(), failure.clone());
         let query = move |mut observer: OwnedMutexGuard<Observer>| async move {
             Ok(observer.deadlock(&chosen, &failure).await)
@@ -275,7 +234,7 @@ impl TestDatabase {
         checked_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    pub(super) async fn cancel(&self, session: &SessionName) -> Result<(), LabError> {
+    pub(super) async fn cancel(&self, session: &SessionName) -> LabResult<()> {
         let (dialect, session) = (self.server.dialect(), self.session(session)?);
         session.expect_cancel();
         let started = Instant::now();
@@ -301,7 +260,7 @@ impl TestDatabase {
     }
 
     /// Ends all sessions, runs the teardown and removes the namespace. Returns notes for the record.
-    pub(super) async fn close(mut self) -> Result<Vec<String>, LabError> {
+    pub(super) async fn close(mut self) -> LabResult<Vec<String>> {
         let dialect = self.server.dialect();
         let mut observer = self.observer.lock().await;
         let connection = &mut observer.connection;
@@ -339,9 +298,7 @@ impl TestDatabase {
             observer.into_inner().connection.close().await;
         }
         // What could not be removed now is tried once more, when it is dropped.
-        if removed.is_ok() {
-            self.guard.disarm();
-        }
+        self.guard.is_removed = removed.is_ok();
         ended.and(torn_down).and(removed)?;
         Ok([rolled_back?, rest?].concat())
     }
@@ -354,7 +311,7 @@ async fn run_all(
     statements: &[Statement],
     part: &str,
     prepared: &PreparedTransactions,
-) -> Result<(), LabError> {
+) -> LabResult<()> {
     for Statement { line, sql } in statements {
         let failed = |why: &str| {
             LabError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))

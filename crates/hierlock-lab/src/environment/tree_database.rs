@@ -1,11 +1,10 @@
-//! Trees on servers, with the rows that their strategy needs. Making one takes far longer than a case
-//! does, so cases that only lock nodes hand theirs on, once everything in it is free again.
+//! Trees on servers. Making one takes far longer than a case, so cases that only lock nodes hand theirs on.
 
 use super::requirements::Requirements;
 use super::test_database::TestDatabase;
-use super::{LabError, TestServer};
+use super::{LabError, LabResult, TestServer};
 use crate::place::Place;
-use crate::scenario::{Action, Case, LockAction};
+use crate::scenario::{Action, Case};
 use hierlock::sql::{Provision, Strategy};
 use hierlock::{Hierarchy, Hierlock, Target};
 use std::collections::HashMap;
@@ -18,9 +17,7 @@ const MAX_IDLE_DATABASES: usize = 2;
 /// The tree that a database must have.
 pub(crate) struct TreeSpec {
     pub(crate) place: Place,
-    /// The number of buckets, where nodes are striped.
     pub(crate) buckets: u32,
-    /// The nodes that will be locked.
     pub(crate) targets: Vec<Target>,
 }
 
@@ -35,17 +32,15 @@ pub(super) struct TreeDatabase {
 /// Databases of one shape serve the same cases: place and number of buckets.
 type TreeShape = (Place, u32);
 
-/// The idle databases.
 #[derive(Default)]
 pub(crate) struct TreeDatabases(Mutex<HashMap<TreeShape, Vec<TreeDatabase>>>);
 
 impl TreeDatabases {
-    /// Takes an idle database, or makes one.
     pub(super) async fn take(
         &self,
         spec: &TreeSpec,
         server: &Arc<TestServer>,
-    ) -> Result<TreeDatabase, LabError> {
+    ) -> LabResult<TreeDatabase> {
         let idle = self.idle().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
         let Some(database) = idle else { return TreeDatabase::create(server, spec).await };
         if spec.place.strategy == Some(Strategy::PerId) {
@@ -55,7 +50,7 @@ impl TreeDatabases {
     }
 
     /// Keeps a database for the next case, or removes it.
-    pub(super) async fn put_back(&self, database: TreeDatabase) -> Result<(), LabError> {
+    pub(super) async fn put_back(&self, database: TreeDatabase) -> LabResult<()> {
         // Rows that were made on demand are there from then on, so the next case would not meet the same.
         let is_as_before = database.locks.holders().is_empty()
             && database.shape.0.strategy != Some(Strategy::OnDemand);
@@ -70,8 +65,7 @@ impl TreeDatabases {
         database.remove().await
     }
 
-    /// Removes all of them.
-    pub(crate) async fn clear(&self) -> Result<(), LabError> {
+    pub(crate) async fn clear(&self) -> LabResult<()> {
         let databases: Vec<TreeDatabase> =
             self.idle().drain().flat_map(|(_, databases)| databases).collect();
         let mut cleared = Ok(());
@@ -87,27 +81,16 @@ impl TreeDatabases {
 }
 
 impl TreeDatabase {
-    pub(super) async fn create(
-        server: &Arc<TestServer>,
-        spec: &TreeSpec,
-    ) -> Result<Self, LabError> {
+    pub(super) async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
         // Sessions are guards of the client: they need no connections of their own here.
-        let mut database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
-        match spec.client(&database).await {
-            Ok((url, locks)) => {
-                // While no case uses it, it is in nobody's way.
-                database.leave_server();
-                Ok(Self { database, url, locks, shape: (spec.place, spec.buckets) })
-            }
-            Err(error) => {
-                // The first error is the one to report.
-                let _ = database.close().await;
-                Err(error)
-            }
-        }
+        let database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
+        let (mut database, url, locks) = spec.provision(database).await?;
+        // While no case uses it, it is in nobody's way.
+        database.occupancy = None;
+        Ok(Self { database, url, locks, shape: (spec.place, spec.buckets) })
     }
 
-    pub(super) async fn remove(self) -> Result<(), LabError> {
+    pub(super) async fn remove(self) -> LabResult<()> {
         let Self { database, locks, .. } = self;
         // Its connections would be in the way.
         drop(locks);
@@ -116,30 +99,33 @@ impl TreeDatabase {
 }
 
 impl TreeSpec {
-    /// Returns what a case locks.
     pub(super) fn of(case: &Case) -> Self {
         let targets = case.steps.iter().filter_map(|step| match &step.action {
-            Action::Lock(
-                LockAction::Lock { targets, .. }
-                | LockAction::Try { targets, .. }
-                | LockAction::Extend { targets, .. },
-                _,
-            ) => Some(targets),
+            Action::Lock(action, _) => Some(&action.request()?.targets),
             _ => None,
         });
         let targets = targets.flatten().cloned().collect();
         Self { place: case.place, buckets: case.buckets, targets }
     }
 
-    /// Makes the rows that the nodes need in a database; returns its URL and a client for them.
-    pub(super) async fn client(
+    /// Makes the rows that the nodes need in a database; returns it with its URL and a client for them.
+    pub(super) async fn provision(
         &self,
-        database: &TestDatabase,
-    ) -> Result<(String, Hierlock), LabError> {
-        let url = self.url(database);
-        provision(&url, self).await?;
-        let locks = Hierlock::connect(&url).await.map_err(cannot_lock)?;
-        Ok((url, locks))
+        database: TestDatabase,
+    ) -> LabResult<(TestDatabase, String, Hierlock)> {
+        let url = self.url(&database);
+        let connect = async {
+            provision(&url, self).await?;
+            Hierlock::connect(&url).await.map_err(cannot_lock)
+        };
+        match connect.await {
+            Ok(locks) => Ok((database, url, locks)),
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = database.close().await;
+                Err(error)
+            }
+        }
     }
 
     fn url(&self, database: &TestDatabase) -> String {
@@ -156,9 +142,8 @@ impl TreeSpec {
     }
 }
 
-/// Makes the rows that the strategy needs; those that are there already stay. The other strategies make them on
-/// demand, or need none.
-async fn provision(url: &str, spec: &TreeSpec) -> Result<(), LabError> {
+/// Makes the rows that the strategy needs and that are not there yet.
+async fn provision(url: &str, spec: &TreeSpec) -> LabResult<()> {
     let is_per_id = spec.place.strategy == Some(Strategy::PerId);
     if !is_per_id && spec.place.strategy != Some(Strategy::Striped) {
         return Ok(());

@@ -5,7 +5,7 @@ use super::Reply;
 use crate::observation::{
     Answer, Failure, FailureKind, Lock, LockKind, LockedObject, SessionName, Wait,
 };
-use crate::scenario::LockAction;
+use crate::scenario::{LockAction, LockRequest};
 use hierlock::{Error, Guard, Hierlock, Holder};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,9 +70,9 @@ impl TreeSessions {
             blockers.dedup();
             Some(Wait {
                 waiter: name_of(holder)?,
-                strangers: wait.blocked_by.iter().any(|id| !names.contains_key(id)),
+                has_outside_blocker: wait.blocked_by.iter().any(|id| !names.contains_key(id)),
                 blockers,
-                thing: Some(node(&wait.target, wait.mode)),
+                target: Some(node(&wait.target, wait.mode)),
             })
         });
         waits.collect()
@@ -85,9 +85,9 @@ impl TreeSessions {
             let Some(session) = name_of(holder) else { continue };
             let held = holder.holds.iter().map(|(target, mode)| (node(target, *mode), true));
             let wanted = holder.waits.iter().map(|wait| (node(&wait.target, wait.mode), false));
-            locks.extend(held.chain(wanted).map(|(thing, granted)| Lock {
+            locks.extend(held.chain(wanted).map(|(target, granted)| Lock {
                 session: session.clone(),
-                thing,
+                target,
                 granted,
             }));
         }
@@ -101,8 +101,7 @@ impl TreeSessions {
         }
     }
 
-    /// Ends what the sessions do, releases what they hold and waits until it is free. The sessions can be used
-    /// again.
+    /// Ends what the sessions do, releases what they hold and waits until it is free.
     pub(super) async fn reset(&mut self) {
         for session in self.sessions.values_mut() {
             let session = std::mem::take(session);
@@ -140,29 +139,28 @@ impl TreeSession {
     ) -> Result<Answer, Failure> {
         let mut held = self.guard.lock().await;
         match (action, held.as_mut()) {
-            (LockAction::Lock { .. } | LockAction::Try { .. }, Some(_)) => {
+            (LockAction::Lock(_) | LockAction::Try(_), Some(_)) => {
                 return Err(other(format!(
                     "{name} already holds a lock; `extend` takes more, `release` gives it back"
                 )));
             }
-            (LockAction::Extend { .. } | LockAction::Upgrade | LockAction::Release, None) => {
+            (LockAction::Extend(_) | LockAction::Upgrade | LockAction::Release, None) => {
                 return Err(other(format!("{name} holds nothing; `lock` comes first")));
             }
-            (LockAction::Lock { mode, targets, within }, None) => {
+            (LockAction::Lock(LockRequest { mode, targets, within }), None) => {
                 let mut request = locks.request_all(targets).mode(mode).named(name.as_str());
                 if let Some(within) = within {
                     request = request.within(within);
                 }
                 *held = Some(request.acquire().await.map_err(failure)?);
             }
-            (LockAction::Try { mode, targets }, None) => {
+            (LockAction::Try(LockRequest { mode, targets, .. }), None) => {
                 let request = locks.request_all(targets).mode(mode).named(name.as_str());
                 let guard = request.try_acquire().await.map_err(failure)?;
-                let refused =
-                    || Failure::new(FailureKind::Refused, "it is not free, and was not to wait");
-                *held = Some(guard.ok_or_else(refused)?);
+                let refused = "it is not free, and was not to wait";
+                *held = Some(guard.ok_or_else(|| Failure::new(FailureKind::Refused, refused))?);
             }
-            (LockAction::Extend { mode, targets, within }, Some(guard)) => {
+            (LockAction::Extend(LockRequest { mode, targets, within }), Some(guard)) => {
                 let mut request = guard.request_all(targets).mode(mode);
                 if let Some(within) = within {
                     request = request.within(within);
@@ -185,13 +183,7 @@ fn name_of(holder: &Holder) -> Option<SessionName> {
 }
 
 fn node(target: &hierlock::Target, mode: hierlock::SlotMode) -> LockedObject {
-    LockedObject {
-        kind: LockKind::Node,
-        object: target.to_string(),
-        index: None,
-        record: None,
-        mode: mode.to_string(),
-    }
+    LockedObject::new(LockKind::Node, target, mode)
 }
 
 fn failure(error: Error) -> Failure {

@@ -1,5 +1,4 @@
-//! What must be seen of a pair, from the rules of locking as they are told to people. Pure, and stated
-//! without the library's tables of modes and plans, so that the two can disagree.
+//! What must be seen of a pair, from the rules as told to people: not by the library, so that the two can disagree.
 
 use super::report::PairOutcome;
 use super::tree::Node;
@@ -21,19 +20,18 @@ enum Abilities {
 impl Abilities {
     fn of(place: Place) -> Self {
         match (place.engine, place.strategy) {
-            (Engine::Memory, _) => Abilities::Everywhere,
-            (Engine::Postgres, Some(Strategy::Advisory) | None) => Abilities::ReadersOnLeaves,
-            (Engine::Postgres, Some(_)) => Abilities::OnLeaves,
-            (Engine::File | Engine::Mysql | Engine::Mariadb, _) => Abilities::ReadersOnLeaves,
+            (Engine::Memory, _) => Self::Everywhere,
+            (Engine::Postgres, Some(Strategy::Advisory) | None) => Self::ReadersOnLeaves,
+            (Engine::Postgres, Some(_)) => Self::OnLeaves,
+            (Engine::File | Engine::Mysql | Engine::Mariadb, _) => Self::ReadersOnLeaves,
         }
     }
 
-    /// How a node is really locked.
     fn rounded(self, node: &Node, mode: Mode) -> Mode {
         match (self, mode) {
-            (Abilities::Everywhere, mode) => mode,
+            (Self::Everywhere, mode) => mode,
             _ if !node.is_leaf() => Exclusive,
-            (Abilities::ReadersOnLeaves, Update) => Exclusive,
+            (Self::ReadersOnLeaves, Update) => Exclusive,
             (_, mode) => mode,
         }
     }

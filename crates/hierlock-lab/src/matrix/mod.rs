@@ -13,15 +13,13 @@ mod svg;
 mod text;
 mod tree;
 
-pub use report::{
-    FailedPlace, MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, ModePair, PairOutcome,
-};
-pub use tree::{TreeError, TreeSize};
+pub use report::{MatrixReport, ModePair, PairOutcome};
+pub use tree::TreeSize;
 
 use crate::lab::{Lab, RunEvent};
 use crate::place::{Engine, Place};
 use futures_util::{StreamExt, stream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -34,10 +32,7 @@ pub struct MatrixOptions {
     pub modes: Vec<ModePair>,
     /// How many places at a time. Pairs of one place come one after the other.
     pub jobs: usize,
-    /// How long a step may take before it counts as odd.
-    pub limit: Duration,
-    /// The number of buckets of striped places. By default so many that no two nodes share one; with few,
-    /// false contention shows as disagreement.
+    /// The number of buckets of striped places; by default so many that no two nodes share one.
     pub buckets: Option<u32>,
 }
 
@@ -49,7 +44,6 @@ impl Default for MatrixOptions {
             places: Place::all([Engine::Memory, Engine::File]),
             modes: vec![ModePair::EXCLUSIVE],
             jobs: 4,
-            limit: Duration::from_secs(10),
             buckets: None,
         }
     }
@@ -58,9 +52,14 @@ impl Default for MatrixOptions {
 /// What cannot be run at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
-    /// A tree that cannot be run.
-    #[error(transparent)]
-    TreeSize(#[from] TreeError),
+    /// A text that is not three numbers.
+    #[error(
+        "`{0}` is no tree; write how many users, accounts each and resources each, such as 2x2x2"
+    )]
+    Unreadable(String),
+    /// A tree without a user, or with too many pairs to run.
+    #[error("a tree of {0} has {nodes} nodes; it may have 1 to {max}", nodes = .0.len(), max = TreeSize::MOST_NODES)]
+    TreeSize(TreeSize),
     /// Nowhere, or in no mode.
     #[error("there is nothing to run: name at least one place and one combination of modes")]
     Nothing,

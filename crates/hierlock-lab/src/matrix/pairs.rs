@@ -17,7 +17,8 @@ use crate::observation::{LockKind, Observation, SessionName};
 use crate::place::Place;
 use crate::record::{Record, Verdict, WaitEnd};
 use crate::scenario::{
-    Action, Case, Expectation, ExpectedOutcome, LockAction, Scenario, SessionSelector, Step,
+    Action, Case, Expectation, ExpectedOutcome, LockAction, LockRequest, Scenario, SessionSelector,
+    Step,
 };
 use crate::verdict::predicate;
 use hierlock::{Buckets, Mode, Target};
@@ -85,20 +86,14 @@ async fn run_boards(
                     ((&held.0, modes.held), (&requested.0, modes.requested));
                 let expected = expected(spec.place, at_held, at_requested);
                 let case = Case {
-                    scenario: scenario.clone(),
-                    variant: Vec::new(),
-                    place: spec.place,
-                    limit: options.limit,
-                    buckets: spec.buckets,
-                    setup: Vec::new(),
-                    teardown: Vec::new(),
                     sessions: [holder(), requester()].map(|name| (name, Vec::new())).into(),
                     steps: steps(held, requested, modes, &expected),
+                    ..Case::new(scenario.clone(), spec.place)
                 };
                 let record = lab.run_in(environment, &case, 1, false, on_event).await;
                 on_event(RunEvent::CaseFinished(&record));
                 let seen = outcome(&record);
-                if let PairOutcome::Odd { .. } = seen {
+                if let PairOutcome::Unexpected { .. } = seen {
                     // The next pair must not meet what this one has left.
                     environment.reset_tree().await;
                 }
@@ -126,26 +121,16 @@ fn steps(
     expected: &PairOutcome,
 ) -> Vec<Step> {
     let lock = |node: &Node, target: &Target, mode: Mode| {
-        let lock = LockAction::Lock { mode, targets: vec![target.clone()], within: None };
-        Action::Lock(lock, format!("lock {mode} {node}"))
+        let request = LockRequest { mode, targets: vec![target.clone()], within: None };
+        Action::Lock(LockAction::Lock(request), format!("lock {mode} {node}"))
     };
     let release = || Action::Lock(LockAction::Release, "release".to_owned());
-    let mut steps: Vec<Step> = [
-        (holder(), lock(held, hold, modes.held)),
-        (requester(), lock(requested, request, modes.requested)),
-        (holder(), release()),
-        (requester(), release()),
-    ]
-    .into_iter()
-    .zip(1..)
-    .map(|((session, action), line)| Step {
-        line,
-        session: SessionSelector::Session(session),
-        action,
-        expected: None,
-        signs: Vec::new(),
-    })
-    .collect();
+    let mut steps = vec![
+        Step::new(1, holder(), lock(held, hold, modes.held)),
+        Step::new(2, requester(), lock(requested, request, modes.requested)),
+        Step::new(3, holder(), release()),
+        Step::new(4, requester(), release()),
+    ];
     if let PairOutcome::Blocked { at } = expected {
         let by = vec![SessionSelector::Session(holder())];
         let blocked =
@@ -155,31 +140,32 @@ fn steps(
     steps
 }
 
-/// Returns what the record of a pair shows.
 fn outcome(record: &Record) -> PairOutcome {
-    let odd = |why: String| PairOutcome::Odd { why };
+    let unexpected = |why: String| PairOutcome::Unexpected { why };
     let failed = record.steps.iter().find_map(|step| match step.last_observation() {
         Observation::Failed(failure) => Some(format!("`{}` fails: {}", step.text, failure.message)),
         _ => None,
     });
     if let Some(why) = failed {
-        return odd(why);
+        return unexpected(why);
     }
     if let Verdict::Failed { why } = &record.verdict {
-        return odd(why.clone());
+        return unexpected(why.clone());
     }
-    let [hold, request, ..] = &record.steps[..] else { return odd("was not run".to_owned()) };
+    let [hold, request, ..] = &record.steps[..] else {
+        return unexpected("was not run".to_owned());
+    };
     if !matches!(hold.seen, Observation::Done(_)) {
-        return odd(format!("the first lock {}", predicate(&hold.seen)));
+        return unexpected(format!("the first lock {}", predicate(&hold.seen)));
     }
     let Observation::Blocked(wait) = &request.seen else { return PairOutcome::Granted };
-    let at = wait.thing.as_ref().map(|thing| thing.object.clone()).unwrap_or_default();
-    if wait.strangers || wait.blockers != [holder()] {
-        return odd(format!("waits at {at}, but not for the holder"));
+    let at = wait.target.as_ref().map(|target| target.object.clone()).unwrap_or_default();
+    if wait.has_outside_blocker || wait.blockers != [holder()] {
+        return unexpected(format!("waits at {at}, but not for the holder"));
     }
     match &request.ended {
         Some(WaitEnd { during: 2, .. }) => PairOutcome::Blocked { at },
-        _ => odd(format!("waits at {at}, and was not granted when the holder let go")),
+        _ => unexpected(format!("waits at {at}, and was not granted when the holder let go")),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::tree::{Node, TreeSize};
 use super::{MatrixError, MatrixOptions};
 use crate::environment::LabError;
+use crate::group::group_by;
 use crate::place::Place;
-use crate::report::group_by;
 use hierlock::Mode;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -22,9 +22,9 @@ pub enum PairOutcome {
         /// The node at which it waited, as a path.
         at: String,
     },
-    /// Anything else, which is always a disagreement: an error, no answer, a wait for somebody else, or
-    /// one that did not end with the holder.
-    Odd {
+    /// Anything else, always a disagreement: an error, a wait for somebody else, or one that outlasted the holder.
+    #[serde(rename = "odd")]
+    Unexpected {
         /// What, as the end of a sentence.
         why: String,
     },
@@ -33,9 +33,9 @@ pub enum PairOutcome {
 impl fmt::Display for PairOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PairOutcome::Granted => f.write_str("granted beside it"),
-            PairOutcome::Blocked { at } => write!(f, "waits for it at {at}"),
-            PairOutcome::Odd { why } => f.write_str(why),
+            Self::Granted => f.write_str("granted beside it"),
+            Self::Blocked { at } => write!(f, "waits for it at {at}"),
+            Self::Unexpected { why } => f.write_str(why),
         }
     }
 }
@@ -43,18 +43,13 @@ impl fmt::Display for PairOutcome {
 /// One ordered pair of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MatrixCell {
-    /// The node that was held.
     pub(crate) held: Node,
-    /// The node that was asked for meanwhile.
     pub(crate) requested: Node,
-    /// What the rules say.
     pub(crate) expected: PairOutcome,
-    /// What was seen.
     pub seen: PairOutcome,
 }
 
 impl MatrixCell {
-    /// Is what was seen what the rules say?
     pub fn agrees(&self) -> bool {
         self.expected == self.seen
     }
@@ -76,10 +71,8 @@ impl ModePair {
     /// All nine, the strongest first.
     pub fn all() -> Vec<ModePair> {
         let modes = [Mode::Exclusive, Mode::Update, Mode::Shared];
-        modes
-            .iter()
-            .flat_map(|held| modes.map(|requested| ModePair { held: *held, requested }))
-            .collect()
+        let pairs = modes.map(|held| modes.map(|requested| ModePair { held, requested }));
+        pairs.as_flattened().to_vec()
     }
 }
 
@@ -92,14 +85,17 @@ impl fmt::Display for ModePair {
 /// All pairs at one place, in one combination of modes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixBoard {
-    /// Where.
     pub place: Place,
-    /// How.
     pub modes: ModePair,
     /// Row by row: all requests beside the first node, then all beside the second.
     pub cells: Vec<MatrixCell>,
-    /// How long all of them took together.
     pub elapsed: Duration,
+}
+
+impl MatrixBoard {
+    pub fn counts(&self) -> MatrixCounts {
+        MatrixCounts::of(&self.cells)
+    }
 }
 
 impl Serialize for MatrixBoard {
@@ -119,7 +115,6 @@ impl Serialize for MatrixBoard {
 /// A place that could not be used, or not to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedPlace {
-    /// Which.
     pub place: Place,
     /// Why not, in a sentence.
     pub why: String,
@@ -135,30 +130,25 @@ pub struct MatrixCounts {
     /// Were granted at once.
     pub granted: usize,
     /// Were neither.
-    pub odd: usize,
+    #[serde(rename = "odd")]
+    pub unexpected: usize,
     /// Were not what the rules say.
     pub disagreements: usize,
 }
 
 impl MatrixCounts {
-    fn of<'a>(cells: impl Iterator<Item = &'a MatrixCell>) -> Self {
-        cells.fold(Self::default(), |mut counts, cell| {
+    fn of<'a>(cells: impl IntoIterator<Item = &'a MatrixCell>) -> Self {
+        let mut counts = Self::default();
+        for cell in cells {
             counts.pairs += 1;
             match cell.seen {
                 PairOutcome::Granted => counts.granted += 1,
                 PairOutcome::Blocked { .. } => counts.blocked += 1,
-                PairOutcome::Odd { .. } => counts.odd += 1,
+                PairOutcome::Unexpected { .. } => counts.unexpected += 1,
             }
             counts.disagreements += usize::from(!cell.agrees());
-            counts
-        })
-    }
-}
-
-impl MatrixBoard {
-    /// How many pairs were seen to be what.
-    pub fn counts(&self) -> MatrixCounts {
-        MatrixCounts::of(self.cells.iter())
+        }
+        counts
     }
 }
 
@@ -175,9 +165,6 @@ pub struct MatrixReport {
     pub elapsed: Duration,
 }
 
-/// Why a place that was not done has nothing to show.
-const INTERRUPTED: &str = "interrupted before all of its pairs were run; this report is partial";
-
 impl MatrixReport {
     /// Returns the report of a run that has not begun: no place is done yet.
     ///
@@ -188,7 +175,8 @@ impl MatrixReport {
         if options.places.is_empty() || options.modes.is_empty() {
             return Err(MatrixError::Nothing);
         }
-        let not_done = |place: &Place| FailedPlace { place: *place, why: INTERRUPTED.to_owned() };
+        let interrupted = "interrupted before all of its pairs were run; this report is partial";
+        let not_done = |place: &Place| FailedPlace { place: *place, why: interrupted.to_owned() };
         let unusable = options.places.iter().map(not_done).collect();
         Ok(Self { tree: options.tree, boards: Vec::new(), unusable, elapsed: Duration::ZERO })
     }
@@ -217,14 +205,7 @@ impl MatrixReport {
 
     /// Was every pair seen to be what the rules say, at every place?
     pub fn agrees(&self) -> bool {
-        self.unusable.is_empty()
-            && self.boards.iter().all(|b| b.cells.iter().all(MatrixCell::agrees))
-    }
-
-    /// Everything that was seen and is not what the rules say.
-    pub fn disagreements(&self) -> impl Iterator<Item = (&MatrixBoard, &MatrixCell)> {
-        let all = self.boards.iter().flat_map(|board| board.cells.iter().map(move |c| (board, c)));
-        all.filter(|(_, cell)| !cell.agrees())
+        self.unusable.is_empty() && self.counts().disagreements == 0
     }
 
     /// How many pairs were seen to be what, everywhere.
@@ -232,8 +213,7 @@ impl MatrixReport {
         MatrixCounts::of(self.boards.iter().flat_map(|board| &board.cells))
     }
 
-    /// Boards with the same modes and the same cells, together, since they are shown once. Those of the same modes
-    /// follow each other.
+    /// Boards with the same modes and cells together, those of the same modes behind each other.
     pub fn distinct_boards(&self) -> Vec<Vec<&MatrixBoard>> {
         let by_modes = group_by(&self.boards, |board| board.modes).into_iter();
         let by_cells = by_modes.flat_map(|(_, boards)| group_by(boards, |board| &board.cells));
@@ -256,43 +236,36 @@ impl Serialize for MatrixReport {
     }
 }
 
-/// Reports that nobody had to run.
 #[cfg(test)]
-pub(super) mod fixtures {
+pub(super) mod tests {
     use super::super::expected::expected;
     use super::*;
+    use crate::place::Engine;
 
-    /// Each place has seen what the rules say.
+    /// A report in which every place has seen what the rules say.
     pub(in super::super) fn as_expected(
         tree: TreeSize,
         places: Vec<Place>,
         modes: &[ModePair],
     ) -> MatrixReport {
         let nodes = tree.nodes();
-        let cell = |place: Place, modes: &ModePair, held: &Node, requested: &Node| {
-            let expected = expected(place, (held, modes.held), (requested, modes.requested));
-            let (held, requested, seen) = (held.clone(), requested.clone(), expected.clone());
-            MatrixCell { held, requested, expected, seen }
-        };
-        let board = |place: Place, modes: &ModePair| {
-            let pairs = nodes.iter().flat_map(|held| nodes.iter().map(move |other| (held, other)));
-            let cells = pairs.map(|(held, requested)| cell(place, modes, held, requested));
-            let cells = cells.collect();
-            MatrixBoard { place, modes: *modes, cells, elapsed: Duration::from_millis(1234) }
-        };
-        let boards = places.iter().flat_map(|place| modes.iter().map(|modes| board(*place, modes)));
-        let boards = boards.collect();
+        let mut boards = Vec::new();
+        for (place, modes) in
+            places.iter().flat_map(|place| modes.iter().map(move |m| (*place, *m)))
+        {
+            let mut cells = Vec::new();
+            for (held, requested) in nodes.iter().flat_map(|a| nodes.iter().map(move |b| (a, b))) {
+                let expected = expected(place, (held, modes.held), (requested, modes.requested));
+                let (held, requested, seen) = (held.clone(), requested.clone(), expected.clone());
+                cells.push(MatrixCell { held, requested, expected, seen });
+            }
+            let elapsed = Duration::from_millis(1234);
+            boards.push(MatrixBoard { place, modes, cells, elapsed });
+        }
         MatrixReport { tree, boards, unusable: Vec::new(), elapsed: Duration::from_millis(5678) }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::fixtures::as_expected;
-    use super::*;
-    use crate::place::Engine;
-
-    fn everywhere() -> MatrixReport {
+    pub(in super::super) fn everywhere() -> MatrixReport {
         as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE])
     }
 
@@ -329,12 +302,11 @@ mod tests {
                 _ => PairOutcome::Granted,
             };
             assert!(!flipped.agrees());
-            assert_eq!(flipped.disagreements().count(), 1);
             assert_eq!(flipped.counts().disagreements, 1);
             for seen in [
                 PairOutcome::Granted,
                 PairOutcome::Blocked { at: "u9".into() },
-                PairOutcome::Odd { why: "fails".into() },
+                PairOutcome::Unexpected { why: "fails".into() },
             ] {
                 let mut other = report.clone();
                 let cell = &mut other.boards[0].cells[place];

@@ -2,16 +2,14 @@
 
 use super::report::{MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, PairOutcome};
 use super::tree::Node;
-use crate::report::{BOLD, DIM, FAILURE, SUCCESS, TerminalText, count, duration};
+use crate::report::{BOLD, DIM, FAILURE, SUCCESS, TerminalText, duration};
+use crate::text::count;
 use anstyle::{Ansi256Color, Style};
 
 /// The width of a cell and the blank behind it.
 const CELL_WIDTH: usize = 3;
-/// The width of the names of the rows.
 const LABEL_WIDTH: usize = 15;
-/// How many disagreements of one board are listed.
 const MAX_LISTED: usize = 12;
-/// How wide the list of places may be.
 const MAX_LIST_WIDTH: usize = 88;
 /// How a wait at a user, an account or a resource is drawn.
 const WAITS: [(Style, &str); Node::LEVELS] = [
@@ -46,7 +44,6 @@ impl MatrixReport {
     }
 }
 
-/// Boards that look the same.
 fn board(out: &mut TerminalText, same: &[&MatrixBoard], nodes: &[Node]) {
     let board = same[0];
     out.push_styled(BOLD, board.modes);
@@ -81,7 +78,6 @@ fn board(out: &mut TerminalText, same: &[&MatrixBoard], nodes: &[Node]) {
     disagreements(out, board);
 }
 
-/// The places, in as many lines as they need.
 fn place_list(out: &mut TerminalText, same: &[&MatrixBoard]) {
     let mut line = String::new();
     for place in same.iter().map(|board| board.place.to_string()) {
@@ -114,16 +110,14 @@ fn gap(node: &Node, nodes: &[Node]) -> &'static str {
     if node.level() == 0 && *node != nodes[0] { " " } else { "" }
 }
 
-/// Do both halves look the same, held and requested exchanged?
 fn is_symmetric(board: &MatrixBoard, nodes: usize) -> bool {
     let sign = |row: usize, column: usize| drawn(&board.cells[row * nodes + column]).1;
     (0..nodes).all(|row| (0..row).all(|column| sign(row, column) == sign(column, row)))
 }
 
-/// How a cell is drawn.
 fn drawn(cell: &MatrixCell) -> (Style, &'static str) {
     match &cell.seen {
-        PairOutcome::Odd { .. } => (FAILURE, NEITHER),
+        PairOutcome::Unexpected { .. } => (FAILURE, NEITHER),
         PairOutcome::Granted if cell.agrees() => (DIM, GRANTED),
         PairOutcome::Granted => (FAILURE, UNEXPECTED_GRANT),
         PairOutcome::Blocked { at } if cell.agrees() => WAITS[level_of(at)],
@@ -134,7 +128,6 @@ fn drawn(cell: &MatrixCell) -> (Style, &'static str) {
     }
 }
 
-/// The level of a path.
 pub(super) fn level_of(path: &str) -> usize {
     path.matches('/').count().min(Node::LEVELS - 1)
 }
@@ -176,7 +169,6 @@ fn legend(out: &mut TerminalText, report: &MatrixReport) {
     }
 }
 
-/// A line for every board.
 fn places(out: &mut TerminalText, report: &MatrixReport) {
     let has_modes = report.boards.iter().any(|board| board.modes != report.boards[0].modes);
     let name = |board: &MatrixBoard| {
@@ -203,10 +195,10 @@ fn places(out: &mut TerminalText, report: &MatrixReport) {
 }
 
 fn summary(out: &mut TerminalText, report: &MatrixReport) {
-    let MatrixCounts { pairs, blocked, granted, odd, disagreements } = report.counts();
+    let MatrixCounts { pairs, blocked, granted, unexpected, disagreements } = report.counts();
     out.push(format!("{pairs} pairs: {blocked} blocked, {granted} granted, "));
-    if odd > 0 {
-        out.push_styled(FAILURE, format!("{odd} neither"));
+    if unexpected > 0 {
+        out.push_styled(FAILURE, format!("{unexpected} neither"));
         out.push(", ");
     }
     let disagreements = match disagreements {
@@ -223,7 +215,7 @@ fn summary(out: &mut TerminalText, report: &MatrixReport) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::fixtures::as_expected;
+    use super::super::report::tests::{as_expected, everywhere};
     use super::super::report::{FailedPlace, ModePair};
     use super::super::tree::TreeSize;
     use super::*;
@@ -232,9 +224,7 @@ mod tests {
 
     #[test]
     fn a_triangle_where_all_agree() {
-        let report =
-            as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
-        insta::assert_snapshot!(report.text(false));
+        insta::assert_snapshot!(everywhere().text(false));
     }
 
     #[test]
@@ -256,7 +246,7 @@ mod tests {
         let cells = &mut report.boards[0].cells;
         cells[1].seen = PairOutcome::Granted;
         cells[4].seen = PairOutcome::Blocked { at: "u1/a1".into() };
-        cells[7].seen = PairOutcome::Odd { why: "fails: the server is gone".into() };
+        cells[7].seen = PairOutcome::Unexpected { why: "fails: the server is gone".into() };
         cells[11].seen = PairOutcome::Blocked { at: "u1/a1/r2".into() };
         report
     }

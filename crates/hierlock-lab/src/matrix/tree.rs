@@ -1,6 +1,7 @@
-//! The nodes of a tree of users, accounts and resources. Pure, and without a word of the library's own
-//! about paths: what is expected of the library must not be worked out by it.
+//! The nodes of a tree of users, accounts and resources. Without the library, which is checked by them.
 
+use super::MatrixError;
+use crate::text::join;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +15,7 @@ const LETTERS: [char; Node::LEVELS] = ['u', 'a', 'r'];
 /// use hierlock_lab::TreeSize;
 /// let tree: TreeSize = "2x2x2".parse()?;
 /// assert_eq!((tree, tree.len(), tree.pairs()), (TreeSize::default(), 14, 196));
-/// # Ok::<(), hierlock_lab::TreeError>(())
+/// # Ok::<(), hierlock_lab::MatrixError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeSize {
@@ -33,22 +34,6 @@ impl Default for TreeSize {
     }
 }
 
-/// A text that names no tree, or a tree with nothing in it or too much.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TreeError {
-    /// Not three numbers.
-    #[error(
-        "`{0}` is no tree; write how many users, accounts each and resources each, such as 2x2x2"
-    )]
-    Unreadable(String),
-    /// No user at all, or too many pairs to run.
-    #[error("a tree of {tree} has {} nodes; it may have 1 to {}", tree.len(), TreeSize::MOST_NODES)]
-    Size {
-        /// The tree.
-        tree: TreeSize,
-    },
-}
-
 impl TreeSize {
     /// More than this is more pairs than anyone would wait for or look at.
     pub const MOST_NODES: usize = 200;
@@ -56,11 +41,11 @@ impl TreeSize {
     /// Itself, if it can be run.
     ///
     /// # Errors
-    /// [`TreeError::Size`].
-    pub fn check(self) -> Result<Self, TreeError> {
+    /// [`MatrixError::TreeSize`].
+    pub fn check(self) -> Result<Self, MatrixError> {
         match self.len() {
             1..=Self::MOST_NODES => Ok(self),
-            _ => Err(TreeError::Size { tree: self }),
+            _ => Err(MatrixError::TreeSize(self)),
         }
     }
 
@@ -98,13 +83,13 @@ impl fmt::Display for TreeSize {
 }
 
 impl FromStr for TreeSize {
-    type Err = TreeError;
+    type Err = MatrixError;
 
-    fn from_str(text: &str) -> Result<Self, TreeError> {
+    fn from_str(text: &str) -> Result<Self, MatrixError> {
         let numbers: Result<Vec<usize>, _> = text.split(['x', '×']).map(str::parse).collect();
         match numbers.as_deref() {
             Ok(&[users, accounts, resources]) => TreeSize { users, accounts, resources }.check(),
-            _ => Err(TreeError::Unreadable(text.to_owned())),
+            _ => Err(MatrixError::Unreadable(text.to_owned())),
         }
     }
 }
@@ -120,7 +105,6 @@ impl Serialize for TreeSize {
 pub(crate) struct Node(Vec<usize>);
 
 impl Node {
-    /// User, account, resource.
     pub(crate) const LEVELS: usize = 3;
 
     /// 0 for a user.
@@ -128,7 +112,6 @@ impl Node {
         self.0.len() - 1
     }
 
-    /// Is nothing below it?
     pub(crate) fn is_leaf(&self) -> bool {
         self.0.len() == Self::LEVELS
     }
@@ -138,8 +121,7 @@ impl Node {
         format!("{}{}", LETTERS[self.level()], self.0[self.level()])
     }
 
-    /// The upper of two nodes of which one is the other or above it. None if they have nothing to do
-    /// with each other.
+    /// The upper of two nodes of which one is the other or above it; `None` if they are apart.
     pub(crate) fn upper<'a>(&'a self, other: &'a Node) -> Option<&'a Node> {
         let is_upper = self.0.len() <= other.0.len();
         let (upper, lower) = if is_upper { (self, other) } else { (other, self) };
@@ -150,7 +132,7 @@ impl Node {
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids = LETTERS.iter().zip(&self.0).map(|(letter, number)| format!("{letter}{number}"));
-        f.pad(&ids.collect::<Vec<_>>().join("/"))
+        f.pad(&join(ids, "/"))
     }
 }
 

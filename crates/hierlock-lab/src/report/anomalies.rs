@@ -1,37 +1,31 @@
-//! Which anomaly shows at which isolation level of which engine, as observed: a table of the records of scenarios
-//! that look for one.
+//! Which anomaly shows at which isolation level of which engine: a table of the records that look for one.
 
 use super::display::one_line;
-use super::grouping::{Rounds, by_case, distinct, group_by};
+use super::grouping::{Rounds, by_case};
 use super::{ScenarioSummary, json};
+use crate::group::{distinct, group_by};
 use crate::observation::{FailureKind, Observation};
 use crate::place::Engine;
 use crate::record::{Interruption, Record, Report, Verdict};
+use crate::scenario::ISOLATION_LEVELS;
+use crate::text::join;
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use std::fmt::Write as _;
 
-/// The axis of the isolation level.
 const ISOLATION: &str = "isolation";
 
 /// The level of a scenario without that axis.
 const DEFAULT_LEVEL: &str = "default";
-
-/// From the weakest to the strongest.
-const LEVELS: [&str; 4] = ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 /// Anomalies by isolation level, as observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AnomalyTable {
     /// Engine by engine, from the weakest level to the strongest.
     pub(crate) columns: Vec<AnomalyColumn>,
-    /// In the order of the records.
     pub(crate) rows: Vec<AnomalyRow>,
-    /// Set if not everything was looked for: the table is partial then.
     pub(crate) interruption: Option<Interruption>,
 }
 
-/// An isolation level of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyColumn {
     pub(crate) engine: Engine,
@@ -39,7 +33,6 @@ pub(crate) struct AnomalyColumn {
     pub(crate) isolation: String,
 }
 
-/// An anomaly that a scenario looks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyRow {
     /// `G1a dirty read`
@@ -49,7 +42,6 @@ pub(crate) struct AnomalyRow {
     pub(crate) cells: Vec<Option<AnomalyCell>>,
 }
 
-/// What was seen at one isolation level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyCell {
     /// In how many rounds it has shown.
@@ -58,7 +50,6 @@ pub(crate) struct AnomalyCell {
     pub(crate) rounds: usize,
     /// What prevented it, if it never showed.
     pub(crate) how: Option<Prevention>,
-    /// Whether all rounds are as the scenario expects.
     pub(crate) agrees: bool,
     /// The index of the record to look at.
     pub(crate) record: usize,
@@ -68,11 +59,9 @@ pub(crate) struct AnomalyCell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Prevention {
-    /// A session was the victim of a deadlock.
     Deadlock,
     /// A session lost against another's change.
     Conflict,
-    /// A session waited until its timeout.
     TimedOut,
     /// A session was not to wait, and would have had to.
     Refused,
@@ -85,32 +74,31 @@ pub(crate) enum Prevention {
 impl Prevention {
     fn name(self) -> &'static str {
         match self {
-            Prevention::Deadlock => "deadlock",
-            Prevention::Conflict => "conflict",
-            Prevention::TimedOut => "timed out",
-            Prevention::Refused => "refused",
-            Prevention::Waits => "waits",
-            Prevention::NotSeen => "not seen",
+            Self::Deadlock => "deadlock",
+            Self::Conflict => "conflict",
+            Self::TimedOut => "timed out",
+            Self::Refused => "refused",
+            Self::Waits => "waits",
+            Self::NotSeen => "not seen",
         }
     }
 
-    /// The strongest thing that happened in a run.
     fn new(record: &Record) -> Self {
         let observations = record.steps.iter().flat_map(|step| {
             [Some(&step.seen), step.ended.as_ref().map(|ended| &ended.observation)]
         });
         let rank = |observation: &Observation| match observation {
             Observation::Failed(failure) => match failure.kind {
-                FailureKind::Deadlock => Prevention::Deadlock,
-                FailureKind::Conflict => Prevention::Conflict,
-                FailureKind::TimedOut => Prevention::TimedOut,
-                FailureKind::Refused => Prevention::Refused,
-                FailureKind::Cancelled | FailureKind::Other => Prevention::NotSeen,
+                FailureKind::Deadlock => Self::Deadlock,
+                FailureKind::Conflict => Self::Conflict,
+                FailureKind::TimedOut => Self::TimedOut,
+                FailureKind::Refused => Self::Refused,
+                FailureKind::Cancelled | FailureKind::Other => Self::NotSeen,
             },
-            Observation::Blocked(_) => Prevention::Waits,
-            Observation::Done(_) | Observation::Stuck => Prevention::NotSeen,
+            Observation::Blocked(_) => Self::Waits,
+            Observation::Done(_) | Observation::Stuck => Self::NotSeen,
         };
-        observations.flatten().map(rank).min().unwrap_or(Prevention::NotSeen)
+        observations.flatten().map(rank).min().unwrap_or(Self::NotSeen)
     }
 }
 
@@ -130,8 +118,7 @@ impl AnomalyCell {
         }
     }
 
-    /// `shows`, `prevented: waits`, `shows in 3 of 10`, `failed`; with a ✗ if the scenario expects another
-    /// thing.
+    /// `shows`, `prevented: waits`, `shows in 3 of 10`, `failed`; with a ✗ if the scenario expects otherwise.
     pub(crate) fn text(&self) -> String {
         let text = match (self.shown, self.rounds, self.how) {
             (_, 0, _) => "failed".to_owned(),
@@ -150,8 +137,8 @@ impl AnomalyTable {
         let cases = by_case(report.records.iter().enumerate().filter(|(_, r)| r.anomaly.is_some()));
         let mut columns = distinct(cases.iter().map(column));
         columns.sort_by_key(|column| {
-            let level = LEVELS.iter().position(|level| *level == column.isolation);
-            (column.engine, level.unwrap_or(LEVELS.len()))
+            let level = ISOLATION_LEVELS.iter().position(|level| *level == column.isolation);
+            (column.engine, level.unwrap_or(ISOLATION_LEVELS.len()))
         });
         let rows = group_by(&cases, |case| (anomaly(case[0].1, scenarios), &case[0].1.scenario));
         let rows = rows.into_iter().map(|((anomaly, scenario), cases)| {
@@ -194,8 +181,7 @@ impl AnomalyTable {
         }
         let mut text = tables.join("\n");
         if let Some(interruption) = self.interruption {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "\n{interruption}");
+            text += &format!("\n{interruption}\n");
         }
         text
     }
@@ -206,19 +192,19 @@ impl AnomalyTable {
             |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
         let mut text = "| anomaly |".to_owned();
         for AnomalyColumn { engine, isolation } in &self.columns {
-            let _ = write!(text, " {engine}<br>{} |", escape(isolation));
+            text += &format!(" {engine}<br>{} |", escape(isolation));
         }
-        let _ = write!(text, "\n|---|{}\n", "---|".repeat(self.columns.len()));
+        text += &format!("\n|---|{}\n", "---|".repeat(self.columns.len()));
         for row in &self.rows {
-            let _ = write!(text, "| {} |", escape(&row.anomaly));
+            text += &format!("| {} |", escape(&row.anomaly));
             for cell in &row.cells {
                 let bold = if cell.as_ref().is_some_and(|cell| cell.shown > 0) { "**" } else { "" };
-                let _ = write!(text, " {bold}{}{bold} |", cell_text(cell));
+                text += &format!(" {bold}{}{bold} |", cell_text(cell));
             }
             text.push('\n');
         }
         if let Some(interruption) = self.interruption {
-            let _ = writeln!(text, "\n**{interruption}**");
+            text += &format!("\n**{interruption}**\n");
         }
         text
     }
@@ -243,9 +229,9 @@ fn anomaly(record: &Record, scenarios: &[ScenarioSummary]) -> String {
     let summary = scenarios.iter().find(|summary| summary.name == record.scenario);
     let anomaly = summary.and_then(|summary| summary.anomaly.as_ref()).unwrap_or(&record.title);
     let others = record.variant.iter().filter(|(axis, _)| axis != ISOLATION);
-    match others.map(|(_, value)| value.as_str()).collect::<Vec<_>>() {
-        none if none.is_empty() => one_line(anomaly),
-        values => one_line(&format!("{anomaly} [{}]", values.join(", "))),
+    match join(others.map(|(_, value)| value), ", ").as_str() {
+        "" => one_line(anomaly),
+        values => one_line(&format!("{anomaly} [{values}]")),
     }
 }
 

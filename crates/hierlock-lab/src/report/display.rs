@@ -1,12 +1,11 @@
-//! How all reports write a fact of a record: an observation, a name, a duration. The words are those of the
-//! scenario files, so that what a report says can be copied into a file.
+//! How all reports write a fact of a record, in the words of scenario files so that it can be copied there.
 
-use crate::columns::{columns, columns_of};
-use crate::observation::{
-    Answer, Failure, FailureKind, LockedObject, Observation, SessionName, Wait,
-};
+use crate::observation::{Answer, Failure, FailureKind, LockedObject, Observation, Wait};
 use crate::record::{Record, StepRecord, Verdict};
+use crate::scenario::quoted;
+use crate::text::{join, listed};
 use std::time::Duration;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// `0.4 ms`, `12 ms`, `1.23 s`.
 pub(crate) fn duration(took: Duration) -> String {
@@ -18,28 +17,12 @@ pub(crate) fn duration(took: Duration) -> String {
     }
 }
 
-/// `1 case`, `2 cases`.
-pub(crate) fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
-}
-
-/// `A`, `A and B`, `A, B and C`.
-pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a SessionName>) -> String {
-    let mut names: Vec<&str> = names.into_iter().map(SessionName::as_str).collect();
-    match names.pop() {
-        Some(last) if !names.is_empty() => format!("{} and {last}", names.join(", ")),
-        Some(only) => only.to_owned(),
-        None => String::new(),
-    }
-}
-
 /// The parts that are not empty, with commas between them.
 pub(crate) fn list<const N: usize>(parts: [String; N]) -> String {
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    join(parts.into_iter().filter(|part| !part.is_empty()), ", ")
 }
 
-/// Replaces what a terminal would obey or XML cannot hold: a server may answer with any characters. Line
-/// feeds stay.
+/// Replaces what a terminal would obey or XML cannot hold. Line feeds stay.
 pub(crate) fn printable(text: &str) -> String {
     let printable = |c: char| match c {
         '\n' => '\n',
@@ -52,7 +35,7 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// [`printable`], on one line and with single blanks.
 pub(crate) fn one_line(text: &str) -> String {
-    printable(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    join(printable(text).split_whitespace(), " ")
 }
 
 /// At most `max` characters; the last is an ellipsis if some were cut off.
@@ -70,7 +53,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![];
     let (mut line, mut used) = (String::new(), 0);
     for word in text.split_whitespace() {
-        if used > 0 && used + 1 + columns(word) > width {
+        if used > 0 && used + 1 + word.width() > width {
             lines.push(std::mem::take(&mut line));
             used = 0;
         } else if used > 0 {
@@ -78,19 +61,19 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
             used += 1;
         }
         for c in word.chars() {
-            if used + columns_of(c) > width {
+            let columns = c.width().unwrap_or(0);
+            if used + columns > width {
                 lines.push(std::mem::take(&mut line));
                 used = 0;
             }
             line.push(c);
-            used += columns_of(c);
+            used += columns;
         }
     }
     lines.push(line);
     lines
 }
 
-/// Prose as paragraphs; blank lines divide them.
 pub(crate) fn paragraphs(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let paragraphs = lines.split(|line| line.is_empty()).filter(|lines| !lines.is_empty());
@@ -110,8 +93,7 @@ pub(crate) fn round(record: &Record) -> String {
 
 /// The values of a variant: `read committed, u1`; empty if nothing varies.
 pub(crate) fn variant(record: &Record) -> String {
-    let values: Vec<&str> = record.variant.iter().map(|(_, value)| value.as_str()).collect();
-    one_line(&values.join(", "))
+    one_line(&join(record.variant.iter().map(|(_, value)| value), ", "))
 }
 
 /// The name of a verdict, as in the JSON report.
@@ -123,7 +105,6 @@ pub(crate) fn verdict(record: &Record) -> &'static str {
     }
 }
 
-/// `✓` if reality agrees.
 pub(crate) fn check_mark(agrees: bool) -> &'static str {
     if agrees { "✓" } else { "✗" }
 }
@@ -136,7 +117,6 @@ pub(crate) fn location(record: &Record) -> String {
     step.map_or(file.clone(), |step| format!("{file}:{}", step.line))
 }
 
-/// The step that disagrees.
 pub(crate) fn differing_step(record: &Record) -> Option<&StepRecord> {
     match &record.verdict {
         Verdict::Disagrees { step, .. } => record.steps.get(*step),
@@ -144,7 +124,6 @@ pub(crate) fn differing_step(record: &Record) -> Option<&StepRecord> {
     }
 }
 
-/// Why it does not agree.
 pub(crate) fn why(record: &Record) -> Option<&str> {
     match &record.verdict {
         Verdict::Agrees => None,
@@ -160,7 +139,6 @@ pub(crate) fn expected(step: &StepRecord) -> &str {
     }
 }
 
-/// An observation on one line, without the engine's message.
 pub(crate) fn observation(observation: &Observation) -> String {
     match observation {
         Observation::Done(done) => answer(done),
@@ -183,45 +161,41 @@ fn answer(answer: &Answer) -> String {
         return "no rows".to_owned();
     }
     let row = |row: &Vec<Option<String>>| match row.as_slice() {
-        [one] => match cell(one) {
-            bare if bare.contains([' ', '(', ',']) && !bare.starts_with('\'') => {
-                format!("'{bare}'")
-            }
-            fine => fine,
-        },
-        cells => format!("({})", cells.iter().map(cell).collect::<Vec<_>>().join(", ")),
+        [one] => {
+            let bare = cell(one);
+            let is_bare = !bare.contains([' ', '(', ',']) || bare.starts_with('\'');
+            if is_bare { bare } else { format!("'{bare}'") }
+        }
+        cells => format!("({})", join(cells.iter().map(cell), ", ")),
     };
-    format!("rows {}", rows.iter().map(row).collect::<Vec<_>>().join(" "))
+    format!("rows {}", join(rows.iter().map(row), " "))
 }
 
 /// `| 1 | 30`
 pub(crate) fn row(cells: &[Option<String>]) -> String {
-    cells.iter().map(|value| format!("| {}", cell(value))).collect::<Vec<_>>().join(" ")
+    join(cells.iter().map(|value| format!("| {}", cell(value))), " ")
 }
 
-/// A cell as an expectation would write it.
 fn cell(value: &Option<String>) -> String {
     let Some(value) = value else { return "null".to_owned() };
     let value = printable(value).replace('\n', "⏎");
-    let is_quoted = value.is_empty()
-        || value == "null"
-        || value == "*"
+    let is_quoted = matches!(value.as_str(), "" | "null" | "*")
         || value.trim() != value
         || value.contains(['|', '\'', '#']);
-    if is_quoted { format!("'{}'", value.replace('\'', "''")) } else { value }
+    if is_quoted { quoted(&value) } else { value }
 }
 
 /// `blocked by A and B on row 1 of numbers (PRIMARY), X`
 pub(crate) fn wait(wait: &Wait) -> String {
     let mut text = "blocked".to_owned();
     if !wait.blockers.is_empty() {
-        text += &format!(" by {}", names(&wait.blockers));
+        text += &format!(" by {}", listed(&wait.blockers, "and"));
     }
-    if wait.strangers {
+    if wait.has_outside_blocker {
         text += if wait.blockers.is_empty() { " by" } else { " and" };
         text += " something outside of the scenario";
     }
-    if let Some(object) = &wait.thing {
+    if let Some(object) = &wait.target {
         text += &format!(" on {}", locked_object(object));
     }
     text
@@ -234,14 +208,15 @@ pub(crate) fn locked_object(object: &LockedObject) -> String {
 
 /// `deadlock`, `timed out`, `error 1062`.
 fn failure(failure: &Failure) -> String {
-    match failure.kind {
-        FailureKind::Deadlock => "deadlock".to_owned(),
-        FailureKind::TimedOut => "timed out".to_owned(),
-        FailureKind::Refused => "refused".to_owned(),
-        FailureKind::Conflict => "conflict".to_owned(),
-        FailureKind::Cancelled => "cancelled".to_owned(),
-        FailureKind::Other => format!("error {}", one_line(&failure.code)).trim_end().to_owned(),
-    }
+    let text = match failure.kind {
+        FailureKind::Deadlock => "deadlock",
+        FailureKind::TimedOut => "timed out",
+        FailureKind::Refused => "refused",
+        FailureKind::Conflict => "conflict",
+        FailureKind::Cancelled => "cancelled",
+        FailureKind::Other => &format!("error {}", one_line(&failure.code)),
+    };
+    text.trim_end().to_owned()
 }
 
 /// The engine's message, after its code unless [`observation`] has that already.

@@ -1,14 +1,11 @@
-//! A deadlock or a circle of waits in sentences: who waits for what, which lock of whom blocks it, and which
-//! statement took that. What is not known is said.
+//! A deadlock or a circle of waits in sentences: who waits for what, which lock blocks it, and who took that.
 
 use super::display::{locked_object, one_line, truncate};
 use super::transcript::is_look;
 use crate::record::{BlockingLock, Deadlock, Record, StepRecord, WaitCycle, WaitEdge};
 
-/// The heading of a circle that stays.
 pub(crate) const CIRCLE: &str = "A circle of waits that the engine does not end";
 
-/// The longest statement that is quoted in full.
 const MAX_STATEMENT: usize = 120;
 
 /// A sentence for every link, and one for the end.
@@ -28,7 +25,6 @@ pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
     sentences
 }
 
-/// A sentence for every link of a circle that stays.
 pub(crate) fn circle(record: &Record, circle: &WaitCycle) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(closing) = record.steps.get(circle.step) {
@@ -80,9 +76,9 @@ fn deadlock_link(record: &Record, deadlock: &Deadlock, link: &WaitEdge) -> Strin
 
 /// `row 1 of numbers (PRIMARY), X since line 16 (B> select …), granted in line 18`
 fn blocking_lock(record: &Record, lock: &BlockingLock) -> String {
-    let BlockingLock { thing, statement: asked, granted_in, unknown, .. } = lock;
+    let BlockingLock { target, statement: asked, granted_in, unknown, .. } = lock;
     let step = |index: &Option<usize>| index.and_then(|index| record.steps.get(index));
-    let mut text = locked_object(thing);
+    let mut text = locked_object(target);
     match step(asked) {
         Some(asked) => text += &format!(" since {}", statement(asked)),
         None => {

@@ -1,6 +1,7 @@
 //! Records grouped as reports show them: by scenario, then by place, then by case. Also [`Tally`].
 
 use super::ScenarioSummary;
+use crate::group::{distinct, group_by};
 use crate::observation::SessionName;
 use crate::place::{Engine, Place};
 use crate::record::{MissingEngine, Record, Report, Verdict};
@@ -14,7 +15,6 @@ pub(crate) struct ScenarioGroup<'a> {
     pub(crate) name: &'a str,
     pub(crate) title: &'a str,
     pub(crate) summary: Option<&'a ScenarioSummary>,
-    /// In the order of the report.
     pub(crate) records: Vec<IndexedRecord<'a>>,
     /// Engines on which it was to be run, and which are missing.
     pub(crate) missing: Vec<&'a MissingEngine>,
@@ -54,17 +54,14 @@ pub(crate) fn by_scenario<'a>(
 }
 
 impl<'a> ScenarioGroup<'a> {
-    /// Whether all of its runs agree.
     pub(crate) fn agrees(&self) -> bool {
         self.records.iter().all(|(_, record)| record.agrees())
     }
 
-    /// Where it was run, in the order of the records.
     pub(crate) fn places(&self) -> Vec<Place> {
         distinct(self.records.iter().map(|(_, record)| record.place))
     }
 
-    /// The cases that were run at a place.
     pub(crate) fn cases_at(&self, place: &Place) -> Vec<Rounds<'a>> {
         by_case(self.records.iter().copied().filter(|(_, record)| record.place == *place))
     }
@@ -79,29 +76,6 @@ pub(crate) fn by_case<'a>(records: impl Iterator<Item = IndexedRecord<'a>>) -> V
     group_by(records, case).into_iter().map(|(_, rounds)| rounds).collect()
 }
 
-/// Groups items by a key. Groups are in the order of their first items, items in their own.
-pub(crate) fn group_by<T, K: PartialEq>(
-    items: impl IntoIterator<Item = T>,
-    key: impl Fn(&T) -> K,
-) -> Vec<(K, Vec<T>)> {
-    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
-    for item in items {
-        let key = key(&item);
-        // Items of one group mostly follow each other, so the last group is the likely one.
-        match groups.iter_mut().rev().find(|(known, _)| *known == key) {
-            Some((_, group)) => group.push(item),
-            None => groups.push((key, vec![item])),
-        }
-    }
-    groups
-}
-
-/// Each item once, in the order in which it first comes.
-pub(crate) fn distinct<T: PartialEq + Clone>(items: impl IntoIterator<Item = T>) -> Vec<T> {
-    group_by(items, T::clone).into_iter().map(|(item, _)| item).collect()
-}
-
-/// The sessions of a record, in the order of their names.
 pub(crate) fn sessions(record: &Record) -> Vec<&SessionName> {
     let mut names: Vec<&SessionName> = record.steps.iter().map(|step| &step.session).collect();
     names.sort();
@@ -118,7 +92,6 @@ pub(crate) fn engines(report: &Report) -> Vec<Engine> {
     Engine::ALL.into_iter().filter(is_there).collect()
 }
 
-/// How many cases have which verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
     pub(crate) cases: usize,
@@ -129,7 +102,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
-        let mut tally = Tally::default();
+        let mut tally = Self::default();
         for record in records {
             tally.cases += 1;
             match record.verdict {

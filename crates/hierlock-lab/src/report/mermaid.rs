@@ -1,11 +1,11 @@
 //! One run as a Mermaid sequence diagram: the sessions, the server between them, and who waits for whom.
 
-use super::display::{duration, names, one_line, run_name, truncate};
+use super::display::{duration, one_line, run_name, truncate};
 use super::grouping::sessions;
 use super::transcript::{Outcome, WakeUp, is_look, wake_ups};
 use crate::observation::{Observation, SessionName};
 use crate::record::Record;
-use std::fmt::Write as _;
+use crate::text::listed;
 
 /// The longest text of an arrow. Longer ones make a diagram too wide to read.
 const MAX_TEXT: usize = 72;
@@ -14,10 +14,7 @@ impl Record {
     /// One run as a sequence diagram of Mermaid.
     pub fn mermaid(&self) -> String {
         let mut text = "sequenceDiagram\n".to_owned();
-        let mut line = |line: String| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "    {line}");
-        };
+        let mut line = |line: String| text += &format!("    {line}\n");
         line(format!("title {}", escape(&run_name(self), MAX_TEXT * 2)));
         for (i, name) in sessions(self).into_iter().enumerate() {
             line(format!("participant {} as {name}", id(name)));
@@ -55,7 +52,7 @@ impl Record {
                 line(format!("Note over {session}: ☠ {victim} was chosen to end the deadlock"));
             }
             for circle in self.circles.iter().filter(|circle| circle.step == index) {
-                let waiters = names(circle.links.iter().map(|link| &link.waiter));
+                let waiters = listed(circle.links.iter().map(|link| &link.waiter), "and");
                 line(format!("Note over {session}: ∞ {waiters} wait in a circle that stays"));
             }
         }

@@ -35,8 +35,7 @@ pub use anomalies::AnomalyTable;
 pub use rounds::RoundComparison;
 pub use text::TextStyle;
 
-pub(crate) use display::{count, duration, printable, wrap};
-pub(crate) use grouping::{distinct, group_by};
+pub(crate) use display::{duration, printable, wrap};
 pub(crate) use terminal::{BOLD, DIM, FAILURE, SUCCESS, TerminalText};
 
 use crate::place::Engine;
@@ -46,24 +45,18 @@ use serde::Serialize;
 /// What reports need of a scenario besides its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScenarioSummary {
-    /// Its path below `scenarios/`, without the extension.
     #[serde(skip)]
-    pub name: String,
-    /// The first line of the opening comment.
-    pub title: String,
-    /// Why this is worth knowing.
-    pub why: String,
-    /// What to do about it.
-    pub advice: String,
-    /// The anomaly it looks for.
-    pub anomaly: Option<String>,
-    /// Which parts of the seed documents it proves.
-    pub seeds: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) why: String,
+    pub(crate) advice: String,
+    pub(crate) anomaly: Option<String>,
+    pub(crate) seeds: Vec<String>,
     /// Where it was to be run. One of them that is not there is reported as missing.
-    pub engines: Vec<Engine>,
+    pub(crate) engines: Vec<Engine>,
     /// The file as it was written.
     #[serde(skip)]
-    pub source_text: String,
+    pub(crate) source_text: String,
 }
 
 impl ScenarioSummary {

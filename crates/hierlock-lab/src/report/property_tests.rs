@@ -1,5 +1,4 @@
-//! Whatever files and servers say, every report stays well formed: generated texts everywhere, and indices that
-//! lead nowhere.
+//! Whatever files and servers say, and wherever indices lead, every report stays well formed.
 
 use super::fixtures::{self, RecordBuilder, blocked, place, rows};
 use super::{AnomalyTable, RoundComparison, ScenarioSummary, TextStyle};
@@ -27,11 +26,9 @@ fn record() -> impl Strategy<Value = Record> {
     (prop::collection::vec(untrusted_text(), 12), any::<u8>()).prop_map(|(texts, index)| {
         let t = |i: usize| texts[i].as_str();
         let object = LockedObject {
-            kind: LockKind::Gap,
-            object: texts[0].clone(),
             index: Some(texts[1].clone()),
             record: Some(texts[2].clone()),
-            mode: texts[3].clone(),
+            ..LockedObject::new(LockKind::Gap, &texts[0], &texts[3])
         };
         let mut record = RecordBuilder::new(t(4), t(5), place(Engine::Mysql))
             .variant(t(6), t(7))

@@ -1,13 +1,13 @@
-//! What varied between the rounds of one case: verdicts, victims, the order of wake-ups, outcomes. Times always
-//! vary and are not compared.
+//! What varied between the rounds of one case: verdicts, victims, the order of wake-ups, outcomes; not times.
 
 use super::display;
-use super::grouping::{Rounds, by_case, group_by};
+use super::grouping::{Rounds, by_case};
 use super::transcript::wake_ups;
+use crate::group::group_by;
 use crate::observation::{Observation, SessionName, Wait};
 use crate::record::{Record, Report};
+use crate::text::count;
 use std::cmp::Reverse;
-use std::fmt::Write as _;
 
 /// A comparison of the rounds of every case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,6 @@ pub struct RoundComparison {
     pub(crate) unstable: Vec<UnstableCase>,
 }
 
-/// A case that did not always go the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnstableCase {
     /// `deadlock/cycle [read committed] on mysql`
@@ -29,7 +28,6 @@ pub(crate) struct UnstableCase {
     pub(crate) variations: Vec<Variation>,
 }
 
-/// A difference between rounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variation {
     /// `order of wake-ups at line 16`
@@ -58,7 +56,7 @@ impl RoundComparison {
     /// `3 of 4 repeated cases went the same way in all of up to 5 rounds`
     pub(crate) fn summary(&self) -> String {
         let stable = self.repeated - self.unstable.len();
-        let cases = display::count(self.repeated, "repeated case");
+        let cases = count(self.repeated, "repeated case");
         format!("{stable} of {cases} went the same way in all of up to {} rounds", self.rounds)
     }
 
@@ -69,12 +67,11 @@ impl RoundComparison {
         }
         let mut text = self.summary() + "\n";
         for UnstableCase { case, rounds, variations } in &self.unstable {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "\n{case}, {rounds} rounds");
+            text += &format!("\n{case}, {rounds} rounds\n");
             for Variation { what, seen } in variations {
-                let _ = writeln!(text, "  {what}");
+                text += &format!("  {what}\n");
                 for (seen, times) in seen {
-                    let _ = writeln!(text, "    {times:>3}× {seen}");
+                    text += &format!("    {times:>3}× {seen}\n");
                 }
             }
         }
@@ -142,8 +139,8 @@ fn outcome(record: &Record, index: usize) -> String {
 /// An observation without what is new in every round, such as the number of a transaction.
 fn stable(observation: &Observation) -> String {
     let Observation::Blocked(wait) = observation else { return display::observation(observation) };
-    let kind = wait.thing.as_ref().map(|object| format!(" on {}", object.kind.name()));
-    display::wait(&Wait { thing: None, ..wait.clone() }) + &kind.unwrap_or_default()
+    let kind = wait.target.as_ref().map(|object| format!(" on {}", object.kind.name()));
+    display::wait(&Wait { target: None, ..wait.clone() }) + &kind.unwrap_or_default()
 }
 
 #[cfg(test)]

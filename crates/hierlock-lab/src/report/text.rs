@@ -1,15 +1,16 @@
-//! The report for a terminal: a line for every scenario and place, the transcript of every disagreement, and a
-//! summary.
+//! The report for a terminal: a line for every scenario and place, transcripts of disagreements, and a summary.
 
-use super::display::{self, count, duration, one_line, wrap};
-use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, distinct, group_by, sessions};
+use super::display::{self, duration, one_line, wrap};
+use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, sessions};
 use super::terminal::{BOLD, DIM, FAILURE, SESSIONS, SUCCESS, TerminalText, WAITING};
 use super::transcript::{outcomes, prompt};
 use super::{ScenarioSummary, explain, topic};
-use crate::columns::columns;
+use crate::group::{distinct, group_by};
 use crate::observation::{Observation, SessionName};
 use crate::record::{Record, Report, Verdict};
+use crate::text::count;
 use anstyle::Style;
+use unicode_width::UnicodeWidthStr;
 
 /// With more scenarios than this, one that agrees gets a single line.
 const MAX_DETAILED: usize = 5;
@@ -29,8 +30,7 @@ pub struct TextStyle {
     pub width: usize,
     /// With the transcripts of all runs, not only of those that disagree.
     pub verbose: bool,
-    /// With a line for each topic instead of each scenario, if there are several topics. Scenarios that disagree are
-    /// shown as always.
+    /// With a line for each topic instead of each scenario, if there are several and they agree.
     pub by_topic: bool,
 }
 
@@ -56,7 +56,7 @@ impl Report {
         let is_short = !style.verbose && groups.len() > MAX_DETAILED;
         let topics = group_by(&groups, |group| topic(group.name));
         if is_short && style.by_topic && topics.len() > 1 {
-            let name_width = topics.iter().map(|(topic, _)| columns(topic)).max().unwrap_or(0);
+            let name_width = topics.iter().map(|(topic, _)| topic.width()).max().unwrap_or(0);
             for (topic, groups) in &topics {
                 writer.topic_line(topic, groups, name_width);
                 for group in groups.iter().filter(|group| !group.agrees()) {
@@ -64,7 +64,7 @@ impl Report {
                 }
             }
         } else {
-            let name_width = groups.iter().map(|group| columns(group.name)).max().unwrap_or(0);
+            let name_width = groups.iter().map(|group| group.name.width()).max().unwrap_or(0);
             for group in &groups {
                 if is_short && group.agrees() {
                     let cases = count(group.records.len(), "case");
@@ -134,7 +134,7 @@ impl TextReporter {
     fn scenario(&mut self, group: &ScenarioGroup<'_>, place_width: usize) {
         let name = one_line(group.name);
         let lead = format!("{}  ", self.out.styled(BOLD, &name));
-        self.paragraph(&lead, columns(&name) + 2, group.title);
+        self.paragraph(&lead, name.width() + 2, group.title);
         for place in group.places() {
             let cases = group.cases_at(&place);
             let agrees = cases.iter().flatten().all(|(_, record)| record.agrees());
@@ -147,7 +147,6 @@ impl TextReporter {
         }
     }
 
-    /// The scenarios of a topic in one line.
     fn topic_line(&mut self, topic: &str, groups: &[&ScenarioGroup<'_>], name_width: usize) {
         let run: Vec<_> = groups.iter().filter(|group| !group.records.is_empty()).collect();
         let agreed = run.iter().filter(|group| group.agrees()).count();
@@ -173,13 +172,12 @@ impl TextReporter {
             return;
         }
         let name = one_line(name);
-        let padding = " ".repeat(name_width.saturating_sub(columns(&name)));
+        let padding = " ".repeat(name_width.saturating_sub(name.width()));
         let mark = self.check_mark(groups.iter().all(|group| group.agrees()));
         self.out.push(format!("{mark} {}{padding}  ", self.out.styled(BOLD, &name)));
         self.out.line(self.out.styled(DIM, format!("{counts} on {}", engines.join(", "))));
     }
 
-    /// The notes of these runs, each once.
     fn notes<'a>(&mut self, records: impl Iterator<Item = &'a Record>) {
         let notes = distinct(records.flat_map(|record| {
             let Record { scenario, place, notes, .. } = record;

@@ -8,7 +8,6 @@ use std::time::Duration;
 /// Rows beyond these are only counted.
 const MAX_ROWS: usize = 20;
 
-/// The end of a wait.
 pub(crate) struct WakeUp<'a> {
     /// The step that had waited, and its index.
     pub(crate) step: &'a StepRecord,
@@ -30,7 +29,6 @@ pub(crate) fn wake_ups(record: &Record, during: usize) -> Vec<WakeUp<'_>> {
     wake_ups
 }
 
-/// Whether a step only looks at a session that waits.
 pub(crate) fn is_look(step: &StepRecord) -> bool {
     step.text.is_empty()
 }
@@ -40,7 +38,6 @@ pub(crate) fn prompt(step: &StepRecord) -> String {
     format!("{}{}", step.session, if is_look(step) { '<' } else { '>' })
 }
 
-/// An observation as a transcript shows it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// `blocked by A on row 1 of numbers (PRIMARY), X`; empty if there are rows.
@@ -70,8 +67,7 @@ impl Outcome {
     }
 }
 
-/// What is below a step: what was seen of it, then the end of each wait that ended during it. The headlines are
-/// `= done` and `↳ B goes on after 2.7 ms: done`.
+/// What is below a step: what was seen of it (`= done`), then the waits that ended (`↳ B goes on after 2.7 ms: done`).
 pub(crate) fn outcomes(record: &Record, index: usize) -> Vec<(&Observation, Outcome)> {
     let seen = &record.steps[index].seen;
     let mut own = Outcome::new(seen);

@@ -22,11 +22,12 @@ pub(crate) mod wait_graph;
 
 use crate::environment::{CaseEnvironment, LabError};
 use crate::lock_history::{IncompleteLocks, LockHistory};
-use crate::observation::{Failure, FailureKind, Lock, Observation, SessionName, Wait, join_names};
+use crate::observation::{Failure, FailureKind, Lock, Observation, SessionName, Wait};
 use crate::record::{Deadlock, Record, StepRecord, Verdict, WaitCycle, WaitEnd};
 use crate::scenario::{Action, Case, ExpectedOutcome, Step};
+use crate::text::join;
 use crate::verdict::{DeadlockPair, ObservedStep, difference, predicate};
-use settle::{EndedStep, Goal, PendingStep, Settled, Unfinished, same_wait, settle};
+use settle::{EndedStep, Goal, PendingStep, PendingSteps, SettleOutcome, same_wait, settle};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 use wait_graph::{cycle_closed_by, cycle_of};
@@ -49,7 +50,7 @@ pub(crate) async fn run_steps(
         record,
         keep_locks,
         started: Instant::now(),
-        unfinished: Unfinished::new(),
+        unfinished: PendingSteps::new(),
         last: BTreeMap::new(),
         inspected: Vec::new(),
         incomplete: Vec::new(),
@@ -80,7 +81,7 @@ struct CaseRun<'a> {
     record: &'a mut Record,
     keep_locks: bool,
     started: Instant,
-    unfinished: Unfinished,
+    unfinished: PendingSteps,
     /// The last step of each session, as an index.
     last: BTreeMap<SessionName, usize>,
     /// Steps whose end was judged by a later line.
@@ -95,15 +96,15 @@ struct CaseRun<'a> {
 /// Why a case cannot go on, in a sentence.
 type CannotContinue = String;
 
+/// The deadlock victims of a step.
+type StepResult = Result<Vec<SessionName>, CannotContinue>;
+
 impl CaseRun<'_> {
     /// Runs a step and judges it; returns its index.
     async fn step(&mut self, step: &Step) -> Result<usize, CannotContinue> {
-        let session = DeadlockPair::resolve(self.pair.as_ref(), &step.session).cloned();
-        let session = session.ok_or_else(|| {
-            format!(
-                "line {}: there was no deadlock of two, so nobody is the {}",
-                step.line, step.session
-            )
+        let Step { line, session: who, .. } = step;
+        let session = DeadlockPair::resolve(self.pair.as_ref(), who).cloned().ok_or_else(|| {
+            format!("line {line}: there was no deadlock of two, so nobody is the {who}")
         })?;
         let index = self.record.steps.len();
         let victims = match &step.action {
@@ -115,11 +116,7 @@ impl CaseRun<'_> {
     }
 
     /// Observes the session's last step again, as it is now; returns the deadlock victims.
-    async fn inspect(
-        &mut self,
-        step: &Step,
-        session: &SessionName,
-    ) -> Result<Vec<SessionName>, CannotContinue> {
+    async fn inspect(&mut self, step: &Step, session: &SessionName) -> StepResult {
         let last = *self.last.get(session).ok_or_else(|| {
             format!("line {}: {session} has done nothing that could be looked at", step.line)
         })?;
@@ -144,18 +141,11 @@ impl CaseRun<'_> {
         Ok(victims)
     }
 
-    /// Begins a step and settles; returns the deadlock victims.
-    async fn execute(
-        &mut self,
-        step: &Step,
-        session: &SessionName,
-        text: &str,
-    ) -> Result<Vec<SessionName>, CannotContinue> {
+    async fn execute(&mut self, step: &Step, session: &SessionName, text: &str) -> StepResult {
         let before = self.current_waits();
         if let Some(pending) = self.unfinished.get(session) {
             let since = self.record.steps[pending.step].line;
-            let wait = before.iter().find(|wait| wait.waiter == *session);
-            let by = wait.map_or_else(String::new, |wait| blockers_text(" by ", wait));
+            let by = blockers_text(" by ", session, &before);
             return Err(format!(
                 "line {}: {session} cannot do this, it is still blocked{by} since line {since}; look for its \
                  end (`{session}<`) after a step that lets it go",
@@ -163,8 +153,7 @@ impl CaseRun<'_> {
             ));
         }
         let index = self.record.steps.len();
-        let new = self.new_record(step, session, text);
-        self.record.steps.push(new);
+        self.record.steps.push(self.new_record(step, session, text));
         self.incomplete.push(IncompleteLocks::new());
         self.last.insert(session.clone(), index);
         let reply = self.environment.begin(session, &step.action);
@@ -173,12 +162,7 @@ impl CaseRun<'_> {
     }
 
     /// Waits until every session is idle or waits, and completes the last record; returns the deadlock victims.
-    async fn settle(
-        &mut self,
-        step: &Step,
-        session: &SessionName,
-        before: &[Wait],
-    ) -> Result<Vec<SessionName>, CannotContinue> {
+    async fn settle(&mut self, step: &Step, session: &SessionName, before: &[Wait]) -> StepResult {
         let index = self.record.steps.len() - 1;
         let goal = Goal {
             limit: self.case.limit,
@@ -188,13 +172,12 @@ impl CaseRun<'_> {
             unbroken: &self.unbroken,
         };
         let settled = settle(self.environment, &mut self.unfinished, goal).await;
-        let Settled { ended, waits, stuck, cycle, unbroken } =
+        let SettleOutcome { ended, waits, stuck, cycle, unbroken } =
             settled.map_err(|error| format!("line {}: {error}", step.line))?;
         let after = match self.environment.locks().await {
-            Ok(after) => Some(after),
             Err(LabError(why)) if self.keep_locks => return Err(why),
-            // Nobody asked for them; a deadlock is explained with less.
-            Err(_) => None,
+            // If nobody asked for them, a deadlock is explained with less.
+            after => after.ok(),
         };
         let mut victims = Vec::new();
         for ended in ended {
@@ -250,14 +233,12 @@ impl CaseRun<'_> {
             let mut links = cycle_of(&wait.waiter, &unbroken).unwrap_or_default();
             recorded.extend(links.iter().map(|edge| edge.waiter.clone()));
             // It stays, so the locks after the step are those of the cycle.
-            let history = LockHistory::new(&self.record.steps, &self.incomplete);
-            history.complete(&mut links, step + 1, &[]);
+            self.history().complete(&mut links, step + 1, &[]);
             self.record.circles.push(WaitCycle { step, links });
         }
         self.unbroken = unbroken;
     }
 
-    /// Records who waited for whom when `victim` was chosen.
     async fn record_deadlock(
         &mut self,
         step: usize,
@@ -269,7 +250,7 @@ impl CaseRun<'_> {
         let reported = self.environment.deadlock(victim, failure).await;
         let observed = || cycle_of(victim, seen).or_else(|| cycle_closed_by(victim, seen));
         let mut circle = reported.or_else(observed).unwrap_or_default();
-        LockHistory::new(&self.record.steps, &self.incomplete).complete(&mut circle, step, after);
+        self.history().complete(&mut circle, step, after);
         let mut others = circle.iter().map(|edge| &edge.waiter).filter(|name| *name != victim);
         let survivor = others.next().filter(|_| others.next().is_none()).cloned();
         self.pair = Some(DeadlockPair { victim: victim.clone(), survivor });
@@ -286,19 +267,22 @@ impl CaseRun<'_> {
                 Ok(()) => "it was ended on the server".to_owned(),
                 Err(error) => format!("it could not be ended: {error}"),
             };
-            let wait = waits.iter().find(|wait| wait.waiter == name);
-            let by = wait.map_or_else(String::new, |wait| blockers_text(" for ", wait));
-            let what = match wait {
-                None => "neither ended nor was seen to wait for a lock".to_owned(),
-                Some(_) if cycle_of(&name, &waits).is_some() => {
-                    format!("waited{by} in a circle that the engine had not ended")
-                }
-                Some(_) => format!("waited{by}, but not always for the same"),
+            let by = blockers_text(" for ", &name, &waits);
+            let what = if !waits.iter().any(|wait| wait.waiter == name) {
+                "neither ended nor was seen to wait for a lock".to_owned()
+            } else if cycle_of(&name, &waits).is_some() {
+                format!("waited{by} in a circle that the engine had not ended")
+            } else {
+                format!("waited{by}, but not always for the same")
             };
             sentences.push(format!("{name} (line {line}) {what}; {ended}"));
         }
         let limit = self.case.limit;
         format!("line {}: within {limit:?} {}", step.line, sentences.join(", "))
+    }
+
+    fn history(&self) -> LockHistory<'_> {
+        LockHistory { steps: &self.record.steps, incomplete: &self.incomplete }
     }
 
     fn current_waits(&self) -> Vec<Wait> {
@@ -319,7 +303,7 @@ impl CaseRun<'_> {
         };
         let differs = difference(step.expected.as_ref(), &observed);
         let shows = |sign| difference(Some(sign), &observed).is_none();
-        if step.signs.iter().any(shows) {
+        if step.anomaly_outcomes.iter().any(shows) {
             self.record.anomaly = self.record.anomaly.map(|_| true);
         }
         if let Some(why) = &differs {
@@ -340,58 +324,45 @@ impl CaseRun<'_> {
     /// A wait that ended in a failure must be in the file.
     fn judge_uninspected_ends(&mut self) {
         for (index, record) in self.record.steps.iter_mut().enumerate() {
-            let Some(WaitEnd { observation: failed @ Observation::Failed(_), .. }) = &record.ended
-            else {
-                continue;
-            };
-            if self.inspected.contains(&index) || record.difference.is_some() {
-                continue;
+            let is_judged = self.inspected.contains(&index) || record.difference.is_some();
+            if let Some(WaitEnd { observation: failed @ Observation::Failed(_), .. }) =
+                &record.ended
+                && !is_judged
+            {
+                let (failed, session) = (predicate(failed), &record.session);
+                let then = format!("then it {failed}; no line says so (`{session}< = …`)");
+                let why = format!("it was blocked at first, {then}");
+                record.difference = Some(why.clone());
+                self.record.verdict.keep_first(Verdict::Disagrees { step: index, why });
             }
-            let why = format!(
-                "it was blocked at first, then it {}; no line says so (`{}< = …`)",
-                predicate(failed),
-                record.session
-            );
-            record.difference = Some(why.clone());
-            self.record.verdict.keep_first(Verdict::Disagrees { step: index, why });
         }
     }
 
-    /// The record of a step that begins now.
     fn new_record(&self, step: &Step, session: &SessionName, text: &str) -> StepRecord {
-        let now = self.started.elapsed();
-        StepRecord {
-            line: step.line,
-            session: session.clone(),
-            text: text.to_owned(),
-            began: now,
-            seen: Observation::Stuck,
-            seen_at: now,
-            ended: None,
-            expected: step.expected.as_ref().map(ToString::to_string).unwrap_or_default(),
-            difference: None,
-            waits: Vec::new(),
-            locks: None,
-        }
+        let expected = step.expected.as_ref().map(ToString::to_string).unwrap_or_default();
+        let (text, began) = (text.to_owned(), self.started.elapsed());
+        StepRecord { expected, ..StepRecord::new(step.line, session.clone(), text, began) }
     }
 }
 
 /// A wait with a timeout ends without anybody releasing the lock.
 fn ends_by_itself(step: &Step) -> bool {
-    let mut either = step.expected.iter().flat_map(|expected| &expected.alternatives);
-    either.any(|one| matches!(one, ExpectedOutcome::TimedOut))
+    step.expected_outcomes().any(|one| *one == ExpectedOutcome::TimedOut)
 }
 
 /// Returns the candidates of a deadlock, if the file expects one.
 fn expected_victims(step: &Step) -> Option<&[SessionName]> {
-    let mut either = step.expected.iter().flat_map(|expected| &expected.alternatives);
-    either.find_map(|one| match one {
+    step.expected_outcomes().find_map(|one| match one {
         ExpectedOutcome::Deadlock { victims } => Some(victims.as_slice()),
         _ => None,
     })
 }
 
-fn blockers_text(preposition: &str, wait: &Wait) -> String {
-    let names = join_names(&wait.blockers, " and ");
-    if names.is_empty() { names } else { preposition.to_owned() + &names }
+/// ` by A and B`; empty if nobody is known.
+fn blockers_text(preposition: &str, waiter: &SessionName, waits: &[Wait]) -> String {
+    let wait = waits.iter().find(|wait| wait.waiter == *waiter);
+    match wait.map(|wait| join(&wait.blockers, " and ")) {
+        Some(names) if !names.is_empty() => preposition.to_owned() + &names,
+        _ => String::new(),
+    }
 }

@@ -19,11 +19,9 @@ const MIN_CYCLE_PROBES: u32 = 5;
 /// expects a deadlock.
 const NEAR_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
 
-/// What each session has begun and not finished.
-pub(super) type Unfinished = BTreeMap<SessionName, PendingStep>;
+pub(super) type PendingSteps = BTreeMap<SessionName, PendingStep>;
 
 pub(super) struct PendingStep {
-    /// The index of the step.
     pub(super) step: usize,
     pub(super) reply: Reply,
 }
@@ -35,9 +33,9 @@ pub(super) struct EndedStep {
     pub(super) at: Instant,
 }
 
-/// What the sessions do once they are settled.
+/// What the sessions do once every one of them is idle or waits.
 #[derive(Default)]
-pub(super) struct Settled {
+pub(super) struct SettleOutcome {
     /// What has ended, in the order in which it was seen.
     pub(super) ended: Vec<EndedStep>,
     /// Who waits for whom now. All that is unfinished is in it, unless something is stuck.
@@ -52,7 +50,6 @@ pub(super) struct Settled {
 
 /// What a step must come to.
 pub(super) struct Goal<'a> {
-    /// How long a session may neither end nor be seen to wait.
     pub(super) limit: Duration,
     /// A session whose wait has a timeout: that it waits is not enough, it must end.
     pub(super) awaited: Option<&'a SessionName>,
@@ -74,11 +71,11 @@ struct StableWaits {
 /// Moves what has ended out of `unfinished`, until the rest is seen to wait.
 pub(super) async fn settle(
     environment: &CaseEnvironment,
-    unfinished: &mut Unfinished,
+    unfinished: &mut PendingSteps,
     goal: Goal<'_>,
-) -> Result<Settled, LabError> {
+) -> Result<SettleOutcome, LabError> {
     let Goal { limit, awaited, .. } = goal;
-    let mut settled = Settled::default();
+    let mut settled = SettleOutcome::default();
     let started = Instant::now();
     let mut before: Option<StableWaits> = None;
     let probes = environment.probe_intervals();
@@ -108,7 +105,11 @@ pub(super) async fn settle(
         let must_end = awaited.is_some_and(|name| unfinished.contains_key(name))
             || has_new_cycle && goal.deadlock;
         let may_end = must_end && started.elapsed() < limit;
-        let same = before.as_ref().filter(|before| all_wait && same_waits(&before.waits, &waits));
+        let is_same = |before: &&StableWaits| {
+            before.waits.len() == waits.len()
+                && before.waits.iter().zip(&waits).all(|(a, b)| same_wait(a, b))
+        };
+        let same = before.as_ref().filter(|before| all_wait && is_same(before));
         let agree = same.is_some_and(|before| {
             let unchanged_for = before.since.elapsed();
             let is_sure = unchanged_for > UNKNOWN_BLOCKER_DELAY || !waits.iter().any(lacks_blocker);
@@ -127,18 +128,15 @@ pub(super) async fn settle(
                 before = None;
                 continue;
             }
-            return Ok(Settled { waits, unbroken: cycles, ..settled });
+            return Ok(SettleOutcome { waits, unbroken: cycles, ..settled });
         }
         // A cycle that is still the same is given the time that it usually takes to be sure.
         let is_watched = has_new_cycle && same.is_some() && started.elapsed() < limit + CYCLE_LIMIT;
         if started.elapsed() > limit && !is_watched {
-            let mut stuck: Vec<SessionName> =
-                unfinished.keys().filter(|name| !is_waiting(name)).cloned().collect();
-            if stuck.is_empty() {
-                // Waits that never agree, or a cycle that may end yet.
-                stuck = unfinished.keys().cloned().collect();
-            }
-            return Ok(Settled { waits, stuck, ..settled });
+            // If all wait, the waits never agree, or there is a cycle that may end yet.
+            let is_stuck = |name: &&SessionName| all_wait || !is_waiting(name);
+            let stuck = unfinished.keys().filter(is_stuck).cloned().collect();
+            return Ok(SettleOutcome { waits, stuck, ..settled });
         }
         pause = if !all_wait || has_new_cycle || may_end {
             (2 * pause).min(probes.max)
@@ -155,18 +153,18 @@ pub(super) async fn settle(
 
 /// Waits until something ends, for at most `pause`; then moves all that has ended by now to `ended`.
 async fn wait_for_ends(
-    unfinished: &mut Unfinished,
+    unfinished: &mut PendingSteps,
     pause: Duration,
     ended: &mut Vec<EndedStep>,
 ) -> bool {
+    let gone = || Failure::new(FailureKind::Other, "the session has ended");
     let any = poll_fn(|context| {
-        let results = unfinished.iter_mut().filter_map(|(name, pending)| {
-            match Pin::new(&mut pending.reply).poll(context) {
-                Poll::Ready(result) => Some((name.clone(), result.unwrap_or_else(|_| Err(gone())))),
-                Poll::Pending => None,
+        let mut results = Vec::new();
+        for (name, pending) in unfinished.iter_mut() {
+            if let Poll::Ready(result) = Pin::new(&mut pending.reply).poll(context) {
+                results.push((name.clone(), result.unwrap_or_else(|_| Err(gone()))));
             }
-        });
-        let results: Vec<_> = results.collect();
+        }
         if results.is_empty() { Poll::Pending } else { Poll::Ready(results) }
     });
     let Ok(results) = timeout(pause, any).await else { return false };
@@ -179,22 +177,15 @@ async fn wait_for_ends(
     true
 }
 
-/// The same sessions wait for the same ones.
-fn same_waits(a: &[Wait], b: &[Wait]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_wait(a, b))
-}
-
 /// The same session waits for the same ones; for what may be reported differently from probe to probe.
 pub(super) fn same_wait(a: &Wait, b: &Wait) -> bool {
-    a.waiter == b.waiter && a.blockers == b.blockers && a.strangers == b.strangers
+    a.waiter == b.waiter
+        && a.blockers == b.blockers
+        && a.has_outside_blocker == b.has_outside_blocker
 }
 
 /// A wait for a node without a known blocker.
 fn lacks_blocker(wait: &Wait) -> bool {
-    let is_node = wait.thing.as_ref().is_some_and(|thing| thing.kind == LockKind::Node);
+    let is_node = wait.target.as_ref().is_some_and(|target| target.kind == LockKind::Node);
     is_node && wait.blockers.is_empty()
-}
-
-fn gone() -> Failure {
-    Failure::new(FailureKind::Other, "the session has ended")
 }

@@ -1,16 +1,16 @@
-//! Cycles in the wait-for graph that a probe saw. Pure.
+//! Cycles in the wait-for graph that probes saw. Pure.
 
-use crate::observation::{SessionName, Wait};
-use crate::record::WaitEdge;
+use crate::observation::{LockedObject, SessionName, Wait};
+use crate::record::{Cycle, WaitEdge};
+use tokio::time::Instant;
 
 /// Returns the cycle that `from` is part of: each waits for the next, the last for the first.
-pub(crate) fn cycle_of(from: &SessionName, waits: &[Wait]) -> Option<Vec<WaitEdge>> {
+pub(crate) fn cycle_of(from: &SessionName, waits: &[Wait]) -> Option<Cycle> {
     path(from, from, waits)
 }
 
-/// Returns the cycle that `victim` closed when it requested a lock of a session that waits for it. What it
-/// requested was never seen.
-pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Vec<WaitEdge>> {
+/// Returns the cycle that `victim` closed with a request that was never seen.
+pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Cycle> {
     waits.iter().filter(|wait| wait.waiter != *victim).find_map(|first| {
         let rest = path(&first.waiter, victim, waits)?;
         let closing = WaitEdge::new(victim.clone(), first.waiter.clone(), None);
@@ -18,30 +18,23 @@ pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Ve
     })
 }
 
-/// Returns the waits that are part of a cycle.
 pub(crate) fn waits_in_cycles(waits: &[Wait]) -> Vec<Wait> {
     waits.iter().filter(|wait| cycle_of(&wait.waiter, waits).is_some()).cloned().collect()
 }
 
-/// Returns a way from `from` to `to` along the waits.
-fn path(from: &SessionName, to: &SessionName, waits: &[Wait]) -> Option<Vec<WaitEdge>> {
+fn path(from: &SessionName, to: &SessionName, waits: &[Wait]) -> Option<Cycle> {
     let mut path = Vec::new();
-    extend_path(&mut path, from, to, waits).then_some(path)
+    extend(&mut path, from, to, waits).then_some(path)
 }
 
-fn extend_path(
-    path: &mut Vec<WaitEdge>,
-    from: &SessionName,
-    to: &SessionName,
-    waits: &[Wait],
-) -> bool {
+fn extend(path: &mut Vec<WaitEdge>, from: &SessionName, to: &SessionName, waits: &[Wait]) -> bool {
     for wait in waits.iter().filter(|wait| wait.waiter == *from) {
         for holder in &wait.blockers {
             if path.iter().any(|edge| edge.holder == *holder) {
                 continue;
             }
-            path.push(WaitEdge::new(from.clone(), holder.clone(), wait.thing.clone()));
-            if holder == to || extend_path(path, holder, to, waits) {
+            path.push(WaitEdge::new(from.clone(), holder.clone(), wait.target.clone()));
+            if holder == to || extend(path, holder, to, waits) {
                 return true;
             }
             path.pop();
@@ -50,46 +43,99 @@ fn extend_path(
     false
 }
 
+/// The last wait that was seen of each session: what is known of a cycle that the server does not report.
+#[derive(Debug, Default)]
+pub(crate) struct LastWaits {
+    waits: Vec<Wait>,
+    /// When the server's detector will have checked the last of them.
+    pub(crate) checked_at: Option<Instant>,
+}
+
+impl LastWaits {
+    /// Forgets the wait of a session that begins something new.
+    pub(crate) fn forget(&mut self, session: &SessionName) {
+        self.waits.retain(|wait| wait.waiter != *session);
+    }
+
+    pub(crate) fn remember(&mut self, waits: &[Wait]) {
+        self.waits.retain(|old| waits.iter().all(|wait| wait.waiter != old.waiter));
+        self.waits.extend_from_slice(waits);
+    }
+
+    /// Returns what the statement of a session was last seen to wait for, if `holder` was in its way.
+    pub(crate) fn wants(
+        &self,
+        waiter: &SessionName,
+        holder: &SessionName,
+    ) -> Option<&LockedObject> {
+        let mut waits = self.waits.iter().filter(|wait| wait.blockers.contains(holder));
+        waits.find(|wait| wait.waiter == *waiter)?.target.as_ref()
+    }
+
+    /// Returns the cycle in which `victim` was, if what was seen leaves no doubt.
+    pub(crate) fn cycle(&self, victim: &SessionName) -> Option<Cycle> {
+        if self.waits.iter().any(|wait| wait.waiter == *victim) {
+            return cycle_of(victim, &self.waits);
+        }
+        // Its own wait was not seen. Only if there is one waiter, and nobody waits for that one, it is clear
+        // whose lock the victim requested.
+        let waits_for = |holder: &SessionName, wait: &Wait| wait.blockers.contains(holder);
+        let mut waiters = self.waits.iter().filter(|wait| waits_for(victim, wait));
+        let only = waiters.next().filter(|_| waiters.next().is_none())?;
+        let is_clear = !self.waits.iter().any(|wait| waits_for(&only.waiter, wait));
+        cycle_closed_by(victim, std::slice::from_ref(only)).filter(|_| is_clear)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::fixtures::name;
 
-    fn waits(pairs: &[(&str, &[&str])]) -> Vec<Wait> {
-        let name = |text: &str| SessionName::new(text).unwrap();
-        let wait = |(waiter, blockers): &(&str, &[&str])| Wait {
-            waiter: name(waiter),
-            blockers: blockers.iter().map(|blocker| name(blocker)).collect(),
-            strangers: false,
-            thing: None,
-        };
-        pairs.iter().map(wait).collect()
+    fn wait(waiter: &str, blockers: &[&str]) -> Wait {
+        let blockers = blockers.iter().map(|text| name(text)).collect();
+        Wait { waiter: name(waiter), blockers, has_outside_blocker: false, target: None }
     }
 
-    fn shown(circle: Option<Vec<WaitEdge>>) -> String {
-        let links = circle.unwrap_or_default();
-        links.iter().map(|link| format!("{}>{} ", link.waiter, link.holder)).collect()
+    fn text(cycle: Option<Cycle>) -> String {
+        let edges = cycle.unwrap_or_default();
+        edges.iter().map(|edge| format!("{}>{} ", edge.waiter, edge.holder)).collect()
     }
 
     #[test]
     fn circles() {
-        let name = |text: &str| SessionName::new(text).unwrap();
-        let two = waits(&[("A", &["B"]), ("B", &["A"])]);
-        assert_eq!(shown(cycle_of(&name("A"), &two)), "A>B B>A ");
-        let three = waits(&[("A", &["D", "B"]), ("B", &["C"]), ("C", &["A"]), ("D", &["E"])]);
-        assert_eq!(shown(cycle_of(&name("B"), &three)), "B>C C>A A>B ");
+        let two = [wait("A", &["B"]), wait("B", &["A"])];
+        assert_eq!(text(cycle_of(&name("A"), &two)), "A>B B>A ");
+        let d = wait("D", &["E"]);
+        let three = [wait("A", &["D", "B"]), wait("B", &["C"]), wait("C", &["A"]), d];
+        assert_eq!(text(cycle_of(&name("B"), &three)), "B>C C>A A>B ");
         assert_eq!(waits_in_cycles(&three), three[..3]);
-        let none = waits(&[("A", &["B", "C"]), ("B", &["C"])]);
-        assert_eq!(waits_in_cycles(&none), []);
+        assert_eq!(waits_in_cycles(&[wait("A", &["B", "C"]), wait("B", &["C"])]), []);
         // A waits for somebody who is in a circle, but is in none itself.
-        let beside = waits(&[("A", &["B"]), ("B", &["C"]), ("C", &["B"])]);
-        assert_eq!(shown(cycle_of(&name("A"), &beside)), "");
+        let beside = [wait("A", &["B"]), wait("B", &["C"]), wait("C", &["B"])];
+        assert_eq!(text(cycle_of(&name("A"), &beside)), "");
     }
 
     #[test]
     fn what_the_victim_asked_for_closes_it() {
-        let name = |text: &str| SessionName::new(text).unwrap();
-        let seen = waits(&[("A", &["B"]), ("C", &["A"])]);
-        assert_eq!(shown(cycle_closed_by(&name("B"), &seen)), "B>A A>B ");
-        assert_eq!(shown(cycle_closed_by(&name("C"), &seen)), "");
+        let seen = [wait("A", &["B"]), wait("C", &["A"])];
+        assert_eq!(text(cycle_closed_by(&name("B"), &seen)), "B>A A>B ");
+        assert_eq!(text(cycle_closed_by(&name("C"), &seen)), "");
+    }
+
+    #[test]
+    fn a_circle_is_made_of_what_was_seen() {
+        let cycle = |waits: &[Wait], victim: &str| {
+            let mut last_waits = LastWaits::default();
+            last_waits.remember(waits);
+            text(last_waits.cycle(&name(victim)))
+        };
+        let (a, b) = (wait("A", &["B"]), wait("B", &["C"]));
+        // The one who closed it was ended before it was seen to wait.
+        assert_eq!(cycle(std::slice::from_ref(&a), "B"), "B>A A>B ");
+        assert_eq!(cycle(&[a.clone(), b.clone()], "C"), "", "with A, or only with B?");
+        let c = wait("C", &["D", "A"]);
+        assert_eq!(cycle(&[a, b, c], "C"), "C>A A>B B>C ");
+        assert_eq!(cycle(&[], "A"), "");
     }
 }

@@ -1,8 +1,7 @@
-//! A scenario made definite: one variant, at one place, with brackets resolved, `{name}`s replaced and defaults filled
-//! in. This is what is run.
+//! A scenario made definite: one variant, at one place. This is what is run.
 
-use super::expectation::{Expectation, SessionSelector};
-use super::file::{Axis, Guarded, Scenario, StepTemplate};
+use super::expectation::{Expectation, ExpectedOutcome, SessionSelector};
+use super::file::{Axis, GuardedValue, Scenario, StepTemplate};
 use super::lock_action::LockAction;
 use super::settings::SettingValue;
 use super::template::Variant;
@@ -47,9 +46,7 @@ pub struct Case {
 /// A statement of `setup:` or `teardown:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Its line in the file.
     pub line: usize,
-    /// Its text.
     pub sql: String,
 }
 
@@ -65,7 +62,20 @@ pub struct Step {
     /// What must be seen; done, if the file says nothing.
     pub expected: Option<Expectation>,
     /// What would show the anomaly.
-    pub signs: Vec<Expectation>,
+    pub anomaly_outcomes: Vec<Expectation>,
+}
+
+impl Step {
+    /// A step that must be done.
+    pub fn new(line: usize, session: SessionName, action: Action) -> Self {
+        let session = SessionSelector::Session(session);
+        Step { line, session, action, expected: None, anomaly_outcomes: Vec::new() }
+    }
+
+    /// What may be seen; nothing, if the file says nothing.
+    pub(crate) fn expected_outcomes(&self) -> impl Iterator<Item = &ExpectedOutcome> {
+        self.expected.iter().flat_map(|expected| &expected.alternatives)
+    }
 }
 
 /// What is done in a step.
@@ -90,7 +100,6 @@ impl Scenario {
         cases
     }
 
-    /// Where it runs.
     pub(crate) fn places(&self) -> Vec<Place> {
         let engines: &[Engine] = match &self.engines {
             Some(engines) => engines,
@@ -120,17 +129,7 @@ impl Scenario {
     }
 
     fn case(self: &Arc<Self>, index: usize, variant: &Variant, place: Place) -> Case {
-        let mut case = Case {
-            scenario: Arc::clone(self),
-            variant: variant.clone(),
-            place,
-            limit: self.limit.unwrap_or(DEFAULT_LIMIT),
-            buckets: self.buckets.unwrap_or(DEFAULT_BUCKETS),
-            setup: Vec::new(),
-            teardown: Vec::new(),
-            sessions: BTreeMap::new(),
-            steps: Vec::new(),
-        };
+        let mut case = Case { variant: variant.clone(), ..Case::new(self.clone(), place) };
         case.setup = case.statements(&self.setup, index);
         case.teardown = case.statements(&self.teardown, index);
         let steps = self.steps.iter().filter(|step| step.guard.fits(&case));
@@ -141,7 +140,21 @@ impl Scenario {
 }
 
 impl Case {
-    fn statements(&self, blocks: &[Guarded<String>], index: usize) -> Vec<Statement> {
+    pub(crate) fn new(scenario: Arc<Scenario>, place: Place) -> Self {
+        Case {
+            limit: scenario.limit.unwrap_or(DEFAULT_LIMIT),
+            buckets: scenario.buckets.unwrap_or(DEFAULT_BUCKETS),
+            scenario,
+            variant: Vec::new(),
+            place,
+            setup: Vec::new(),
+            teardown: Vec::new(),
+            sessions: BTreeMap::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    fn statements(&self, blocks: &[GuardedValue<String>], index: usize) -> Vec<Statement> {
         let statements = blocks.iter().filter(|statement| statement.guard.fits(self));
         let filled = statements.filter_map(|statement| {
             let sql = statement.value.of(index)?.clone();
@@ -171,13 +184,13 @@ impl Case {
 
     fn step(&self, step: &StepTemplate, index: usize) -> Option<Step> {
         let expectation = step.expectation(self).and_then(|which| step.expectations.get(which));
-        let signs = step.signs.iter().filter(|sign| sign.guard.fits(self));
+        let signs = step.anomaly_outcomes.iter().filter(|sign| sign.guard.fits(self));
         Some(Step {
             line: step.line,
             session: step.session.clone(),
             action: step.action.of(index)?.clone(),
             expected: expectation.and_then(|expectation| expectation.value.of(index)).cloned(),
-            signs: signs.filter_map(|sign| sign.value.of(index)).cloned().collect(),
+            anomaly_outcomes: signs.filter_map(|sign| sign.value.of(index)).cloned().collect(),
         })
     }
 }
@@ -196,7 +209,6 @@ impl StepTemplate {
     }
 }
 
-/// How many combinations of the axes there are.
 pub(super) fn variant_count(axes: &[Axis]) -> usize {
     axes.iter().map(|axis| axis.turns.len()).fold(1, usize::saturating_mul)
 }

@@ -1,15 +1,14 @@
-//! What can only be seen in the whole of a file: brackets that never fit, lines that never count, tables with holes, axes
-//! that change nothing, sessions that are not there. Pure; everything was read before.
+//! What can only be seen in the whole of a file, such as brackets that never fit and axes that change nothing. Pure.
 
 use super::case::{Action, Case, Step};
-use super::diagnostic::{Diagnostics, ParseError, Position, listed, nearest};
+use super::diagnostic::{Diagnostics, ParseError, Position, nearest};
 use super::expectation::{ExpectedOutcome, SessionSelector};
 use super::file::{ExpectationTable, Scenario, StepTemplate};
-use super::guard::{CaseGuard, Dimension, Label};
+use super::guard::{CaseGuard, Dimension};
 use super::template::Template;
-use crate::observation::SessionName;
+use crate::group::distinct;
+use crate::text::listed;
 
-/// Reports all of it.
 pub(super) fn check(scenario: &Scenario, cases: &[Case], diagnostics: &mut Diagnostics<'_>) {
     let mut checker = Checker { scenario, diagnostics };
     for case in cases {
@@ -43,12 +42,9 @@ impl<'c> Checker<'c, '_> {
             return;
         }
         let scenario = self.scenario;
+        let hint = "take it out of `engines:`, or guard this with the engines that have";
         let mut report = |what: &str, position: Position| {
-            let message = format!(
-                "{engine} has no {what}; take it out of `engines:`, or guard this with the engines \
-                 that have"
-            );
-            self.diagnostics.report_first(position, message);
+            self.diagnostics.report_first(position, format!("{engine} has no {what}; {hint}"));
         };
         for step in scenario.steps.iter().filter(|step| step.is_sql() && step.guard.fits(case)) {
             report("SQL", step.action.template.begin());
@@ -69,32 +65,28 @@ impl<'c> Checker<'c, '_> {
 
     /// A look needs something to look at, and a victim needs a deadlock.
     fn check_order(&mut self, case: &Case) {
-        let mut acted: Vec<&SessionName> = Vec::new();
-        let mut candidates = 0;
+        let (mut acted, mut candidates) = (Vec::new(), 0);
+        let here = self.here(case);
         for step in &case.steps {
             let message = match &step.session {
                 SessionSelector::Session(name) => {
                     let is_first = !acted.contains(&name);
                     acted.push(name);
-                    (step.action == Action::Look && is_first).then(|| {
-                        format!(
-                            "{name} has done nothing before this{}, so there is nothing to look at",
-                            self.here(case)
-                        )
-                    })
+                    let before = format!("{name} has done nothing before this{here}");
+                    (step.action == Action::Look && is_first)
+                        .then(|| format!("{before}, so there is nothing to look at"))
                 }
                 SessionSelector::Victim if candidates > 0 => None,
                 SessionSelector::Survivor if candidates == 2 => None,
                 session => Some(format!(
-                    "there is no deadlock before this{} of which `{session}` could be one; it is \
-                     expected with ` = deadlock, A or B`",
-                    self.here(case)
+                    "there is no deadlock before this{here} of which `{session}` could be one; it is \
+                     expected with ` = deadlock, A or B`"
                 )),
             };
             if let Some(message) = message {
                 self.diagnostics.report_first(Position { line: step.line, column: 1 }, message);
             }
-            for expected in step.expected.iter().flat_map(|expectation| &expectation.alternatives) {
+            for expected in step.expected_outcomes() {
                 if let ExpectedOutcome::Deadlock { victims } = expected
                     && !victims.is_empty()
                 {
@@ -106,11 +98,10 @@ impl<'c> Checker<'c, '_> {
 
     /// Where this is so, if it may be otherwise elsewhere.
     fn here(&self, case: &Case) -> String {
-        let differs = |step: &StepTemplate| {
+        let differs = self.scenario.steps.iter().any(|step| {
             let is_guarded = step.expectations.iter().any(|expect| !expect.guard.is_always());
             is_guarded || step.table.is_some() || !step.guard.is_always()
-        };
-        let differs = self.scenario.steps.iter().any(differs);
+        });
         if differs { format!(" ({})", case.place) } else { String::new() }
     }
 
@@ -119,9 +110,9 @@ impl<'c> Checker<'c, '_> {
         let steps = self.scenario.steps.iter().filter(|step| step.guard.fits(case));
         for (template, step) in steps.zip(&case.steps) {
             let expectation = template.expectation(case).map(|which| &template.expectations[which]);
-            let signs = template.signs.iter().filter(|sign| sign.guard.fits(case));
-            let values = step.expected.iter().chain(&step.signs);
-            for (written, value) in expectation.into_iter().chain(signs).zip(values) {
+            let anomalies = template.anomaly_outcomes.iter().filter(|one| one.guard.fits(case));
+            let values = step.expected.iter().chain(&step.anomaly_outcomes);
+            for (written, value) in expectation.into_iter().chain(anomalies).zip(values) {
                 for expected in &value.alternatives {
                     self.check_names(&written.value.template, expected, step, case);
                 }
@@ -136,19 +127,17 @@ impl<'c> Checker<'c, '_> {
         step: &Step,
         case: &Case,
     ) {
-        let names: Vec<SessionSelector> = match expected {
-            ExpectedOutcome::Blocked { by, .. } => by.clone(),
+        let (names, is_wait): (Vec<SessionSelector>, bool) = match expected {
+            ExpectedOutcome::Blocked { by, .. } => (by.clone(), true),
             ExpectedOutcome::Deadlock { victims } => {
-                victims.iter().cloned().map(SessionSelector::Session).collect()
+                (victims.iter().cloned().map(SessionSelector::Session).collect(), false)
             }
             _ => return,
         };
-        let is_wait = matches!(expected, ExpectedOutcome::Blocked { .. });
         for name in names {
             let message = match &name {
                 SessionSelector::Session(known) if !case.sessions.contains_key(known) => {
-                    let known: Vec<&str> = case.sessions.keys().map(SessionName::as_str).collect();
-                    let known = listed(&known, "and");
+                    let known = listed(case.sessions.keys(), "and");
                     format!("{name} does nothing in this scenario; its sessions are {known}")
                 }
                 _ if is_wait && name == step.session => {
@@ -172,11 +161,10 @@ impl<'c> Checker<'c, '_> {
                 let is_used = |(template, guard): &(&Template, &CaseGuard)| {
                     template.mentions(name) || guard.0.iter().any(|word| word.dimension == own)
                 };
-                if name == "isolation"
-                    || templates.iter().any(is_used)
-                    || tables
-                        .iter()
-                        .any(|table| table.by == own || table.across.as_ref() == Some(&own))
+                let is_of = |table: &&ExpectationTable| {
+                    table.by == own || table.across.as_ref() == Some(&own)
+                };
+                if name == "isolation" || templates.iter().any(is_used) || tables.iter().any(is_of)
                 {
                     continue;
                 }
@@ -199,40 +187,36 @@ impl<'c> Checker<'c, '_> {
         let lock_steps = scenario.steps.iter().any(StepTemplate::is_lock);
         for (key, position) in &scenario.headers {
             if matches!(*key, "strategies" | "buckets") && !lock_steps {
-                let message =
-                    format!("`{key}:` is for lock steps, and there are none (`A> lock u1`)");
-                self.diagnostics.report(*position, message);
+                let none = "and there are none (`A> lock u1`)";
+                self.diagnostics.report(*position, format!("`{key}:` is for lock steps, {none}"));
             }
         }
-        let mut signs = scenario.steps.iter().flat_map(|step| &step.signs);
-        match (&scenario.anomaly, signs.next()) {
-            (Some(_), None) => self.report_header(
-                "anomaly",
-                "nothing says what would show the anomaly; write ` ! …` below the step that would",
-            ),
-            (None, Some(sign)) => self.diagnostics.report(
-                sign.position,
-                "` ! …` says what would show an anomaly; name it above, with `anomaly: …`",
-            ),
+        let mut outcomes = scenario.steps.iter().flat_map(|step| &step.anomaly_outcomes);
+        match (&scenario.anomaly, outcomes.next()) {
+            (Some(_), None) => {
+                let hint = "write ` ! …` below the step that would";
+                let message = format!("nothing says what would show the anomaly; {hint}");
+                self.report_header("anomaly", message);
+            }
+            (None, Some(outcome)) => {
+                let hint = "name it above, with `anomaly: …`";
+                let message = format!("` ! …` says what would show an anomaly; {hint}");
+                self.diagnostics.report(outcome.position, message);
+            }
             _ => {}
         }
         let places = scenario.places();
         for engine in scenario.engines.iter().flatten() {
             if !places.iter().any(|place| place.engine == *engine) {
-                let names: Vec<&str> = engine.strategies().iter().map(|s| s.name()).collect();
-                let names = listed(&names, "and");
+                let names = listed(engine.strategies(), "and");
                 let message = format!("{engine} has none of these strategies; it has {names}");
                 self.report_header("strategies", message);
             }
         }
-        match &scenario.engines {
-            Some(engines) if engines.is_empty() => {
-                self.report_header("engines", "there is no engine");
-            }
-            None if places.is_empty() => {
-                self.report_header("strategies", "no engine has one of these strategies");
-            }
-            _ => {}
+        if scenario.engines.as_ref().is_some_and(Vec::is_empty) {
+            self.report_header("engines", "there is no engine");
+        } else if scenario.engines.is_none() && places.is_empty() {
+            self.report_header("strategies", "no engine has one of these strategies");
         }
     }
 
@@ -290,7 +274,7 @@ impl<'c> Checker<'c, '_> {
             return;
         }
         let cases: Vec<&Case> = all.iter().copied().filter(|case| step.guard.fits(case)).collect();
-        for sign in &step.signs {
+        for sign in &step.anomaly_outcomes {
             self.check_guard(&sign.guard, &cases);
         }
         if let Some(table) = &step.table {
@@ -344,7 +328,7 @@ impl<'c> Checker<'c, '_> {
         &mut self,
         table: &ExpectationTable,
         dimension: &Dimension,
-        labels: &[Label],
+        labels: &[CaseGuard],
         what: &str,
         cases: &[&Case],
     ) {
@@ -355,7 +339,7 @@ impl<'c> Checker<'c, '_> {
             let message = format!("no case has `{}` here; there are {known}", word.value);
             self.diagnostics.report(word.position, message);
         }
-        if labels.iter().any(Label::is_rest) {
+        if labels.iter().any(CaseGuard::is_always) {
             return;
         }
         let is_missing = |value: &&str| !words().any(|word| word.value == *value);
@@ -373,18 +357,10 @@ impl<'c> Checker<'c, '_> {
     }
 }
 
-/// The values that some case has, each once.
 fn values<'c>(dimension: &Dimension, cases: &[&'c Case]) -> Vec<&'c str> {
-    let mut values = Vec::new();
-    for value in cases.iter().filter_map(|case| dimension.value(case)) {
-        if !values.contains(&value) {
-            values.push(value);
-        }
-    }
-    values
+    distinct(cases.iter().filter_map(|case| dimension.value(case)))
 }
 
-/// Where a word stands in a text.
 fn find(text: &str, word: &str) -> usize {
     let is_whole = |at: &usize| {
         let before = text[..*at].chars().next_back();

@@ -1,8 +1,9 @@
 //! What is wrong with a scenario file: where, what, and what would be right.
 
-use crate::columns::columns_of;
+use crate::text::listed;
 pub(crate) use hierlock_engine::nearest;
 use std::fmt;
+use unicode_width::UnicodeWidthChar;
 
 /// Something in a scenario file that cannot be right.
 ///
@@ -40,7 +41,7 @@ impl fmt::Display for Diagnostic {
             // The caret must stand below its character: a tab stays one, a wide character is two.
             f.write_str(match c {
                 '\t' => "\t",
-                c if columns_of(c) == 2 => "  ",
+                c if c.width() == Some(2) => "  ",
                 _ => " ",
             })?;
         }
@@ -82,7 +83,6 @@ impl From<ParseError> for Vec<ParseError> {
     }
 }
 
-/// All that is wrong with one file, as it is found.
 pub(crate) struct Diagnostics<'t> {
     file: &'t str,
     lines: Vec<&'t str>,
@@ -120,7 +120,6 @@ impl<'t> Diagnostics<'t> {
         self.found.iter().filter(move |d| (d.line, d.column) == (position.line, position.column))
     }
 
-    /// In the order of the file.
     pub(crate) fn into_sorted(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         self.found
@@ -138,20 +137,6 @@ pub(crate) fn hint(word: &str, known: &[&str]) -> String {
     match nearest(word, known) {
         Some(near) => format!("did you mean `{near}`? There are {all}"),
         None => format!("there are {all}"),
-    }
-}
-
-/// `1 cell`, `2 cells`
-pub(crate) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// `a, b and c`
-pub(crate) fn listed(words: &[&str], last: &str) -> String {
-    match words {
-        [] => "none".to_owned(),
-        [one] => (*one).to_owned(),
-        [first @ .., end] => format!("{} {last} {end}", first.join(", ")),
     }
 }
 

@@ -1,14 +1,13 @@
-//! What must be seen of a step, and how it is written: reports and `--bless` say it as a file would. Whatever is written
-//! here reads back as the same; a test holds it to that.
+//! What must be seen of a step. Whatever is written here reads back as the same.
 
-use super::layout::aligned;
+use super::format::aligned;
 use crate::observation::{LockKind, SessionName};
+use crate::text::join;
 use std::fmt::{self, Display, Formatter};
 
 /// The session that a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SessionSelector {
-    /// The session of that name.
     Session(SessionName),
     /// Whoever was chosen to end the last deadlock.
     Victim,
@@ -17,12 +16,11 @@ pub enum SessionSelector {
 }
 
 impl SessionSelector {
-    /// Who is called that.
     pub(crate) fn named(text: &str) -> Option<Self> {
         match text {
-            "victim" => Some(SessionSelector::Victim),
-            "survivor" => Some(SessionSelector::Survivor),
-            name => SessionName::new(name).map(SessionSelector::Session),
+            "victim" => Some(Self::Victim),
+            "survivor" => Some(Self::Survivor),
+            name => SessionName::new(name).map(Self::Session),
         }
     }
 }
@@ -39,34 +37,25 @@ pub struct Expectation {
 pub enum ExpectedOutcome {
     /// `done`, `rows …`, `changed 1`.
     Done {
-        /// Its rows, if they matter.
         rows: Option<ExpectedRows>,
-        /// How many it changed, if that matters.
         changed: Option<u64>,
     },
     /// `blocked by A and B on gap`
     Blocked {
         /// By exactly these, if any are named.
         by: Vec<SessionSelector>,
-        /// For what kind of lock, if that matters.
         kind: Option<LockKind>,
-        /// On which table or node, if that matters.
         object: Option<String>,
     },
     /// `deadlock`, `deadlock, A or B`: one of these is chosen to end it; the session itself, if nobody is named.
     Deadlock {
-        /// The candidates.
         victims: Vec<SessionName>,
     },
-    /// `timed out`
     TimedOut,
-    /// `refused`
     Refused,
-    /// `conflict`
     Conflict,
     /// `error`, `error 1062`, `error 'not provisioned'`
     Error {
-        /// The engine's code, if it matters.
         code: Option<String>,
         /// Part of what it says, if it matters.
         says: Option<String>,
@@ -74,8 +63,7 @@ pub enum ExpectedOutcome {
 }
 
 impl ExpectedOutcome {
-    /// `done`, whatever its rows.
-    pub(crate) const DONE: Self = ExpectedOutcome::Done { rows: None, changed: None };
+    pub(crate) const DONE: Self = Self::Done { rows: None, changed: None };
 }
 
 impl Default for Expectation {
@@ -89,16 +77,13 @@ impl Default for Expectation {
 pub struct ExpectedRows {
     /// Cells as written; `null` is null, `*` is anything, quotes make a text of either.
     pub rows: Vec<Vec<ExpectedCell>>,
-    /// They may come in any order.
     pub any_order: bool,
 }
 
 /// A cell that must be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedCell {
-    /// `null`
     Null,
-    /// `*`
     Anything,
     /// Equal as a number if both are numbers, else as a text.
     Value(String),
@@ -107,9 +92,9 @@ pub enum ExpectedCell {
 impl Display for SessionSelector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            SessionSelector::Session(name) => name.fmt(f),
-            SessionSelector::Victim => f.pad("victim"),
-            SessionSelector::Survivor => f.pad("survivor"),
+            Self::Session(name) => name.fmt(f),
+            Self::Victim => f.pad("victim"),
+            Self::Survivor => f.pad("survivor"),
         }
     }
 }
@@ -117,26 +102,26 @@ impl Display for SessionSelector {
 /// `done or deadlock, A or B`
 impl Display for Expectation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&joined(&self.alternatives, " or "))
+        f.write_str(&join(&self.alternatives, " or "))
     }
 }
 
 impl Display for ExpectedOutcome {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            ExpectedOutcome::Done { rows: None, changed: None } => f.write_str("done"),
-            ExpectedOutcome::Done { rows: None, changed: Some(count) } => {
+            Self::Done { rows: None, changed: None } => f.write_str("done"),
+            Self::Done { rows: None, changed: Some(count) } => {
                 write!(f, "changed {count}")
             }
-            ExpectedOutcome::Done { rows: Some(rows), changed } => {
+            Self::Done { rows: Some(rows), changed } => {
                 let count = changed.map(|count| format!(", changed {count}")).unwrap_or_default();
                 let order = if rows.any_order { ", in any order" } else { "" };
                 write!(f, "{rows}{count}{order}")
             }
-            ExpectedOutcome::Blocked { by, kind, object } => {
+            Self::Blocked { by, kind, object } => {
                 f.write_str("blocked")?;
                 if !by.is_empty() {
-                    write!(f, " by {}", joined(by, " and "))?;
+                    write!(f, " by {}", join(by, " and "))?;
                 }
                 let Some(kind) = kind else { return Ok(()) };
                 write!(f, " on {}", kind.name())?;
@@ -146,14 +131,14 @@ impl Display for ExpectedOutcome {
                     matches!(kind, LockKind::Table | LockKind::Node | LockKind::Advisory);
                 write!(f, "{} {}", if is_itself { "" } else { " of" }, inline(object))
             }
-            ExpectedOutcome::Deadlock { victims } if victims.is_empty() => f.write_str("deadlock"),
-            ExpectedOutcome::Deadlock { victims } => {
-                write!(f, "deadlock, {}", joined(victims, " or "))
+            Self::Deadlock { victims } if victims.is_empty() => f.write_str("deadlock"),
+            Self::Deadlock { victims } => {
+                write!(f, "deadlock, {}", join(victims, " or "))
             }
-            ExpectedOutcome::TimedOut => f.write_str("timed out"),
-            ExpectedOutcome::Refused => f.write_str("refused"),
-            ExpectedOutcome::Conflict => f.write_str("conflict"),
-            ExpectedOutcome::Error { code, says } => {
+            Self::TimedOut => f.write_str("timed out"),
+            Self::Refused => f.write_str("refused"),
+            Self::Conflict => f.write_str("conflict"),
+            Self::Error { code, says } => {
                 let code = code.as_ref().map(|code| format!(" {code}")).unwrap_or_default();
                 let says = says.as_ref().map(|says| format!(" {}", quoted(says)));
                 write!(f, "error{code}{}", says.unwrap_or_default())
@@ -172,7 +157,7 @@ impl Display for ExpectedRows {
         for row in &self.rows {
             match row.as_slice() {
                 [cell] => write!(f, " {cell}")?,
-                cells => write!(f, " ({})", joined(cells, ", "))?,
+                cells => write!(f, " ({})", join(cells, ", "))?,
             }
         }
         Ok(())
@@ -191,9 +176,9 @@ impl ExpectedRows {
 impl Display for ExpectedCell {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            ExpectedCell::Null => f.pad("null"),
-            ExpectedCell::Anything => f.pad("*"),
-            ExpectedCell::Value(text) => f.pad(&inline(text)),
+            Self::Null => f.pad("null"),
+            Self::Anything => f.pad("*"),
+            Self::Value(text) => f.pad(&inline(text)),
         }
     }
 }
@@ -220,8 +205,4 @@ fn inline(text: &str) -> String {
 /// `'it''s'`
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
-}
-
-fn joined<T: Display>(items: &[T], by: &str) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(by)
 }

@@ -3,7 +3,7 @@
 use super::case::{Action, Case};
 use super::diagnostic::Position;
 use super::expectation::{Expectation, SessionSelector};
-use super::guard::{CaseGuard, Dimension, Label};
+use super::guard::{CaseGuard, Dimension};
 use super::settings::SettingValue;
 use super::template::{Template, TemplateValue};
 use crate::observation::SessionName;
@@ -34,21 +34,14 @@ pub struct Scenario {
     pub(crate) engines: Option<Vec<Engine>>,
     /// With which strategies nodes are locked, if it is not with all.
     pub(crate) strategies: Option<Vec<Strategy>>,
-    /// Into how many buckets a level is striped.
     pub(crate) buckets: Option<u32>,
-    /// How long a step may neither end nor be seen to wait.
     pub(crate) limit: Option<Duration>,
     /// Where those headers stand that may be there only once.
     pub(crate) headers: Vec<(&'static str, Position)>,
-    /// What varies: a case for every combination.
     pub(crate) axes: Vec<Axis>,
-    /// What sessions are set to before the first step.
     pub(crate) settings: Vec<Setting>,
-    /// SQL before the sessions exist, a statement each.
-    pub(crate) setup: Vec<Guarded<String>>,
-    /// SQL when it is all over, however it went.
-    pub(crate) teardown: Vec<Guarded<String>>,
-    /// The transcript.
+    pub(crate) setup: Vec<GuardedValue<String>>,
+    pub(crate) teardown: Vec<GuardedValue<String>>,
     pub(crate) steps: Vec<StepTemplate>,
 }
 
@@ -65,7 +58,7 @@ impl Scenario {
         all.extend(self.settings.iter().map(|setting| (&setting.values.template, &setting.guard)));
         for step in &self.steps {
             all.push((&step.action.template, &step.guard));
-            let expectations = step.expectations.iter().chain(&step.signs);
+            let expectations = step.expectations.iter().chain(&step.anomaly_outcomes);
             all.extend(expectations.map(|expect| (&expect.value.template, &expect.guard)));
         }
         all
@@ -78,7 +71,6 @@ pub(crate) struct Axis {
     pub(crate) line: usize,
     /// What is set: `isolation` sets that of all sessions, others replace `{name}` in the text.
     pub(crate) names: Vec<String>,
-    /// Where the names stand.
     pub(crate) positions: Vec<Position>,
     pub(crate) turns: Vec<Vec<String>>,
 }
@@ -91,13 +83,12 @@ impl Axis {
 
 /// Something that is there only in some cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Guarded<T> {
+pub(crate) struct GuardedValue<T> {
     pub(crate) position: Position,
     pub(crate) guard: CaseGuard,
     pub(crate) value: TemplateValue<T>,
 }
 
-/// Settings of one session, or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// Whose, and where that is said; of all, if nobody is named.
@@ -106,10 +97,8 @@ pub(crate) struct Setting {
     pub(crate) values: TemplateValue<Vec<SettingValue>>,
 }
 
-/// A step with everything that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepTemplate {
-    /// Its line in the file, from 1.
     pub(crate) line: usize,
     /// The last line of its statement; expectations follow.
     pub(crate) end: usize,
@@ -119,10 +108,10 @@ pub(crate) struct StepTemplate {
     pub(crate) session: SessionSelector,
     pub(crate) action: TemplateValue<Action>,
     /// What must be seen: the first that fits the case; or the cells of the table, row by row.
-    pub(crate) expectations: Vec<Guarded<Expectation>>,
+    pub(crate) expectations: Vec<GuardedValue<Expectation>>,
     pub(crate) table: Option<ExpectationTable>,
     /// `! rows 2`: what would show the anomaly.
-    pub(crate) signs: Vec<Guarded<Expectation>>,
+    pub(crate) anomaly_outcomes: Vec<GuardedValue<Expectation>>,
 }
 
 impl StepTemplate {
@@ -131,8 +120,8 @@ impl StepTemplate {
         let Some(table) = &self.table else {
             return self.expectations.iter().position(|expect| expect.guard.fits(case));
         };
-        let row = Label::find(&table.rows, case)?;
-        Some(row * table.columns.len() + Label::find(&table.columns, case)?)
+        let row = CaseGuard::find(&table.rows, case)?;
+        Some(row * table.columns.len() + CaseGuard::find(&table.columns, case)?)
     }
 }
 
@@ -146,12 +135,10 @@ pub(crate) struct ExpectationTable {
     pub(crate) lines: Vec<usize>,
     /// Where `by` stands.
     pub(crate) position: Position,
-    /// What the rows go by.
     pub(crate) by: Dimension,
     /// What the columns go by, if there is more than one.
     pub(crate) across: Option<Dimension>,
     /// The heads of the columns; one for all, if they go by nothing.
-    pub(crate) columns: Vec<Label>,
-    /// The heads of the rows.
-    pub(crate) rows: Vec<Label>,
+    pub(crate) columns: Vec<CaseGuard>,
+    pub(crate) rows: Vec<CaseGuard>,
 }

@@ -1,11 +1,10 @@
-//! The one layout of scenario files: `hierlock lab fmt`. Changes blanks and nothing else, so what a file means stays what
-//! it was; doing it twice is doing it once.
+//! The one layout of scenario files: `hierlock lab fmt`. Changes only blanks; doing it twice is doing it once.
 
-use super::layout::{aligned, blanks, commented};
 use super::scan::{split, squeezed};
 use super::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
+use crate::text::join;
+use unicode_width::UnicodeWidthStr;
 
-/// Lays out the lines of a file.
 pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
     let mut out: Vec<String> = Vec::new();
     // Where a blank line goes if one is missing: behind the last line that says something.
@@ -34,7 +33,7 @@ pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
             LineKind::Comment => out.push(body),
             kind => {
                 prose = matches!(kind, LineKind::Indented(Block::Prose, _));
-                out.push(commented(body, line.comment()));
+                out.push(commented(body, line.comment));
                 after_content = out.len();
             }
         }
@@ -109,13 +108,13 @@ fn header(head: &LineHead<'_>) -> String {
     let value = match key.split(' ').next() {
         Some("engines" | "strategies") => {
             let words = head.rest.text.split(|c: char| c == ',' || c.is_whitespace());
-            words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+            join(words.filter(|word| !word.is_empty()), " ")
         }
         Some("for") => {
             let turn = |turn: SourceSpan<'_>| {
                 if key.contains(',') { listed(turn.text, ',', ", ") } else { squeezed(turn.text) }
             };
-            head.rest.split('|').into_iter().map(turn).collect::<Vec<_>>().join(" | ")
+            join(head.rest.split('|').into_iter().map(turn), " | ")
         }
         _ => squeezed(head.rest.text),
     };
@@ -146,8 +145,7 @@ fn brackets(head: &LineHead<'_>) -> String {
 
 /// The parts of a list, with the same between all of them.
 fn listed(text: &str, separator: char, by: &str) -> String {
-    let parts = split(text, separator).into_iter().map(|(_, part)| part.trim());
-    parts.collect::<Vec<_>>().join(by)
+    join(split(text, separator).into_iter().map(|(_, part)| part.trim()), by)
 }
 
 /// The cells of a table, or of rows below each other, from its first line on: each line by its index.
@@ -174,4 +172,31 @@ fn together(lines: &[SourceLine<'_>], first: usize) -> Vec<(usize, String)> {
         }
     }
     indices.into_iter().zip(aligned(&rows)).collect()
+}
+
+/// Rows of cells as lines: ` | ` between the cells, which stand below each other.
+pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let most = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..most).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths);
+        let padded = cells.map(|(cell, width)| format!("{cell}{}", blanks(width - cell.width())));
+        join(padded, " | ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A line and its comment: where the comment stood, or two blanks behind the line if that is longer.
+pub(crate) fn commented(line: String, comment: Option<(&str, usize)>) -> String {
+    let Some((comment, column)) = comment else { return line };
+    let width = line.width();
+    format!("{line}{}{comment}", blanks((column - 1).max(width + 2) - width))
+}
+
+pub(crate) fn blanks(count: usize) -> String {
+    " ".repeat(count)
 }

@@ -1,12 +1,14 @@
-//! In which cases something is there: `[mysql mariadb, serializable]`, and the heads of tables. Knows what a case can
-//! differ in, and nothing of steps.
+//! In which cases something is there: `[mysql mariadb, serializable]`, and the heads of tables.
 
 use super::case::Case;
-use super::diagnostic::{ParseError, Position, listed, unknown};
+use super::diagnostic::{ParseError, Position, unknown};
+use super::expectation::quoted;
 use super::file::Axis;
 use super::reader::Reader;
 use super::source_line::SourceSpan;
+use crate::group::{distinct, group_by};
 use crate::place::Engine;
+use crate::text::{join, listed};
 use hierlock::sql::Strategy;
 use std::fmt;
 
@@ -15,35 +17,33 @@ use std::fmt;
 pub(crate) enum Dimension {
     Engine,
     Strategy,
-    /// An axis, by its name.
     Axis(String),
 }
 
 impl Dimension {
-    /// Its name in the head of a table.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Dimension::Engine => "engine",
-            Dimension::Strategy => "strategy",
-            Dimension::Axis(name) => name,
+            Self::Engine => "engine",
+            Self::Strategy => "strategy",
+            Self::Axis(name) => name,
         }
     }
 
     /// What a value of it is, for messages.
     fn what(&self) -> String {
         match self {
-            Dimension::Engine => "an engine".to_owned(),
-            Dimension::Strategy => "a strategy".to_owned(),
-            Dimension::Axis(name) => format!("a value of `{name}`"),
+            Self::Engine => "an engine".to_owned(),
+            Self::Strategy => "a strategy".to_owned(),
+            Self::Axis(name) => format!("a value of `{name}`"),
         }
     }
 
     /// What a case has there; nothing, where there is no strategy.
     pub(crate) fn value<'c>(&self, case: &'c Case) -> Option<&'c str> {
         match self {
-            Dimension::Engine => Some(case.place.engine.name()),
-            Dimension::Strategy => case.place.strategy.map(Strategy::name),
-            Dimension::Axis(axis) => {
+            Self::Engine => Some(case.place.engine.name()),
+            Self::Strategy => case.place.strategy.map(Strategy::name),
+            Self::Axis(axis) => {
                 case.variant.iter().find(|(name, _)| name == axis).map(|(_, value)| value.as_str())
             }
         }
@@ -64,13 +64,12 @@ impl GuardWord {
     }
 }
 
-/// In which cases something is there. Words of one dimension are alternatives, different dimensions must all fit.
-/// Without words it is always there.
+/// In which cases something is there: brackets, or the head of a row or column of a table. Words of one dimension are
+/// alternatives, different dimensions must all fit. Without words it is always there; as a head, `*`, for all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CaseGuard(pub(crate) Vec<GuardWord>);
 
 impl CaseGuard {
-    /// Is it there in this case?
     pub(crate) fn fits(&self, case: &Case) -> bool {
         self.0.iter().all(|word| {
             let mut same = self.0.iter().filter(|other| other.dimension == word.dimension);
@@ -78,16 +77,20 @@ impl CaseGuard {
         })
     }
 
-    /// Can it be there on this engine?
     pub(crate) fn allows(&self, engine: Engine) -> bool {
         let engines = self.0.iter().filter(|word| word.dimension == Dimension::Engine);
         let engines: Vec<&str> = engines.map(|word| word.value.as_str()).collect();
         engines.is_empty() || engines.contains(&engine.name())
     }
 
-    /// Is it there in every case?
     pub(crate) fn is_always(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Which row (or column) of a table is that of a case: its own, or `*`, that of all others.
+    pub(crate) fn find(heads: &[Self], case: &Case) -> Option<usize> {
+        let own = heads.iter().position(|head| !head.is_always() && head.fits(case));
+        own.or_else(|| heads.iter().position(Self::is_always))
     }
 }
 
@@ -99,41 +102,18 @@ impl fmt::Display for CaseGuard {
     }
 }
 
-/// The head of a row or column of a table; without words it is `*`, which is for all that have none of their own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Label(pub(crate) Vec<GuardWord>);
-
-impl Label {
-    pub(crate) fn is_rest(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Which of these labels a case has: its own, or that of all others.
-    pub(crate) fn find(labels: &[Label], case: &Case) -> Option<usize> {
-        let own = labels.iter().position(|label| label.0.iter().any(|word| word.fits(case)));
-        own.or_else(|| labels.iter().position(Label::is_rest))
-    }
-}
-
 /// The brackets of these values, which stand there by their dimensions, each once; nothing without any.
 pub(crate) fn brackets(words: &[(Dimension, String)]) -> String {
-    let mut groups: Vec<(&Dimension, Vec<&str>)> = Vec::new();
-    for (dimension, value) in words {
-        match groups.iter_mut().find(|(known, _)| *known == dimension) {
-            Some((_, values)) if values.contains(&value.as_str()) => {}
-            Some((_, values)) => values.push(value),
-            None => groups.push((dimension, vec![value])),
-        }
-    }
-    if groups.is_empty() {
+    if words.is_empty() {
         return String::new();
     }
-    let group = |(_, values): (&Dimension, Vec<&str>)| {
-        let words: Vec<String> = values.into_iter().map(word).collect();
+    let groups = group_by(distinct(words), |(dimension, _)| dimension).into_iter();
+    let groups = groups.map(|(_, words)| {
+        let words: Vec<String> = words.into_iter().map(|(_, value)| word(value)).collect();
         let is_single = words.iter().all(|word| !word.contains(char::is_whitespace));
         words.join(if is_single { " " } else { ", " })
-    };
-    format!("[{}]", groups.into_iter().map(group).collect::<Vec<_>>().join(", "))
+    });
+    format!("[{}]", join(groups, ", "))
 }
 
 /// A value as it is written: in quotes if it would be read as something else.
@@ -141,7 +121,7 @@ pub(crate) fn word(value: &str) -> String {
     let plain = !value.is_empty()
         && value != "*"
         && !value.contains([',', '[', ']', '|', '\'', '=', '#', '"', '`']);
-    if plain { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) }
+    if plain { value.to_owned() } else { quoted(value) }
 }
 
 /// All words that may stand in brackets.
@@ -178,13 +158,11 @@ impl Vocabulary {
         words.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// The dimension of that name.
     pub(crate) fn dimension(&self, name: &str) -> Option<&Dimension> {
         self.dimensions.iter().find(|dimension| dimension.name() == name)
     }
 
-    /// Reads what stands in brackets.
-    pub(crate) fn guard(&self, span: SourceSpan<'_>) -> Result<CaseGuard, SpanError> {
+    pub(crate) fn guard(&self, span: SourceSpan<'_>) -> SpanResult<CaseGuard> {
         if span.text.is_empty() {
             let message = "nothing stands in the brackets; name engines, strategies or values of \
                            an axis, or leave the brackets out";
@@ -204,23 +182,18 @@ impl Vocabulary {
         Ok(CaseGuard(words))
     }
 
-    /// Reads the head of a row or column of a table.
-    pub(crate) fn label(&self, span: SourceSpan<'_>, of: &Dimension) -> Result<Label, SpanError> {
+    pub(crate) fn label(&self, span: SourceSpan<'_>, of: &Dimension) -> SpanResult<CaseGuard> {
         let mut words = Vec::new();
         if span.text != "*" {
             for part in span.split(',') {
                 words.extend(self.words(part, Some(of))?);
             }
         }
-        Ok(Label(words))
+        Ok(CaseGuard(words))
     }
 
     /// What the columns of a table go by: that of the first word that is known.
-    pub(crate) fn across(
-        &self,
-        span: SourceSpan<'_>,
-        by: &Dimension,
-    ) -> Result<&Dimension, SpanError> {
+    pub(crate) fn across(&self, span: SourceSpan<'_>, by: &Dimension) -> SpanResult<&Dimension> {
         let first = span.split(',')[0];
         let fits = |of: &&Dimension| *of != by && self.words(first, Some(of)).is_ok();
         self.dimensions.iter().find(fits).ok_or_else(|| {
@@ -231,11 +204,7 @@ impl Vocabulary {
     }
 
     /// Reads known values one after the other, the longest that fits first: `mysql read committed`.
-    fn words(
-        &self,
-        span: SourceSpan<'_>,
-        of: Option<&Dimension>,
-    ) -> Result<Vec<GuardWord>, SpanError> {
+    fn words(&self, span: SourceSpan<'_>, of: Option<&Dimension>) -> SpanResult<Vec<GuardWord>> {
         let is_meant = |dimension: &Dimension| of.is_none_or(|of| of == dimension);
         let known = self.values(is_meant);
         let mut words = Vec::new();
@@ -274,11 +243,10 @@ impl Vocabulary {
     }
 }
 
-/// What is wrong with a span, and where.
-type SpanError = (Position, String);
+/// The value of a span, or where and what is wrong with it.
+type SpanResult<T> = Result<T, (Position, String)>;
 
-/// Takes the longest run of words that is a known value. If there is none, takes all: an unknown pair such as
-/// `read comitted` is better shown whole than by its first word.
+/// Takes the longest run of words that is a known value, or else all of them: `read comitted` is best shown whole.
 fn longest(reader: &mut Reader<'_>, known: &[&str]) -> Result<String, ParseError> {
     if let Some(text) = reader.quoted()? {
         return Ok(text);

@@ -1,5 +1,4 @@
-//! Lock steps: `lock shared within 300ms u1/a1`. Knows which words begin one and how the rest reads; everything else is
-//! SQL.
+//! Lock steps: `lock shared within 300ms u1/a1`.
 
 use super::diagnostic::{ParseError, nearest};
 use super::reader::{Reader, duration};
@@ -12,34 +11,34 @@ const MODES: [&str; 3] = ["shared", "update", "exclusive"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockAction {
     /// `lock [shared|update|exclusive] [within 300ms] PATH…`
-    Lock {
-        /// The mode of the targets.
-        mode: Mode,
-        /// What is locked.
-        targets: Vec<Target>,
-        /// How long it may wait.
-        within: Option<Duration>,
-    },
+    Lock(LockRequest),
     /// `try [shared|update|exclusive] PATH…`: without waiting.
-    Try {
-        /// The mode of the targets.
-        mode: Mode,
-        /// What is locked.
-        targets: Vec<Target>,
-    },
+    Try(LockRequest),
     /// `extend [shared|update|exclusive] [within 300ms] PATH…`: more, under the same guard.
-    Extend {
-        /// The mode of the targets.
-        mode: Mode,
-        /// What is locked.
-        targets: Vec<Target>,
-        /// How long it may wait.
-        within: Option<Duration>,
-    },
+    Extend(LockRequest),
     /// `upgrade`: what is held as update or shared becomes exclusive.
     Upgrade,
     /// `release`: all that the session holds.
     Release,
+}
+
+/// The nodes of a lock step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    pub mode: Mode,
+    pub targets: Vec<Target>,
+    /// How long it may wait.
+    pub within: Option<Duration>,
+}
+
+impl LockAction {
+    /// Returns the nodes that it takes, if it takes any.
+    pub(crate) fn request(&self) -> Option<&LockRequest> {
+        match self {
+            Self::Lock(request) | Self::Try(request) | Self::Extend(request) => Some(request),
+            Self::Upgrade | Self::Release => None,
+        }
+    }
 }
 
 /// Is this a lock step, and not SQL? `lock tables …`, `lock instance for backup`, `lock t in share mode`
@@ -64,7 +63,6 @@ fn is_sql(statement: &str) -> bool {
     }
 }
 
-/// Reads a lock step.
 pub(crate) fn read(text: &str) -> Result<LockAction, ParseError> {
     let mut reader = Reader::new(text);
     let verb = reader.word();
@@ -77,10 +75,11 @@ pub(crate) fn read(text: &str) -> Result<LockAction, ParseError> {
                 return reader.fail("`try` never waits; with a time it is `lock within …`");
             }
             let (within, targets) = (within(&mut reader)?, targets(&mut reader)?);
+            let request = LockRequest { mode, targets, within };
             match verb {
-                "lock" => LockAction::Lock { mode, targets, within },
-                "extend" => LockAction::Extend { mode, targets, within },
-                _ => LockAction::Try { mode, targets },
+                "lock" => LockAction::Lock(request),
+                "extend" => LockAction::Extend(request),
+                _ => LockAction::Try(request),
             }
         }
     };
@@ -169,24 +168,18 @@ mod tests {
 
     #[test]
     fn lock_steps_are_read() {
-        let targets = |paths: &[&str]| paths.iter().map(|path| path.parse().unwrap()).collect();
-        let (mode, within) = (Mode::Exclusive, None);
-        let long = Some(Duration::from_secs(90));
+        let request = |mode, paths: &[&str], within| LockRequest {
+            mode,
+            targets: paths.iter().map(|path| path.parse().unwrap()).collect(),
+            within,
+        };
+        let long = request(Mode::Shared, &["u1/a1", "u2"], Some(Duration::from_secs(90)));
+        let quoted = request(Mode::Exclusive, &["share", "u1"], None);
         for (text, action) in [
-            ("lock u1", LockAction::Lock { mode, targets: targets(&["u1"]), within }),
-            (
-                "lock shared within 1.5m u1/a1 u2",
-                LockAction::Lock {
-                    mode: Mode::Shared,
-                    targets: targets(&["u1/a1", "u2"]),
-                    within: long,
-                },
-            ),
-            ("try 'share' u1", LockAction::Try { mode, targets: targets(&["share", "u1"]) }),
-            (
-                "extend update u1",
-                LockAction::Extend { mode: Mode::Update, targets: targets(&["u1"]), within },
-            ),
+            ("lock u1", LockAction::Lock(request(Mode::Exclusive, &["u1"], None))),
+            ("lock shared within 1.5m u1/a1 u2", LockAction::Lock(long)),
+            ("try 'share' u1", LockAction::Try(quoted)),
+            ("extend update u1", LockAction::Extend(request(Mode::Update, &["u1"], None))),
             ("upgrade", LockAction::Upgrade),
             ("release", LockAction::Release),
         ] {

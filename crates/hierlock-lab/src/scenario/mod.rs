@@ -15,11 +15,11 @@ mod bless;
 mod case;
 mod check;
 mod diagnostic;
+#[allow(missing_docs, reason = "exported only to the tests of this package")]
 mod expectation;
 mod file;
 mod format;
 mod guard;
-mod layout;
 mod lock_action;
 mod parse;
 mod reader;
@@ -28,11 +28,14 @@ mod settings;
 mod source_line;
 mod template;
 
-pub use case::{Action, Case, Statement, Step};
+pub(crate) use case::Statement;
+pub use case::{Action, Case, Step};
 pub use diagnostic::Diagnostic;
+pub(crate) use expectation::quoted;
 pub use expectation::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
 pub use file::Scenario;
-pub use lock_action::LockAction;
+pub(crate) use lock_action::{LockAction, LockRequest};
+pub(crate) use settings::ISOLATION_LEVELS;
 pub use settings::SettingValue;
 
 use crate::record::Record;

@@ -1,5 +1,4 @@
-//! Reads small pieces of the language word by word: what stands behind a mark, in a lock step, in a setting. Knows words
-//! and quotes, not what they mean.
+//! Reads small pieces of the language word by word. Knows words and quotes, not what they mean.
 
 use super::diagnostic::ParseError;
 use hierlock_engine::parse_duration;
@@ -8,7 +7,6 @@ use std::time::Duration;
 /// Longer is a slip of the pen, and no clock overflows.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Goes through a text from left to right.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'t> {
     text: &'t str,
@@ -115,7 +113,6 @@ impl<'t> Reader<'t> {
         self.fail(format!("{} is not {what}", self.found()))
     }
 
-    /// Fails here.
     pub(crate) fn fail<T>(&self, message: impl Into<String>) -> Result<T, ParseError> {
         Err(ParseError::new(self.at, message))
     }

@@ -5,8 +5,8 @@
 
 use hierlock_engine::lexer::{OpenToken, Rules, TokenKind, resume};
 
-/// Reads a line of SQL on from what is `open` and returns where its `#` comment begins; its end if it has none. Gives
-/// every character outside of comments to `each`, with whether it belongs to a quote.
+/// Reads a line of SQL on from what is `open`; returns where its `#` comment begins, or its end. Gives every
+/// character outside of comments to `each`, with whether it belongs to a quote.
 pub(crate) fn scan_sql(
     line: &str,
     open: &mut OpenToken,

@@ -19,7 +19,7 @@ pub enum SettingValue {
 }
 
 /// The isolation levels, the weakest first.
-const ISOLATION_LEVELS: [&str; 4] =
+pub(crate) const ISOLATION_LEVELS: [&str; 4] =
     ["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 /// An isolation level, in small letters with single blanks.
@@ -32,7 +32,6 @@ pub(crate) fn isolation(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads settings, separated by commas.
 pub(crate) fn read(text: &str) -> Result<Vec<SettingValue>, ParseError> {
     let parts = split(text, ',').into_iter();
     parts.map(|(at, part)| one(part).map_err(|error| error.within(at))).collect()

@@ -1,10 +1,9 @@
-//! The lines of a file: what each of them is and where its parts stand, with every blank and comment kept. Parsing,
-//! formatting and blessing all begin here. Knows the shape of the language, not what any word of it means.
+//! The lines of a file: what each is and where its parts stand. Parsing, formatting and blessing begin here.
 
 use super::diagnostic::Position;
 use super::scan::{begins_comment, scan_sql, scan_words, split};
-use crate::columns::columns;
 use hierlock_engine::lexer::OpenToken;
+use unicode_width::UnicodeWidthStr;
 
 /// Part of a line, without white space around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +13,6 @@ pub(crate) struct SourceSpan<'t> {
 }
 
 impl<'t> SourceSpan<'t> {
-    /// The part of a line between two bytes.
-    fn of(line: &'t str, number: usize, from: usize, to: usize) -> Self {
-        let whole = SourceSpan { text: line, position: Position { line: number, column: 1 } };
-        whole.part(from, &line[from..to])
-    }
-
-    /// The position of a byte of it.
     pub(crate) fn at(&self, byte: usize) -> Position {
         let before = self.text.get(..byte).unwrap_or(self.text);
         Position { column: self.position.column + before.chars().count(), ..self.position }
@@ -37,32 +29,23 @@ impl<'t> SourceSpan<'t> {
         self.part(bytes, &self.text[bytes..])
     }
 
-    /// Its parts between separators.
     pub(crate) fn split(&self, separator: char) -> Vec<Self> {
         split(self.text, separator).into_iter().map(|(at, text)| self.part(at, text)).collect()
     }
 }
 
-/// A line of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceLine<'t> {
     /// From 1.
     pub(crate) number: usize,
     /// As it is, without white space at its end.
     pub(crate) raw: &'t str,
-    /// The comment behind what it says.
-    comment: Option<SourceSpan<'t>>,
+    /// The comment behind what it says, and the column of a terminal at which it begins.
+    pub(crate) comment: Option<(&'t str, usize)>,
     pub(crate) kind: LineKind<'t>,
 }
 
-impl<'t> SourceLine<'t> {
-    /// The comment, and the column of a terminal at which it begins.
-    pub(crate) fn comment(&self) -> Option<(&'t str, usize)> {
-        let comment = self.comment?;
-        let before: String = self.raw.chars().take(comment.position.column - 1).collect();
-        Some((comment.text, columns(&before) + 1))
-    }
-
+impl SourceLine<'_> {
     /// Does it say nothing?
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.kind, LineKind::Blank | LineKind::Comment)
@@ -73,11 +56,9 @@ impl<'t> SourceLine<'t> {
     }
 }
 
-/// What a line is.
 #[derive(Clone, Debug)]
 pub(crate) enum LineKind<'t> {
     Blank,
-    /// Only a comment.
     Comment,
     /// `engines: mysql`, `setup [postgres]:`
     Header(LineHead<'t>),
@@ -85,9 +66,7 @@ pub(crate) enum LineKind<'t> {
     Step(LineHead<'t>),
     /// ` = done`, ` | 30`, ` ! rows 2`, ` : read committed | done`
     Expect(LineHead<'t>),
-    /// An indented line of a block.
     Indented(Block, SourceSpan<'t>),
-    /// Something else.
     Unknown(SourceSpan<'t>),
 }
 
@@ -130,7 +109,6 @@ impl<'t> LineHead<'t> {
         Some(LineHead { name: span.part(0, ""), mark, guard, rest })
     }
 
-    /// Is it `B<`?
     pub(crate) fn is_look(&self) -> bool {
         self.mark == '<'
     }
@@ -142,7 +120,6 @@ impl<'t> LineHead<'t> {
     }
 }
 
-/// Tells the lines of a file apart.
 pub(crate) fn source_lines(text: &str) -> Vec<SourceLine<'_>> {
     let mut block = Block::Nothing;
     // A quote of SQL may stay open over several lines.
@@ -189,7 +166,8 @@ fn source_line<'t>(
     if sql_at.is_none() {
         *open = OpenToken::Nothing;
     }
-    let all = SourceSpan::of(raw, number, 0, end);
+    let whole = SourceSpan { text: raw, position: Position { line: number, column: 1 } };
+    let all = whole.part(0, &raw[..end]);
     let kind = match LineHead::expectation(all).filter(|_| begins_with_mark) {
         _ if !is_indented => unindented(all),
         Some(expect) if *block == Block::Statement => LineKind::Expect(expect),
@@ -204,7 +182,7 @@ fn source_line<'t>(
         },
         _ => {}
     }
-    let comment = (end < raw.len()).then(|| SourceSpan::of(raw, number, end, raw.len()));
+    let comment = (end < raw.len()).then(|| (&raw[end..], raw[..end].width() + 1));
     SourceLine { number, raw, comment, kind }
 }
 

@@ -1,8 +1,7 @@
-//! Text of a scenario file in which `{name}`s of axes stand, so that it says something else in each variant, and that
-//! still knows where it stands in the file.
+//! Text of a scenario file with `{name}`s of axes, which knows where it stands in the file.
 
 use super::diagnostic::{Diagnostics, ParseError, Position};
-use super::layout::blanks;
+use super::format::blanks;
 use super::source_line::SourceSpan;
 
 /// A combination of the values of all axes: names and values.
@@ -33,7 +32,7 @@ impl<T> TemplateValue<T> {
 
 impl From<SourceSpan<'_>> for Template {
     fn from(span: SourceSpan<'_>) -> Self {
-        let mut template = Template::default();
+        let mut template = Self::default();
         template.push(span, 0);
         template
     }
@@ -43,7 +42,7 @@ impl Template {
     /// A statement: its first line, and those below it without the indentation that they share.
     pub(crate) fn statement(first: Option<SourceSpan<'_>>, others: &[SourceSpan<'_>]) -> Self {
         let margin = others.iter().map(|span| span.position.column).min().unwrap_or(1);
-        let mut template = Template::default();
+        let mut template = Self::default();
         for span in first.into_iter().filter(|span| !span.text.is_empty()) {
             template.push(span, 0);
         }
@@ -53,7 +52,6 @@ impl Template {
         template
     }
 
-    /// Adds a line.
     pub(crate) fn push(&mut self, span: SourceSpan<'_>, indent: usize) {
         if !self.lines.is_empty() {
             self.text.push('\n');
@@ -63,12 +61,10 @@ impl Template {
         self.text += span.text;
     }
 
-    /// Where it begins.
     pub(crate) fn begin(&self) -> Position {
         self.lines.first().map_or(Position { line: 1, column: 1 }, |(_, position)| *position)
     }
 
-    /// The numbers of its lines in the file.
     pub(crate) fn line_numbers(&self) -> Vec<usize> {
         let mut numbers: Vec<usize> = self.lines.iter().map(|(_, at)| at.line).collect();
         numbers.dedup();
@@ -94,7 +90,6 @@ impl Template {
         Template { text, lines }
     }
 
-    /// Does `{name}` stand in it?
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.placeholders().any(|(_, inner)| inner == name)
     }
@@ -128,7 +123,6 @@ impl Template {
         self.pieces(variant).into_iter().map(|(_, text, _)| text).collect()
     }
 
-    /// Adds what is wrong with the text of a variant.
     pub(crate) fn report(
         &self,
         variant: &[(String, String)],

@@ -2,7 +2,8 @@
 //! false.
 
 use super::{lab, run};
-use hierlock_lab::{Engine, Record, Scenario, WaitEdge};
+use hierlock_lab::parts::WaitEdge;
+use hierlock_lab::{Engine, Record, Scenario};
 
 const NUMBERS: &str = "create table numbers (id int primary key, value int not null);\n  \
      insert into numbers values (1, 30), (2, 10), (3, 5);";
@@ -43,7 +44,7 @@ fn told(record: &Record, link: &WaitEdge) -> String {
     let mut text = format!("{} wanted {wants}", link.waiter);
     for lock in &link.blocking {
         let state = if lock.granted { "held" } else { "queued for" };
-        text += &format!("; {} {state} {}", link.holder, lock.thing);
+        text += &format!("; {} {state} {}", link.holder, lock.target);
         match (lock.statement, lock.granted_in, &lock.unknown) {
             (Some(asked), Some(granted), _) if asked != granted => {
                 text += &format!(" since {}, granted in {}", line(asked), line(granted));
@@ -60,8 +61,9 @@ fn told(record: &Record, link: &WaitEdge) -> String {
 
 const INNODB: [Engine; 2] = [Engine::Mysql, Engine::Mariadb];
 
-fn assert_all(explained: &[String], links: &[&str]) {
-    for told in explained {
+/// Plays a transcript on some engines: each must be explained by these links.
+async fn is_explained(engines: &[Engine], setup: &str, steps: &[&str], links: &[&str]) {
+    for told in explained(engines, setup, steps).await {
         let (_, rest) = told.split_once('\n').unwrap();
         assert_eq!(rest, links.join("\n"), "{told}");
     }
@@ -70,7 +72,7 @@ fn assert_all(explained: &[String], links: &[&str]) {
 /// B's request, behind which A waits, was told as held by B.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queued_request_is_told_as_queued() {
-    let told = explained(
+    is_explained(
         &INNODB,
         NUMBERS,
         &[
@@ -83,9 +85,6 @@ async fn a_queued_request_is_told_as_queued() {
             "A> select value from numbers where id = 1 lock in share mode",
             "C> select value from numbers where id = 2 for update",
         ],
-    );
-    assert_all(
-        &told.await,
         &[
             "A wanted row 1 of numbers (PRIMARY), S,REC_NOT_GAP; \
              B queued for row 1 of numbers (PRIMARY), X,REC_NOT_GAP since 6",
@@ -94,13 +93,14 @@ async fn a_queued_request_is_told_as_queued() {
             "C wanted row 2 of numbers (PRIMARY), X,REC_NOT_GAP; \
              A held row 2 of numbers (PRIMARY), X,REC_NOT_GAP since 4",
         ],
-    );
+    )
+    .await;
 }
 
 /// The lock of a fresh row is made by the one who waits for it, and was credited to the waiter's line.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_written_row_is_held_since_it_was_written() {
-    let told = explained(
+    is_explained(
         &INNODB,
         NUMBERS,
         &[
@@ -111,16 +111,14 @@ async fn a_written_row_is_held_since_it_was_written() {
             "B> insert into numbers values (10, 5)",
             "A> select value from numbers where id = 2 for update",
         ],
-    );
-    assert_all(
-        &told.await,
         &[
             "A wanted row 2 of numbers (PRIMARY), X,REC_NOT_GAP; \
              B held row 2 of numbers (PRIMARY), X,REC_NOT_GAP since 4",
             "B wanted row 10 of numbers (PRIMARY), S,REC_NOT_GAP; \
              A held row 10 of numbers (PRIMARY), X,REC_NOT_GAP since 2",
         ],
-    );
+    )
+    .await;
 }
 
 /// Since when was missing, or named the commit that let the lock go.
@@ -137,23 +135,27 @@ async fn a_lock_granted_after_a_wait_belongs_to_the_statement_that_waited() {
         "A> update numbers set value = 3 where id = 1",
         "B> update numbers set value = 2 where id = 2",
     ];
-    assert_all(
-        &explained(&INNODB, NUMBERS, &steps).await,
+    is_explained(
+        &INNODB,
+        NUMBERS,
+        &steps,
         &[
             "A wanted row 1 of numbers (PRIMARY), X,REC_NOT_GAP; \
              B held row 1 of numbers (PRIMARY), X,REC_NOT_GAP since 4, granted in 7",
             "B wanted row 2 of numbers (PRIMARY), X,REC_NOT_GAP; \
              A held row 2 of numbers (PRIMARY), X,REC_NOT_GAP since 6",
         ],
-    );
-    assert_all(
-        &explained(&[Engine::Postgres], NUMBERS, &steps).await,
+    )
+    .await;
+    is_explained(
+        &[Engine::Postgres], NUMBERS, &steps,
         &[
             "A wanted row 1 of numbers, ExclusiveLock; \
              B held row 1 of numbers, No Key Update since 4, granted in 7",
             "B wanted row 2 of numbers, ExclusiveLock; A held row 2 of numbers, No Key Update since 6",
         ],
-    );
+    )
+    .await;
 }
 
 /// A date was printed as a number. Two tables, a key of several columns, of text, and a second index.
@@ -163,7 +165,7 @@ async fn keys_are_written_by_their_types() {
          create table names (who varchar(10), nr int unsigned, at datetime, v int, primary key (who, nr), key moment (at));\n  \
          insert into days values ('2026-11-17', 1), ('2026-11-18', 2);\n  \
          insert into names values ('ann', 7, '2026-11-17 10:11:12', 1), ('bob', 8, '2026-11-18 10:11:12', 1);";
-    let told = explained(
+    is_explained(
         &INNODB,
         setup,
         &[
@@ -174,22 +176,20 @@ async fn keys_are_written_by_their_types() {
             "A> select v from names force index (moment) where at = '2026-11-17 10:11:12' for update",
             "B> select n from days where day = '2026-11-17' for update",
         ],
-    );
-    assert_all(
-        &told.await,
         &[
             "A wanted row '2026-11-17 10:11:12', 'ann', 7 of names (moment), X,REC_NOT_GAP; \
              B held row '2026-11-17 10:11:12', 'ann', 7 of names (moment), X,REC_NOT_GAP since 4",
             "B wanted row '2026-11-17' of days (PRIMARY), X,REC_NOT_GAP; \
              A held row '2026-11-17' of days (PRIMARY), X,REC_NOT_GAP since 2",
         ],
-    );
+    )
+    .await;
 }
 
 /// Of a key longer than 30 bytes the text of a deadlock has the beginning only.
 #[tokio::test(flavor = "multi_thread")]
 async fn long_keys_are_found_in_the_record_of_locks() {
-    let told = explained(
+    is_explained(
         &[Engine::Mysql],
         "create table jobs (id char(36) primary key, v int);\n  \
          insert into jobs values ('0190b6a2-0000-7000-8000-00000000000a', 1), ('0190b6a2-1111-7000-8000-00000000000b', 1);",
@@ -201,16 +201,14 @@ async fn long_keys_are_found_in_the_record_of_locks() {
             "A> update jobs set v = 3 where id = '0190b6a2-1111-7000-8000-00000000000b'",
             "B> update jobs set v = 3 where id = '0190b6a2-0000-7000-8000-00000000000a'",
         ],
-    );
-    assert_all(
-        &told.await,
         &[
             "A wanted row '0190b6a2-1111-7000-8000-00000000000b' of jobs (PRIMARY), X,REC_NOT_GAP; \
              B held row '0190b6a2-1111-7000-8000-00000000000b' of jobs (PRIMARY), X,REC_NOT_GAP since 4",
             "B wanted row '0190b6a2-0000-7000-8000-00000000000a' of jobs (PRIMARY), X,REC_NOT_GAP; \
              A held row '0190b6a2-0000-7000-8000-00000000000a' of jobs (PRIMARY), X,REC_NOT_GAP since 2",
         ],
-    );
+    )
+    .await;
 }
 
 /// The statement that drew the transaction's number was blamed, and no row was named.
@@ -220,7 +218,7 @@ async fn a_row_of_postgres_belongs_to_the_statement_that_locked_it() {
          create table names (who text, nr int, v int, primary key (who, nr));\n  \
          create table numbers (id int primary key, value int not null);\n  \
          insert into names values ('ann', 7, 1);\n  insert into numbers values (1, 30);";
-    let told = explained(
+    is_explained(
         &[Engine::Postgres],
         setup,
         &[
@@ -234,16 +232,14 @@ async fn a_row_of_postgres_belongs_to_the_statement_that_locked_it() {
             "A> select value from numbers where id = 1 for share",
             "B> delete from names where nr = 7",
         ],
-    );
-    assert_all(
-        &told.await,
         &[
             // FOR SHARE in step 6 would not have been in the way.
             "A wanted row 1 of numbers, RowShareLock; B held row 1 of numbers, No Key Update since 7",
             "B wanted row ann, 7 of names, AccessExclusiveLock; \
              A held row ann, 7 of names, For Update since 5",
         ],
-    );
+    )
+    .await;
 }
 
 /// Which row a session waits for that has it already shared: the victim is told, of the other it follows. Of a key

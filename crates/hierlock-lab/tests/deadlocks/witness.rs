@@ -1,9 +1,8 @@
 //! Another pair of eyes: what the servers themselves say of a deadlock and of locks, read without any code of
 //! the lab. A session of its own is added to a case, and asks after each step.
 
-use hierlock_lab::{
-    Action, Case, Engine, Observation, Record, SessionName, SessionSelector, Step, StepRecord,
-};
+use hierlock_lab::parts::{Action, Observation, SessionName, Step, StepRecord};
+use hierlock_lab::{Case, Engine, Record};
 use std::collections::BTreeMap;
 
 /// The session that asks.
@@ -16,13 +15,7 @@ fn name(text: &str) -> SessionName {
 /// The case, with a question of each session for its number, and of the witness after each step.
 pub(crate) fn watched(mut case: Case) -> Case {
     let engine = case.place.engine;
-    let ask = |line, who: &str, sql: &str| Step {
-        line,
-        session: SessionSelector::Session(name(who)),
-        action: Action::Sql(sql.to_owned()),
-        expected: None,
-        signs: Vec::new(),
-    };
+    let ask = |line, who: &str, sql: &str| Step::new(line, name(who), Action::Sql(sql.to_owned()));
     let hello = match engine {
         Engine::Postgres => "select pg_backend_pid()",
         _ => "select connection_id()",

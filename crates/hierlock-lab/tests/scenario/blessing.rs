@@ -2,10 +2,11 @@
 
 use crate::formatting::meaning;
 use crate::reading::parse;
-use hierlock_lab::{
-    Answer, Case, Deadlock, Engine, Failure, FailureKind, LockKind, LockedObject, Observation,
-    Record, SessionName, SessionSelector, StepRecord, Verdict, Wait, WaitEdge,
+use hierlock_lab::parts::{
+    Answer, Deadlock, Failure, FailureKind, LockKind, LockedObject, Observation, SessionName,
+    SessionSelector, StepRecord, Wait, WaitEdge,
 };
+use hierlock_lab::{Case, Engine, Record};
 use std::time::Duration;
 
 fn name(text: &str) -> SessionName {
@@ -22,15 +23,14 @@ fn rows(rows: &[&[Option<&str>]]) -> Observation {
 }
 
 fn blocked(by: &[&str]) -> Observation {
-    let thing = LockedObject {
-        kind: LockKind::Gap,
-        object: "demo".to_owned(),
-        index: None,
-        record: None,
-        mode: "X".to_owned(),
-    };
+    let target = LockedObject::new(LockKind::Gap, "demo", "X");
     let blockers = by.iter().map(|by| name(by)).collect();
-    Observation::Blocked(Wait { waiter: name("B"), blockers, strangers: false, thing: Some(thing) })
+    Observation::Blocked(Wait {
+        waiter: name("B"),
+        blockers,
+        has_outside_blocker: false,
+        target: Some(target),
+    })
 }
 
 fn failed(kind: FailureKind, code: &str, message: &str) -> Observation {
@@ -45,40 +45,19 @@ fn run(case: &Case, otherwise: impl Fn(usize) -> Option<Observation>) -> Record 
         .iter()
         .map(|step| {
             let seen = otherwise(step.line);
+            let session = match &step.session {
+                SessionSelector::Session(name) => name.clone(),
+                _ => name("A"),
+            };
             StepRecord {
-                line: step.line,
-                session: match &step.session {
-                    SessionSelector::Session(name) => name.clone(),
-                    _ => name("A"),
-                },
-                text: String::new(),
-                began: Duration::ZERO,
                 difference: seen.as_ref().map(|_| "it differs".to_owned()),
                 seen: seen.unwrap_or_else(done),
-                seen_at: Duration::ZERO,
-                ended: None,
-                expected: String::new(),
-                waits: Vec::new(),
-                locks: None,
+                ..StepRecord::new(step.line, session, String::new(), Duration::ZERO)
             }
         })
         .collect();
-    Record {
-        scenario: case.scenario.name.clone(),
-        file: case.scenario.file.clone(),
-        title: String::new(),
-        variant: case.variant.clone(),
-        place: case.place,
-        server: String::new(),
-        round: 1,
-        took: Duration::ZERO,
-        steps,
-        deadlocks: Vec::new(),
-        circles: Vec::new(),
-        notes: Vec::new(),
-        verdict: Verdict::Agrees,
-        anomaly: None,
-    }
+    let variant = case.variant.clone();
+    Record { variant, steps, ..Record::new(&case.scenario, case.place) }
 }
 
 /// Runs every case, sees what `otherwise` says, and blesses. What comes out is a scenario again.

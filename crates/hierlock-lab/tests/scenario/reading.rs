@@ -1,6 +1,7 @@
 //! What a file means: its parts, and the cases that come of it.
 
-use hierlock_lab::{Action, Case, Scenario, SettingValue};
+use hierlock_lab::parts::{Action, SettingValue};
+use hierlock_lab::{Case, Scenario};
 use std::sync::Arc;
 
 pub(crate) const CYCLE: &str = "\
@@ -64,7 +65,7 @@ pub(crate) fn show(case: &Case) -> String {
             Action::Look => "look".to_owned(),
         };
         let expected = step.expected.as_ref().map(|e| format!(" = {e}")).unwrap_or_default();
-        let signs: String = step.signs.iter().map(|sign| format!(" ! {sign}")).collect();
+        let signs: String = step.anomaly_outcomes.iter().map(|sign| format!(" ! {sign}")).collect();
         text += &format!("{} {}> {action}{expected}{signs}\n", step.line, step.session);
     }
     for statement in &case.teardown {

@@ -3,16 +3,16 @@
 use super::*;
 
 on_all!(
-    rows_are_as_the_server_writes_them,
     settings_are_set,
     without_autocommit_nothing_is_committed,
     a_setup_that_fails_names_its_statement_and_line,
     failures_are_told_apart,
-    a_server_is_what_it_says,
+    a_server_is_what_it_says;
+    on numbers:
+    rows_are_as_the_server_writes_them,
 );
 
-async fn rows_are_as_the_server_writes_them(server: Arc<TestServer>) {
-    let db = OpenDatabase::numbers(&server).await;
+async fn rows_are_as_the_server_writes_them(db: &OpenDatabase) {
     let read = db.run("A", "select id, word from numbers order by id").await.unwrap();
     let cell = |text: &str| Some(text.to_owned());
     let rows = vec![vec![cell("1"), cell("a")], vec![cell("2"), None], vec![cell("10"), cell("c")]];
@@ -36,7 +36,7 @@ async fn rows_are_as_the_server_writes_them(server: Arc<TestServer>) {
     let odd = db.run("A", odd).await.unwrap().rows.unwrap().remove(0);
     let odd: Vec<&str> = odd.iter().map(|cell| cell.as_deref().unwrap()).collect();
     assert_eq!(odd, written);
-    if server.engine() != Engine::Mysql {
+    if db.server.engine() != Engine::Mysql {
         let sql = "insert into numbers values (7, 7, 'x') returning id";
         let answer = db.run("B", sql).await.unwrap();
         assert_eq!(
@@ -44,7 +44,6 @@ async fn rows_are_as_the_server_writes_them(server: Arc<TestServer>) {
             Answer { rows: Some(vec![vec![cell("7")]]), changed: 1, is_matched: false }
         );
     }
-    db.close().await;
 }
 
 async fn settings_are_set(server: Arc<TestServer>) {
@@ -146,5 +145,5 @@ async fn a_server_is_what_it_says(server: Arc<TestServer>) {
         }
     );
     assert!(number.starts_with(|c: char| c.is_ascii_digit()) && !number.contains('-'), "{version}");
-    assert!(server.is_superuser());
+    assert!(is_superuser(&server).await);
 }

@@ -1,13 +1,14 @@
 //! Deadlocks: who is chosen, and the circle.
 
 use super::*;
-use crate::record::WaitEdge;
+use crate::record::{Cycle, WaitEdge};
 
 on_all!(
+    a_circle_of_keys;
+    on numbers:
     two_in_a_circle,
     three_in_a_circle,
     readers_who_want_to_write,
-    a_circle_of_keys,
     another_deadlock_is_another_story,
 );
 
@@ -19,10 +20,7 @@ fn update(id: u32) -> String {
 }
 
 /// Begins the statements, of which the last closes the circle; returns how the victim failed, and the circle.
-async fn deadlock(
-    db: &OpenDatabase,
-    statements: &[(&str, String)],
-) -> (Failure, Option<Vec<WaitEdge>>) {
+async fn deadlock(db: &OpenDatabase, statements: &[(&str, String)]) -> (Failure, Option<Cycle>) {
     let mut waiting = tokio::task::JoinSet::new();
     for (place, (who, sql)) in statements.iter().enumerate() {
         let (session, reply) = (name(who), db.start(who, sql));
@@ -51,13 +49,12 @@ fn around(circle: &[WaitEdge]) -> Vec<String> {
     around
 }
 
-async fn two_in_a_circle(server: Arc<TestServer>) {
+async fn two_in_a_circle(db: &OpenDatabase) {
     let _turn = TURNS.lock().await;
-    let db = OpenDatabase::numbers(&server).await;
     for (who, id) in [("A", 1), ("B", 2)] {
         db.all(who, &["begin", &update(id)]).await;
     }
-    let (failure, circle) = deadlock(&db, &[("A", update(2)), ("B", update(1))]).await;
+    let (failure, circle) = deadlock(db, &[("A", update(2)), ("B", update(1))]).await;
     let circle = circle.unwrap();
     assert_eq!(around(&circle), ["A→B", "B→A"]);
     let of_a = circle.iter().find(|link| link.waiter == name("A")).unwrap();
@@ -68,35 +65,30 @@ async fn two_in_a_circle(server: Arc<TestServer>) {
         assert_eq!((failure.code.as_str(), wants.record.as_deref()), ("1213", Some("2")));
         assert_eq!((wants.object.as_str(), wants.kind), ("numbers", LockKind::Row));
         let of_b = &of_a.blocking[0];
-        assert_eq!((of_b.thing.record.as_deref(), of_b.granted), (Some("2"), true), "{of_a:?}");
+        assert_eq!((of_b.target.record.as_deref(), of_b.granted), (Some("2"), true), "{of_a:?}");
     }
-    db.close().await;
 }
 
-async fn three_in_a_circle(server: Arc<TestServer>) {
+async fn three_in_a_circle(db: &OpenDatabase) {
     let _turn = TURNS.lock().await;
-    let db = OpenDatabase::numbers(&server).await;
     let around_the_table = [("A", 1, 2), ("B", 2, 10), ("C", 10, 1)];
     for (who, id, _) in around_the_table {
         db.all(who, &["begin", &update(id)]).await;
     }
-    let (_, circle) = deadlock(&db, &around_the_table.map(|(who, _, id)| (who, update(id)))).await;
+    let (_, circle) = deadlock(db, &around_the_table.map(|(who, _, id)| (who, update(id)))).await;
     assert_eq!(around(&circle.unwrap()), ["A→B", "B→C", "C→A"]);
-    db.close().await;
 }
 
 /// Neither has changed anything yet, so on MariaDB neither has a number.
-async fn readers_who_want_to_write(server: Arc<TestServer>) {
+async fn readers_who_want_to_write(db: &OpenDatabase) {
     let _turn = TURNS.lock().await;
-    let db = OpenDatabase::numbers(&server).await;
     let share = if db.is_postgres() { "for share" } else { "lock in share mode" };
     for who in ["A", "B"] {
         let read = format!("select * from numbers where id = 1 {share}");
         db.all(who, &["begin", &read]).await;
     }
-    let (_, circle) = deadlock(&db, &[("A", update(1)), ("B", update(1))]).await;
+    let (_, circle) = deadlock(db, &[("A", update(1)), ("B", update(1))]).await;
     assert_eq!(around(&circle.unwrap()), ["A→B", "B→A"]);
-    db.close().await;
 }
 
 async fn a_circle_of_keys(server: Arc<TestServer>) {
@@ -128,13 +120,12 @@ async fn a_circle_of_keys(server: Arc<TestServer>) {
     db.close().await;
 }
 
-async fn another_deadlock_is_another_story(server: Arc<TestServer>) {
+async fn another_deadlock_is_another_story(db: &OpenDatabase) {
     let _turn = TURNS.lock().await;
-    let db = OpenDatabase::numbers(&server).await;
     for (mine, other) in [(1, 2), (2, 10)] {
         db.all("A", &["begin", &update(mine)]).await;
         db.all("B", &["begin", &update(other)]).await;
-        let (_, circle) = deadlock(&db, &[("A", update(other)), ("B", update(mine))]).await;
+        let (_, circle) = deadlock(db, &[("A", update(other)), ("B", update(mine))]).await;
         let circle = circle.unwrap();
         assert_eq!(around(&circle), ["A→B", "B→A"]);
         if !db.is_postgres() {
@@ -146,5 +137,4 @@ async fn another_deadlock_is_another_story(server: Arc<TestServer>) {
             db.run(who, "rollback").await.unwrap();
         }
     }
-    db.close().await;
 }

@@ -5,14 +5,15 @@ use hierlock_sandbox::Sandbox;
 use std::time::Instant;
 
 on_all!(
-    a_wait_is_cancelled,
-    a_cancel_at_once_is_not_lost,
     closing_leaves_nothing,
     dropping_leaves_nothing,
     what_a_dead_process_left_is_swept,
     what_was_prepared_is_rolled_back,
     what_cannot_be_removed_is_told,
-    a_server_that_dies_is_told_in_a_sentence,
+    a_server_that_dies_is_told_in_a_sentence;
+    on numbers:
+    a_wait_is_cancelled,
+    a_cancel_at_once_is_not_lost,
     a_session_that_is_not_there_is_named,
 );
 
@@ -62,10 +63,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-const TAKE: &str = "select * from numbers where id = 1 for update";
-
-async fn a_wait_is_cancelled(server: Arc<TestServer>) {
-    let db = OpenDatabase::numbers(&server).await;
+async fn a_wait_is_cancelled(db: &OpenDatabase) {
     db.all("A", &["begin", TAKE]).await;
     db.all("B", &["begin"]).await;
     let reply = db.start("B", TAKE);
@@ -76,18 +74,15 @@ async fn a_wait_is_cancelled(server: Arc<TestServer>) {
     db.all("B", &["rollback", "select 1"]).await;
     db.cancel(&name("A")).await.unwrap();
     db.all("A", &["select 1"]).await;
-    db.close().await;
 }
 
-async fn a_cancel_at_once_is_not_lost(server: Arc<TestServer>) {
-    let db = OpenDatabase::numbers(&server).await;
+async fn a_cancel_at_once_is_not_lost(db: &OpenDatabase) {
     db.all("A", &["begin", TAKE]).await;
     for _ in 0..20 {
         let reply = db.start("B", TAKE);
         db.cancel(&name("B")).await.unwrap();
         assert_eq!(failed(reply).await, FailureKind::Cancelled);
     }
-    db.close().await;
 }
 
 async fn closing_leaves_nothing(server: Arc<TestServer>) {
@@ -95,7 +90,7 @@ async fn closing_leaves_nothing(server: Arc<TestServer>) {
     case.teardown.push(statement("drop table numbers"));
     let db = OpenDatabase::open(&server, &case).await;
     assert!(left(&server).await > 0);
-    let ids: Vec<i64> = db.pids().into_values().collect();
+    let ids = db.pids();
     assert_eq!((ids.len(), connected(&server, &ids).await), (4, 4));
     // With one that waits, and one that holds.
     db.all("A", &["begin", TAKE]).await;
@@ -118,7 +113,7 @@ async fn dropping_leaves_nothing(server: Arc<TestServer>) {
     will_run(&mut advisory, "select pg_advisory_lock(1)");
     for case in [numbers(server.engine()), advisory] {
         let db = OpenDatabase::open(&server, &case).await;
-        let ids: Vec<i64> = db.pids().into_values().collect();
+        let ids = db.pids();
         db.all("A", &["begin", TAKE]).await;
         let _reply = db.start("B", TAKE);
         db.blocked("B").await;
@@ -180,8 +175,7 @@ fn preparing(engine: Engine, name: &str, change: &str) -> Vec<String> {
     }
 }
 
-/// The failure this prevents: a transaction that a scenario left prepared keeps its locks, so the case's
-/// tables could not be removed; that waited for a minute, and every later run on the server failed.
+/// The failure this prevents: a transaction that was left prepared kept its locks, and every later run failed.
 async fn what_was_prepared_is_rolled_back(server: Arc<TestServer>) {
     let engine = server.engine();
     let name = format!("lab{}", server.prefix.rsplit('_').next().unwrap());
@@ -250,8 +244,7 @@ async fn what_was_prepared_is_rolled_back(server: Arc<TestServer>) {
     other.query(&end).await.unwrap();
 }
 
-/// The failure this prevents: what could not be removed at once was asked for again and again by statements
-/// that nobody ended, and who came later failed with "has not answered within 5s".
+/// The failure this prevents: what could not be removed was tried again without end, and later runs failed.
 async fn what_cannot_be_removed_is_told(server: Arc<TestServer>) {
     let engine = server.engine();
     let db = OpenDatabase::numbers(&server).await;
@@ -311,9 +304,7 @@ async fn a_server_that_dies_is_told_in_a_sentence(server: Arc<TestServer>) {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-async fn a_session_that_is_not_there_is_named(server: Arc<TestServer>) {
-    let db = OpenDatabase::numbers(&server).await;
+async fn a_session_that_is_not_there_is_named(db: &OpenDatabase) {
     let failure = end(db.start("Z", "select 1")).await.unwrap_err();
     assert!(failure.message.contains("no session Z"), "{failure:?}");
-    db.close().await;
 }

@@ -1,5 +1,4 @@
-//! The environment on real servers: one of each engine for all tests. Where none is installed a test says so
-//! and is skipped, except in CI.
+//! The environment on real servers. A test whose server is not installed says so and is skipped, except in CI.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod answers;
@@ -12,30 +11,42 @@ use super::connection::LabConnection;
 use super::{Reply, TestDatabase, TestServer};
 use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionName, Wait};
 use crate::place::{Engine, Place};
-use crate::scenario::{Action, Case, Scenario, SessionSelector, SettingValue, Statement, Step};
+use crate::scenario::{Action, Case, Scenario, SettingValue, Statement, Step};
+use crate::text::join;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+const TAKE: &str = "select * from numbers where id = 1 for update";
+
 /// Longer than anything here takes, however busy the machine.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A test for each engine.
+/// A test for each engine: with its server or, behind `on numbers`, with a database of three rows.
 macro_rules! on_all {
-    ($($name:ident),* $(,)?) => {
-        on_all!(@ mysql Mysql, $($name),*);
-        on_all!(@ mariadb Mariadb, $($name),*);
-        on_all!(@ postgres Postgres, $($name),*);
+    ($($name:ident),* $(,)? $(; on numbers: $($case:ident),* $(,)?)?) => {
+        on_all!(@ mysql Mysql, [$($name)*] [$($($case)*)?]);
+        on_all!(@ mariadb Mariadb, [$($name)*] [$($($case)*)?]);
+        on_all!(@ postgres Postgres, [$($name)*] [$($($case)*)?]);
     };
-    (@ $module:ident $engine:ident, $($name:ident),*) => {
+    (@ $module:ident $engine:ident, [$($name:ident)*] [$($case:ident)*]) => {
         mod $module {
-            use crate::environment::tests::server;
+            use crate::environment::tests::{OpenDatabase, server};
             use crate::place::Engine;
 
             $(#[tokio::test]
             async fn $name() {
                 if let Some(server) = server(Engine::$engine).await {
                     super::$name(server).await;
+                }
+            })*
+
+            $(#[tokio::test]
+            async fn $case() {
+                if let Some(server) = server(Engine::$engine).await {
+                    let db = OpenDatabase::numbers(&server).await;
+                    super::$case(&db).await;
+                    db.close().await;
                 }
             })*
         }
@@ -62,30 +73,38 @@ async fn server(engine: Engine) -> Option<Arc<TestServer>> {
 }
 
 impl TestServer {
-    /// The engine that its cases name.
     fn engine(&self) -> Engine {
         let is_it = |engine: &Engine| engine.dialect() == Some(self.dialect());
         Engine::SERVERS.into_iter().find(is_it).unwrap()
     }
 }
 
+/// Whether we may do everything on it. Deadlocks are found sooner then, and all locks are listed.
+async fn is_superuser(server: &TestServer) -> bool {
+    let sql = match server.engine() {
+        Engine::Postgres => "SELECT rolsuper::int FROM pg_roles WHERE rolname = current_user",
+        _ => {
+            "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' \
+             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')"
+        }
+    };
+    let mut connection = LabConnection::open(&server.address).await.unwrap();
+    let rows = connection.query(sql).await.unwrap();
+    connection.close().await;
+    rows[0][0].as_deref() == Some("1")
+}
+
 fn name(text: &str) -> SessionName {
     SessionName::new(text).unwrap()
 }
 
-/// A case with sessions A to D.
 fn case(engine: Engine, setup: &[&str]) -> Case {
     let scenario = Scenario { name: "test/environment".to_owned(), ..Scenario::default() };
     Case {
-        scenario: Arc::new(scenario),
-        variant: Vec::new(),
-        place: Place { engine, strategy: None },
         limit: LONG,
-        buckets: 1009,
         setup: setup.iter().map(|sql| statement(sql)).collect(),
-        teardown: Vec::new(),
         sessions: ["A", "B", "C", "D"].map(|text| (name(text), Vec::new())).into(),
-        steps: Vec::new(),
+        ..Case::new(Arc::new(scenario), Place { engine, strategy: None })
     }
 }
 
@@ -94,7 +113,6 @@ fn statement(sql: &str) -> Statement {
     Statement { line: 7, sql: sql.to_owned() }
 }
 
-/// With a table of four rows.
 fn numbers(engine: Engine) -> Case {
     case(
         engine,
@@ -113,16 +131,9 @@ fn set_all(case: &mut Case, setting: &SettingValue) {
 
 /// Makes the case known as one that will run a statement.
 fn will_run(case: &mut Case, sql: &str) {
-    case.steps.push(Step {
-        line: 1,
-        session: SessionSelector::Session(name("A")),
-        action: Action::Sql(sql.to_owned()),
-        expected: None,
-        signs: Vec::new(),
-    });
+    case.steps.push(Step::new(1, name("A"), Action::Sql(sql.to_owned())));
 }
 
-/// The database of a case, in use.
 struct OpenDatabase {
     server: Arc<TestServer>,
     database: TestDatabase,
@@ -150,11 +161,19 @@ impl OpenDatabase {
         self.server.engine() == Engine::Postgres
     }
 
+    fn namespace(&self) -> &str {
+        self.guard.namespace.name()
+    }
+
+    /// The server's numbers of its sessions, in the order of their names.
+    fn pids(&self) -> Vec<i64> {
+        self.sessions.values().map(|session| session.pid).collect()
+    }
+
     fn start(&self, who: &str, sql: &str) -> Reply {
         self.database.begin(&name(who), sql)
     }
 
-    /// Something that waits for nobody.
     async fn run(&self, who: &str, sql: &str) -> Result<Answer, Failure> {
         end(self.start(who, sql)).await
     }
@@ -204,20 +223,19 @@ async fn end(reply: Reply) -> Result<Answer, Failure> {
     tokio::time::timeout(LONG, reply).await.expect("it never ended").unwrap()
 }
 
-/// How it failed.
 async fn failed(reply: Reply) -> FailureKind {
     end(reply).await.unwrap_err().kind
 }
 
 fn by(wait: &Wait) -> String {
-    assert!(!wait.strangers, "{wait:?}");
-    wait.blockers.iter().map(SessionName::as_str).collect::<Vec<_>>().join(" ")
+    assert!(!wait.has_outside_blocker, "{wait:?}");
+    join(&wait.blockers, " ")
 }
 
 fn kind(wait: &Wait) -> LockKind {
-    wait.thing.as_ref().unwrap().kind
+    wait.target.as_ref().unwrap().kind
 }
 
-fn thing(wait: &Wait) -> String {
-    wait.thing.as_ref().unwrap().to_string()
+fn target(wait: &Wait) -> String {
+    wait.target.as_ref().unwrap().to_string()
 }

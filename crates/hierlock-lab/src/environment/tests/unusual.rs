@@ -3,23 +3,20 @@
 use super::*;
 
 on_all!(
-    a_refusal_inside_of_a_prepared_statement_is_one,
-    a_killed_connection_was_ended_by_the_server,
     an_encrypted_connection_that_is_killed_was_ended_by_the_server,
     notifications_do_not_end_a_session,
     rows_to_and_from_the_client_are_refused,
-    roles_of_a_scenario_see_what_they_are_granted,
+    roles_of_a_scenario_see_what_they_are_granted;
+    on numbers:
+    a_refusal_inside_of_a_prepared_statement_is_one,
+    a_killed_connection_was_ended_by_the_server,
 );
 
-const TAKE: &str = "select * from numbers where id = 1 for update";
-
-/// MariaDB has one number for a wait that ran out and for NOWAIT; `EXECUTE s` does not say NOWAIT, so it
-/// was told as "timed out".
-async fn a_refusal_inside_of_a_prepared_statement_is_one(server: Arc<TestServer>) {
-    let db = OpenDatabase::numbers(&server).await;
+/// MariaDB has one number for a timeout and for NOWAIT, which `EXECUTE s` does not show: it was "timed out".
+async fn a_refusal_inside_of_a_prepared_statement_is_one(db: &OpenDatabase) {
     db.all("A", &["begin", TAKE]).await;
     let impatient = format!("{TAKE} nowait");
-    let mut ways = match server.engine() {
+    let mut ways = match db.server.engine() {
         Engine::Postgres => vec![vec![format!("prepare s as {impatient}"), "execute s".to_owned()]],
         _ => vec![
             vec![format!("prepare s from '{impatient}'"), "execute s".to_owned()],
@@ -31,7 +28,7 @@ async fn a_refusal_inside_of_a_prepared_statement_is_one(server: Arc<TestServer>
             ],
         ],
     };
-    if server.engine() == Engine::Mariadb {
+    if db.server.engine() == Engine::Mariadb {
         ways.push(vec![format!("execute immediate '{impatient}'")]);
         ways.push(vec![format!("execute immediate concat('{TAKE}', ' nowait')")]);
     }
@@ -45,17 +42,16 @@ async fn a_refusal_inside_of_a_prepared_statement_is_one(server: Arc<TestServer>
     }
     // What was prepared also tells an empty answer from none.
     let none = "select id from numbers where id = 77";
-    let prepare = match server.engine() {
+    let prepare = match db.server.engine() {
         Engine::Postgres => format!("prepare n as {none}"),
         _ => format!("prepare n from '{none}'"),
     };
     db.all("B", &[&prepare]).await;
     assert_eq!(db.run("B", "execute n").await.unwrap().rows, Some(Vec::new()));
-    db.close().await;
 }
 
 async fn kill(db: &OpenDatabase, who: &str) {
-    let id = db.pids()[&name(who)];
+    let id = db.sessions[&name(who)].pid;
     let kill = hierlock_engine::sessions::terminate(db.server.dialect(), id);
     db.run("B", &kill).await.unwrap();
     let failure = db.run(who, "select 1").await.unwrap_err();
@@ -68,10 +64,8 @@ async fn kill(db: &OpenDatabase, who: &str) {
     assert!(!again.message.contains("EOF") && !again.message.contains("http"), "{again:?}");
 }
 
-async fn a_killed_connection_was_ended_by_the_server(server: Arc<TestServer>) {
-    let db = OpenDatabase::numbers(&server).await;
-    kill(&db, "A").await;
-    db.close().await;
+async fn a_killed_connection_was_ended_by_the_server(db: &OpenDatabase) {
+    kill(db, "A").await;
 }
 
 /// "peer closed connection without sending TLS close_notify: https://docs.rs/…" was what a person read.
@@ -86,8 +80,7 @@ async fn an_encrypted_connection_that_is_killed_was_ended_by_the_server(server: 
     }
 }
 
-/// A notification came between a statement and its answer, and the session was "lost: execute: unexpected
-/// message: NotificationResponse".
+/// A notification between a statement and its answer ended the session: "unexpected message".
 async fn notifications_do_not_end_a_session(server: Arc<TestServer>) {
     if server.engine() != Engine::Postgres {
         return;
@@ -103,10 +96,10 @@ async fn notifications_do_not_end_a_session(server: Arc<TestServer>) {
     db.all("A", &["begin", "notify news, 'own'"]).await;
     db.all("B", &["notify news, 'two'"]).await;
     db.all("A", &["select 1", "commit", "select 1"]).await;
-    let ids: Vec<i64> = db.pids().into_values().collect();
+    let ids = db.pids();
     db.close().await;
     let mut connection = LabConnection::open(&server.address).await.unwrap();
-    let list = ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    let list = join(ids, ", ");
     let left = format!("select pid from pg_stat_activity where pid in ({list})");
     let gone = async { while !connection.query(&left).await.unwrap().is_empty() {} };
     tokio::time::timeout(LONG, gone).await.expect("sessions are left on the server");
@@ -133,8 +126,7 @@ async fn rows_to_and_from_the_client_are_refused(server: Arc<TestServer>) {
     assert!(error.starts_with("line 7: ") && error.contains("INSERT"), "{error}");
 }
 
-/// The case's schema was closed to every other role: `relation "numbers" does not exist`, whatever was
-/// granted.
+/// The case's schema was closed to other roles: `relation "numbers" does not exist`, whatever was granted.
 async fn roles_of_a_scenario_see_what_they_are_granted(server: Arc<TestServer>) {
     if server.engine() != Engine::Postgres {
         return;

@@ -10,7 +10,6 @@ const CHIP_HEIGHT: usize = 20;
 const CHIP_LINE: usize = 26;
 /// The width of a letter, about, in hundredths of a pixel.
 const CHIP_LETTER: usize = 638;
-/// The smallest cell with room for an ID.
 const MIN_CELL_WITH_ID: usize = 13;
 
 /// Boards that look the same, as they are drawn.
@@ -28,7 +27,6 @@ pub(super) struct Board<'a> {
     /// How deep the tree along an edge is, and each level of it.
     pub(super) depth: usize,
     pub(super) band: usize,
-    /// The size of a cell.
     pub(super) cell: usize,
     pub(super) rounding: usize,
     /// The font size of the IDs, if there is room for them.
@@ -57,7 +55,6 @@ pub(super) struct BoardCell {
     pub(super) title: String,
 }
 
-/// The name of a place.
 pub(super) struct Chip {
     pub(super) name: String,
     pub(super) x: usize,
@@ -66,7 +63,6 @@ pub(super) struct Chip {
 }
 
 impl<'a> Board<'a> {
-    /// `same` are boards that look the same.
     pub(super) fn new(same: &[&'a MatrixBoard], nodes: &[Node], is_only: bool) -> Self {
         let (max_cell, room) = if is_only { (30, 620) } else { (20, 330) };
         let cell = (room / nodes.len().max(1)).clamp(8, max_cell);
@@ -101,7 +97,7 @@ impl<'a> Board<'a> {
                 class: match &cell.seen {
                     PairOutcome::Granted => "granted",
                     PairOutcome::Blocked { at } => ["w0", "w1", "w2"][level_of(at)],
-                    PairOutcome::Odd { .. } => "odd",
+                    PairOutcome::Unexpected { .. } => "odd",
                 },
                 x: requested.begin,
                 y: held.begin,
@@ -143,7 +139,6 @@ fn board_nodes(nodes: &[Node], cell: usize, band: usize) -> Vec<BoardNode> {
     drawn
 }
 
-/// The names of the places, in lines.
 fn chips(same: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
     let (mut x, mut y) = (0, top);
     let chip = |board: &&MatrixBoard| {
@@ -159,7 +154,6 @@ fn chips(same: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
     same.iter().map(chip).collect()
 }
 
-/// A cell in a sentence.
 fn title(cell: &MatrixCell) -> String {
     let MatrixCell { held, requested, expected, seen } = cell;
     let mut title = format!("{held} is held, {requested} requested: {seen}");

@@ -1,15 +1,15 @@
-//! The matrix as a heat map: one self-contained SVG, light or dark as the reader's screen is, with what was seen in
-//! the tooltip of each cell. Without times, so that the same observations give the same picture. Positions are
-//! computed here; the templates beside this file draw them.
+//! The matrix as a heat map: one self-contained SVG, with what was seen in the tooltip of each cell. Without times, so
+//! that the same observations give the same picture. Positions are computed here; the templates draw them.
 
 mod board;
 
 use super::report::{MatrixBoard, MatrixCounts, MatrixReport};
-use crate::report::{count, distinct, printable, wrap};
+use crate::group::distinct;
+use crate::report::{printable, wrap};
+use crate::text::count;
 use askama::Template;
 use board::Board;
 
-/// How many boards stand side by side.
 const MAX_ABREAST: usize = 3;
 /// Around everything, between boards, and above them.
 const PADDING: usize = 28;
@@ -23,6 +23,9 @@ const PANEL_COLUMNS: usize = 34;
 const PANEL_SIGNS: usize = 198;
 const PANEL_SIGN: usize = 23;
 
+/// A line of the panel: class, position and text.
+type PanelLine = (&'static str, usize, String);
+
 #[derive(Template)]
 #[template(path = "heat_map.svg")]
 struct HeatMap<'a> {
@@ -30,7 +33,6 @@ struct HeatMap<'a> {
     width: usize,
     height: usize,
     subtitle: String,
-    /// In sentences; the last is the verdict.
     summary: Vec<String>,
     boards: Vec<Board<'a>>,
     panel_x: usize,
@@ -38,8 +40,7 @@ struct HeatMap<'a> {
     odd_y: Option<usize>,
     cross_y: Option<usize>,
     rule_y: usize,
-    /// The lines of the summary in the panel: class, position and text.
-    lines: Vec<(&'static str, usize, String)>,
+    lines: Vec<PanelLine>,
 }
 
 impl MatrixReport {
@@ -51,7 +52,7 @@ impl MatrixReport {
         let (boards, right, bottom) = arrange(boards.collect());
 
         let counts = self.counts();
-        let odd_y = (counts.odd > 0).then_some(PANEL_SIGNS);
+        let odd_y = (counts.unexpected > 0).then_some(PANEL_SIGNS);
         let y = odd_y.map_or(PANEL_SIGNS, |y| y + PANEL_SIGN);
         let cross_y = (counts.disagreements > 0).then_some(y);
         let y = cross_y.map_or(y, |y| y + PANEL_SIGN);
@@ -105,15 +106,15 @@ fn subtitle(report: &MatrixReport, distinct: &[Vec<&MatrixBoard>]) -> String {
 
 /// What it comes to, in sentences; the last is the verdict.
 fn summary(report: &MatrixReport, counts: MatrixCounts) -> Vec<String> {
-    let MatrixCounts { pairs, blocked, granted, odd, disagreements } = counts;
+    let MatrixCounts { pairs, blocked, granted, unexpected, disagreements } = counts;
     let places = distinct(report.boards.iter().map(|board| board.place)).len();
     let mut sentences = vec![
         format!("{pairs} pairs were run on {}.", count(places, "place")),
         format!("{blocked} waited, and were granted when the holder let go."),
         format!("{granted} were granted at once."),
     ];
-    if odd > 0 {
-        sentences.push(format!("{odd} did neither."));
+    if unexpected > 0 {
+        sentences.push(format!("{unexpected} did neither."));
     }
     for unusable in &report.unusable {
         sentences.push(printable(&format!("{} was not run: {}.", unusable.place, unusable.why)));
@@ -127,12 +128,8 @@ fn summary(report: &MatrixReport, counts: MatrixCounts) -> Vec<String> {
     sentences
 }
 
-/// The summary in lines that fit into the panel, from `y` on: class, position and text. Also returns where it ends.
-fn panel_lines(
-    summary: &[String],
-    agrees: bool,
-    mut y: usize,
-) -> (Vec<(&'static str, usize, String)>, usize) {
+/// The summary in lines that fit into the panel, from `y` on, and where they end.
+fn panel_lines(summary: &[String], agrees: bool, mut y: usize) -> (Vec<PanelLine>, usize) {
     let verdict = if agrees { "good-text" } else { "bad-text" };
     let mut lines = Vec::new();
     for (i, sentence) in summary.iter().enumerate() {
@@ -148,7 +145,7 @@ fn panel_lines(
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::fixtures::as_expected;
+    use super::super::report::tests::{as_expected, everywhere};
     use super::super::report::{ModePair, PairOutcome};
     use super::super::tree::TreeSize;
     use crate::place::{Engine, Place};
@@ -158,15 +155,13 @@ mod tests {
         let tree = TreeSize { users: 1, accounts: 1, resources: 1 };
         let mut report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
         report.boards[0].cells[1].seen =
-            PairOutcome::Odd { why: "fails: <gone> & \"lost\"".into() };
+            PairOutcome::Unexpected { why: "fails: <gone> & \"lost\"".into() };
         insta::assert_snapshot!(report.svg());
     }
 
     #[test]
     fn a_cell_for_each_pair_and_a_picture_for_all_that_look_the_same() {
-        let report =
-            as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
-        let drawn = report.svg();
+        let drawn = everywhere().svg();
         assert_eq!(drawn.matches("class=\"cell ").count(), 196);
         assert_eq!(drawn.matches("class=\"cell granted\"").count(), 142);
         assert_eq!(drawn.matches("class=\"chip\"").count(), 12);
@@ -176,8 +171,7 @@ mod tests {
 
     #[test]
     fn a_disagreement_is_crossed_out_in_a_picture_of_its_own() {
-        let mut report =
-            as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE]);
+        let mut report = everywhere();
         report.boards[2].cells[0].seen = PairOutcome::Granted;
         let drawn = report.svg();
         assert_eq!(drawn.matches("class=\"cell ").count(), 2 * 196);
@@ -190,7 +184,8 @@ mod tests {
     fn nothing_breaks_out_of_its_text() {
         let tree = TreeSize { users: 1, accounts: 0, resources: 0 };
         let mut report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
-        report.boards[0].cells[0].seen = PairOutcome::Odd { why: "<a b=\"c\">&\u{1}".into() };
+        report.boards[0].cells[0].seen =
+            PairOutcome::Unexpected { why: "<a b=\"c\">&\u{1}".into() };
         assert!(report.svg().contains("&#60;a b=&#34;c&#34;&#62;&#38;\u{fffd}"));
     }
 }

@@ -1,5 +1,4 @@
-//! The wait-for graph of a deadlock: sessions as nodes, each with an arrow to the one it waits for, labelled
-//! with what it wants. Only positions and texts are computed here; the template draws them.
+//! The wait-for graph of a deadlock: positions and texts, which the template draws.
 
 use super::SESSION_COLOURS;
 use crate::observation::SessionName;
@@ -7,9 +6,7 @@ use crate::record::Deadlock;
 use crate::report::display::{locked_object, truncate, wrap};
 use std::f64::consts::TAU;
 
-/// The radius of a node.
 const NODE_RADIUS: f64 = 24.0;
-/// The height of a line of a label.
 const LINE_HEIGHT: f64 = 15.0;
 
 type Point = (f64, f64);

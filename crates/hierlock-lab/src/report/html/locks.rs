@@ -1,20 +1,16 @@
-//! Which session held which lock after which step, and which step took it: computed from the locks that were
-//! recorded after each step.
+//! Which session held which lock after which step, and which step took it.
 
 use crate::lock_history::LockHistory;
 use crate::observation::{Lock, LockedObject, SessionName};
 use crate::record::{Record, StepRecord};
 
-/// The locks of a run over its steps.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LockTable<'a> {
     /// The lines of the steps after which locks were recorded.
     pub(super) lines: Vec<usize>,
-    /// In the order in which the locks appeared.
     pub(super) rows: Vec<LockRow<'a>>,
 }
 
-/// One lock of one session.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LockRow<'a> {
     pub(super) session: &'a SessionName,
@@ -43,7 +39,7 @@ impl<'a> LockTable<'a> {
             .collect();
         let mut rows: Vec<LockRow<'a>> = Vec::new();
         for (at, (index, _, locks)) in recorded.iter().enumerate() {
-            for Lock { session, thing: object, granted } in *locks {
+            for Lock { session, target: object, granted } in *locks {
                 let known = |row: &LockRow<'_>| row.session == session && row.object == object;
                 let row = rows.iter().position(known).unwrap_or_else(|| {
                     let states = vec![LockState::None; recorded.len()];
@@ -52,8 +48,8 @@ impl<'a> LockTable<'a> {
                 });
                 let row = &mut rows[row];
                 if *granted && !row.is_held() {
-                    let taken_in =
-                        LockHistory::new(&record.steps, &[]).statement_of(session, object, *index);
+                    let history = LockHistory { steps: &record.steps, incomplete: &[] };
+                    let taken_in = history.statement_of(session, object, *index);
                     row.taken_at = taken_in.map(|index| record.steps[index].line);
                 }
                 // A session may hold a lock and request it once more, as a stronger mode or twice.
@@ -67,7 +63,6 @@ impl<'a> LockTable<'a> {
 }
 
 impl LockRow<'_> {
-    /// Whether it was held after any step.
     pub(super) fn is_held(&self) -> bool {
         self.states.contains(&LockState::Held)
     }

@@ -13,19 +13,20 @@ mod timeline;
 mod browser;
 
 use super::anomalies::AnomalyTable;
-use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, distinct, engines, group_by};
+use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, engines};
 use super::rounds::RoundComparison;
 use super::{ScenarioSummary, display, explain, topic, transcript};
+use crate::group::{distinct, group_by};
 use crate::observation::Observation;
 use crate::place::Engine;
 use crate::record::{Record, Report};
+use crate::text::{count, join};
 use askama::Template;
 use locks::LockState;
 use run::Run;
 use std::collections::HashSet;
 use timeline::Timeline;
 
-/// How many colours the style has for sessions.
 const SESSION_COLOURS: usize = 6;
 
 impl Report {
@@ -39,7 +40,8 @@ impl Report {
         let mut scenarios = Vec::new();
         for (group, id) in groups.into_iter().zip(scenario_ids) {
             let mut runs = Vec::new();
-            for same in run::group_same(&group.records) {
+            let records = group.records.iter().copied();
+            for (_, same) in group_by(records, |(_, record)| run::comparable(record)) {
                 let run_id = ids.unique(&run_slug(&id, same[0].1));
                 for (index, _) in &same {
                     run_ids[*index].clone_from(&run_id);
@@ -68,7 +70,6 @@ struct Page<'a> {
     report: &'a Report,
     tally: Tally,
     engines: Vec<Engine>,
-    /// Each with its scenarios.
     topics: Vec<(&'a str, Vec<Scenario<'a>>)>,
     anomalies: AnomalyTable,
     comparison: RoundComparison,
@@ -94,12 +95,12 @@ impl<'a> Page<'a> {
         let differ = self.tally.disagreed + self.tally.failed;
         match (self.tally.cases, differ) {
             (cases, 0) if self.report.interruption.is_some() => {
-                format!("Interrupted: {} so far", display::count(cases, "case"))
+                format!("Interrupted: {} so far", count(cases, "case"))
             }
             (0, _) => "Nothing was run".to_owned(),
             (1, 0) => "The one case agrees".to_owned(),
             (cases, 0) => format!("All {cases} cases agree"),
-            (cases, 1) => format!("1 of {} does not agree", display::count(cases, "case")),
+            (cases, 1) => format!("1 of {} does not agree", count(cases, "case")),
             (cases, differ) => format!("{differ} of {cases} cases do not agree"),
         }
     }
@@ -108,7 +109,6 @@ impl<'a> Page<'a> {
         self.topics.iter().map(|(_, scenarios)| scenarios.len()).sum()
     }
 
-    /// What the servers of an engine call themselves.
     fn servers(&self, engine: &Engine) -> String {
         let records = self.report.records.iter().filter(|record| record.place.engine == *engine);
         distinct(records.map(|record| record.server.as_str())).join(", ")
@@ -143,16 +143,15 @@ fn outcome_class(seen: &Observation) -> &'static str {
 fn slug(text: &str) -> String {
     let text = text.to_ascii_lowercase();
     let parts = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join("-")
+    join(parts, "-")
 }
 
 fn run_slug(scenario: &str, record: &Record) -> String {
     let (place, variant) = (slug(&record.place.to_string()), slug(&display::variant(record)));
     let parts = [scenario, &place, &variant];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("--")
+    join(parts.into_iter().filter(|part| !part.is_empty()), "--")
 }
 
-/// The IDs of the elements, each used once.
 #[derive(Default)]
 struct ElementIds(HashSet<String>);
 

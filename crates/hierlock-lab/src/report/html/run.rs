@@ -1,17 +1,17 @@
-//! A run as the page shows it. Runs of one scenario that went the same way are shown once, with all places and
-//! variants where it happened; times are not compared.
+//! A run as the page shows it. Runs of one scenario that went the same way, but for their times, are shown once.
 
 use super::SESSION_COLOURS;
 use super::graph::Graph;
 use super::locks::LockTable;
+use crate::group::{distinct, group_by};
 use crate::observation::{Observation, SessionName};
 use crate::place::Place;
 use crate::record::{Deadlock, Record, StepRecord};
 use crate::report::display::{self, duration};
 use crate::report::explain;
-use crate::report::grouping::{IndexedRecord, Rounds, by_case, distinct, group_by, sessions};
+use crate::report::grouping::{IndexedRecord, Rounds, by_case, sessions};
 use crate::report::transcript::{Outcome, is_look, wake_ups};
-use std::fmt::Write as _;
+use crate::text::join;
 
 /// One run, or several that went the same way.
 pub(super) struct Run<'a> {
@@ -23,29 +23,21 @@ pub(super) struct Run<'a> {
     same: Rounds<'a>,
 }
 
-/// Groups runs that went the same way, in the order of the first of each.
-pub(super) fn group_same<'a>(records: &[IndexedRecord<'a>]) -> Vec<Rounds<'a>> {
-    let groups = group_by(records.iter().copied(), |(_, record)| comparable(record));
-    groups.into_iter().map(|(_, same)| same).collect()
-}
-
 /// Everything that the page says of a run, except where and when.
-fn comparable(record: &Record) -> String {
+pub(super) fn comparable(record: &Record) -> String {
     let mut text = format!("{:?} {:?} {:?}\n", record.verdict, record.anomaly, record.notes);
     for (index, step) in record.steps.iter().enumerate() {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{} {:?} {:?}", step.line, step.text, step.difference);
-        let _ = writeln!(text, "{} {:?}", step.session, Outcome::new(&step.seen));
+        text += &format!("{} {:?} {:?}\n", step.line, step.text, step.difference);
+        text += &format!("{} {:?}\n", step.session, Outcome::new(&step.seen));
         for wake_up in wake_ups(record, index) {
             let outcome = Outcome::new(&wake_up.ended.observation);
-            let _ = writeln!(text, "{} {outcome:?}", wake_up.index);
+            text += &format!("{} {outcome:?}\n", wake_up.index);
         }
     }
-    for circle in &record.circles {
-        let _ = writeln!(text, "{:?}", explain::circle(record, circle));
-    }
-    for deadlock in &record.deadlocks {
-        let _ = writeln!(text, "{:?}", explain::deadlock(record, deadlock));
+    let circles = record.circles.iter().map(|circle| explain::circle(record, circle));
+    let deadlocks = record.deadlocks.iter().map(|deadlock| explain::deadlock(record, deadlock));
+    for sentences in circles.chain(deadlocks) {
+        text += &format!("{sentences:?}\n");
     }
     without_transaction_ids(&text)
 }
@@ -66,11 +58,13 @@ fn places(same: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(Place, String)> 
         let record = rounds[0].1;
         let case = |other: &Record| (other.place, other.variant.clone());
         let total = all.iter().filter(|(_, other)| case(other) == case(record)).count();
-        let numbers: Vec<String> = rounds.iter().map(|(_, r)| r.round.to_string()).collect();
-        let rounds = match (total, numbers.len()) {
+        let rounds = match (total, rounds.len()) {
             (1, _) => String::new(),
             (total, here) if here == total => format!("{total} rounds"),
-            (total, _) => format!("rounds {} of {total}", numbers.join(", ")),
+            (total, _) => {
+                let numbers = join(rounds.iter().map(|(_, record)| record.round), ", ");
+                format!("rounds {numbers} of {total}")
+            }
         };
         (record.place, display::list([display::variant(record), rounds]))
     });
@@ -89,7 +83,6 @@ pub(super) fn case_name(record: &Record) -> String {
 }
 
 impl<'a> Run<'a> {
-    /// `same` are runs that went the same way, of `all` runs of the scenario.
     pub(super) fn new(id: String, same: Rounds<'a>, all: &[IndexedRecord<'a>]) -> Self {
         Run { id, record: same[0].1, places: places(&same, all), same }
     }
@@ -114,36 +107,31 @@ impl<'a> Run<'a> {
         if least == most { most } else { format!("{least} to {most}") }
     }
 
-    /// Whose times are shown, if there are several.
     pub(super) fn times_of(&self) -> Option<String> {
         (self.same.len() > 1).then(|| case_name(self.record))
     }
 
-    /// How many statements waited.
     pub(super) fn waits(&self) -> usize {
         let is_wait = |step: &&StepRecord| matches!(step.seen, Observation::Blocked(_));
         self.record.steps.iter().filter(is_wait).filter(|step| !is_look(step)).count()
     }
 
-    /// The colour of a session, the same everywhere in a run.
     pub(super) fn colour(&self, session: &SessionName) -> usize {
         let names = sessions(self.record);
         names.iter().position(|name| *name == session).unwrap_or(0) % SESSION_COLOURS
     }
 
-    /// The wait-for graph of a deadlock, if it is known who waited for whom.
     pub(super) fn graph(&self, deadlock: &Deadlock) -> Option<Graph> {
         Graph::new(deadlock, &sessions(self.record))
     }
 
-    /// Locks differ between places even if all else is the same: the cases with the same locks, and the locks of
-    /// their first rounds.
+    /// The locks of the first rounds, with the cases that have the same: they differ between places.
     pub(super) fn locks(&self) -> Vec<(String, LockTable<'a>)> {
         let cases = by_case(self.same.iter().copied()).into_iter().map(|rounds| rounds[0].1);
         let tables = cases.filter_map(|record| Some((case_name(record), LockTable::new(record)?)));
         let groups = group_by(tables, |(_, table)| table.clone()).into_iter();
         let names = |cases: Vec<(String, _)>| cases.into_iter().map(|(name, _)| name);
-        groups.map(|(table, cases)| (names(cases).collect::<Vec<_>>().join("; "), table)).collect()
+        groups.map(|(table, cases)| (join(names(cases), "; "), table)).collect()
     }
 }
 

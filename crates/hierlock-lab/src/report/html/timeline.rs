@@ -1,12 +1,12 @@
-//! The swim lanes of a run: a lane for every session, side by side like terminals, and time going down, one row for
-//! every event. Only positions and texts are computed here; the template draws them.
+//! The swim lanes of a run, one for every session, with a row for every event. The template draws them.
 
 use super::outcome_class;
 use crate::observation::{Observation, SessionName};
 use crate::record::{Record, StepRecord};
-use crate::report::display::{duration, locked_object, names, one_line, wrap};
+use crate::report::display::{duration, locked_object, one_line, wrap};
 use crate::report::grouping::sessions;
 use crate::report::transcript::{Outcome, WakeUp, is_look, wake_ups};
+use crate::text::{join, listed};
 
 // Pixels. Ten characters of the 12-pixel monospaced font are 74 wide; ten, to stay with whole numbers.
 const TEN_CHARACTERS: usize = 74;
@@ -25,11 +25,9 @@ const MAX_DIFFERENCE_LINES: usize = 4;
 const MAX_ANSWER_LINES: usize = 3;
 const MAX_DETAIL_LINES: usize = 2;
 
-/// Everything that is drawn, from the top to `height`.
 pub(super) struct Timeline<'a> {
     pub(super) width: usize,
     pub(super) height: usize,
-    /// The names of the sessions.
     pub(super) lanes: Vec<&'a SessionName>,
     pub(super) lane_width: usize,
     pub(super) boxes: Vec<EventBox>,
@@ -43,6 +41,9 @@ pub(super) struct Timeline<'a> {
     columns: usize,
 }
 
+/// The class of a line of text, and the text.
+type Line = (&'static str, String);
+
 /// A box with text: a step, or the end of a wait.
 #[derive(Default)]
 pub(super) struct EventBox {
@@ -53,25 +54,19 @@ pub(super) struct EventBox {
     pub(super) height: usize,
     /// The whole text, if it had to be cut.
     pub(super) full: Option<String>,
-    /// Class and text.
-    pub(super) lines: Vec<(&'static str, String)>,
-    /// Whether a tick says that it was done.
+    pub(super) lines: Vec<Line>,
     pub(super) tick: bool,
-    /// The line of the step.
     pub(super) line: Option<usize>,
     pub(super) lane: usize,
 }
 
-/// A wait.
 pub(super) struct WaitBar {
     pub(super) lane: usize,
     pub(super) top: usize,
     pub(super) bottom: usize,
-    /// Whether it has ended.
     pub(super) is_over: bool,
 }
 
-/// A text outside of the boxes.
 pub(super) struct Text {
     pub(super) class: &'static str,
     pub(super) x: usize,
@@ -114,17 +109,14 @@ impl<'a> Timeline<'a> {
         timeline
     }
 
-    /// The left edge of a lane.
     pub(super) fn lane_x(&self, lane: usize) -> usize {
         GUTTER + lane * self.lane_width
     }
 
-    /// The width of a session's name.
     pub(super) fn name_width(&self, name: &SessionName) -> usize {
         (name.as_str().len() * TEN_CHARACTERS / 10 + 16).max(24)
     }
 
-    /// The box of a step, and the beginning of its wait.
     fn step(&mut self, index: usize, step: &StepRecord, lane: usize) {
         let look = is_look(step);
         let tick = !look && is_done(&step.seen);
@@ -153,8 +145,8 @@ impl<'a> Timeline<'a> {
         (event.full, event.tick, event.line) = (full, tick, Some(step.line));
         let bottom = event.y + event.height;
         if let (Observation::Blocked(wait), false) = (&step.seen, look) {
-            let mut text = match (wait.blockers.is_empty(), wait.strangers) {
-                (false, _) => format!("waits for {}", names(&wait.blockers)),
+            let mut text = match (wait.blockers.is_empty(), wait.has_outside_blocker) {
+                (false, _) => format!("waits for {}", listed(&wait.blockers, "and")),
                 (true, true) => "waits for a stranger".to_owned(),
                 (true, false) => "waits".to_owned(),
             };
@@ -163,11 +155,11 @@ impl<'a> Timeline<'a> {
             }
             let x = self.lane_x(lane) + MARGIN + 26;
             self.height += 6;
-            self.text("w", x, self.height, text);
-            if let Some(object) = &wait.thing {
-                for line in clip(&locked_object(object), self.columns - 3, MAX_DETAIL_LINES).0 {
+            self.texts.push(Text { class: "w", x, y: self.height, text });
+            if let Some(object) = &wait.target {
+                for text in clip(&locked_object(object), self.columns - 3, MAX_DETAIL_LINES).0 {
                     self.height += LINE_HEIGHT - 1;
-                    self.text("t", x, self.height, line);
+                    self.texts.push(Text { class: "t", x, y: self.height, text });
                 }
             }
             self.height += GAP;
@@ -175,8 +167,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The end of a wait, in the lane of the session that waited, with an arrow from the box of the step that
-    /// ended it.
+    /// The end of a wait, with an arrow from the box of the step that ended it.
     fn wake_up(&mut self, wake_up: &WakeUp<'_>, cause: usize) {
         let WakeUp { index, ended, waited, .. } = wake_up;
         let seen = &ended.observation;
@@ -212,15 +203,10 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    fn text(&mut self, class: &'static str, x: usize, y: usize, text: String) {
-        self.texts.push(Text { class, x, y, text });
-    }
-
-    /// What was seen, and the engine's message.
-    fn answer(&self, seen: &Observation, sign: &str) -> Vec<(&'static str, String)> {
+    fn answer(&self, seen: &Observation, sign: &str) -> Vec<Line> {
         let Outcome { headline, rows, message } = Outcome::new(seen);
-        let rows: Vec<&str> = rows.iter().map(|row| row.trim_start_matches("| ")).collect();
-        let text = format!("{sign} {headline}{}", rows.join(", "));
+        let rows = join(rows.iter().map(|row| row.trim_start_matches("| ")), ", ");
+        let text = format!("{sign} {headline}{rows}");
         let mut lines = clip(&text, self.columns, MAX_ANSWER_LINES).0;
         if !message.is_empty() {
             lines.extend(clip(&message, self.columns, MAX_DETAIL_LINES).0);
@@ -229,12 +215,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// Adds a box to a lane, below everything so far.
-    fn event_box(
-        &mut self,
-        lane: usize,
-        class: String,
-        lines: Vec<(&'static str, String)>,
-    ) -> &mut EventBox {
+    fn event_box(&mut self, lane: usize, class: String, lines: Vec<Line>) -> &mut EventBox {
         let (x, y) = (self.lane_x(lane) + MARGIN, self.height);
         let width = self.lane_width - 2 * MARGIN;
         let height = lines.len().max(1) * LINE_HEIGHT + 2 * PADDING - 3;

@@ -1,12 +1,11 @@
 //! Lines of a file, some of them replaced.
 
 use crate::scenario::file::StepTemplate;
-use crate::scenario::layout::commented;
+use crate::scenario::format::commented;
 use crate::scenario::scan::squeezed;
 use crate::scenario::source_line::{LineKind, SourceLine, source_lines};
 use std::collections::BTreeMap;
 
-/// What becomes of the lines of a file.
 pub(super) struct Edits<'t> {
     text: &'t str,
     source: Vec<SourceLine<'t>>,
@@ -19,7 +18,6 @@ impl<'t> Edits<'t> {
         Edits { text, source: source_lines(text), replaced: BTreeMap::new() }
     }
 
-    /// The cells of a line of a table, as they are written.
     pub(super) fn cells(&self, number: usize) -> Vec<String> {
         match &self.source[number - 1].kind {
             LineKind::Expect(line) => {
@@ -29,8 +27,7 @@ impl<'t> Edits<'t> {
         }
     }
 
-    /// Puts lines in the place of others, or below the statement of the step if there are none. Each keeps the comment
-    /// of the line in whose place it is.
+    /// Puts lines in the place of others, with their comments, or below the statement of the step if there are none.
     pub(super) fn replace(&mut self, step: &StepTemplate, old: &[usize], mut new: Vec<String>) {
         let mut at = old.first().copied();
         let head = &self.source[step.line - 1];
@@ -52,7 +49,7 @@ impl<'t> Edits<'t> {
         let Some(at) = at else { return self.add_after(step.end, new) };
         let only = [at];
         let old = if old.is_empty() { &only } else { old };
-        let comment = |number: &usize| self.source[number - 1].comment();
+        let comment = |number: &usize| self.source[number - 1].comment;
         let comments = old.iter().map(comment).chain(std::iter::repeat(None));
         let mut lines: Vec<String> =
             new.into_iter().zip(comments).map(|(line, comment)| commented(line, comment)).collect();
@@ -63,13 +60,11 @@ impl<'t> Edits<'t> {
         self.replaced.insert(at, lines);
     }
 
-    /// Adds lines behind another.
     pub(super) fn add_after(&mut self, number: usize, new: Vec<String>) {
         let raw = self.source[number - 1].raw.to_owned();
         self.replaced.entry(number).or_insert_with(|| vec![raw]).extend(new);
     }
 
-    /// The text, with all of it done.
     pub(super) fn apply(self) -> String {
         let end = if self.text.contains("\r\n") { "\r\n" } else { "\n" };
         let mut text = String::with_capacity(self.text.len());

@@ -42,7 +42,6 @@ impl<'c> Revision<'c> {
     }
 }
 
-/// See [`Scenario::bless`].
 pub(super) fn bless(scenario: &Arc<Scenario>, records: &[Record]) -> String {
     let short = blessed(scenario, records, true);
     // An axis that is named only in brackets would not be used any more, if they were left out.
@@ -82,11 +81,8 @@ fn blessed(scenario: &Arc<Scenario>, records: &[Record], is_joined: bool) -> Str
 fn revisions<'c>(step: &StepTemplate, cases: &'c [Case], records: &[&Record]) -> Vec<Revision<'c>> {
     let cases = cases.iter().filter(|case| step.guard.fits(case));
     let revision = |case: &'c Case| {
-        let runs: Vec<&Record> = records
-            .iter()
-            .copied()
-            .filter(|record| record.place == case.place && record.variant == case.variant)
-            .collect();
+        let runs: Vec<&Record> =
+            records.iter().copied().filter(|record| record.is_of(case)).collect();
         let own = case.steps.iter().find(|own| own.line == step.line)?;
         let now = outcome::expectation(case, own, &runs);
         Some(Revision { case, before: own.expected.clone(), now })

@@ -1,52 +1,40 @@
 //! From what was seen of a step to what a file would say of it.
 
 use super::unreported;
+use crate::group::distinct;
 use crate::observation::{Answer, Failure, FailureKind, LockKind, Observation, SessionName, Wait};
 use crate::record::{Record, StepRecord};
 use crate::scenario::case::{Action, Case, Step};
 use crate::scenario::expectation::{
     Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector,
 };
-use crate::scenario::lock_action::LockAction;
 
-/// What must be seen of a step of a case after these runs: what the file says, if they agree or there are none; else
-/// what they saw. Where only some runs disagree, both.
+/// What must be seen of a step after these runs: what the file says, or what they saw where all disagree, or both.
 pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<Expectation> {
     let before = step.expected.as_ref();
-    let mut alternatives: Vec<ExpectedOutcome> = Vec::new();
-    let mut agreed = false;
+    let (mut seen, mut agreed) = (Vec::new(), false);
     for record in runs {
         for (index, ran) in record.steps.iter().enumerate().filter(|(_, ran)| ran.line == step.line)
         {
-            if is_as_before(record, index, ran, before) {
+            if holds(record, index, ran, before) {
                 agreed = true;
-            } else if let Some(seen) = outcome(record, index, ran, before, has_limit(case, step))
-                && !alternatives.contains(&seen)
-            {
-                alternatives.push(seen);
+            } else {
+                seen.extend(outcome(record, index, ran, before, has_limit(case, step)));
             }
         }
     }
-    if alternatives.is_empty() {
+    if seen.is_empty() {
         return before.cloned();
     }
-    if agreed {
-        let mut both = before.cloned().unwrap_or_default().alternatives;
-        alternatives.retain(|seen| !both.contains(seen));
-        both.append(&mut alternatives);
-        alternatives = both;
-    }
-    Some(Expectation { alternatives })
+    let kept = before.cloned().unwrap_or_default().alternatives.into_iter().filter(|_| agreed);
+    Some(Expectation { alternatives: distinct(kept.chain(seen)) })
 }
 
 /// Does a step wait only for so long, and less than the case waits for it?
 fn has_limit(case: &Case, step: &Step) -> bool {
-    match &step.action {
-        Action::Lock(LockAction::Lock { within, .. } | LockAction::Extend { within, .. }, _) => {
-            within.is_some_and(|within| within < case.limit)
-        }
-        _ => false,
-    }
+    let Action::Lock(action, _) = &step.action else { return false };
+    let within = action.request().and_then(|request| request.within);
+    within.is_some_and(|within| within < case.limit)
 }
 
 /// What was seen, in the words of a file; nothing, if there is nothing to go by.
@@ -99,14 +87,8 @@ pub(super) fn failed(failure: &Failure) -> Option<ExpectedOutcome> {
     }
 }
 
-/// Does the line hold as it is? One that says `blocked` does, whatever became of the wait: that is for a
-/// line of its own.
-fn is_as_before(
-    record: &Record,
-    index: usize,
-    ran: &StepRecord,
-    before: Option<&Expectation>,
-) -> bool {
+/// Does the line hold as it is? `blocked` does, whatever became of the wait: that is for a line of its own.
+fn holds(record: &Record, index: usize, ran: &StepRecord, before: Option<&Expectation>) -> bool {
     if unreported::is_deadlock(record, index) {
         return false;
     }
@@ -164,12 +146,12 @@ fn blocked(wait: &Wait, before: Option<&Expectation>) -> ExpectedOutcome {
         ExpectedOutcome::Blocked { kind: Some(_), object, .. } => Some(object.is_some()),
         _ => None,
     });
-    let thing = wait.thing.as_ref().filter(|_| names_object.is_some());
-    let object = thing.filter(|_| names_object == Some(true)).map(|thing| &thing.object);
+    let target = wait.target.as_ref().filter(|_| names_object.is_some());
+    let object = target.filter(|_| names_object == Some(true)).map(|target| &target.object);
     let is_writable = |object: &&String| !object.contains(char::is_control) && !object.is_empty();
     ExpectedOutcome::Blocked {
         by: wait.blockers.iter().cloned().map(SessionSelector::Session).collect(),
-        kind: thing.map(|thing| thing.kind).filter(|kind| LockKind::ALL.contains(kind)),
+        kind: target.map(|target| target.kind).filter(|kind| LockKind::ALL.contains(kind)),
         object: object.filter(is_writable).cloned(),
     }
 }

@@ -1,9 +1,9 @@
-//! Waits that ended in a failure of which no line of the file speaks. A line for it is added where the wait ended, or the
-//! step that closed the circle says that there is a deadlock.
+//! Waits that ended in a failure of which no line speaks: a line is added, or the closing step says `deadlock`.
 
 use super::Revision;
 use super::outcome;
 use super::writing::anew;
+use crate::group::distinct;
 use crate::observation::{Failure, FailureKind, Observation, SessionName};
 use crate::record::{Record, WaitEnd};
 use crate::scenario::case::Case;
@@ -34,21 +34,15 @@ pub(super) fn looks(
     cases: &[Case],
     records: &[&Record],
 ) -> Vec<(usize, Vec<String>)> {
-    let mut missing: Vec<(usize, &SessionName, usize)> = Vec::new();
-    for record in records {
-        for (index, step) in record.steps.iter().enumerate() {
-            let Some((failure, during)) = failure(record, index) else { continue };
-            // These are said by steps that are there.
-            if matches!(failure.kind, FailureKind::Deadlock | FailureKind::TimedOut) {
-                continue;
-            }
-            let Some(after) = record.steps.get(during) else { continue };
-            let look = (after.line, &step.session, step.line);
-            if !missing.contains(&look) {
-                missing.push(look);
-            }
-        }
-    }
+    let missing = records.iter().flat_map(|record| {
+        record.steps.iter().enumerate().filter_map(|(index, step)| {
+            let (failure, during) = failure(record, index)?;
+            // The others are said by steps that are there.
+            let is_other = !matches!(failure.kind, FailureKind::Deadlock | FailureKind::TimedOut);
+            let after = record.steps.get(during).filter(|_| is_other)?;
+            Some((after.line, &step.session, step.line))
+        })
+    });
     let look = |(after, session, line): (usize, &SessionName, usize)| {
         let behind = scenario.steps.iter().find(|step| step.line == after)?;
         let step = scenario.steps.iter().find(|step| step.line == line)?;
@@ -68,22 +62,15 @@ pub(super) fn looks(
         }
         Some((behind.expects_end.max(behind.end), lines))
     };
-    missing.into_iter().filter_map(look).collect()
+    distinct(missing).into_iter().filter_map(look).collect()
 }
 
 /// How the last step of a session stands behind a line, in the words of a file.
-fn state(
-    case: &Case,
-    records: &[&Record],
-    session: &SessionName,
-    line: usize,
-) -> Option<Expectation> {
-    let record = records
-        .iter()
-        .find(|record| record.place == case.place && record.variant == case.variant)?;
+fn state(case: &Case, records: &[&Record], name: &SessionName, line: usize) -> Option<Expectation> {
+    let record = records.iter().find(|record| record.is_of(case))?;
     let position = record.steps.iter().rposition(|step| step.line <= line)?;
     let mut steps = record.steps[..=position].iter().rev();
-    let step = steps.find(|step| step.session == *session && !step.text.is_empty())?;
+    let step = steps.find(|step| step.session == *name && !step.text.is_empty())?;
     let ended = step.ended.as_ref().filter(|ended| ended.during <= position);
     let observation = ended.map_or(&step.seen, |ended| &ended.observation);
     let expected = match observation {

@@ -1,15 +1,14 @@
-//! How different things in different cases are written: in the form that is there if it can hold them, else as one line,
-//! as lines by engine, or as a table by an axis.
+//! How different things in different cases are written: in the form that is there, as one line, by engine or by axis.
 
 use super::Revision;
 use super::edit::Edits;
+use crate::group::{distinct, group_by};
 use crate::scenario::expectation::{Expectation, ExpectedOutcome};
 use crate::scenario::file::{ExpectationTable, StepTemplate};
+use crate::scenario::format::aligned;
 use crate::scenario::guard::{Dimension, brackets, word};
-use crate::scenario::layout::aligned;
-use std::collections::BTreeSet;
+use crate::text::join;
 
-/// Writes what must be seen of a step.
 pub(super) fn write(
     step: &StepTemplate,
     revisions: &[Revision<'_>],
@@ -29,13 +28,12 @@ pub(super) fn write(
             return edits.replace(step, &written, new);
         }
     }
-    let first = revisions.first().map(Revision::expectation).unwrap_or_default();
-    let is_same = revisions.iter().all(|revision| revision.expectation() == first);
+    let same = common(&revisions.iter().collect::<Vec<_>>());
     let is_plain = matches!(step.expectations.as_slice(), [line] if line.guard.is_always());
     let may_be_one =
         step.table.is_some() || step.expectations.is_empty() || (is_joined && !is_plain);
-    if is_same && may_be_one {
-        return edits.replace(step, &written, lines("", &first, false, true));
+    if let Some(same) = same.filter(|_| may_be_one) {
+        return edits.replace(step, &written, lines("", &same, false, true));
     }
     match changes {
         Some(changes) if !step.expectations.is_empty() => update_lines(step, &changes, edits),
@@ -43,25 +41,15 @@ pub(super) fn write(
     }
 }
 
+/// The index of an expectation of a step, and what it must say now; without an index it is a new one.
+type Change = (Option<usize>, Expectation);
+
 /// What is new, by the expectation that says it; nothing, if two cases would have one say different things.
-fn changes(
-    step: &StepTemplate,
-    revisions: &[Revision<'_>],
-) -> Option<Vec<(Option<usize>, Expectation)>> {
-    let mut groups: Vec<(Option<usize>, Vec<&Revision<'_>>)> = Vec::new();
-    for revision in revisions {
-        let which = step.expectation(revision.case);
-        match groups.iter_mut().find(|(known, _)| *known == which) {
-            Some((_, group)) => group.push(revision),
-            None => groups.push((which, vec![revision])),
-        }
-    }
-    groups
-        .into_iter()
-        // An axis may make one text say several things, which is well as long as all of them hold.
-        .filter(|(_, group)| group.iter().any(|revision| revision.is_new()))
-        .map(|(which, group)| Some((which, common(&group)?)))
-        .collect()
+fn changes(step: &StepTemplate, revisions: &[Revision<'_>]) -> Option<Vec<Change>> {
+    let mut groups = group_by(revisions, |revision| step.expectation(revision.case));
+    // An axis may make one text say several things, which is well as long as all of them hold.
+    groups.retain(|(_, group)| group.iter().any(|revision| revision.is_new()));
+    groups.into_iter().map(|(which, group)| Some((which, common(&group)?))).collect()
 }
 
 /// What all of them must see, if it is the same.
@@ -71,11 +59,7 @@ fn common(revisions: &[&Revision<'_>]) -> Option<Expectation> {
 }
 
 /// Changes some of the lines that are there, and adds one for the cases that none of them fits.
-fn update_lines(
-    step: &StepTemplate,
-    changes: &[(Option<usize>, Expectation)],
-    edits: &mut Edits<'_>,
-) {
+fn update_lines(step: &StepTemplate, changes: &[Change], edits: &mut Edits<'_>) {
     for (which, now) in changes {
         let Some(index) = *which else {
             let last = step.expectations.last().map(|e| e.value.template.line_numbers());
@@ -93,11 +77,10 @@ fn update_lines(
     }
 }
 
-/// Changes some of the cells of the table that is there.
 fn update_cells(
     step: &StepTemplate,
     table: &ExpectationTable,
-    changes: &[(Option<usize>, Expectation)],
+    changes: &[Change],
     edits: &mut Edits<'_>,
 ) {
     let mut rows: Vec<Vec<String>> = table.lines.iter().map(|line| edits.cells(*line)).collect();
@@ -112,8 +95,7 @@ fn update_cells(
     }
 }
 
-/// The table, with a row and a column for every value: so `*` may come to say several things. Cells
-/// that hold keep their words.
+/// The table, with a row and a column for every value instead of `*`. Cells that hold keep their words.
 fn split_table(
     step: &StepTemplate,
     table: &ExpectationTable,
@@ -161,13 +143,8 @@ fn grid(
 pub(super) fn anew(revisions: &[Revision<'_>], is_inline: bool) -> Vec<String> {
     let Some(by) = explaining(revisions) else {
         // Not even all together explain them: every case is one of these.
-        let mut alternatives = Vec::new();
-        for expected in revisions.iter().flat_map(|revision| revision.expectation().alternatives) {
-            if !alternatives.contains(&expected) {
-                alternatives.push(expected);
-            }
-        }
-        return lines("", &Expectation { alternatives }, is_inline, true);
+        let all = revisions.iter().flat_map(|revision| revision.expectation().alternatives);
+        return lines("", &Expectation { alternatives: distinct(all) }, is_inline, true);
     };
     // By one axis, or by one and something else: a table, if every cell of it has a case.
     if let Some(axis) = by.iter().find(|dimension| matches!(dimension, Dimension::Axis(_)))
@@ -188,11 +165,7 @@ fn explaining(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
     let names = revisions.first()?.case.variant.iter().map(|(name, _)| name.clone());
     all.extend(names.map(Dimension::Axis));
     all.push(Dimension::Strategy);
-    all.retain(|dimension| {
-        let values: BTreeSet<_> =
-            revisions.iter().map(|revision| revision.value(dimension)).collect();
-        values.len() > 1
-    });
+    all.retain(|dimension| distinct(revisions.iter().map(|r| r.value(dimension))).len() > 1);
     // There are few dimensions, so all subsets are few too.
     let mut subsets: Vec<u32> = (0..1u32 << all.len().min(10)).collect();
     subsets.sort_by_key(|subset| (subset.count_ones(), *subset));
@@ -212,54 +185,32 @@ fn explaining(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
 
 /// The values of the cases, each once, in their order; nothing, if a case has none.
 fn values<'c>(revisions: &[Revision<'c>], of: &Dimension) -> Option<Vec<&'c str>> {
-    let mut values = Vec::new();
-    for revision in revisions {
-        let value = revision.value(of)?;
-        if !values.contains(&value) {
-            values.push(value);
-        }
-    }
-    Some(values)
+    let values: Option<Vec<_>> = revisions.iter().map(|revision| revision.value(of)).collect();
+    values.map(distinct)
 }
 
 /// A line for each thing, the most common one last and without brackets.
 fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) -> Vec<String> {
-    let mut groups: Vec<(Expectation, Vec<&Revision<'_>>)> = Vec::new();
-    for revision in revisions {
-        let now = revision.expectation();
-        match groups.iter_mut().find(|(known, _)| *known == now) {
-            Some((_, members)) => members.push(revision),
-            None => groups.push((now, vec![revision])),
-        }
-    }
+    let mut groups = group_by(revisions, |revision| revision.expectation());
     let most = groups.iter().enumerate().max_by_key(|(index, group)| (group.1.len(), *index));
     let (common, _) = groups.remove(most.map_or(0, |(index, _)| index));
     let mut written = Vec::new();
     let alone = groups.is_empty();
     for (now, members) in groups {
         // Those that differ only in the first dimension share a line.
-        let mut guards: Vec<(Vec<GuardValue>, Vec<GuardValue>)> = Vec::new();
-        for revision in members {
-            let others = guard(revision, &by[1..]);
-            let first = guard(revision, &by[..1]);
-            match guards.iter_mut().find(|(known, _)| *known == others) {
-                Some((_, firsts)) => firsts.extend(first),
-                None => guards.push((others, first)),
-            }
-        }
-        for (others, firsts) in guards {
-            written.extend(lines(&brackets(&[firsts, others].concat()), &now, is_inline, false));
+        for (others, same) in group_by(members, |revision| guard(revision, &by[1..])) {
+            let mut words: Vec<_> =
+                same.into_iter().flat_map(|revision| guard(revision, &by[..1])).collect();
+            words.extend(others);
+            written.extend(lines(&brackets(&words), &now, is_inline, false));
         }
     }
     written.extend(lines("", &common, is_inline, alone));
     written
 }
 
-/// What a line is guarded by.
-type GuardValue = (Dimension, String);
-
 /// The values of a case; where it has no strategy its engine says which it is.
-fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<GuardValue> {
+fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<(Dimension, String)> {
     let value = |dimension: &Dimension| match revision.value(dimension) {
         Some(value) => (dimension.clone(), value.to_owned()),
         None => (Dimension::Engine, revision.case.place.engine.name().to_owned()),
@@ -267,21 +218,16 @@ fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<GuardValue> {
     by.iter().map(value).collect()
 }
 
-/// An expectation as lines. Rows stand behind the `=` if they are to be inline, else below it; a bare `= done` above
-/// them may be left out.
+/// An expectation as lines. Rows are inline or below; a bare `= done` above them may be left out.
 fn lines(guard: &str, now: &Expectation, is_inline: bool, leaves_out_done: bool) -> Vec<String> {
     let guard = if guard.is_empty() { String::new() } else { format!("{guard} ") };
-    let done: Vec<_> = now
-        .alternatives
-        .iter()
-        .filter(|expected| matches!(expected, ExpectedOutcome::Done { .. }))
-        .collect();
-    let rows = match done.as_slice() {
-        [ExpectedOutcome::Done { rows: Some(rows), .. }] if !is_inline => Some(rows),
+    let done = now.alternatives.iter().filter_map(|expected| match expected {
+        ExpectedOutcome::Done { rows, .. } => Some(rows),
         _ => None,
-    };
-    let Some(rows) = rows.filter(|rows| !rows.rows.is_empty()) else {
-        return vec![format!(" = {guard}{now}")];
+    });
+    let rows = match done.collect::<Vec<_>>()[..] {
+        [Some(rows)] if !is_inline && !rows.rows.is_empty() => rows,
+        _ => return vec![format!(" = {guard}{now}")],
     };
     let words = now.alternatives.iter().map(|expected| match expected {
         ExpectedOutcome::Done { changed, .. } => {
@@ -290,7 +236,7 @@ fn lines(guard: &str, now: &Expectation, is_inline: bool, leaves_out_done: bool)
         }
         other => other.to_string(),
     });
-    let words = words.collect::<Vec<_>>().join(" or ");
+    let words = join(words, " or ");
     let mut lines = Vec::new();
     if !leaves_out_done || words != "done" || !guard.is_empty() {
         lines.push(format!(" = {guard}{words}"));

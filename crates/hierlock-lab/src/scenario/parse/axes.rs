@@ -1,30 +1,28 @@
-//! The axes of a file: `for each isolation: read committed | serializable`. They are read before everything else,
-//! because brackets and tables anywhere in the file may name their values.
+//! The axes of a file, `for each isolation: …`. They are read first, because brackets and tables name their values.
 
-use crate::scenario::diagnostic::{Diagnostics, counted};
+use crate::scenario::diagnostic::Diagnostics;
 use crate::scenario::file::Axis;
 use crate::scenario::reader::Reader;
 use crate::scenario::scan::squeezed;
 use crate::scenario::settings::isolation;
 use crate::scenario::source_line::{LineKind, SourceLine, SourceSpan};
 use crate::scenario::template::is_axis_name;
+use crate::text::count;
 
-pub(super) fn read(lines: &[SourceLine<'_>], diagnostics: &mut Diagnostics<'_>) -> Vec<Axis> {
+pub(super) fn read(lines: &[SourceLine<'_>], errors: &mut Diagnostics<'_>) -> Vec<Axis> {
     let mut axes: Vec<Axis> = Vec::new();
     for line in lines {
         let LineKind::Header(head) = &line.kind else { continue };
         let Some(names) = names(head.name) else { continue };
         if let Some(guard) = head.guard {
-            diagnostics.report(
-                guard.position,
-                "an axis goes for all cases; leave the brackets out, and guard the steps instead",
-            );
+            let hint = "leave the brackets out, and guard the steps instead";
+            errors.report(guard.position, format!("an axis goes for all cases; {hint}"));
         }
         let axis = Axis {
             line: line.number,
             names: names.iter().map(|name| name.text.to_owned()).collect(),
             positions: names.iter().map(|name| name.position).collect(),
-            turns: turns(&names, head.rest, diagnostics),
+            turns: turns(&names, head.rest, errors),
         };
         for (index, name) in names.iter().enumerate() {
             let mut before = axis.names[..index].iter().chain(axes.iter().flat_map(|a| &a.names));
@@ -43,7 +41,7 @@ pub(super) fn read(lines: &[SourceLine<'_>], diagnostics: &mut Diagnostics<'_>) 
             } else {
                 continue;
             };
-            diagnostics.report(name.position, message);
+            errors.report(name.position, message);
         }
         axes.push(axis);
     }
@@ -60,7 +58,7 @@ fn names<'t>(key: SourceSpan<'t>) -> Option<Vec<SourceSpan<'t>>> {
 fn turns(
     names: &[SourceSpan<'_>],
     all: SourceSpan<'_>,
-    diagnostics: &mut Diagnostics<'_>,
+    errors: &mut Diagnostics<'_>,
 ) -> Vec<Vec<String>> {
     let mut turns: Vec<Vec<String>> = Vec::new();
     // That there are no values is reported with the header.
@@ -74,15 +72,15 @@ fn turns(
         } else if values.len() != names.len() {
             format!(
                 "here are {} for {}; it is one for each, separated by commas",
-                counted(values.len(), "value"),
-                counted(names.len(), "name"),
+                count(values.len(), "value"),
+                count(names.len(), "name"),
             )
         } else if is_list && names[0].text == "isolation" {
             "the values of an axis are separated by `|`, not by commas".to_owned()
         } else {
             let values = names.iter().zip(values);
             let read: Vec<String> =
-                values.map(|(name, value)| read_value(*name, value, diagnostics)).collect();
+                values.map(|(name, value)| read_value(*name, value, errors)).collect();
             let is_known = turns.contains(&read);
             turns.push(read);
             if !is_known {
@@ -90,19 +88,15 @@ fn turns(
             }
             format!("`{}` is there twice", turn.text)
         };
-        diagnostics.report(turn.position, message);
+        errors.report(turn.position, message);
     }
     turns
 }
 
-fn read_value(
-    name: SourceSpan<'_>,
-    value: SourceSpan<'_>,
-    diagnostics: &mut Diagnostics<'_>,
-) -> String {
+fn read_value(name: SourceSpan<'_>, value: SourceSpan<'_>, errors: &mut Diagnostics<'_>) -> String {
     if name.text == "isolation" {
         return isolation(value.text).unwrap_or_else(|message| {
-            diagnostics.report(value.position, message);
+            errors.report(value.position, message);
             value.text.to_owned()
         });
     }

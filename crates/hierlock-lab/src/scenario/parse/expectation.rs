@@ -1,15 +1,14 @@
-//! Reads what must be seen: what stands behind `=`, `!` and `|`. Knows the words of observations, not who has them:
-//! whether a session exists is checked elsewhere.
+//! Reads what must be seen: what stands behind `=`, `!` and `|`. Which sessions there are is checked elsewhere.
 
 use crate::observation::{LockKind, SessionName};
-use crate::scenario::diagnostic::{ParseError, counted, hint};
+use crate::scenario::diagnostic::{ParseError, hint};
 use crate::scenario::expectation::{
     Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector,
 };
 use crate::scenario::reader::Reader;
 use crate::scenario::scan::split;
+use crate::text::count;
 
-/// The words with which something that may be seen begins.
 const WORDS: [&str; 10] = [
     "done",
     "rows",
@@ -23,8 +22,7 @@ const WORDS: [&str; 10] = [
     "error",
 ];
 
-/// Reads words such as `blocked by A on gap` or `rows 30 or deadlock`, and the rows on the lines below them. Without
-/// words it is `done`.
+/// Reads words such as `blocked by A on gap`, and the rows on the lines below them. Without words it is `done`.
 pub(super) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
     let mut lines = text.split('\n');
     let words = lines.next().unwrap_or_default();
@@ -49,7 +47,7 @@ pub(super) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
         begin += line.len() + 1;
     }
     if errors.is_empty() {
-        with_rows(&mut expectation, block).map_err(|message| ParseError::new(0, message))?;
+        add_rows(&mut expectation, block).map_err(|message| ParseError::new(0, message))?;
         return Ok(expectation);
     }
     Err(errors)
@@ -150,7 +148,7 @@ fn done(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
     if let (Some([]), Some(here)) = (rows.as_deref(), any_order) {
         return here.fail("where there are no rows there is no order");
     }
-    // `in any order` without rows is completed by the lines below; see `with_rows`.
+    // `in any order` without rows is completed by the lines below; see `add_rows`.
     let rows = (rows.is_some() || any_order.is_some())
         .then(|| ExpectedRows { rows: rows.unwrap_or_default(), any_order: any_order.is_some() });
     Ok(ExpectedOutcome::Done { rows, changed })
@@ -211,7 +209,7 @@ fn inline_row(reader: &mut Reader<'_>) -> Result<Vec<ExpectedCell>, ParseError> 
 }
 
 fn unequal(first: usize, this: usize) -> String {
-    format!("this row has {}, the first has {first}; all rows have the same", counted(this, "cell"))
+    format!("this row has {}, the first has {first}; all rows have the same", count(this, "cell"))
 }
 
 fn inline_cell(reader: &mut Reader<'_>) -> Result<ExpectedCell, ParseError> {
@@ -256,13 +254,10 @@ fn block_cell(text: &str) -> Result<ExpectedCell, ParseError> {
 }
 
 /// Gives the rows of `|` lines to the `done` above them.
-fn with_rows(
-    expectation: &mut Expectation,
-    block: Vec<Vec<ExpectedCell>>,
-) -> Result<(), &'static str> {
+fn add_rows(expected: &mut Expectation, block: Vec<Vec<ExpectedCell>>) -> Result<(), &'static str> {
     let mut open: Vec<&mut Option<ExpectedRows>> = Vec::new();
-    for expected in &mut expectation.alternatives {
-        if let ExpectedOutcome::Done { rows, .. } = expected
+    for outcome in &mut expected.alternatives {
+        if let ExpectedOutcome::Done { rows, .. } = outcome
             && rows.as_ref().is_none_or(|rows| rows.rows.is_empty() && rows.any_order)
         {
             open.push(rows);

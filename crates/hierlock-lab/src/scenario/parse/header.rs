@@ -4,38 +4,50 @@ use super::{FilePart, Parser, sql};
 use crate::observation::SessionName;
 use crate::place::Engine;
 use crate::scenario::diagnostic::{ParseError, Position, nearest, unknown};
-use crate::scenario::file::{Guarded, Setting};
-use crate::scenario::layout::blanks;
+use crate::scenario::file::{GuardedValue, Scenario, Setting};
+use crate::scenario::format::blanks;
 use crate::scenario::reader::duration;
 use crate::scenario::scan::squeezed;
 use crate::scenario::settings;
 use crate::scenario::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
+use crate::text::join;
 use hierlock::sql::Strategy;
 use std::time::Duration;
 
-/// Every header there is, as it is written.
-const KEYS: [&str; 12] = [
-    "seed",
-    "engines",
-    "strategies",
-    "buckets",
-    "anomaly",
-    "limit",
-    "sessions",
-    "session A",
-    "for each NAME",
-    "setup",
-    "teardown",
-    "advice",
+/// How often a header may be there, and whether with brackets (`Guarded`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    Once,
+    Repeated,
+    Guarded,
+}
+
+/// Every header: its key as it is written, its rule, and the message if its value or block is missing.
+const HEADERS: [(&str, Rule, &str); 12] = [
+    ("seed", Rule::Repeated, "the seed is missing; it is `seed: 004 課題1`"),
+    ("engines", Rule::Once, "the engines are missing; it is `engines: mysql mariadb postgres`"),
+    ("strategies", Rule::Once, "the strategies are missing; it is `strategies: striped per-id`"),
+    ("buckets", Rule::Once, "the number is missing; it is `buckets: 257`"),
+    ("anomaly", Rule::Once, "the name is missing; it is `anomaly: G1a dirty read`"),
+    ("limit", Rule::Once, "the time is missing; it is `limit: 10s`"),
+    ("sessions", Rule::Guarded, MISSING_SETTINGS),
+    ("session A", Rule::Guarded, MISSING_SETTINGS),
+    ("for each NAME", Rule::Guarded, "the values are missing; they are separated by `|`"),
+    ("setup", Rule::Guarded, "nothing stands below `setup:`; write its SQL there, indented"),
+    ("teardown", Rule::Guarded, "nothing stands below `teardown:`; write its SQL there, indented"),
+    ("advice", Rule::Once, "nothing stands below `advice:`; write its prose there, indented"),
 ];
+
+const MISSING_SETTINGS: &str =
+    "the settings are missing; it is `sessions: isolation read committed, autocommit off`";
 
 impl Parser<'_, '_> {
     /// Reads a header and the block below it; whether it is one that is known.
     pub(super) fn header(&mut self, head: &LineHead<'_>, below: &[SourceLine<'_>]) -> bool {
         let LineHead { name: key, guard, rest: value, .. } = head;
         let words: Vec<&str> = key.text.split_whitespace().collect();
-        let Some(name) = known_key(&words) else {
-            self.diagnostics.report(key.position, unknown_key(key.text, &words));
+        let Some((name, rule, missing)) = known_header(&words) else {
+            self.report(key.position, unknown_key(key.text, &words));
             return false;
         };
         let part = match name {
@@ -44,58 +56,44 @@ impl Parser<'_, '_> {
             _ => FilePart::Header,
         };
         self.enter(part, key.position);
-        self.check_once(name, key.position);
-
-        let may_be_guarded =
-            matches!(name, "sessions" | "session A" | "setup" | "teardown" | "for each NAME");
-        if let Some(guard) = guard.filter(|_| !may_be_guarded) {
-            self.diagnostics.report(
-                guard.position,
-                format!("`{}:` cannot be guarded; only sessions, setup and teardown can", key.text),
-            );
+        if rule == Rule::Once {
+            self.check_once(name, key.position);
+        }
+        if let Some(guard) = guard.filter(|_| rule != Rule::Guarded) {
+            let only = "only sessions, setup and teardown can";
+            self.report(guard.position, format!("`{}:` cannot be guarded; {only}", key.text));
         }
         if matches!(name, "setup" | "teardown" | "advice") {
             if !value.text.is_empty() {
-                self.diagnostics.report(
-                    value.position,
-                    format!("what belongs to `{name}:` stands on the lines below it, indented"),
-                );
+                let message = "stands on the lines below it, indented";
+                self.report(value.position, format!("what belongs to `{name}:` {message}"));
             }
-            self.block(name, head, below);
+            if below.is_empty() {
+                self.report(key.position, missing);
+            } else {
+                self.block(name, head, below);
+            }
         } else if value.text.is_empty() {
-            self.diagnostics.report(value.position, missing_value(name));
+            self.report(value.position, missing);
         } else if let Err(message) = self.value(name, head) {
-            self.diagnostics.report(value.position, message);
+            self.report(value.position, message);
         }
         true
     }
 
-    /// Most headers may be there only once.
     fn check_once(&mut self, name: &'static str, position: Position) {
-        if matches!(
-            name,
-            "seed" | "sessions" | "session A" | "for each NAME" | "setup" | "teardown"
-        ) {
-            return;
-        }
         if let Some((_, known)) = self.scenario.headers.iter().find(|(known, _)| *known == name) {
-            let message =
-                format!("`{name}:` is already on line {}; put all of it there", known.line);
-            self.diagnostics.report(position, message);
+            let line = known.line;
+            self.report(
+                position,
+                format!("`{name}:` is already on line {line}; put all of it there"),
+            );
         } else {
             self.scenario.headers.push((name, position));
         }
     }
 
     fn block(&mut self, name: &str, head: &LineHead<'_>, below: &[SourceLine<'_>]) {
-        if below.is_empty() {
-            let what = if name == "advice" { "prose" } else { "SQL" };
-            self.diagnostics.report(
-                head.name.position,
-                format!("nothing stands below `{name}:`; write its {what} there, indented"),
-            );
-            return;
-        }
         if name == "advice" {
             self.scenario.advice = prose(below);
             return;
@@ -104,12 +102,9 @@ impl Parser<'_, '_> {
         for statement in sql::statements(below, self.diagnostics) {
             let position = statement.begin();
             let value = self.read(statement, |sql| Ok::<_, ParseError>(sql.to_owned()));
-            let statement = Guarded { position, guard: guard.clone(), value };
-            if name == "setup" {
-                self.scenario.setup.push(statement);
-            } else {
-                self.scenario.teardown.push(statement);
-            }
+            let Scenario { setup, teardown, .. } = &mut self.scenario;
+            let statements = if name == "setup" { setup } else { teardown };
+            statements.push(GuardedValue { position, guard: guard.clone(), value });
         }
     }
 
@@ -132,11 +127,9 @@ impl Parser<'_, '_> {
             "buckets" => {
                 let count =
                     value.text.parse().ok().filter(|count| (1..=0x7fff_ffff).contains(count));
+                let it_is = "it is 1 to 2147483647, such as 257";
                 self.scenario.buckets = Some(count.ok_or_else(|| {
-                    let text = value.text;
-                    format!(
-                        "`{text}` is not a number of buckets; it is 1 to 2147483647, such as 257"
-                    )
+                    format!("`{}` is not a number of buckets; {it_is}", value.text)
                 })?);
             }
             "anomaly" => self.scenario.anomaly = Some(squeezed(value.text)),
@@ -147,14 +140,9 @@ impl Parser<'_, '_> {
                 if let Some(name) = SessionName::new(session.text) {
                     self.setting(Some((name, session.position)), head);
                 } else {
-                    self.diagnostics.report(
-                        session.position,
-                        format!(
-                            "`{}` is not a session; its name begins with a capital and has letters \
-                             and digits",
-                            session.text
-                        ),
-                    );
+                    let it_has = "its name begins with a capital and has letters and digits";
+                    let message = format!("`{}` is not a session; {it_has}", session.text);
+                    self.report(session.position, message);
                 }
             }
             // Axes were read before everything else.
@@ -190,7 +178,7 @@ impl Parser<'_, '_> {
                 Err(_) => Some(unknown(word, what, known)),
             };
             if let Some(message) = message {
-                self.diagnostics.report(value.at(at), message);
+                self.report(value.at(at), message);
             }
             at += part.len();
         }
@@ -198,39 +186,27 @@ impl Parser<'_, '_> {
     }
 }
 
-/// The header that these words are, in the spelling of [`KEYS`].
-fn known_key(words: &[&str]) -> Option<&'static str> {
-    match words {
-        ["session", _] => Some("session A"),
-        ["for", "each", ..] => Some("for each NAME"),
-        [word] => KEYS.into_iter().find(|key| key == word),
-        _ => None,
-    }
+fn known_header(words: &[&str]) -> Option<(&'static str, Rule, &'static str)> {
+    let key = match words {
+        ["session", _] => "session A",
+        ["for", "each", ..] => "for each NAME",
+        [word] => word,
+        _ => return None,
+    };
+    HEADERS.into_iter().find(|(known, ..)| *known == key)
 }
 
 fn unknown_key(key: &str, words: &[&str]) -> String {
+    let keys = HEADERS.map(|(key, ..)| key);
     let first = words.first().copied().unwrap_or_default();
     if first == "foreach" || (first == "for" && words.len() > 1) {
         "an axis is written `for each NAME: VALUE | VALUE`".to_owned()
     } else if first == "session" {
         "the settings of all are written `sessions: …`, those of one `session A: …`".to_owned()
-    } else if SessionName::new(first).is_some() && nearest(first, &KEYS).is_none() {
+    } else if SessionName::new(first).is_some() && nearest(first, &keys).is_none() {
         format!("a step is written `{first}> statement`")
     } else {
-        unknown(key, "a header", &KEYS)
-    }
-}
-
-fn missing_value(name: &str) -> &'static str {
-    match name {
-        "seed" => "the seed is missing; it is `seed: 004 課題1`",
-        "engines" => "the engines are missing; it is `engines: mysql mariadb postgres`",
-        "strategies" => "the strategies are missing; it is `strategies: striped per-id`",
-        "buckets" => "the number is missing; it is `buckets: 257`",
-        "anomaly" => "the name is missing; it is `anomaly: G1a dirty read`",
-        "limit" => "the time is missing; it is `limit: 10s`",
-        "for each NAME" => "the values are missing; they are separated by `|`",
-        _ => "the settings are missing; it is `sessions: isolation read committed, autocommit off`",
+        unknown(key, "a header", &keys)
     }
 }
 
@@ -248,5 +224,5 @@ fn prose(below: &[SourceLine<'_>]) -> String {
         LineKind::Blank => Some(String::new()),
         _ => None,
     });
-    lines.collect::<Vec<_>>().join("\n").trim_matches('\n').to_owned()
+    join(lines, "\n").trim_matches('\n').to_owned()
 }

@@ -1,5 +1,4 @@
-//! From the lines of a file to a [`Scenario`]: first what everything else refers to (the axes), then line by line, then
-//! everything that can only be seen in the whole. All that is wrong is reported at once.
+//! From the lines of a file to a [`Scenario`]: the axes, then line by line, then what only the whole shows.
 
 mod axes;
 mod expectation;
@@ -16,6 +15,7 @@ use super::file::Scenario;
 use super::guard::{CaseGuard, Vocabulary};
 use super::source_line::{LineKind, MARKS, SourceLine, SourceSpan, source_lines};
 use super::template::{Template, TemplateValue, Variant};
+use crate::text::join;
 use std::sync::Arc;
 
 impl Scenario {
@@ -47,11 +47,18 @@ impl Scenario {
     }
 }
 
+#[cfg(test)]
+impl super::Expectation {
+    /// Reads what stands behind `=`.
+    pub(crate) fn read(text: &str) -> Result<Self, Vec<ParseError>> {
+        expectation::read(text)
+    }
+}
+
 pub(super) fn without_byte_order_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Reads a scenario from the lines of its text.
 pub(super) fn parse(
     name: &str,
     file: &str,
@@ -60,17 +67,17 @@ pub(super) fn parse(
 ) -> Result<Arc<Scenario>, Vec<Diagnostic>> {
     let mut diagnostics = Diagnostics::new(file, text);
     let axes = axes::read(lines, &mut diagnostics);
-    let scenario = Scenario {
-        name: name.to_owned(),
-        file: file.to_owned(),
-        text: text.to_owned(),
-        title: name.to_owned(),
-        ..Scenario::default()
-    };
     let mut parser = Parser {
         vocabulary: Vocabulary::new(&axes),
         variants: variants(&axes),
-        scenario: Scenario { axes, ..scenario },
+        scenario: Scenario {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            text: text.to_owned(),
+            title: name.to_owned(),
+            axes,
+            ..Scenario::default()
+        },
         diagnostics: &mut diagnostics,
         part: FilePart::Header,
     };
@@ -102,17 +109,19 @@ enum FilePart {
     Advice,
 }
 
-/// Reads line by line.
 struct Parser<'p, 't> {
     vocabulary: Vocabulary,
     variants: Vec<Variant>,
     scenario: Scenario,
     diagnostics: &'p mut Diagnostics<'t>,
-    /// Where in the file it is.
     part: FilePart,
 }
 
 impl Parser<'_, '_> {
+    fn report(&mut self, position: Position, message: impl Into<String>) {
+        self.diagnostics.report(position, message);
+    }
+
     /// The title and the reason, from the comment with which the file opens.
     fn opening_comment(&mut self, lines: &[SourceLine<'_>]) {
         let mut comment = lines
@@ -123,8 +132,8 @@ impl Parser<'_, '_> {
         if let Some(title) = comment.next().map(str::trim).filter(|title| !title.is_empty()) {
             self.scenario.title = title.to_owned();
         }
-        let why: Vec<&str> = comment.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
-        self.scenario.why = why.join("\n").trim_matches('\n').to_owned();
+        let why = join(comment.map(|line| line.strip_prefix(' ').unwrap_or(line)), "\n");
+        self.scenario.why = why.trim_matches('\n').to_owned();
     }
 
     fn lines(&mut self, lines: &[SourceLine<'_>]) {
@@ -153,22 +162,20 @@ impl Parser<'_, '_> {
                     excused = true;
                     self.unknown(*span);
                 }
-                LineKind::Indented(_, span) if !excused => self.diagnostics.report(
-                    span.position,
-                    "an indented line belongs to a step or to a block (setup:, teardown:, \
-                     advice:); there is none above, so write it at the margin",
-                ),
+                LineKind::Indented(_, span) if !excused => {
+                    let message = "an indented line belongs to a step or to a block (setup:, teardown:, \
+                                   advice:); there is none above, so write it at the margin";
+                    self.report(span.position, message);
+                }
                 LineKind::Expect(expect) if !excused => {
-                    self.diagnostics.report(expect.name.position, "there is no step above this");
+                    self.report(expect.name.position, "there is no step above this");
                 }
                 LineKind::Indented(..) | LineKind::Expect(_) => {}
             }
         }
         if self.scenario.steps.is_empty() && self.diagnostics.found.is_empty() {
-            self.diagnostics.report(
-                Position { line: lines.len().max(1), column: 1 },
-                "there is no step; write at least one, such as `A> select 1`",
-            );
+            let end = Position { line: lines.len().max(1), column: 1 };
+            self.report(end, "there is no step; write at least one, such as `A> select 1`");
         }
     }
 
@@ -182,11 +189,10 @@ impl Parser<'_, '_> {
             (_, FilePart::Advice) => "`advice:` is the last thing in a file; put this before it",
             (FilePart::Header, _) => "this belongs to the header; put it before the first step",
             _ => {
-                "this step stands behind `teardown:`, which comes before the first or after the \
-                 last"
+                "this step stands behind `teardown:`, which comes before the first or after the last"
             }
         };
-        self.diagnostics.report(position, message);
+        self.report(position, message);
     }
 
     /// Reads `[…]`. What is wrong in it is reported, and it then fits always.
@@ -197,7 +203,7 @@ impl Parser<'_, '_> {
 
     /// The value, or nothing if it could not be read, which is reported.
     fn value_of<T>(&mut self, read: Result<T, (Position, String)>) -> Option<T> {
-        read.map_err(|(position, message)| self.diagnostics.report(position, message)).ok()
+        read.map_err(|(position, message)| self.report(position, message)).ok()
     }
 
     /// Reads a template, in each variant if an axis stands in it. What is wrong is reported.
@@ -236,7 +242,7 @@ impl Parser<'_, '_> {
         } else {
             "this is neither a step (`A> statement`) nor a header (`engines: mysql`)".to_owned()
         };
-        self.diagnostics.report(span.position, message);
+        self.report(span.position, message);
     }
 }
 

@@ -1,5 +1,4 @@
-//! SQL of a file: the statements of `setup:` and `teardown:`, which end with `;`, and quotes that are never closed.
-//! Knows nothing else of SQL.
+//! SQL of a file: the statements of `setup:` and `teardown:`, and quotes that are never closed.
 
 use crate::scenario::diagnostic::Diagnostics;
 use crate::scenario::scan::scan_sql;
@@ -8,10 +7,7 @@ use crate::scenario::template::Template;
 use hierlock_engine::lexer::OpenToken;
 
 /// The statements of a block, each without its `;`.
-pub(super) fn statements(
-    below: &[SourceLine<'_>],
-    diagnostics: &mut Diagnostics<'_>,
-) -> Vec<Template> {
+pub(super) fn statements(below: &[SourceLine<'_>], errors: &mut Diagnostics<'_>) -> Vec<Template> {
     let lines = below.iter().filter_map(|line| match &line.kind {
         LineKind::Indented(Block::Sql, span) => Some(*span),
         _ => None,
@@ -30,16 +26,16 @@ pub(super) fn statements(
         }
         match begin.take() {
             Some(_) => statements.push(whole.piece(from, at)),
-            None => diagnostics.report(whole.position(at), "there is no statement before this `;`"),
+            None => errors.report(whole.position(at), "there is no statement before this `;`"),
         }
         from = at + 1;
     });
     if let Some((at, message)) = open {
-        diagnostics.report(whole.position(at), message);
+        errors.report(whole.position(at), message);
     } else if let Some(begin) = begin {
         let end = whole.text.trim_end().len();
         let line = whole.position(begin).line;
-        diagnostics.report(
+        errors.report(
             whole.position(end),
             format!("the statement that begins on line {line} has no `;` at its end"),
         );
@@ -48,9 +44,9 @@ pub(super) fn statements(
 }
 
 /// Reports a quote that is never closed; a server would wait for its end.
-pub(super) fn check_quotes(statement: &Template, diagnostics: &mut Diagnostics<'_>) {
+pub(super) fn check_quotes(statement: &Template, errors: &mut Diagnostics<'_>) {
     if let Some((at, message)) = walk(&statement.text, |_, _, _| {}) {
-        diagnostics.report(statement.position(at), message);
+        errors.report(statement.position(at), message);
     }
 }
 

@@ -4,10 +4,10 @@ use super::{Parser, expectation, sql};
 use crate::scenario::case::Action;
 use crate::scenario::diagnostic::{ParseError, nearest};
 use crate::scenario::expectation::{Expectation, SessionSelector};
-use crate::scenario::file::{ExpectationTable, Guarded, StepTemplate};
+use crate::scenario::file::{ExpectationTable, GuardedValue, StepTemplate};
 use crate::scenario::guard::CaseGuard;
 use crate::scenario::lock_action::{self, is_lock_step};
-use crate::scenario::source_line::{Block, LineHead, LineKind, MARKS, SourceLine, SourceSpan};
+use crate::scenario::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
 use crate::scenario::template::{Template, TemplateValue};
 
 /// What must be seen, before its rows are known: the line with the mark, its guard, and the text so far.
@@ -33,7 +33,7 @@ impl Parser<'_, '_> {
         // `B< = done`
         let first = if head.is_look() { LineHead::expectation(head.rest) } else { None };
         if let Some(table) = first.filter(LineHead::is_table) {
-            self.diagnostics.report(table.name.position, "a table begins on the line below");
+            self.report(table.name.position, "a table begins on the line below");
         }
         let mut more = Vec::new();
         let mut expects = Vec::from_iter(first);
@@ -43,14 +43,9 @@ impl Parser<'_, '_> {
                     more.push(*span)
                 }
                 LineKind::Indented(Block::Statement, span) => {
-                    let marks = MARKS.map(|mark| format!("`{mark}`")).join(", ");
-                    self.diagnostics.report(
-                        span.position,
-                        format!(
-                            "a statement goes on before what is expected of it; what must be seen \
-                             begins with one of {marks}"
-                        ),
-                    );
+                    let message = "a statement goes on before what is expected of it; what must be seen \
+                                   begins with one of `=`, `|`, `!`, `:`";
+                    self.report(span.position, message);
                 }
                 LineKind::Expect(expect) => expects.push(*expect),
                 _ => {}
@@ -64,7 +59,7 @@ impl Parser<'_, '_> {
         } else {
             self.action(head, &more)
         };
-        let (expectations, table, signs) = self.expectations(&expects);
+        let (expectations, table, anomaly_outcomes) = self.expectations(&expects);
         if let (Some(session), Some(action)) = (session, action) {
             self.scenario.steps.push(StepTemplate {
                 line,
@@ -75,7 +70,7 @@ impl Parser<'_, '_> {
                 action,
                 expectations,
                 table,
-                signs,
+                anomaly_outcomes,
             });
         }
     }
@@ -95,7 +90,7 @@ impl Parser<'_, '_> {
                      digits, or it is `victim` or `survivor`"
                 ),
             };
-            self.diagnostics.report(span.position, message);
+            self.report(span.position, message);
         }
         session
     }
@@ -113,7 +108,7 @@ impl Parser<'_, '_> {
                 "`{session}<` only looks; it is `{session}< = done`, and a statement is \
                  `{session}> …`"
             );
-            self.diagnostics.report(wrong.position, message);
+            self.report(wrong.position, message);
             return None;
         }
         Some(TemplateValue { template: Template::default(), values: vec![Action::Look] })
@@ -129,34 +124,32 @@ impl Parser<'_, '_> {
             template = template.piece(0, shorter.len());
         }
         let session = head.name.text;
-        let wrong = if template.text.is_empty() {
-            Some(format!("the statement is missing; it is `{session}> select 1`"))
+        let message = if template.text.is_empty() {
+            format!("the statement is missing; it is `{session}> select 1`")
         } else if template.text.starts_with('[') {
-            Some("this bracket is not closed; it is `A> [mysql mariadb] statement`".to_owned())
+            "this bracket is not closed; it is `A> [mysql mariadb] statement`".to_owned()
         } else if head.rest.text.starts_with('=') {
-            Some(format!("a look at what became of a step is written `{session}< = …`"))
-        } else {
-            None
-        };
-        if let Some(message) = wrong {
-            self.diagnostics.report(head.rest.position, message);
-            return None;
-        }
-        if is_lock_step(&template.text) {
+            format!("a look at what became of a step is written `{session}< = …`")
+        } else if is_lock_step(&template.text) {
             return Some(self.read(template, |text| {
                 lock_action::read(text).map(|action| Action::Lock(action, text.to_owned()))
             }));
-        }
-        sql::check_quotes(&template, self.diagnostics);
-        Some(self.read(template, |text| Ok::<_, ParseError>(Action::Sql(text.to_owned()))))
+        } else {
+            sql::check_quotes(&template, self.diagnostics);
+            let sql = |text: &str| Ok::<_, ParseError>(Action::Sql(text.to_owned()));
+            return Some(self.read(template, sql));
+        };
+        self.report(head.rest.position, message);
+        None
     }
 
     /// What must be seen, the table that it is in, and what would show the anomaly.
     fn expectations(
         &mut self,
         expects: &[LineHead<'_>],
-    ) -> (Vec<Guarded<Expectation>>, Option<ExpectationTable>, Vec<Guarded<Expectation>>) {
-        let (mut expectations, mut found_table, mut signs) = (Vec::new(), None, Vec::new());
+    ) -> (Vec<GuardedValue<Expectation>>, Option<ExpectationTable>, Vec<GuardedValue<Expectation>>)
+    {
+        let (mut expectations, mut found_table, mut anomalies) = (Vec::new(), None, Vec::new());
         let mut open: Vec<OpenExpectation<'_>> = Vec::new();
         let mut last = RowsBelow::Nothing;
         let mut rest = expects;
@@ -178,17 +171,15 @@ impl Parser<'_, '_> {
                 '=' | '!' => {
                     self.check_alone(found_table.as_ref(), &open, expect);
                     let guard = self.guard(expect.guard);
-                    open.push(OpenExpectation {
-                        line: *expect,
-                        guard,
-                        template: expect.rest.into(),
-                    });
+                    let template = expect.rest.into();
+                    open.push(OpenExpectation { line: *expect, guard, template });
                     last = RowsBelow::Expectation;
                 }
-                '|' if last == RowsBelow::Table => self.diagnostics.report(
-                    expect.name.position,
-                    "rows cannot stand below a table; write them in its cells, as in `rows 30 10`",
-                ),
+                '|' if last == RowsBelow::Table => {
+                    let hint = "write them in its cells, as in `rows 30 10`";
+                    let message = format!("rows cannot stand below a table; {hint}");
+                    self.report(expect.name.position, message);
+                }
                 '|' => {
                     if last == RowsBelow::Nothing {
                         // Rows alone are `= done` with these rows.
@@ -201,19 +192,19 @@ impl Parser<'_, '_> {
                         above.template.push(expect.rest, 0);
                     }
                 }
-                _ => self.diagnostics.report(
-                    expect.name.position,
-                    "a `:` line is a row of a table; its head goes above it: ` = by isolation | \
-                     mysql | postgres`",
-                ),
+                _ => {
+                    let head = "its head goes above it: ` = by isolation | mysql | postgres`";
+                    let message = format!("a `:` line is a row of a table; {head}");
+                    self.report(expect.name.position, message);
+                }
             }
         }
         for OpenExpectation { line, guard, template } in open {
             let value = self.read(template, expectation::read);
-            let into = if line.mark == '!' { &mut signs } else { &mut expectations };
-            into.push(Guarded { position: line.name.position, guard, value });
+            let into = if line.mark == '!' { &mut anomalies } else { &mut expectations };
+            into.push(GuardedValue { position: line.name.position, guard, value });
         }
-        (expectations, found_table, signs)
+        (expectations, found_table, anomalies)
     }
 
     /// Whether something readable stands behind the mark.
@@ -229,7 +220,7 @@ impl Parser<'_, '_> {
             }
             _ => return true,
         };
-        self.diagnostics.report(expect.rest.position, message);
+        self.report(expect.rest.position, message);
         false
     }
 
@@ -253,6 +244,6 @@ impl Parser<'_, '_> {
             ),
             _ => return,
         };
-        self.diagnostics.report(expect.name.position, message);
+        self.report(expect.name.position, message);
     }
 }

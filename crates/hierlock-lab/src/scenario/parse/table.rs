@@ -1,11 +1,12 @@
 //! The table form of what must be seen.
 
 use super::{Parser, expectation};
-use crate::scenario::diagnostic::{Position, counted, unknown};
+use crate::scenario::diagnostic::{Position, unknown};
 use crate::scenario::expectation::Expectation;
-use crate::scenario::file::{ExpectationTable, Guarded};
-use crate::scenario::guard::{CaseGuard, Dimension, Label};
+use crate::scenario::file::{ExpectationTable, GuardedValue};
+use crate::scenario::guard::{CaseGuard, Dimension};
 use crate::scenario::source_line::{LineHead, SourceSpan};
+use crate::text::count;
 
 impl Parser<'_, '_> {
     /// Reads ` = by isolation | mysql | postgres` and the `:` lines below it: the table, and its cells row by row.
@@ -13,12 +14,10 @@ impl Parser<'_, '_> {
         &mut self,
         head: &LineHead<'_>,
         rows: &[LineHead<'_>],
-    ) -> Option<(ExpectationTable, Vec<Guarded<Expectation>>)> {
+    ) -> Option<(ExpectationTable, Vec<GuardedValue<Expectation>>)> {
         if let Some(guard) = head.guard {
-            self.diagnostics.report(
-                guard.position,
-                "a table cannot be guarded; it has a column for each engine",
-            );
+            let message = "a table cannot be guarded; it has a column for each engine";
+            self.report(guard.position, message);
         }
         let heads = head.rest.split('|');
         let by = self.table_dimension(heads[0].behind("by".len()))?;
@@ -26,7 +25,7 @@ impl Parser<'_, '_> {
         let (lines, position) = (vec![head.name.position.line], head.rest.position);
         let mut table = ExpectationTable { lines, position, by, across, columns, rows: Vec::new() };
         if rows.is_empty() {
-            self.diagnostics.report(
+            self.report(
                 position,
                 "the table has no rows; each is ` : VALUE | what must be seen | …`",
             );
@@ -37,8 +36,7 @@ impl Parser<'_, '_> {
             let Some((label, own)) = self.table_row(row.rest, &table) else { continue };
             if let Some(value) = common(&table.rows, &label) {
                 let position = Position { line: row.name.position.line, ..position };
-                let message = format!("there is already a row for {value}");
-                self.diagnostics.report(position, message);
+                self.report(position, format!("there is already a row for {value}"));
             }
             cells.extend(own);
             table.lines.push(row.name.position.line);
@@ -47,7 +45,6 @@ impl Parser<'_, '_> {
         (self.diagnostics.found.len() == errors).then_some((table, cells))
     }
 
-    /// What the rows of a table go by.
     fn table_dimension(&mut self, name: SourceSpan<'_>) -> Option<Dimension> {
         let dimension = self.vocabulary.dimension(name.text).cloned();
         if dimension.is_none() {
@@ -59,7 +56,7 @@ impl Parser<'_, '_> {
                 "" => "the axis is missing; it is ` = by isolation | mysql | postgres`".to_owned(),
                 word => unknown(word, "an axis", &known),
             };
-            self.diagnostics.report(name.position, message);
+            self.report(name.position, message);
         }
         dimension
     }
@@ -69,36 +66,31 @@ impl Parser<'_, '_> {
         &mut self,
         by: &Dimension,
         columns: &[SourceSpan<'_>],
-    ) -> Option<(Option<Dimension>, Vec<Label>)> {
+    ) -> Option<(Option<Dimension>, Vec<CaseGuard>)> {
         let Some(first) = columns.iter().find(|column| column.text != "*") else {
             if columns.len() > 1 {
-                self.diagnostics
-                    .report(columns[1].position, "there is already a column for all others");
+                self.report(columns[1].position, "there is already a column for all others");
             }
-            return Some((None, vec![Label(Vec::new())]));
+            return Some((None, vec![CaseGuard::default()]));
         };
         if let Some(empty) = columns.iter().find(|column| column.text.is_empty()) {
-            self.diagnostics.report(
-                empty.position,
-                "the head of a column is missing; it is an engine, a value of another axis, or * \
-                 for all others",
-            );
+            let it_is = "it is an engine, a value of another axis, or * for all others";
+            self.report(empty.position, format!("the head of a column is missing; {it_is}"));
             return None;
         }
         let across = self.vocabulary.across(*first, by).cloned();
         let across = self.value_of(across)?;
-        let mut labels: Vec<Label> = Vec::new();
+        let mut labels: Vec<CaseGuard> = Vec::new();
         for column in columns {
             let label = self.vocabulary.label(*column, &across);
             let Some(label) = self.value_of(label) else { continue };
             if let Some(value) = common(&labels, &label) {
-                let message = format!("there is already a column for {value}");
-                self.diagnostics.report(column.position, message);
+                self.report(column.position, format!("there is already a column for {value}"));
             }
             labels.push(label);
         }
         // A row is compared with the columns that were meant.
-        labels.resize(columns.len(), Label(Vec::new()));
+        labels.resize(columns.len(), CaseGuard::default());
         Some((Some(across), labels))
     }
 
@@ -107,7 +99,7 @@ impl Parser<'_, '_> {
         &mut self,
         row: SourceSpan<'_>,
         table: &ExpectationTable,
-    ) -> Option<(Label, Vec<Guarded<Expectation>>)> {
+    ) -> Option<(CaseGuard, Vec<GuardedValue<Expectation>>)> {
         let parts = row.split('|');
         let (head, cells) = parts.split_first()?;
         let label = self.vocabulary.label(*head, &table.by);
@@ -117,31 +109,29 @@ impl Parser<'_, '_> {
             let at = cells.get(columns).or(cells.last()).unwrap_or(head);
             let message = format!(
                 "this row has {}, the table has {}; write one for each",
-                counted(cells.len(), "cell"),
-                counted(columns, "column"),
+                count(cells.len(), "cell"),
+                count(columns, "column"),
             );
-            self.diagnostics.report(at.position, message);
+            self.report(at.position, message);
             return None;
         }
         let mut expectations = Vec::new();
         for cell in cells {
             if cell.text.is_empty() {
-                self.diagnostics.report(
-                    cell.position,
-                    "the cell is empty; write what must be seen, `done` at least",
-                );
+                let message = "the cell is empty; write what must be seen, `done` at least";
+                self.report(cell.position, message);
             }
             let value = self.read((*cell).into(), expectation::read);
             let guard = CaseGuard::default();
-            expectations.push(Guarded { position: cell.position, guard, value });
+            expectations.push(GuardedValue { position: cell.position, guard, value });
         }
         Some((label, expectations))
     }
 }
 
 /// Something that the label has and that was there before.
-fn common(before: &[Label], label: &Label) -> Option<String> {
-    if label.is_rest() {
+fn common(before: &[CaseGuard], label: &CaseGuard) -> Option<String> {
+    if label.is_always() {
         return before.contains(label).then(|| "all others".to_owned());
     }
     let known: Vec<&str> =
