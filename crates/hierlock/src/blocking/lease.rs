@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 /// let leases = Leases::new(&Database::connect(&url)?);
 /// leases.provision()?;
 /// let lease = leases.acquire(LeaseRequest::new(Target::account("u1", "a1")?, "ada"))?;
-/// let kept = lease.keep(); // renewed until it is released or dropped
-/// assert!(kept.release()?);
+/// let guard = lease.keep(); // renewed until it is released or dropped
+/// assert!(guard.release()?);
 /// # Ok::<(), hierlock::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -82,23 +82,23 @@ impl Lease {
     ///
     /// # Panics
     /// If this process cannot start a thread that renews it.
-    pub fn keep(self) -> KeptLease {
-        wait_for(async { KeptLease(self.0.keep()) })
+    pub fn keep(self) -> LeaseGuard {
+        wait_for(async { LeaseGuard(self.0.keep()) })
     }
 }
 
-/// Blocking twin of [`crate::lease::KeptLease`]. Dropping it releases the lease, in the background.
+/// Blocking twin of [`crate::lease::LeaseGuard`]. Dropping it releases the lease, in the background.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lease"]
-pub struct KeptLease(lease::KeptLease);
+pub struct LeaseGuard(lease::LeaseGuard);
 
-impl KeptLease {
+impl LeaseGuard {
     /// See [`crate::lease::Lease::token`].
     pub fn token(&self) -> i64 {
         self.0.lease().token()
     }
 
-    /// Returns the lease as it was when it was kept.
+    /// Returns the lease as it was when `keep` was called.
     pub fn info(&self) -> &LeaseInfo {
         self.0.lease().info()
     }
@@ -113,7 +113,7 @@ impl KeptLease {
         wait_at_most(within, self.0.lost())
     }
 
-    forward! { "crate::lease::KeptLease"
+    forward! { "crate::lease::LeaseGuard"
         fn expires_at(&self) -> SystemTime;
         async fn release(self) -> Result<bool>;
         fn leave(self) -> Lease => Lease;

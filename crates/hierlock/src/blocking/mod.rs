@@ -28,7 +28,7 @@ mod runtime;
 pub use database::{Database, Transaction};
 use forward::forward;
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
-pub use lease::{KeptLease, Lease, Leases};
+pub use lease::{Lease, LeaseGuard, Leases};
 pub use locks::{ExtendRequest, Guard, Hierlock, Request};
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
 pub use queue::{ClaimedJob, Queue, Worker};

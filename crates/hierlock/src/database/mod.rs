@@ -48,12 +48,14 @@ pub(crate) use schema::{Schema, diagnosed, failed};
 pub use transaction::Transaction;
 
 use crate::error::{Result, UrlError};
+#[cfg(feature = "toolbox")]
+use crate::handover::{CancellationToken, Handover};
 use crate::retry::{RetryPolicy, retry};
-use futures_util::future::BoxFuture;
 #[cfg(feature = "_server")]
 use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
 use hierlock_engine::{TaskTracker, UrlUse, check_parameters};
-use pooled::{LentConnection, PooledConnection};
+use pooled::LentConnection;
+pub(crate) use pooled::PooledConnection;
 #[cfg(feature = "_server")]
 use program_server::{ProgramServer, ProgramSession};
 #[cfg(feature = "postgres")]
@@ -286,36 +288,33 @@ impl Database {
         self.fetch(sql, &values).await.map_err(failed("run a query"))
     }
 
-    /// Runs a whole transaction of ours, and again if it loses a race. `work` must be happy to begin
-    /// from the start.
+    /// Runs a whole transaction of ours, and again if it loses a race. `work` must be happy to begin from the start; it
+    /// returns its result with the transaction, which is committed or rolled back.
     ///
     /// # Cancel safety
     /// Dropped during COMMIT it may have happened; before, nothing has.
-    pub(crate) async fn run<T>(
+    pub(crate) async fn run<T, W: Future<Output = (Result<T>, Transaction)>>(
         &self,
-        work: impl for<'tx> Fn(&'tx mut Transaction) -> BoxFuture<'tx, Result<T>>,
+        work: impl Fn(Transaction) -> W,
     ) -> Result<T> {
         self.run_with(None, |tx, _| work(tx)).await
     }
 
     /// The same. Statements without values that come `first`, on tables of a schema, are sent along with BEGIN, in one
     /// round trip; `work` is given their rows.
-    pub(crate) async fn run_with<T>(
+    pub(crate) async fn run_with<T, W: Future<Output = (Result<T>, Transaction)>>(
         &self,
         first: Option<(Schema, &str)>,
-        work: impl for<'tx> Fn(&'tx mut Transaction, Vec<Row>) -> BoxFuture<'tx, Result<T>>,
+        work: impl Fn(Transaction, Vec<Row>) -> W,
     ) -> Result<T> {
-        let done = retry(TRANSACTION_RETRIES, |_| {
-            let work = &work;
-            async move {
-                let (mut tx, rows) = self.begin_with(first).await?;
-                match work(&mut tx, rows).await {
-                    Ok(done) => tx.commit().await.map(|()| done),
-                    Err(error) => {
-                        // If it cannot be rolled back its connection is closed, which does the same.
-                        let _ = tx.rollback().await;
-                        Err(error)
-                    }
+        let done = retry(TRANSACTION_RETRIES, async |_| {
+            let (tx, rows) = self.begin_with(first).await?;
+            match work(tx, rows).await {
+                (Ok(done), tx) => tx.commit().await.map(|()| done),
+                (Err(error), tx) => {
+                    // If it cannot be rolled back its connection is closed, which does the same.
+                    let _ = tx.rollback().await;
+                    Err(error)
                 }
             }
         });
@@ -323,20 +322,17 @@ impl Database {
     }
 
     /// The same for work that begins its transaction with [`DatabaseConnection::begin_packet`] and ends it in its last
-    /// packet, which saves two round trips. If it fails, its connection is closed.
-    pub(crate) async fn send<T>(
+    /// packet, which saves two round trips. It returns the connection, which is closed if it fails.
+    pub(crate) async fn send<T, W: Future<Output = Result<(T, PooledConnection)>>>(
         &self,
-        work: impl for<'c> Fn(DatabaseConnection<'c>) -> BoxFuture<'c, Result<T>>,
+        work: impl Fn(PooledConnection) -> W,
     ) -> Result<T> {
-        let done = retry(TRANSACTION_RETRIES, |_| {
-            let work = &work;
-            async move {
-                let connection = self.connection().await;
-                let mut connection = connection.map_err(failed("connect to the database"))?;
-                let done = work(connection.connection()).await?;
-                connection.give_back();
-                Ok(done)
-            }
+        let done = retry(TRANSACTION_RETRIES, async |_| {
+            let connection = self.connection().await;
+            let (done, connection) =
+                work(connection.map_err(failed("connect to the database"))?).await?;
+            connection.give_back();
+            Ok(done)
         });
         diagnosed(self, done.await.map_err(|error| error.last)).await
     }
@@ -396,8 +392,18 @@ impl Database {
     }
 
     /// The tasks that finish what callers have dropped.
+    #[cfg(feature = "toolbox")]
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
+    }
+
+    /// Runs work that a task finishes if the caller goes away: no statement is left half done on a connection.
+    #[cfg(feature = "toolbox")]
+    pub(crate) fn run_to_end<W: Future<Output: Send> + Send + 'static>(
+        &self,
+        work: impl FnOnce(CancellationToken) -> W,
+    ) -> Handover<W::Output> {
+        Handover::new(Handle::current(), &self.tasks, work)
     }
 
     /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is
@@ -408,7 +414,7 @@ impl Database {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn close(&self) {
-        let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks().wait_until_idle()).await;
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks.wait_until_idle()).await;
         match &self.pool {
             #[cfg(feature = "_server")]
             DatabasePool::Own(pool) => {

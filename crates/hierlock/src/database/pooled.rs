@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 /// A connection of a database, in use. It goes back to its pool only by [`give_back`](Self::give_back), by whoever knows
 /// that it is clean. Dropped, it is closed, and ended on the server as well: the server may not have heard of it, and
 /// would keep its transaction.
-pub(super) struct PooledConnection {
+pub(crate) struct PooledConnection {
     /// None once it was given back.
     pub(super) connection: Option<LentConnection>,
     /// Who it is to the server of a program's pool.
@@ -38,7 +38,7 @@ pub(super) enum LentConnection {
 }
 
 impl PooledConnection {
-    pub(super) fn connection(&mut self) -> DatabaseConnection<'_> {
+    pub(crate) fn connection(&mut self) -> DatabaseConnection<'_> {
         let connection = self.connection.as_mut().expect("it is there until it is given back");
         let connection = match connection {
             #[cfg(feature = "_server")]

@@ -4,10 +4,10 @@ use super::info::{COLUMNS, LeaseInfo, NEXT_COLUMN, columns};
 use super::request::{check_name, check_words};
 use super::schema::SCHEMA;
 use super::{ForcedRelease, LeaseFilter, Leases};
-use crate::database::{Busy, Row, RowLock, Transaction, time_from_ms};
+use crate::database::{Busy, DatabaseConnection, Row, RowLock, Transaction, Value, time_from_ms};
 use crate::error::Result;
 
-/// So many are swept in a transaction.
+/// How many are swept in a transaction.
 const SWEEP_BATCH: usize = 100;
 
 impl Leases {
@@ -39,8 +39,7 @@ impl Leases {
 
     /// One by one: a transaction that has checked several could be deadlocked with one that releases them.
     async fn release_all(&self, filter: LeaseFilter) -> Result<u64> {
-        let leases = self.clone();
-        let release = async move {
+        let release = |leases: Self| async move {
             let mut released = 0;
             for lease in leases.list(filter).await? {
                 released += u64::from(leases.delete_row(lease.token).await?);
@@ -67,13 +66,12 @@ impl Leases {
     ) -> Result<Option<LeaseInfo>> {
         check_name("actor", actor)?;
         check_words("reason for ending", why)?;
-        let (leases, actor, why) = (self.clone(), actor.to_owned(), why.to_owned());
-        let force = async move {
-            let forced = leases.database().run(|tx| {
-                let (actor, why) = (actor.clone(), why.clone());
-                Box::pin(async move { force(tx, token, actor, why).await })
-            });
-            forced.await
+        let (actor, why) = (actor.to_owned(), why.to_owned());
+        let force = |leases: Self| async move {
+            let force = async |mut tx: Transaction| {
+                (force(&mut tx.connection(), token, &actor, &why).await, tx)
+            };
+            leases.database().run(force).await
         };
         self.run_to_end(force).await
     }
@@ -105,7 +103,11 @@ impl Leases {
     pub async fn sweep(&self) -> Result<u64> {
         let mut swept = 0;
         loop {
-            let batch = self.database().run(|tx| Box::pin(sweep(tx))).await?;
+            let sweep = async |mut tx: Transaction| {
+                let all = ("", []);
+                (remove_expired(&mut tx.connection(), "sweep leases", all, SWEEP_BATCH).await, tx)
+            };
+            let batch = self.database().run(sweep).await?;
             swept += batch as u64;
             if batch < SWEEP_BATCH {
                 return Ok(swept);
@@ -115,13 +117,12 @@ impl Leases {
 }
 
 async fn force(
-    tx: &mut Transaction,
+    connection: &mut DatabaseConnection<'_>,
     token: i64,
-    actor: String,
-    why: String,
+    actor: &str,
+    why: &str,
 ) -> Result<Option<LeaseInfo>> {
     let failed = || SCHEMA.failed("end a lease");
-    let mut connection = tx.connection();
     let driver = connection.driver();
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Wait));
     let columns = columns(driver, now);
@@ -140,23 +141,26 @@ async fn force(
     Ok(Some(lease))
 }
 
-/// Sweeps one batch; returns how many.
-async fn sweep(tx: &mut Transaction) -> Result<usize> {
-    let failed = || SCHEMA.failed("sweep leases");
-    let mut connection = tx.connection();
+/// Removes leases whose time is over, of those that the condition `which` names, with its values, unless they are
+/// locked; returns how many.
+pub(super) async fn remove_expired(
+    connection: &mut DatabaseConnection<'_>,
+    doing: &'static str,
+    (which, values): (&str, impl IntoIterator<Item = Value>),
+    most: usize,
+) -> Result<usize> {
     let driver = connection.driver();
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
     let expired = format!(
-        "SELECT token FROM hier_leases WHERE expires_ms <= {now} ORDER BY expires_ms LIMIT {SWEEP_BATCH}{lock}"
+        "SELECT token FROM hier_leases WHERE {which}expires_ms <= {now} ORDER BY expires_ms LIMIT {most}{lock}"
     );
-    let expired = connection.fetch(&expired, []).await.map_err(failed())?;
+    let expired = connection.fetch(&expired, values).await.map_err(SCHEMA.failed(doing))?;
     // Each by its key: InnoDB may read, and wait for, more than is in a list.
-    let deletes = expired.iter().map(|row| {
-        row.int(0).map(|token| format!("DELETE FROM hier_leases WHERE token = {token}"))
-    });
-    let deletes = deletes.collect::<Result<Vec<_>, _>>()?;
+    let delete = |token| format!("DELETE FROM hier_leases WHERE token = {token}");
+    let deletes =
+        expired.iter().map(|row| row.int(0).map(delete)).collect::<Result<Vec<_>, _>>()?;
     if !deletes.is_empty() {
-        connection.run(&deletes.join("; ")).await.map_err(failed())?;
+        connection.run(&deletes.join("; ")).await.map_err(SCHEMA.failed(doing))?;
     }
     Ok(deletes.len())
 }

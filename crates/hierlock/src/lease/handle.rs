@@ -1,8 +1,7 @@
 //! A lease, as whoever holds it has it.
 
-use super::loss::LeaseRef;
 use super::schema::SCHEMA;
-use super::{KeptLease, LeaseInfo, Leases};
+use super::{LeaseGuard, LeaseInfo, Leases};
 use crate::database::{AnyTransaction, Driver, time_from_ms};
 use crate::error::Result;
 use crate::target::Target;
@@ -68,7 +67,14 @@ impl Lease {
     /// Dropped, it is renewed all the same, but this handle does not know.
     pub async fn renew(&mut self) -> Result<()> {
         let asked = Instant::now();
-        self.info.expires = self.leases.renew_row(&self.info).await?;
+        let info = self.info.clone();
+        let renewed = self.leases.run_to_end(|leases| async move {
+            match leases.extend_row(info.token).await? {
+                Some(expires) => Ok(time_from_ms(expires)),
+                None => Err(leases.find_loss(info.token, Some(&info)).await),
+            }
+        });
+        self.info.expires = renewed.await?;
         self.held_until = asked + self.ttl;
         Ok(())
     }
@@ -112,32 +118,20 @@ impl Lease {
     /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) tells why: roll the transaction back, and
     /// soon (at REPEATABLE READ on MySQL and MariaDB it keeps others from acquiring).
     pub async fn check_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
-        self.leases.check(&mut tx.connection(), &LeaseRef::from(&self.info)).await
+        self.leases.check(tx, self.info.token, Some(&self.info)).await
     }
 
     /// Keeps it: a task renews it every third of its time, until the guard is dropped.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn keep(self) -> KeptLease {
-        KeptLease::new(self)
+    pub fn keep(self) -> LeaseGuard {
+        LeaseGuard::new(self)
     }
 }
 
 impl Leases {
-    /// Renews a lease; returns until when.
-    pub(super) async fn renew_row(&self, info: &LeaseInfo) -> Result<SystemTime> {
-        let (leases, lease) = (self.clone(), LeaseRef::from(info));
-        let token = info.token;
-        self.run_to_end(async move {
-            match leases.extend_row(token).await? {
-                Some(expires) => Ok(time_from_ms(expires)),
-                None => Err(leases.find_loss(lease).await),
-            }
-        })
-        .await
-    }
-
+    /// Renews a lease; returns until when, or None if it is not held.
     async fn extend_row(&self, token: i64) -> Result<Option<i64>> {
         const DOING: &str = "renew a lease";
         let (database, driver) = (self.database(), self.database().driver());

@@ -5,7 +5,7 @@
 //! node itself, above it and below it.
 //!
 //! ```text
-//!   Leases ──acquire(LeaseRequest)──► Lease ──keep──► KeptLease: a task renews it
+//!   Leases ──acquire(LeaseRequest)──► Lease ──keep──► LeaseGuard: a task renews it
 //!     │                                 │ check_in(&mut tx): the write fails if it is lost
 //!     │ find, resume, list, release_session, release_owner, force_release, audit, sweep
 //!     ▼
@@ -46,11 +46,11 @@ mod acquire;
 mod admin;
 mod error;
 mod filter;
+mod guard;
 mod handle;
 mod info;
 mod loss;
 mod node;
-mod renewal;
 mod request;
 mod schema;
 mod slots;
@@ -58,23 +58,20 @@ mod time;
 
 pub(crate) use error::LeaseError;
 pub use filter::LeaseFilter;
+pub use guard::LeaseGuard;
 pub use handle::Lease;
 pub use info::{ForcedRelease, LeaseInfo};
 pub use loss::LeaseLoss;
-pub use renewal::KeptLease;
 pub use request::LeaseRequest;
 pub use time::utc;
 
-use crate::database::{AnyTransaction, Database, DatabaseConnection, diagnosed};
-use crate::error::{Error, Result};
-use crate::handover::Handover;
+use crate::database::{AnyTransaction, Database};
+use crate::error::Result;
 use crate::hierarchy::Hierarchy;
-use loss::LeaseRef;
 pub(crate) use schema::SCHEMA;
 use slots::SlotLocks;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// The leases of a database. Clones share its connections.
@@ -112,7 +109,7 @@ impl Leases {
     /// Makes the tables if they are not there yet, and upgrades those of an older release. Several may do so at once.
     ///
     /// # Errors
-    /// [`is_newer_schema`](Error::is_newer_schema): a newer release has upgraded them.
+    /// [`is_newer_schema`](crate::Error::is_newer_schema): a newer release has upgraded them.
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
     }
@@ -126,9 +123,9 @@ impl Leases {
     /// owner do not exclude each other.
     ///
     /// # Errors
-    /// [`is_held`](Error::is_held): somebody else has one, and [`lease_holder`](Error::lease_holder) tells
-    /// who. [`is_usage`](Error::is_usage): the request is wrong.
-    /// [`is_not_provisioned`](Error::is_not_provisioned): the tables are missing. If the connection ends during
+    /// [`is_held`](crate::Error::is_held): somebody else has one, and [`lease_holder`](crate::Error::lease_holder) tells
+    /// who. [`is_usage`](crate::Error::is_usage): the request is wrong.
+    /// [`is_not_provisioned`](crate::Error::is_not_provisioned): the tables are missing. If the connection ends during
     /// COMMIT, a task takes back what may have been gained: at once, or when the database is there again.
     ///
     /// # Cancel safety
@@ -137,9 +134,7 @@ impl Leases {
     pub async fn acquire(&self, request: LeaseRequest) -> Result<Lease> {
         request.check(&self.0.hierarchy)?;
         let leases = self.clone();
-        let tasks = self.database().tasks();
-        let acquire = |cancellation| leases.acquire_for(request, cancellation);
-        Handover::new(Handle::current(), tasks, acquire).await
+        self.database().run_to_end(|cancellation| leases.acquire_for(request, cancellation)).await
     }
 
     /// Returns what is known of a lease, if it is held.
@@ -151,11 +146,11 @@ impl Leases {
     /// secrets**: compare its [owner](Lease::owner) with whoever asks.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost): it is no longer held, and [`lost_lease`](Error::lost_lease) tells why.
+    /// [`is_lost`](crate::Error::is_lost): it is no longer held, and [`lost_lease`](crate::Error::lost_lease) tells why.
     pub async fn resume(&self, token: i64) -> Result<Lease> {
         match self.look_up(token).await? {
             Some(lease) => Ok(lease),
-            None => Err(self.find_loss(token.into()).await),
+            None => Err(self.find_loss(token, None).await),
         }
     }
 
@@ -179,11 +174,7 @@ impl Leases {
 
     /// [`Lease::check_in`] for whoever has only the token.
     pub async fn check_token_in(&self, tx: &mut impl AnyTransaction, token: i64) -> Result<()> {
-        self.check(&mut tx.connection(), &token.into()).await
-    }
-
-    async fn check(&self, connection: &mut DatabaseConnection<'_>, lease: &LeaseRef) -> Result<()> {
-        diagnosed(self.database(), lease.check(connection).await).await
+        self.check(tx, token, None).await
     }
 
     /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that
@@ -195,8 +186,7 @@ impl Leases {
     /// # Cancel safety
     /// Dropped, it is released all the same.
     pub async fn release(&self, token: i64) -> Result<bool> {
-        let leases = self.clone();
-        self.run_to_end(async move { leases.delete_row(token).await }).await
+        self.run_to_end(|leases| async move { leases.delete_row(token).await }).await
     }
 
     async fn delete_row(&self, token: i64) -> Result<bool> {
@@ -207,20 +197,11 @@ impl Leases {
         Ok(done.rows > 0)
     }
 
-    /// Finds out what to tell whoever thought to hold a lease.
-    async fn find_loss(&self, lease: LeaseRef) -> Error {
-        let cause = self.database().run(|tx| {
-            let lease = lease.clone();
-            Box::pin(async move { lease.find_cause(&mut tx.connection(), "").await })
-        });
-        cause.await.map_or_else(|error| error, |cause| lease.lost(cause))
-    }
-
-    /// Runs work that a task finishes if the caller goes away: no statement is left half done on a connection.
-    async fn run_to_end<T: Send + 'static>(
+    /// Runs work that a task finishes if the caller goes away.
+    async fn run_to_end<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T>> + Send + 'static,
+        work: impl FnOnce(Self) -> W,
     ) -> Result<T> {
-        Handover::new(Handle::current(), self.database().tasks(), |_| work).await
+        self.database().run_to_end(|_| work(self.clone())).await
     }
 }

@@ -5,13 +5,12 @@
 //! and MariaDB need two, in two round trips for the whole transaction: what begins it comes with the first,
 //! COMMIT with the second.
 
+use super::BATCH;
 use super::schema::{JobState, PLANNER_SETTINGS, SCHEMA};
-use super::{BATCH, ids};
-use crate::database::{Busy, Database, DatabaseConnection, Driver, Row, RowLock};
+use crate::database::{Busy, Database, DatabaseConnection, Driver, PooledConnection, Row, RowLock};
 use crate::error::Result;
 
 /// Which rows, and what becomes of them. Only numbers and [checked](super::job::check_name) names are in its text.
-#[derive(Clone, Debug)]
 pub(super) struct BatchUpdate {
     pub(super) rows: RowSelection,
     /// The column that is counted up, by how much.
@@ -24,7 +23,6 @@ pub(super) struct BatchUpdate {
 }
 
 /// How rows are found.
-#[derive(Clone, Debug)]
 pub(super) enum RowSelection {
     /// By an index, in its order. The condition may name `{now}`.
     ByIndex { index: &'static str, condition: String, order: &'static str, limit: usize },
@@ -88,26 +86,33 @@ impl RowSelection {
 impl BatchUpdate {
     /// Changes the rows; returns what is wanted of them, in no order.
     pub(super) async fn run(&self, database: &Database, doing: &'static str) -> Result<Vec<Row>> {
-        let changed = database.send(|mut connection| {
-            let update = self.clone();
-            Box::pin(async move {
-                let driver = connection.driver();
-                let failed = SCHEMA.failed(doing);
-                if driver == Driver::Mysql {
-                    return update.select_and_change(&mut connection, doing).await;
-                }
-                let sql = update.statement(driver);
-                // One statement is a transaction by itself, and its text is the same every time.
-                if let (Driver::Sqlite, RowSelection::ByIndex { .. }) = (driver, &update.rows) {
-                    return connection.fetch(&sql, []).await.map_err(failed);
-                }
-                let settings =
-                    if driver == Driver::Postgres { planner_settings() } else { String::new() };
-                let sql = format!("{settings}{sql}; COMMIT");
-                Ok(connection.begin_packet(&sql).await.map_err(failed)?.rows)
-            })
-        });
-        changed.await
+        let change = async |mut lent: PooledConnection| {
+            let rows = self.run_on(&mut lent.connection()).await;
+            Ok((rows.map_err(SCHEMA.failed(doing))?, lent))
+        };
+        database.send(change).await
+    }
+
+    async fn run_on(
+        &self,
+        connection: &mut DatabaseConnection<'_>,
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        let driver = connection.driver();
+        if driver == Driver::Mysql {
+            let rows = connection.begin_packet(&self.select()).await?.rows;
+            let ids: Result<Vec<i64>, _> = rows.iter().map(|row| row.int(0)).collect();
+            let ids = ids.map_err(|error| error.0)?;
+            let end = if ids.is_empty() { "ROLLBACK" } else { "COMMIT" };
+            connection.run(&(self.change(&ids) + end)).await?;
+            return Ok(rows);
+        }
+        let sql = self.statement(driver);
+        // One statement is a transaction by itself, and its text is the same every time.
+        if let (Driver::Sqlite, RowSelection::ByIndex { .. }) = (driver, &self.rows) {
+            return connection.fetch(&sql, []).await;
+        }
+        let settings = if driver == Driver::Postgres { planner_settings() } else { String::new() };
+        Ok(connection.begin_packet(&format!("{settings}{sql}; COMMIT")).await?.rows)
     }
 
     /// Does so as long as there are rows, if it is limited to a [`BATCH`]; returns how many there were.
@@ -161,18 +166,5 @@ impl BatchUpdate {
             format!("UPDATE hier_jobs {BY_PRIMARY_KEY} SET {set} WHERE id IN ({ids}); ")
         });
         parts.collect()
-    }
-
-    async fn select_and_change(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-        doing: &'static str,
-    ) -> Result<Vec<Row>> {
-        let select = self.select();
-        let rows = connection.begin_packet(&select).await.map_err(SCHEMA.failed(doing))?.rows;
-        let ids = ids(&rows)?;
-        let end = if ids.is_empty() { "ROLLBACK" } else { "COMMIT" };
-        connection.run(&(self.change(&ids) + end)).await.map_err(SCHEMA.failed(doing))?;
-        Ok(rows)
     }
 }

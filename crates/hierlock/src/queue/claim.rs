@@ -8,10 +8,8 @@ use super::schema::{JobState, SCHEMA};
 use super::{BATCH, Queue, ids};
 use crate::database::{Busy, Driver, Row};
 use crate::error::Result;
-use crate::handover::Handover;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// What a [`promote`](Queue::promote) did.
@@ -50,8 +48,7 @@ impl Queue {
             return Ok(Vec::new());
         }
         let (queue, worker) = (self.clone(), worker.to_owned());
-        let tasks = self.database().tasks();
-        let claim = Handover::new(Handle::current(), tasks, |cancellation| async move {
+        let claim = self.database().run_to_end(|cancellation| async move {
             let claimed = queue.claim_now(&worker, most.min(Self::MAX_CLAIM), lease).await?;
             if cancellation.is_cancelled() {
                 queue.give_back_all(&claimed).await?;

@@ -3,7 +3,7 @@
 use super::Queue;
 use super::error::QueueError;
 use super::schema::{JobState, SCHEMA};
-use crate::database::{AnyTransaction, Row, time_from_ms};
+use crate::database::{AnyTransaction, Row, Transaction, time_from_ms};
 use crate::error::Result;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -248,27 +248,25 @@ impl ClaimedJob {
             (FailureOutcome::RetryAfter(pause), JobState::Scheduled, pause)
         };
         let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX / 4);
-        let counted = self.0.queue.database().run(|tx| {
-            let (job, text) = (self.0.clone(), text.clone());
-            Box::pin(async move {
-                let mut connection = tx.connection();
-                let sql = format!(
-                    "UPDATE hier_jobs SET state = ?, attempts = attempts + 1, due_ms = {} + ?, \
-                     last_error = ? WHERE id = ? AND claim = ? AND state = ?",
-                    connection.driver().now_ms()
-                );
-                let values = [
-                    state.code().into(),
-                    pause.into(),
-                    text.into(),
-                    job.id.into(),
-                    job.claim.into(),
-                    JobState::Claimed.code().into(),
-                ];
-                connection.execute(&sql, values).await.map_err(SCHEMA.failed("count a failure"))
-            })
-        });
-        let counted = counted.await?;
+        let count = async |mut tx: Transaction| {
+            let mut connection = tx.connection();
+            let sql = format!(
+                "UPDATE hier_jobs SET state = ?, attempts = attempts + 1, due_ms = {} + ?, \
+                 last_error = ? WHERE id = ? AND claim = ? AND state = ?",
+                connection.driver().now_ms()
+            );
+            let values = [
+                state.code().into(),
+                pause.into(),
+                (&text).into(),
+                self.0.id.into(),
+                self.0.claim.into(),
+                JobState::Claimed.code().into(),
+            ];
+            let counted = connection.execute(&sql, values).await;
+            (counted.map_err(SCHEMA.failed("count a failure")), tx)
+        };
+        let counted = self.0.queue.database().run(count).await?;
         self.check(counted.rows > 0)?;
         self.record(JobOutcome::Failed { error: text, next });
         Ok(next)

@@ -104,17 +104,15 @@ impl Queue {
             let done = SCHEMA.execute(self.database(), DOING, DELETE_ONE, &values).await?;
             return Ok(done.rows == 1);
         }
-        let all = claims.len() as u64;
-        let done = self.database().send(|mut connection| {
-            let (_, from) = claimed_rows(connection.driver(), claims);
-            let sql = format!("DELETE j {from}");
-            Box::pin(async move {
-                let deleted = connection.begin_packet(&sql).await.map_err(SCHEMA.failed(DOING))?;
-                let is_all = deleted.changed == all;
-                let end = if is_all { "COMMIT" } else { "ROLLBACK" };
-                connection.run(end).await.map_err(SCHEMA.failed(DOING))?;
-                Ok(is_all)
-            })
+        let (_, from) = claimed_rows(Driver::Mysql, claims);
+        let sql = format!("DELETE j {from}");
+        let done = self.database().send(async |mut lent| {
+            let mut connection = lent.connection();
+            let deleted = connection.begin_packet(&sql).await.map_err(SCHEMA.failed(DOING))?;
+            let is_all = deleted.changed == claims.len() as u64;
+            let end = if is_all { "COMMIT" } else { "ROLLBACK" };
+            connection.run(end).await.map_err(SCHEMA.failed(DOING))?;
+            Ok((is_all, lent))
         });
         done.await
     }

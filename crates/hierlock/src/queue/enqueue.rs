@@ -4,9 +4,8 @@ use super::error::QueueError;
 use super::job::{EnqueueOutcome, Job};
 use super::schema::{JobState, SCHEMA};
 use super::{Queue, ids};
-use crate::database::{AnyTransaction, DatabaseConnection, Driver, Value, diagnosed};
+use crate::database::{AnyTransaction, DatabaseConnection, Driver, Transaction, Value, diagnosed};
 use crate::error::Result;
-use std::sync::Arc;
 
 /// How many rows, and how many bytes, go into one statement.
 const MAX_ROWS: usize = 500;
@@ -69,12 +68,9 @@ impl Queue {
         &self,
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<EnqueueOutcome>> {
-        let jobs = Arc::new(checked(jobs)?);
-        let enqueued = self.database().run(|tx| {
-            let (queue, jobs) = (self.clone(), jobs.clone());
-            Box::pin(async move { queue.add_all(&mut tx.connection(), &jobs).await })
-        });
-        let enqueued = enqueued.await?;
+        let jobs = checked(jobs)?;
+        let add = async |mut tx: Transaction| (self.add_all(&mut tx.connection(), &jobs).await, tx);
+        let enqueued = self.database().run(add).await?;
         self.wake();
         Ok(enqueued)
     }

@@ -3,7 +3,7 @@
 use super::batch_update::{BatchUpdate, RowSelection};
 use super::schema::{JobState, SCHEMA};
 use super::{BATCH, Queue};
-use crate::database::{Database, Row, Value, time_from_ms};
+use crate::database::{Database, Row, Transaction, Value, time_from_ms};
 use crate::error::Result;
 use std::time::{Duration, SystemTime};
 
@@ -168,11 +168,9 @@ pub(super) async fn read(
     sql: String,
     values: Vec<Value>,
 ) -> Result<Vec<Row>> {
-    let rows = database.run(|tx| {
-        let (sql, values) = (sql.clone(), values.clone());
-        Box::pin(
-            async move { tx.connection().fetch(&sql, values).await.map_err(SCHEMA.failed(doing)) },
-        )
-    });
-    rows.await
+    let read = async |mut tx: Transaction| {
+        let rows = tx.connection().fetch(&sql, values.iter().cloned()).await;
+        (rows.map_err(SCHEMA.failed(doing)), tx)
+    };
+    database.run(read).await
 }

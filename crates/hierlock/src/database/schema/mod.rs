@@ -25,7 +25,7 @@ mod migrations;
 mod tests;
 mod upgrade;
 
-use super::{Database, DatabaseConnection, Driver, ExecuteResult, Row, Value};
+use super::{Database, DatabaseConnection, Driver, ExecuteResult, Row, Transaction, Value};
 use crate::error::{Error, Result, TableError};
 use hierlock_engine::ErrorClass;
 use std::cmp::Ordering;
@@ -62,14 +62,11 @@ impl Schema {
 
     /// Makes what is not there yet, and upgrades what an older release has made.
     pub(crate) async fn provision(&self, database: &Database) -> Result<()> {
-        let schema = *self;
-        let provisioned = database.run(|tx| {
-            Box::pin(async move {
-                let upgraded = schema.upgrade(&mut tx.connection()).await;
-                upgraded.map_err(failed("make the tables"))?
-            })
-        });
-        provisioned.await
+        let upgrade = async |mut tx: Transaction| {
+            let upgraded = self.upgrade(&mut tx.connection()).await;
+            (upgraded.map_err(failed("make the tables")).flatten(), tx)
+        };
+        database.run(upgrade).await
     }
 
     /// The same, for a person to run.
