@@ -28,24 +28,21 @@
     allow(dead_code, unused_imports, reason = "parts of it are for the toolbox alone")
 )]
 
-mod answer;
-mod caller;
 mod connection;
-mod pooled;
+mod pool;
 #[cfg(feature = "_server")]
 mod program_server;
 mod schema;
 mod transaction;
 
-pub(crate) use answer::{answered, heartbeat_limit};
-pub use caller::AnyTransaction;
-pub(crate) use connection::DatabaseConnection;
+pub(crate) use connection::{DatabaseConnection, answered, heartbeat_limit};
 pub(crate) use hierlock_engine::{
     Busy, Driver, ExecuteResult, RowLock, check_name, check_table_name,
 };
 pub use hierlock_engine::{Row, Value, error_message};
+pub(crate) use pool::PooledConnection;
 pub(crate) use schema::{Schema, diagnosed, failed};
-pub use transaction::Transaction;
+pub use transaction::{AnyTransaction, Transaction};
 
 use crate::error::{Result, UrlError};
 #[cfg(feature = "toolbox")]
@@ -54,21 +51,13 @@ use crate::retry::{RetryPolicy, retry};
 #[cfg(feature = "_server")]
 use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
 use hierlock_engine::{TaskTracker, UrlUse, check_parameters};
-use pooled::LentConnection;
-pub(crate) use pooled::PooledConnection;
+use pool::DatabasePool;
 #[cfg(feature = "_server")]
-use program_server::{ProgramServer, ProgramSession};
-#[cfg(feature = "postgres")]
-use sqlx::PgPool;
+use program_server::ProgramServer;
 use std::fmt;
-#[cfg(feature = "_server")]
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+#[cfg(feature = "toolbox")]
 use tokio::runtime::Handle;
-
-/// How long a caller waits for a connection while all are in use.
-#[cfg(feature = "_server")]
-const CONNECTION_WAIT: Duration = Duration::from_secs(30);
 
 /// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
 /// tried again.
@@ -89,24 +78,7 @@ const TRANSACTION_RETRIES: RetryPolicy = RetryPolicy::with_attempts(20);
 #[derive(Clone)]
 pub struct Database {
     pool: DatabasePool,
-    /// The server of a program's pool.
-    #[cfg(feature = "_server")]
-    program_server: Option<Arc<ProgramServer>>,
     tasks: TaskTracker,
-}
-
-/// Where the connections come from: sessions of our own, with the settings that we rely on; a program's pool; or a file of
-/// SQLite.
-#[derive(Clone)]
-enum DatabasePool {
-    #[cfg(feature = "_server")]
-    Own(Arc<Pool>),
-    #[cfg(feature = "mysql")]
-    Mysql(sqlx::MySqlPool),
-    #[cfg(feature = "postgres")]
-    Postgres(PgPool),
-    #[cfg(feature = "sqlite")]
-    Sqlite(sqlx::SqlitePool),
 }
 
 /// Chooses how a database is connected to; made by [`Database::builder`].
@@ -163,20 +135,11 @@ impl DatabaseBuilder {
         let pool = Pool::new(address, settings);
         // Fails at once if nobody is there, with what is wrong.
         pool.give_back(pool.connect().await?);
-        Ok(Database::new(DatabasePool::Own(pool)))
+        Ok(DatabasePool::Own(pool).into())
     }
 }
 
 impl Database {
-    fn new(pool: DatabasePool) -> Self {
-        Self {
-            pool,
-            #[cfg(feature = "_server")]
-            program_server: None,
-            tasks: TaskTracker::default(),
-        }
-    }
-
     /// Connects to `mysql:`, `mariadb:` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or opens
     /// `sqlite:PATH`, which is made if it is not there.
     ///
@@ -203,16 +166,7 @@ impl Database {
     }
 
     pub(crate) fn driver(&self) -> Driver {
-        match &self.pool {
-            #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => pool.address.dialect().driver(),
-            #[cfg(feature = "mysql")]
-            DatabasePool::Mysql(_) => Driver::Mysql,
-            #[cfg(feature = "postgres")]
-            DatabasePool::Postgres(_) => Driver::Postgres,
-            #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(_) => Driver::Sqlite,
-        }
+        self.pool.driver()
     }
 
     /// Begins a transaction: at READ COMMITTED on a server, the only writer on SQLite.
@@ -228,39 +182,14 @@ impl Database {
 
     async fn begin_with(&self, first: Option<(Schema, &str)>) -> Result<(Transaction, Vec<Row>)> {
         const DOING: &str = "begin a transaction";
-        let connection = self.connection().await.map_err(failed("connect to the database"))?;
+        let connection = self.pool.connection().await;
+        let connection = connection.map_err(failed("connect to the database"))?;
         match first {
             None => Transaction::begin(connection, "").await.map_err(failed(DOING)),
             Some((schema, sql)) => {
                 Transaction::begin(connection, sql).await.map_err(schema.failed(DOING))
             }
         }
-    }
-
-    async fn connection(&self) -> Result<PooledConnection, sqlx::Error> {
-        let connection = match &self.pool {
-            #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => {
-                let permit = tokio::time::timeout(CONNECTION_WAIT, pool.permit()).await;
-                let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
-                let permit = permit.ok_or(sqlx::Error::PoolClosed)?;
-                let session = pool.session().await.map_err(|error| error.into_driver_error())?;
-                LentConnection::Own { session, pool: pool.clone(), _permit: permit }
-            }
-            #[cfg(feature = "mysql")]
-            DatabasePool::Mysql(pool) => LentConnection::Mysql(pool.acquire().await?),
-            #[cfg(feature = "postgres")]
-            DatabasePool::Postgres(pool) => LentConnection::Postgres(pool.acquire().await?),
-            #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(pool) => LentConnection::Sqlite(pool.acquire().await?),
-        };
-        Ok(PooledConnection {
-            connection: Some(connection),
-            #[cfg(feature = "_server")]
-            program: (self.program_server.clone())
-                .map(|server| ProgramSession { server, id: None }),
-            runtime: Handle::current(),
-        })
     }
 
     /// Returns the time by the database's clock, which all times of the toolbox are of.
@@ -328,7 +257,7 @@ impl Database {
         work: impl Fn(PooledConnection) -> W,
     ) -> Result<T> {
         let done = retry(TRANSACTION_RETRIES, async |_| {
-            let connection = self.connection().await;
+            let connection = self.pool.connection().await;
             let (done, connection) =
                 work(connection.map_err(failed("connect to the database"))?).await?;
             connection.give_back();
@@ -343,8 +272,8 @@ impl Database {
         sql: &str,
         values: &[Value],
     ) -> Result<ExecuteResult, sqlx::Error> {
-        let done = retry(TRANSACTION_RETRIES, |_| async {
-            let mut connection = self.connection().await?;
+        let done = retry(TRANSACTION_RETRIES, async |_| {
+            let mut connection = self.pool.connection().await?;
             let done = connection.connection().execute(sql, values.iter().cloned()).await;
             connection.end_statement(done).await
         });
@@ -353,8 +282,8 @@ impl Database {
 
     /// The same for one that returns rows.
     pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
-        let rows = retry(TRANSACTION_RETRIES, |_| async {
-            let mut connection = self.connection().await?;
+        let rows = retry(TRANSACTION_RETRIES, async |_| {
+            let mut connection = self.pool.connection().await?;
             let rows = connection.connection().fetch(sql, values.iter().cloned()).await;
             connection.end_statement(rows).await
         });
@@ -364,14 +293,14 @@ impl Database {
     /// A pool of one connection to the same database, beside those that are shared; None unless it is
     /// PostgreSQL.
     #[cfg(all(feature = "postgres", feature = "toolbox"))]
-    pub(crate) fn listener(&self) -> Option<PgPool> {
+    pub(crate) fn listener(&self) -> Option<sqlx::PgPool> {
         let options = match &self.pool {
             DatabasePool::Own(pool) => match &pool.address {
                 ServerAddress::Postgres(options) => (**options).clone(),
                 #[cfg(feature = "mysql")]
                 ServerAddress::Mysql(..) => return None,
             },
-            DatabasePool::Postgres(pool) => pool.connect_options().as_ref().clone(),
+            DatabasePool::Postgres(pool, _) => pool.connect_options().as_ref().clone(),
             #[cfg(any(feature = "mysql", feature = "sqlite"))]
             _ => return None,
         };
@@ -415,24 +344,7 @@ impl Database {
     /// Can be dropped and called again.
     pub async fn close(&self) {
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks.wait_until_idle()).await;
-        match &self.pool {
-            #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => {
-                pool.shut_down(CLOSE_LIMIT).await;
-                // What is still there is ended when the server notices.
-                let _ = pool.close(CLOSE_LIMIT).await;
-            }
-            #[cfg(feature = "mysql")]
-            DatabasePool::Mysql(pool) => pool.close().await,
-            #[cfg(feature = "postgres")]
-            DatabasePool::Postgres(pool) => pool.close().await,
-            #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(pool) => pool.close().await,
-        }
-        #[cfg(feature = "_server")]
-        if let Some(server) = &self.program_server {
-            let _ = server.pool.close(CLOSE_LIMIT).await;
-        }
+        self.pool.close().await;
     }
 }
 
@@ -466,28 +378,34 @@ async fn open(url: &str) -> Result<sqlx::SqlitePool> {
     opened.map_err(|source| hierlock_engine::ServerError::Connect { server, source }.into())
 }
 
+impl From<DatabasePool> for Database {
+    fn from(pool: DatabasePool) -> Self {
+        Self { pool, tasks: TaskTracker::default() }
+    }
+}
+
 #[cfg(feature = "mysql")]
 impl From<sqlx::MySqlPool> for Database {
     fn from(pool: sqlx::MySqlPool) -> Self {
         let options = pool.connect_options().as_ref().clone();
         let server = ProgramServer::new(ServerAddress::mysql(Dialect::Mysql, options));
-        Self { program_server: Some(server), ..Self::new(DatabasePool::Mysql(pool)) }
+        DatabasePool::Mysql(pool, server).into()
     }
 }
 
 #[cfg(feature = "postgres")]
-impl From<PgPool> for Database {
-    fn from(pool: PgPool) -> Self {
-        let server = ServerAddress::postgres(pool.connect_options().as_ref().clone());
-        let server = ProgramServer::new(server);
-        Self { program_server: Some(server), ..Self::new(DatabasePool::Postgres(pool)) }
+impl From<sqlx::PgPool> for Database {
+    fn from(pool: sqlx::PgPool) -> Self {
+        let options = pool.connect_options().as_ref().clone();
+        let server = ProgramServer::new(ServerAddress::postgres(options));
+        DatabasePool::Postgres(pool, server).into()
     }
 }
 
 #[cfg(feature = "sqlite")]
 impl From<sqlx::SqlitePool> for Database {
     fn from(pool: sqlx::SqlitePool) -> Self {
-        Database::new(DatabasePool::Sqlite(pool))
+        DatabasePool::Sqlite(pool).into()
     }
 }
 

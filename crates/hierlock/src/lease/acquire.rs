@@ -111,11 +111,15 @@ impl Acquisition {
     fn new(leases: Leases, request: LeaseRequest) -> Result<Self> {
         let driver = leases.database().driver();
         let now = driver.now_ms();
-        let (lock, slots) = leases.0.slots.lock(&request.target)?;
-        let (first, rows) = match driver {
-            Driver::Mysql => (format!("{lock}; SELECT {now}"), slots + 1),
-            Driver::Postgres | Driver::Sqlite => (lock, slots),
-        };
+        let (mut first, mut rows) = (String::new(), 0);
+        #[cfg(feature = "_server")]
+        if let Some(scheme) = &leases.0.slots {
+            (first, rows) = super::slots::lock(scheme, &request.target)?;
+        }
+        if driver == Driver::Mysql {
+            first += &format!("; SELECT {now}");
+            rows += 1;
+        }
         // Two searches rather than one with OR: each is a range of the index for every engine.
         let free = |nodes: &str| {
             format!("NOT EXISTS (SELECT 1 FROM hier_leases WHERE {nodes} AND owner <> ?)")

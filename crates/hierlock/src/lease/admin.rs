@@ -22,17 +22,11 @@ impl Leases {
     }
 
     /// Releases all leases of a session, at its logout; returns how many there were.
-    ///
-    /// # Cancel safety
-    /// Dropped, they are released all the same.
     pub async fn release_session(&self, session: &str) -> Result<u64> {
         self.release_all(LeaseFilter::default().session(session)).await
     }
 
     /// Releases all leases of an owner, such as those that an earlier login has left; returns how many there were.
-    ///
-    /// # Cancel safety
-    /// Dropped, they are released all the same.
     pub async fn release_owner(&self, owner: &str) -> Result<u64> {
         self.release_all(LeaseFilter::default().owner(owner)).await
     }
@@ -55,9 +49,6 @@ impl Leases {
     ///
     /// # Errors
     /// [`is_usage`](crate::Error::is_usage): the actor or the reason is missing or too long.
-    ///
-    /// # Cancel safety
-    /// Dropped, the lease is ended all the same.
     pub async fn force_release(
         &self,
         token: i64,

@@ -87,10 +87,7 @@ impl LeaseGuard {
         loss::lost(self.lease().token(), Some(self.lease().info()), cause)
     }
 
-    /// Stops renewing and releases it: `false` if it was not held any more.
-    ///
-    /// # Errors
-    /// What the database says. It is no longer renewed then either.
+    /// Stops renewing, also if it fails, and releases it: `false` if it was not held any more.
     ///
     /// # Cancel safety
     /// Dropped, it is released all the same.

@@ -80,10 +80,8 @@ impl Lease {
     }
 
     /// Releases it: `false` if it was not held any more. **Waits for a transaction that has
-    /// [checked](Self::check_in) it**, so commit that first.
-    ///
-    /// # Errors
-    /// If the database fails: it may or may not be released then, and [`Leases::release`] can be called with its token.
+    /// [checked](Self::check_in) it**, so commit that first. If the database fails, it may or may not be released, and
+    /// [`Leases::release`] can be called with its token.
     ///
     /// # Cancel safety
     /// Dropped, it is released all the same.
@@ -101,8 +99,8 @@ impl Lease {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
     /// # use hierlock::{Target, database::Database, lease::{LeaseRequest, Leases}};
     /// # let directory = tempfile::tempdir().unwrap();
-    /// # let file = directory.path().join("app.db");
-    /// # let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
+    /// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+    /// # let database = Database::connect(&url).await?;
     /// # let leases = Leases::new(database.clone());
     /// # leases.provision().await?;
     /// let lease = leases.acquire(LeaseRequest::new(Target::user("u1")?, "ada")).await?;

@@ -22,8 +22,8 @@
 //! use hierlock::lease::{LeaseRequest, Leases};
 //!
 //! # let directory = tempfile::tempdir().unwrap();
-//! # let file = directory.path().join("app.db");
-//! # let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
+//! # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+//! # let database = Database::connect(&url).await?;
 //! let leases = Leases::new(database.clone());
 //! leases.provision().await?;
 //!
@@ -69,12 +69,15 @@ use crate::database::{AnyTransaction, Database};
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 pub(crate) use schema::SCHEMA;
-use slots::SlotLocks;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The leases of a database. Clones share its connections.
+///
+/// # Cancel safety
+/// What renews or ends leases is finished by a task if its future is dropped. If it fails instead, it may or may not have
+/// happened, and can be called again.
 #[derive(Clone, Debug)]
 pub struct Leases(Arc<Inner>);
 
@@ -82,7 +85,9 @@ pub struct Leases(Arc<Inner>);
 struct Inner {
     database: Database,
     hierarchy: Hierarchy,
-    slots: SlotLocks,
+    /// The slots that an acquire locks, on a server.
+    #[cfg(feature = "_server")]
+    slots: Option<crate::sql::Scheme>,
 }
 
 impl Leases {
@@ -98,8 +103,12 @@ impl Leases {
     }
 
     fn on(database: Database, hierarchy: Hierarchy) -> Self {
-        let slots = SlotLocks::new(database.driver(), &hierarchy);
-        Self(Arc::new(Inner { database, hierarchy, slots }))
+        Self(Arc::new(Inner {
+            #[cfg(feature = "_server")]
+            slots: slots::scheme(database.driver(), &hierarchy),
+            database,
+            hierarchy,
+        }))
     }
 
     fn database(&self) -> &Database {
@@ -179,12 +188,6 @@ impl Leases {
 
     /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that
     /// has checked it.
-    ///
-    /// # Errors
-    /// If the database fails: it may or may not be released then, and this can be called again.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is released all the same.
     pub async fn release(&self, token: i64) -> Result<bool> {
         self.run_to_end(|leases| async move { leases.delete_row(token).await }).await
     }

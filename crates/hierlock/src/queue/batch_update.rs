@@ -13,11 +13,11 @@ use crate::error::Result;
 /// Which rows, and what becomes of them. Only numbers and [checked](super::job::check_name) names are in its text.
 pub(super) struct BatchUpdate {
     pub(super) rows: RowSelection,
-    /// The column that is counted up, by how much.
-    pub(super) counter: (&'static str, i64),
-    /// What else is set. `{n}` is the new count, `{now}` the clock. No other column that is set is read: on
+    /// What is set. `{n}` is the new count, `{now}` the clock. No other column that is set is read: on
     /// MySQL and MariaDB it may have changed already.
     pub(super) set: String,
+    /// The column that is counted up, by how much.
+    pub(super) counter: (&'static str, i64),
     /// The columns that are wanted besides the ID and the new count.
     pub(super) returning: &'static str,
 }
@@ -57,6 +57,11 @@ pub(super) fn planner_settings() -> String {
 }
 
 impl RowSelection {
+    /// A batch in the order in which something happens to jobs next.
+    pub(super) fn by_due_time(condition: String) -> Self {
+        Self::ByIndex { index: "hier_jobs_due", condition, order: "due_ms", limit: BATCH }
+    }
+
     /// What must come before everything, and what stands from FROM on.
     fn text(&self, driver: Driver) -> (String, String) {
         let lock = |busy| driver.lock(RowLock::Exclusive, busy);
@@ -84,6 +89,11 @@ impl RowSelection {
 }
 
 impl BatchUpdate {
+    /// Sets columns, counts nothing, and wants only the IDs.
+    pub(super) fn new(rows: RowSelection, set: impl Into<String>) -> Self {
+        Self { rows, set: set.into(), counter: ("claim", 0), returning: "" }
+    }
+
     /// Changes the rows; returns what is wanted of them, in no order.
     pub(super) async fn run(&self, database: &Database, doing: &'static str) -> Result<Vec<Row>> {
         let change = async |mut lent: PooledConnection| {
@@ -162,9 +172,14 @@ impl BatchUpdate {
     pub(super) fn change(&self, ids: &[i64]) -> String {
         let set = self.set(Driver::Mysql);
         let parts = ids.chunks(BATCH).map(|ids| {
-            let ids = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let ids = joined(ids);
             format!("UPDATE hier_jobs {BY_PRIMARY_KEY} SET {set} WHERE id IN ({ids}); ")
         });
         parts.collect()
     }
+}
+
+/// Numbers as a list.
+pub(super) fn joined<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> String {
+    numbers.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

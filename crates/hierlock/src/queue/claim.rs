@@ -61,17 +61,12 @@ impl Queue {
     async fn claim_now(&self, worker: &str, most: usize, lease: i64) -> Result<Vec<ClaimedJob>> {
         const DOING: &str = "claim jobs";
         let owned_until = Instant::now() + Duration::from_millis(lease.unsigned_abs());
-        let rows = match self.database().driver() {
-            Driver::Postgres => {
-                let sql =
-                    format!("SELECT id, claim{CLAIM_COLUMNS} FROM hier_jobs_claim(?, ?, ?, ?)");
-                let values =
-                    [self.name().into(), worker.into(), (most as i64).into(), lease.into()];
-                SCHEMA.fetch(self.database(), DOING, &sql, &values).await?
-            }
-            Driver::Mysql | Driver::Sqlite => {
-                claim_update(self.name(), worker, most, lease).run(self.database(), DOING).await?
-            }
+        let rows = if self.database().driver() == Driver::Postgres {
+            let sql = format!("SELECT id, claim{CLAIM_COLUMNS} FROM hier_jobs_claim(?, ?, ?, ?)");
+            let values = [self.name().into(), worker.into(), (most as i64).into(), lease.into()];
+            SCHEMA.fetch(self.database(), DOING, &sql, &values).await?
+        } else {
+            claim_update(self.name(), worker, most, lease).run(self.database(), DOING).await?
         };
         let claimed = rows.iter().map(|row| ClaimedJob::read(self, worker, owned_until, row));
         let mut claimed = claimed.collect::<Result<Vec<_>>>()?;
@@ -93,18 +88,17 @@ impl Queue {
         for jobs in jobs.chunks(BATCH) {
             let asked = Instant::now();
             let claims: Vec<_> = jobs.iter().map(ClaimedJob::claim).collect();
-            let extend = BatchUpdate {
-                rows: RowSelection::ByClaim { claims: claims.clone(), busy: Busy::Skip },
-                counter: ("claim", 0),
-                set: format!("due_ms = {{now}} + {lease_ms}"),
-                returning: "",
-            };
+            let rows = RowSelection::ByClaim { claims: claims.clone(), busy: Busy::Skip };
+            let extend = BatchUpdate::new(rows, format!("due_ms = {{now}} + {lease_ms}"));
             for id in ids(&extend.run(self.database(), "extend the leases of jobs").await?)? {
                 lost.remove(&id);
             }
             // Who is not among them is not theirs, or just now locked by somebody who may undo what he does.
             if jobs.iter().any(|job| lost.contains(&job.id())) {
-                for id in self.still_claimed(&claims).await? {
+                let (with, from) = claimed_rows(self.database().driver(), &claims);
+                let with = if with.is_empty() { with } else { format!("WITH {with} ") };
+                let sql = format!("{with}SELECT j.id {from}");
+                for id in ids(&read(self.database(), "look for jobs", &sql, &[]).await?)? {
                     lost.remove(&id);
                 }
             }
@@ -114,13 +108,6 @@ impl Queue {
             }
         }
         Ok(lost.into_iter().collect())
-    }
-
-    async fn still_claimed(&self, claims: &[(i64, i64)]) -> Result<Vec<i64>> {
-        let (with, from) = claimed_rows(self.database().driver(), claims);
-        let with = if with.is_empty() { with } else { format!("WITH {with} ") };
-        let sql = format!("{with}SELECT j.id {from}");
-        ids(&read(self.database(), "look for jobs", sql, Vec::new()).await?)
     }
 
     /// Makes scheduled jobs ready whose time has come, and those whose lease has ended, which counts as a
@@ -134,12 +121,8 @@ impl Queue {
         let ready = due.run_for_all(self.database(), "make jobs ready", |_| Ok(())).await?;
         let mut counts = PromotionCounts { ready, ..PromotionCounts::default() };
         let count = |row: &Row| {
-            let (attempts, max_attempts) = (row.int(1)?, row.int(2)?);
-            if attempts >= max_attempts {
-                counts.dead += 1;
-            } else {
-                counts.returned += 1;
-            }
+            let is_dead = row.int(1)? >= row.int(2)?;
+            *(if is_dead { &mut counts.dead } else { &mut counts.returned }) += 1;
             Ok(())
         };
         expired(self.name()).run_for_all(self.database(), "bring back jobs", count).await?;
@@ -152,13 +135,9 @@ impl Queue {
         let mut given = 0;
         for jobs in jobs.chunks(BATCH) {
             let claims = jobs.iter().map(ClaimedJob::claim).collect();
-            let give_back = BatchUpdate {
-                // Nobody else who waits has some of them: this is no deadlock.
-                rows: RowSelection::ByClaim { claims, busy: Busy::Wait },
-                counter: ("claim", 0),
-                set: "state = 0, due_ms = {now}, worker = NULL".to_owned(),
-                returning: "",
-            };
+            // Nobody else who waits has some of them: this is no deadlock.
+            let rows = RowSelection::ByClaim { claims, busy: Busy::Wait };
+            let give_back = BatchUpdate::new(rows, "state = 0, due_ms = {now}, worker = NULL");
             given += give_back.run(self.database(), "give back jobs").await?.len() as u64;
         }
         if given > 0 {
@@ -179,39 +158,26 @@ pub(super) fn claim_update(queue: &str, worker: &str, most: usize, lease: i64) -
             order: "priority, id",
             limit: most,
         },
-        counter: ("claim", 1),
         set: format!("state = 2, worker = '{worker}', due_ms = {{now}} + {lease}"),
+        counter: ("claim", 1),
         returning: CLAIM_COLUMNS,
     }
 }
 
 pub(super) fn scheduled(queue: &str) -> BatchUpdate {
-    BatchUpdate {
-        rows: due(queue, JobState::Scheduled),
-        counter: ("attempts", 0),
-        set: "state = 0".to_owned(),
-        returning: "",
-    }
+    BatchUpdate::new(due(queue, JobState::Scheduled), "state = 0")
 }
 
 pub(super) fn expired(queue: &str) -> BatchUpdate {
-    BatchUpdate {
-        rows: due(queue, JobState::Claimed),
-        counter: ("attempts", 1),
-        set: "state = CASE WHEN {n} >= max_attempts THEN 3 ELSE 0 END, due_ms = {now}, \
-              last_error = 'the lease of its worker ended before it was done'"
-            .to_owned(),
-        returning: ", max_attempts",
-    }
+    let set = "state = CASE WHEN {n} >= max_attempts THEN 3 ELSE 0 END, due_ms = {now}, \
+               last_error = 'the lease of its worker ended before it was done'";
+    let update = BatchUpdate::new(due(queue, JobState::Claimed), set);
+    BatchUpdate { counter: ("attempts", 1), returning: ", max_attempts", ..update }
 }
 
 /// What something happens to now.
 fn due(queue: &str, state: JobState) -> RowSelection {
     let state = state.code();
-    RowSelection::ByIndex {
-        index: "hier_jobs_due",
-        condition: format!("queue = '{queue}' AND state = {state} AND due_ms <= {{now}}"),
-        order: "due_ms",
-        limit: BATCH,
-    }
+    let condition = format!("queue = '{queue}' AND state = {state} AND due_ms <= {{now}}");
+    RowSelection::by_due_time(condition)
 }

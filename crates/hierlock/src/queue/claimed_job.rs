@@ -3,7 +3,7 @@
 use super::Queue;
 use super::error::QueueError;
 use super::schema::{JobState, SCHEMA};
-use crate::database::{AnyTransaction, Row, Transaction, time_from_ms};
+use crate::database::{AnyTransaction, Row, Transaction, Value, time_from_ms};
 use crate::error::Result;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,6 +15,12 @@ use tokio::time::{Instant, sleep_until};
 /// with every claim the second one is higher.
 ///
 /// Dropped, it stays claimed until its lease ends. Clones are the same claim.
+///
+/// # Errors
+/// All that end it fail if it is no longer this worker's ([`is_lost`](crate::Error::is_lost)), and change nothing then.
+///
+/// # Cancel safety
+/// If one of their futures is dropped, the job is ended or not.
 #[derive(Clone)]
 #[must_use = "a claimed job is nobody else's until it is completed or its lease ends"]
 pub struct ClaimedJob(Arc<Inner>);
@@ -200,12 +206,6 @@ impl ClaimedJob {
     }
 
     /// Completes it: it leaves the queue.
-    ///
-    /// # Errors
-    /// If it is no longer this worker's ([`is_lost`](crate::Error::is_lost)).
-    ///
-    /// # Cancel safety
-    /// Dropped, it is done or not.
     pub async fn complete(&self) -> Result<()> {
         let lost = self.0.queue.complete_all(std::slice::from_ref(self)).await?;
         self.check(lost.is_empty())
@@ -215,29 +215,19 @@ impl ClaimedJob {
     /// exactly once.
     ///
     /// # Errors
-    /// If it is no longer this worker's ([`is_lost`](crate::Error::is_lost)): roll back, for somebody else
-    /// does it, or has done it. If the transaction is one of another database.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is part of the transaction or not: roll back.
+    /// If it is [lost](crate::Error::is_lost): roll back, for somebody else does it, or has done it. If the
+    /// transaction is one of another database.
     pub async fn complete_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
         self.check(self.0.queue.delete_in(tx, self.claim()).await?)?;
         self.record(JobOutcome::Done);
         Ok(())
     }
 
-    /// Counts a failure, in a transaction of its own, and only while the job is still this worker's. It is tried again
-    /// after a random pause that grows with every failure, unless this was its last attempt. Of a very long text the
-    /// beginning is kept.
+    /// Counts a failure, in a transaction of its own. The job is tried again after a random pause that grows with every
+    /// failure, unless this was its last attempt. Of a very long text the beginning is kept.
     ///
     /// Roll back what was done for it first, or this waits for a transaction of
     /// [`complete_in`](Self::complete_in) that is still open.
-    ///
-    /// # Errors
-    /// If it is no longer this worker's ([`is_lost`](crate::Error::is_lost)): nothing is counted.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is counted or not.
     pub async fn fail(&self, error: impl fmt::Display) -> Result<FailureOutcome> {
         let text = error.to_string();
         let text: String = text.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect();
@@ -248,22 +238,21 @@ impl ClaimedJob {
             (FailureOutcome::RetryAfter(pause), JobState::Scheduled, pause)
         };
         let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX / 4);
+        let sql = format!(
+            "UPDATE hier_jobs SET state = ?, attempts = attempts + 1, due_ms = {} + ?, \
+             last_error = ? WHERE id = ? AND claim = ? AND state = ?",
+            self.0.queue.database().driver().now_ms()
+        );
+        let values: [Value; 6] = [
+            state.code().into(),
+            pause.into(),
+            (&text).into(),
+            self.0.id.into(),
+            self.0.claim.into(),
+            JobState::Claimed.code().into(),
+        ];
         let count = async |mut tx: Transaction| {
-            let mut connection = tx.connection();
-            let sql = format!(
-                "UPDATE hier_jobs SET state = ?, attempts = attempts + 1, due_ms = {} + ?, \
-                 last_error = ? WHERE id = ? AND claim = ? AND state = ?",
-                connection.driver().now_ms()
-            );
-            let values = [
-                state.code().into(),
-                pause.into(),
-                (&text).into(),
-                self.0.id.into(),
-                self.0.claim.into(),
-                JobState::Claimed.code().into(),
-            ];
-            let counted = connection.execute(&sql, values).await;
+            let counted = tx.connection().execute(&sql, values.clone()).await;
             (counted.map_err(SCHEMA.failed("count a failure")), tx)
         };
         let counted = self.0.queue.database().run(count).await?;
@@ -273,12 +262,6 @@ impl ClaimedJob {
     }
 
     /// Gives it back, as if it had not been begun: it is ready again at once, and nothing is counted.
-    ///
-    /// # Errors
-    /// If it is no longer this worker's ([`is_lost`](crate::Error::is_lost)).
-    ///
-    /// # Cancel safety
-    /// Dropped, it is given back or not.
     pub async fn give_back(&self) -> Result<()> {
         let given = self.0.queue.give_back_all(std::slice::from_ref(self)).await?;
         self.check(given > 0)?;

@@ -23,31 +23,24 @@ pub(super) const CHANNEL: &str = "hier_jobs";
 
 const DOING: &str = "add jobs";
 
+/// # Errors
+/// What adds jobs fails if one cannot be kept, or if the caller's transaction is one of another database
+/// ([`is_usage`](crate::Error::is_usage)).
+///
+/// # Cancel safety
+/// Dropped, all jobs are added or none; in the caller's transaction, some may be part of it: roll back.
 impl Queue {
     /// Adds a job, in a transaction of its own, and wakes workers. One whose unique key is there already is not added.
-    ///
-    /// # Errors
-    /// If the job cannot be kept ([`is_usage`](crate::Error::is_usage)).
-    ///
-    /// # Cancel safety
-    /// Dropped, it is added or not.
     pub async fn enqueue(&self, job: Job) -> Result<EnqueueOutcome> {
         // One job has one outcome.
         Ok(self.enqueue_all([job]).await?.remove(0))
     }
 
     /// Adds a job in the caller's transaction: it is there if that is committed, and never was if it is
-    /// rolled back.
+    /// rolled back. If one with its unique key is there already, the transaction goes on.
     ///
     /// On PostgreSQL the commit wakes workers. Elsewhere they find it when they poll, or when
     /// [`wake`](Self::wake) is called after the commit.
-    ///
-    /// # Errors
-    /// If the job cannot be kept, or the transaction is one of another database
-    /// ([`is_usage`](crate::Error::is_usage)). One that is there already is no error, and the transaction goes on.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is part of the transaction or not: roll back.
     pub async fn enqueue_in(
         &self,
         tx: &mut impl AnyTransaction,
@@ -58,12 +51,6 @@ impl Queue {
 
     /// Adds many in few round trips, all or none; in the order in which they are given. Each with a unique
     /// key takes a round trip of its own.
-    ///
-    /// # Errors
-    /// As [`enqueue`](Self::enqueue).
-    ///
-    /// # Cancel safety
-    /// Dropped, all are added or none.
     pub async fn enqueue_all(
         &self,
         jobs: impl IntoIterator<Item = Job>,
@@ -76,12 +63,6 @@ impl Queue {
     }
 
     /// The same in the caller's transaction.
-    ///
-    /// # Errors
-    /// As [`enqueue_in`](Self::enqueue_in).
-    ///
-    /// # Cancel safety
-    /// Dropped, some are part of the transaction: roll back.
     pub async fn enqueue_all_in(
         &self,
         tx: &mut impl AnyTransaction,
@@ -100,9 +81,8 @@ impl Queue {
         let bytes = max_bytes(connection, jobs).await?;
         let mut enqueued = Vec::with_capacity(jobs.len());
         let mut rest = jobs;
-        while let Some(first) = rest.first() {
-            let together = if first.unique_key.is_some() { 1 } else { together(rest, bytes) };
-            let (chunk, others) = rest.split_at(together);
+        while !rest.is_empty() {
+            let (chunk, others) = rest.split_at(together(rest, bytes));
             match chunk {
                 [job] => enqueued.push(self.add_one(connection, job).await?),
                 jobs => {
@@ -147,30 +127,33 @@ impl Queue {
         let now = driver.now_ms();
         let row = format!("(?, ?, ?, {now} * ? + ?, ?, ?, 0, ?, 0, {now})");
         let rows = vec![row; jobs.len()].join(", ");
-        let wakes = jobs.iter().any(|job| !job.start.is_later());
+        let mut values: Vec<Value> = jobs.iter().flat_map(|job| self.values(job)).collect();
         let end = match driver {
             Driver::Mysql => String::new(),
             Driver::Sqlite => " ON CONFLICT DO NOTHING RETURNING id".to_owned(),
             Driver::Postgres => {
-                // Sent by the commit, once for all rows of a transaction.
-                let wake = if wakes { ", pg_notify(?, ?)::text" } else { "" };
-                format!(" ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id{wake}")
+                let mut end = " ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id".to_owned();
+                if jobs.iter().any(|job| !job.start.is_later()) {
+                    // Sent by the commit, once for all rows of a transaction.
+                    end += ", pg_notify(?, ?)::text";
+                    values.extend([CHANNEL.into(), self.name().into()]);
+                }
+                end
             }
         };
         let sql = format!(
             "INSERT INTO hier_jobs (queue, state, priority, due_ms, unique_key, payload, attempts, \
              max_attempts, claim, created_ms) VALUES {rows}{end}"
         );
-        let mut values: Vec<Value> = jobs.iter().flat_map(|job| self.values(job)).collect();
-        if driver == Driver::Postgres && wakes {
-            values.extend([CHANNEL.into(), self.name().into()]);
-        }
         if driver != Driver::Mysql {
             let rows = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
             return ids(&rows);
         }
         match connection.execute(&sql, values).await {
-            Ok(done) => ids_from(connection, done.last_insert_id, jobs.len()).await,
+            Ok(done) => {
+                let step = if jobs.len() > 1 { id_step(connection).await? } else { 1 };
+                Ok((0..jobs.len() as i64).map(|n| done.last_insert_id + n * step).collect())
+            }
             // Only this statement is undone by it.
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(Vec::new()),
             Err(error) => Err(SCHEMA.failed(DOING)(error)),
@@ -231,18 +214,10 @@ fn together(jobs: &[Job], most: usize) -> usize {
     jobs.iter().take(MAX_ROWS).take_while(fits).count().max(1)
 }
 
-/// MySQL and MariaDB name the first of the numbers that they gave; on a server of a group they are not
-/// one apart.
-async fn ids_from(
-    connection: &mut DatabaseConnection<'_>,
-    first: i64,
-    count: usize,
-) -> Result<Vec<i64>> {
-    if count == 1 {
-        return Ok(vec![first]);
-    }
+/// How far the numbers of rows are apart: MySQL and MariaDB name only the first that they gave, and on a server of a
+/// group they are not one apart.
+async fn id_step(connection: &mut DatabaseConnection<'_>) -> Result<i64> {
     let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
     let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
-    let step = step.first().map_or(Ok(1), |row| row.int(0))?;
-    Ok((0..count as i64).map(|number| first + number * step).collect())
+    Ok(step.first().map_or(Ok(1), |row| row.int(0))?)
 }

@@ -33,10 +33,9 @@ pub struct Job {
     pub(super) max_attempts: u32,
 }
 
-/// When a job may run.
+/// When a job may run: after a while, zero by default, or at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartTime {
-    Now,
     In(Duration),
     At(SystemTime),
 }
@@ -47,13 +46,13 @@ impl Job {
     /// How often a job is tried by default.
     pub const MAX_ATTEMPTS: u32 = 20;
 
-    /// Makes a job that may run at once. The payload is text without zero bytes, up to 16 MiB less a byte; on MySQL and MariaDB
-    /// also no more than their `max_allowed_packet` less 4 KiB.
+    /// Makes a job that may run at once. The payload is text without zero bytes, up to 16 MiB less a byte; on MySQL and
+    /// MariaDB also no more than their `max_allowed_packet` less 4 KiB.
     pub fn new(payload: impl Into<String>) -> Self {
         Self {
             payload: payload.into(),
             priority: Self::PRIORITY,
-            start: StartTime::Now,
+            start: StartTime::In(Duration::ZERO),
             unique_key: None,
             max_attempts: Self::MAX_ATTEMPTS,
         }
@@ -92,31 +91,28 @@ impl Job {
 
     pub(super) fn check(&self) -> Result<()> {
         let bytes = self.payload.len();
-        if bytes > MAX_PAYLOAD_BYTES {
-            return Err(QueueError::Payload { bytes, most: MAX_PAYLOAD_BYTES }.into());
-        }
-        if self.payload.contains('\0') {
-            return Err(QueueError::Zero { what: "payload" }.into());
-        }
-        if let Some(key) = &self.unique_key {
-            let chars = key.chars().count();
-            if !(1..=MAX_KEY_CHARS).contains(&chars) {
-                return Err(QueueError::Key { chars }.into());
-            }
-            if key.ends_with(' ') {
-                return Err(QueueError::Space.into());
-            }
-            if key.contains('\0') {
-                return Err(QueueError::Zero { what: "unique key" }.into());
-            }
-        }
-        if self.max_attempts == 0 {
-            return Err(QueueError::NoAttempts.into());
-        }
-        if let StartTime::In(delay) = self.start {
-            millis("delay", delay, 0)?;
-        }
-        Ok(())
+        let (key, has_key) =
+            (self.unique_key.as_deref().unwrap_or_default(), self.unique_key.is_some());
+        let chars = key.chars().count();
+        let wrong = if bytes > MAX_PAYLOAD_BYTES {
+            QueueError::Payload { bytes, most: MAX_PAYLOAD_BYTES }
+        } else if self.payload.contains('\0') {
+            QueueError::Zero { what: "payload" }
+        } else if has_key && !(1..=MAX_KEY_CHARS).contains(&chars) {
+            QueueError::Key { chars }
+        } else if key.ends_with(' ') {
+            QueueError::Space
+        } else if key.contains('\0') {
+            QueueError::Zero { what: "unique key" }
+        } else if self.max_attempts == 0 {
+            QueueError::NoAttempts
+        } else {
+            return match self.start {
+                StartTime::In(delay) => millis("delay", delay, 0).map(drop),
+                StartTime::At(_) => Ok(()),
+            };
+        };
+        Err(wrong.into())
     }
 }
 
@@ -124,12 +120,10 @@ impl StartTime {
     /// The time is the database's clock times the first, plus the second.
     pub(super) fn sum(self) -> (i64, i64) {
         match self {
-            StartTime::Now => (1, 0),
             StartTime::In(delay) => (1, delay.as_millis() as i64),
             StartTime::At(time) => {
-                let since =
-                    time.duration_since(UNIX_EPOCH).unwrap_or_default().min(MAX_DELAY * 100);
-                (0, since.as_millis() as i64)
+                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+                (0, since.min(MAX_DELAY * 100).as_millis() as i64)
             }
         }
     }
@@ -137,7 +131,6 @@ impl StartTime {
     /// A time that has passed is now.
     pub(super) fn is_later(self) -> bool {
         match self {
-            StartTime::Now => false,
             StartTime::In(delay) => !delay.is_zero(),
             StartTime::At(time) => time > SystemTime::now(),
         }
@@ -223,7 +216,6 @@ mod tests {
     fn times_that_have_passed_are_now() {
         let now = SystemTime::now();
         for (start, is_later) in [
-            (StartTime::Now, false),
             (StartTime::In(Duration::ZERO), false),
             (StartTime::In(Duration::from_millis(1)), true),
             (StartTime::At(now - Duration::from_secs(9)), false),

@@ -1,0 +1,205 @@
+//! Where the connections of a database come from, and one of them while it is in use.
+
+use super::connection::DatabaseConnection;
+#[cfg(feature = "_server")]
+use super::connection::ServerSession;
+#[cfg(feature = "_server")]
+use super::program_server::{ProgramServer, ProgramSession};
+use super::{CLOSE_LIMIT, Driver};
+use hierlock_engine::{ConnectionRef, ErrorClass};
+#[cfg(feature = "_server")]
+use hierlock_engine::{Permit, Pool, Session};
+use sqlx::pool::PoolConnection;
+#[cfg(feature = "_server")]
+use std::{sync::Arc, time::Duration};
+use tokio::runtime::Handle;
+
+/// How long a caller waits for a connection while all are in use.
+#[cfg(feature = "_server")]
+const CONNECTION_WAIT: Duration = Duration::from_secs(30);
+
+/// Where the connections come from: sessions of our own, with the settings that we rely on; a program's pool, with its
+/// server; or a file of SQLite.
+#[derive(Clone)]
+pub(super) enum DatabasePool {
+    #[cfg(feature = "_server")]
+    Own(Arc<Pool>),
+    #[cfg(feature = "mysql")]
+    Mysql(sqlx::MySqlPool, Arc<ProgramServer>),
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool, Arc<ProgramServer>),
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::SqlitePool),
+}
+
+/// A connection of a database, in use. It goes back to its pool only by [`give_back`](Self::give_back), by whoever knows
+/// that it is clean. Dropped, it is closed, and ended on the server as well: the server may not have heard of it, and
+/// would keep its transaction.
+pub(crate) struct PooledConnection {
+    /// None once it was given back.
+    connection: Option<LentConnection>,
+    /// Where sqlx closes what is dropped: who drops it may be part of no runtime.
+    runtime: Handle,
+}
+
+/// A connection of each kind of pool.
+enum LentConnection {
+    /// The session's own `Drop` ends it on the server.
+    #[cfg(feature = "_server")]
+    Own { session: Session, pool: Arc<Pool>, _permit: Permit },
+    #[cfg(feature = "mysql")]
+    Mysql(PoolConnection<sqlx::MySql>, ProgramSession),
+    #[cfg(feature = "postgres")]
+    Postgres(PoolConnection<sqlx::Postgres>, ProgramSession),
+    #[cfg(feature = "sqlite")]
+    Sqlite(PoolConnection<sqlx::Sqlite>),
+}
+
+impl DatabasePool {
+    pub(super) fn driver(&self) -> Driver {
+        match self {
+            #[cfg(feature = "_server")]
+            DatabasePool::Own(pool) => pool.address.dialect().driver(),
+            #[cfg(feature = "mysql")]
+            DatabasePool::Mysql(..) => Driver::Mysql,
+            #[cfg(feature = "postgres")]
+            DatabasePool::Postgres(..) => Driver::Postgres,
+            #[cfg(feature = "sqlite")]
+            DatabasePool::Sqlite(_) => Driver::Sqlite,
+        }
+    }
+
+    pub(super) async fn connection(&self) -> Result<PooledConnection, sqlx::Error> {
+        let connection = match self {
+            #[cfg(feature = "_server")]
+            DatabasePool::Own(pool) => {
+                let permit = tokio::time::timeout(CONNECTION_WAIT, pool.permit()).await;
+                let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
+                let _permit = permit.ok_or(sqlx::Error::PoolClosed)?;
+                let session = pool.session().await.map_err(|error| error.into_driver_error())?;
+                LentConnection::Own { session, pool: pool.clone(), _permit }
+            }
+            #[cfg(feature = "mysql")]
+            DatabasePool::Mysql(pool, server) => {
+                LentConnection::Mysql(pool.acquire().await?, server.session())
+            }
+            #[cfg(feature = "postgres")]
+            DatabasePool::Postgres(pool, server) => {
+                LentConnection::Postgres(pool.acquire().await?, server.session())
+            }
+            #[cfg(feature = "sqlite")]
+            DatabasePool::Sqlite(pool) => LentConnection::Sqlite(pool.acquire().await?),
+        };
+        Ok(PooledConnection { connection: Some(connection), runtime: Handle::current() })
+    }
+
+    /// Ends all connections, after what is under way on them. What is still there after a while is ended when the server
+    /// notices.
+    pub(super) async fn close(&self) {
+        match self {
+            #[cfg(feature = "_server")]
+            DatabasePool::Own(pool) => {
+                pool.shut_down(CLOSE_LIMIT).await;
+                let _ = pool.close(CLOSE_LIMIT).await;
+            }
+            #[cfg(feature = "mysql")]
+            DatabasePool::Mysql(pool, server) => {
+                pool.close().await;
+                let _ = server.pool.close(CLOSE_LIMIT).await;
+            }
+            #[cfg(feature = "postgres")]
+            DatabasePool::Postgres(pool, server) => {
+                pool.close().await;
+                let _ = server.pool.close(CLOSE_LIMIT).await;
+            }
+            #[cfg(feature = "sqlite")]
+            DatabasePool::Sqlite(pool) => pool.close().await,
+        }
+    }
+}
+
+impl PooledConnection {
+    pub(crate) fn connection(&mut self) -> DatabaseConnection<'_> {
+        match self.connection.as_mut().expect("it is there until it is given back") {
+            #[cfg(feature = "_server")]
+            LentConnection::Own { session, pool, .. } => {
+                let id = session.id;
+                DatabaseConnection::of_session(
+                    session.as_ref().connection,
+                    ServerSession::Own { pool, id },
+                )
+            }
+            #[cfg(feature = "mysql")]
+            LentConnection::Mysql(connection, session) => DatabaseConnection::of_session(
+                ConnectionRef::Mysql(connection),
+                ServerSession::Program(session),
+            ),
+            #[cfg(feature = "postgres")]
+            LentConnection::Postgres(connection, session) => DatabaseConnection::of_session(
+                ConnectionRef::Postgres(connection),
+                ServerSession::Program(session),
+            ),
+            #[cfg(feature = "sqlite")]
+            LentConnection::Sqlite(connection) => {
+                DatabaseConnection::of_caller(ConnectionRef::Sqlite(connection))
+            }
+        }
+    }
+
+    /// Ends a statement that was a transaction by itself, and gives the connection back if it is known to be clean.
+    #[cfg_attr(not(feature = "mysql"), allow(unused_mut, reason = "only MySQL needs a COMMIT"))]
+    pub(super) async fn end_statement<T>(
+        mut self,
+        done: Result<T, sqlx::Error>,
+    ) -> Result<T, sqlx::Error> {
+        if let Err(error) = &done
+            && ErrorClass::of(error).is_connection_lost()
+        {
+            return done;
+        }
+        // `autocommit` may be off on a program's pool.
+        #[cfg(feature = "mysql")]
+        if matches!(self.connection, Some(LentConnection::Mysql(..))) {
+            let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            self.connection().run(end).await?;
+        }
+        self.give_back();
+        done
+    }
+
+    /// Gives it back to its pool: it is in no transaction, and no statement of it is under way.
+    pub(super) fn give_back(mut self) {
+        match self.connection.take() {
+            #[cfg(feature = "_server")]
+            Some(LentConnection::Own { mut session, pool, .. }) => {
+                session.mark_clean();
+                pool.give_back(session);
+            }
+            // Those of sqlx go back when they are dropped.
+            _ => {}
+        }
+    }
+}
+
+impl Drop for PooledConnection {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        let _entered = self.runtime.enter();
+        match connection {
+            #[cfg(feature = "_server")]
+            LentConnection::Own { .. } => {}
+            #[cfg(feature = "mysql")]
+            LentConnection::Mysql(mut connection, session) => {
+                connection.close_on_drop();
+                session.abandon();
+            }
+            #[cfg(feature = "postgres")]
+            LentConnection::Postgres(mut connection, session) => {
+                connection.close_on_drop();
+                session.abandon();
+            }
+            #[cfg(feature = "sqlite")]
+            LentConnection::Sqlite(mut connection) => connection.close_on_drop(),
+        }
+    }
+}
