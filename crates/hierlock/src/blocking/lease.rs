@@ -31,11 +31,6 @@ impl Leases {
         Self(lease::Leases::new(database.0.clone()))
     }
 
-    /// See [`crate::lease::Leases::check_token_in`].
-    pub fn check_token_in(&self, tx: &mut Transaction, token: i64) -> Result<()> {
-        wait_for(self.0.check_token_in(&mut tx.0, token))
-    }
-
     forward! { "crate::lease::Leases"
         #[must_use]
         fn with_hierarchy(self, hierarchy: Hierarchy) -> Self => Self;
@@ -44,6 +39,7 @@ impl Leases {
         async fn acquire(&self, request: LeaseRequest) -> Result<Lease> => Lease;
         async fn find(&self, token: i64) -> Result<Option<LeaseInfo>>;
         async fn resume(&self, token: i64) -> Result<Lease> => Lease;
+        async fn check_token_in(&self, tx: &mut Transaction => &mut tx.0, token: i64) -> Result<()>;
         async fn release(&self, token: i64) -> Result<bool>;
         async fn list(&self, filter: LeaseFilter) -> Result<Vec<LeaseInfo>>;
         async fn release_session(&self, session: &str) -> Result<u64>;
@@ -71,11 +67,7 @@ impl Lease {
         fn info(&self) -> &LeaseInfo;
         async fn renew(&mut self) -> Result<()>;
         async fn release(self) -> Result<bool>;
-    }
-
-    /// See [`crate::lease::Lease::check_in`].
-    pub fn check_in(&self, tx: &mut Transaction) -> Result<()> {
-        wait_for(self.0.check_in(&mut tx.0))
+        async fn check_in(&self, tx: &mut Transaction => &mut tx.0) -> Result<()>;
     }
 
     /// See [`crate::lease::Lease::keep`].

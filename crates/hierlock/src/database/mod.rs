@@ -59,17 +59,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[cfg(feature = "toolbox")]
 use tokio::runtime::Handle;
 
-/// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
-/// tried again.
-#[cfg(feature = "sqlite")]
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// How long [`Database::close`] waits for what is finished by tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
-
-/// A connection of SQLite that was idle for longer is asked whether it is still there before it is lent again.
-#[cfg(feature = "sqlite")]
-const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
 
 /// How often a transaction of ours is tried.
 const TRANSACTION_RETRIES: RetryPolicy = RetryPolicy::with_attempts(20);
@@ -91,29 +82,24 @@ pub struct DatabaseBuilder {
 
 impl DatabaseBuilder {
     /// Sets how many connections are opened to a server at most; 10 by default.
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections.max(1);
-        self
+    pub fn connections(self, connections: usize) -> Self {
+        Self { connections: connections.max(1), ..self }
     }
 
     /// Sets how long a server may take to answer before it is asked on another connection what it is doing; 5 seconds by
     /// default. A statement that the server works on, or that waits for a lock there, is waited for as long as it takes.
     /// One whose answer was lost on the way fails.
-    pub fn answer_limit(mut self, limit: Duration) -> Self {
-        self.answer_limit = limit;
-        self
+    pub fn answer_limit(self, limit: Duration) -> Self {
+        Self { answer_limit: limit, ..self }
     }
 
     /// Connects, as [`Database::connect`] does.
-    ///
-    /// # Errors
-    /// As there.
     pub async fn connect(self, url: &str) -> Result<Database> {
         check_parameters(url, UrlUse::Driver)?;
         let scheme = url.split_once(':').unwrap_or_default().0;
         #[cfg(feature = "sqlite")]
         if scheme == "sqlite" {
-            return open(url).await.map(Database::from);
+            return pool::open(url).await.map(Database::from);
         }
         #[cfg(feature = "_server")]
         if Dialect::from_scheme(scheme).is_some() {
@@ -177,37 +163,23 @@ impl Database {
     /// # Cancel safety
     /// Dropped, it leaves nothing open.
     pub async fn begin(&self) -> Result<Transaction> {
-        Ok(self.begin_with(None).await?.0)
+        let begun = Transaction::begin(self.lend().await?, "").await;
+        Ok(begun.map_err(failed("begin a transaction"))?.0)
     }
 
-    async fn begin_with(&self, first: Option<(Schema, &str)>) -> Result<(Transaction, Vec<Row>)> {
-        const DOING: &str = "begin a transaction";
-        let connection = self.pool.connection().await;
-        let connection = connection.map_err(failed("connect to the database"))?;
-        match first {
-            None => Transaction::begin(connection, "").await.map_err(failed(DOING)),
-            Some((schema, sql)) => {
-                Transaction::begin(connection, sql).await.map_err(schema.failed(DOING))
-            }
-        }
+    async fn lend(&self) -> Result<PooledConnection> {
+        self.pool.connection().await.map_err(failed("connect to the database"))
     }
 
     /// Returns the time by the database's clock, which all times of the toolbox are of.
-    ///
-    /// # Errors
-    /// If there is no connection to be had.
     pub async fn now(&self) -> Result<SystemTime> {
         let sql = format!("SELECT {}", self.driver().now_ms());
         let rows = self.fetch(&sql, &[]).await.map_err(failed("ask for the time"))?;
         Ok(time_from_ms(rows.first().map_or(Ok(0), |row| row.int(0))?))
     }
 
-    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. Each `?`
-    /// outside of quotes and comments is a place for a value; an operator of PostgreSQL's with a `?` is
-    /// written with two (`tags ?? 'a'`).
-    ///
-    /// # Errors
-    /// What the database says.
+    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. A `?` is a place for a value,
+    /// as in [`Transaction::execute`].
     pub async fn query(
         &self,
         sql: &str,
@@ -217,27 +189,20 @@ impl Database {
         self.fetch(sql, &values).await.map_err(failed("run a query"))
     }
 
-    /// Runs a whole transaction of ours, and again if it loses a race. `work` must be happy to begin from the start; it
-    /// returns its result with the transaction, which is committed or rolled back.
+    /// Runs a whole transaction of ours on tables of a schema, and again if it loses a race. Statements without values
+    /// that come `first` are sent along with BEGIN, in one round trip; `work` is given their rows. It must be happy to begin
+    /// from the start, and returns its result with the transaction, which is committed or rolled back.
     ///
     /// # Cancel safety
     /// Dropped during COMMIT it may have happened; before, nothing has.
     pub(crate) async fn run<T, W: Future<Output = (Result<T>, Transaction)>>(
         &self,
-        work: impl Fn(Transaction) -> W,
-    ) -> Result<T> {
-        self.run_with(None, |tx, _| work(tx)).await
-    }
-
-    /// The same. Statements without values that come `first`, on tables of a schema, are sent along with BEGIN, in one
-    /// round trip; `work` is given their rows.
-    pub(crate) async fn run_with<T, W: Future<Output = (Result<T>, Transaction)>>(
-        &self,
-        first: Option<(Schema, &str)>,
+        (schema, first): (Schema, &str),
         work: impl Fn(Transaction, Vec<Row>) -> W,
     ) -> Result<T> {
         let done = retry(TRANSACTION_RETRIES, async |_| {
-            let (tx, rows) = self.begin_with(first).await?;
+            let begun = Transaction::begin(self.lend().await?, first).await;
+            let (tx, rows) = begun.map_err(schema.failed("begin a transaction"))?;
             match work(tx, rows).await {
                 (Ok(done), tx) => tx.commit().await.map(|()| done),
                 (Err(error), tx) => {
@@ -257,9 +222,7 @@ impl Database {
         work: impl Fn(PooledConnection) -> W,
     ) -> Result<T> {
         let done = retry(TRANSACTION_RETRIES, async |_| {
-            let connection = self.pool.connection().await;
-            let (done, connection) =
-                work(connection.map_err(failed("connect to the database"))?).await?;
+            let (done, connection) = work(self.lend().await?).await?;
             connection.give_back();
             Ok(done)
         });
@@ -351,31 +314,6 @@ impl Database {
 /// A time as the database counts it: milliseconds since 1970 in UTC.
 pub(crate) fn time_from_ms(ms: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0))
-}
-
-/// Opens a file of SQLite, in which readers do not wait for the writer.
-#[cfg(feature = "sqlite")]
-async fn open(url: &str) -> Result<sqlx::SqlitePool> {
-    use sqlx::Connection as _;
-    use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
-    // It may hold a password, as a mistake: why it cannot be read is all that is said of it.
-    let unreadable =
-        |error: sqlx::Error| crate::Error::from(UrlError::Server { why: error_message(&error) });
-    let options: SqliteConnectOptions = url.parse().map_err(unreadable)?;
-    let server = options.get_filename().display().to_string();
-    let options = options
-        .create_if_missing(true)
-        .busy_timeout(BUSY_TIMEOUT)
-        .journal_mode(SqliteJournalMode::Wal);
-    let pool = sqlx::pool::PoolOptions::new().test_before_acquire(false).before_acquire(
-        |connection: &mut sqlx::SqliteConnection, meta| {
-            Box::pin(async move {
-                Ok(meta.idle_for < MAX_IDLE_WITHOUT_PING || connection.ping().await.is_ok())
-            })
-        },
-    );
-    let opened = pool.connect_with(options).await;
-    opened.map_err(|source| hierlock_engine::ServerError::Connect { server, source }.into())
 }
 
 impl From<DatabasePool> for Database {

@@ -11,12 +11,22 @@ use hierlock_engine::{ConnectionRef, ErrorClass};
 use hierlock_engine::{Permit, Pool, Session};
 use sqlx::pool::PoolConnection;
 #[cfg(feature = "_server")]
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// How long a caller waits for a connection while all are in use.
 #[cfg(feature = "_server")]
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
+/// tried again.
+#[cfg(feature = "sqlite")]
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection of SQLite that was idle for longer is asked whether it is still there before it is lent again.
+#[cfg(feature = "sqlite")]
+const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
 
 /// Where the connections come from: sessions of our own, with the settings that we rely on; a program's pool, with its
 /// server; or a file of SQLite.
@@ -202,4 +212,31 @@ impl Drop for PooledConnection {
             LentConnection::Sqlite(mut connection) => connection.close_on_drop(),
         }
     }
+}
+
+/// Opens a file of SQLite, in which readers do not wait for the writer.
+#[cfg(feature = "sqlite")]
+pub(super) async fn open(url: &str) -> crate::Result<sqlx::SqlitePool> {
+    use crate::error::UrlError;
+    use hierlock_engine::{ServerError, error_message};
+    use sqlx::Connection as _;
+    use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
+    // It may hold a password, as a mistake: why it cannot be read is all that is said of it.
+    let unreadable =
+        |error: sqlx::Error| crate::Error::from(UrlError::Server { why: error_message(&error) });
+    let options: SqliteConnectOptions = url.parse().map_err(unreadable)?;
+    let server = options.get_filename().display().to_string();
+    let options = options
+        .create_if_missing(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .journal_mode(SqliteJournalMode::Wal);
+    let pool = sqlx::pool::PoolOptions::new().test_before_acquire(false).before_acquire(
+        |connection: &mut sqlx::SqliteConnection, meta| {
+            Box::pin(async move {
+                Ok(meta.idle_for < MAX_IDLE_WITHOUT_PING || connection.ping().await.is_ok())
+            })
+        },
+    );
+    let opened = pool.connect_with(options).await;
+    opened.map_err(|source| ServerError::Connect { server, source }.into())
 }

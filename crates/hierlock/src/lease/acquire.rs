@@ -183,7 +183,7 @@ impl Acquisition {
             }
             (ran, tx)
         };
-        let ran = database.run_with(Some((SCHEMA, &self.first)), run).await;
+        let ran = database.run((SCHEMA, &self.first), run).await;
         if let (Err(_), Some(row)) = (&ran, written.into_inner()) {
             let acquisition = self.clone();
             let undo = database.run_to_end(|_| async move { acquisition.undo(row).await });
@@ -216,7 +216,7 @@ impl Acquisition {
             let owner = &self.request.owner;
             (tx.execute(sql, [row.token.into(), owner.into(), row.acquired_ms.into()]).await, tx)
         };
-        self.leases.database().run_with(Some((SCHEMA, &self.first)), remove).await.map(drop)
+        self.leases.database().run((SCHEMA, &self.first), remove).await.map(drop)
     }
 
     async fn run_in(

@@ -59,10 +59,10 @@ impl Leases {
         check_words("reason for ending", why)?;
         let (actor, why) = (actor.to_owned(), why.to_owned());
         let force = |leases: Self| async move {
-            let force = async |mut tx: Transaction| {
+            let force = async |mut tx: Transaction, _| {
                 (force(&mut tx.connection(), token, &actor, &why).await, tx)
             };
-            leases.database().run(force).await
+            leases.database().run((SCHEMA, ""), force).await
         };
         self.run_to_end(force).await
     }
@@ -94,11 +94,11 @@ impl Leases {
     pub async fn sweep(&self) -> Result<u64> {
         let mut swept = 0;
         loop {
-            let sweep = async |mut tx: Transaction| {
+            let sweep = async |mut tx: Transaction, _| {
                 let all = ("", []);
                 (remove_expired(&mut tx.connection(), "sweep leases", all, SWEEP_BATCH).await, tx)
             };
-            let batch = self.database().run(sweep).await?;
+            let batch = self.database().run((SCHEMA, ""), sweep).await?;
             swept += batch as u64;
             if batch < SWEEP_BATCH {
                 return Ok(swept);

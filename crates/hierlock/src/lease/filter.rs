@@ -25,27 +25,23 @@ pub struct LeaseFilter {
 
 impl LeaseFilter {
     /// On this node or below it.
-    pub fn within(mut self, target: Target) -> Self {
-        self.within = Some(target);
-        self
+    pub fn within(self, target: Target) -> Self {
+        Self { within: Some(target), ..self }
     }
 
     /// Of this owner.
-    pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
-        self
+    pub fn owner(self, owner: impl Into<String>) -> Self {
+        Self { owner: Some(owner.into()), ..self }
     }
 
     /// Of this session.
-    pub fn session(mut self, session: impl Into<String>) -> Self {
-        self.session = Some(session.into());
-        self
+    pub fn session(self, session: impl Into<String>) -> Self {
+        Self { session: Some(session.into()), ..self }
     }
 
     /// Also those whose time is over, as long as nobody has removed them.
-    pub fn also_expired(mut self) -> Self {
-        self.also_expired = true;
-        self
+    pub fn also_expired(self) -> Self {
+        Self { also_expired: true, ..self }
     }
 
     /// As a condition, with the values for its places.

@@ -75,11 +75,11 @@ impl Leases {
 
     /// Finds out what to tell whoever thought to hold a lease.
     pub(super) async fn find_loss(&self, token: i64, known: Option<&LeaseInfo>) -> Error {
-        let find = async |mut tx: Transaction| {
+        let find = async |mut tx: Transaction, _| {
             (find_cause(&mut tx.connection(), token, known, "").await, tx)
         };
         self.database()
-            .run(find)
+            .run((SCHEMA, ""), find)
             .await
             .map_or_else(|error| error, |cause| lost(token, known, cause))
     }

@@ -78,14 +78,8 @@ use std::future::Future;
 /// # Ok(()) }
 /// ```
 ///
-/// It is [`retry`] with [`also_if_stale`](RetryPolicy::also_if_stale); use that for other pauses, or a
-/// limit of time.
-///
-/// # Errors
-/// The last one, with how often it was tried.
-///
-/// # Cancel safety
-/// As [`retry`].
+/// It is [`retry`], with its errors and its cancel safety, and [`also_if_stale`](RetryPolicy::also_if_stale); use that for
+/// other pauses, or a limit of time.
 pub async fn until_current<T, E, W, K>(
     attempts: u32,
     work: impl FnMut(u32) -> W,

@@ -54,10 +54,7 @@ impl VersionedTable {
     }
 
     /// Names the row whose key is what an expression says, with a value for each `?` in it: for a type that a
-    /// [`Value`] does not have, such as `CAST(? AS uuid)`.
-    ///
-    /// # Errors
-    /// As [`row`](Self::row), or if there is not a value for each `?`.
+    /// [`Value`] does not have, such as `CAST(? AS uuid)`. Fails also if there is not a value for each `?`.
     pub fn row_expr(
         &self,
         column: &str,
@@ -100,7 +97,7 @@ pub enum WaitPolicy {
 /// row was changed with an error (40001), and so does MariaDB where it is told to (1020).
 ///
 /// # Cancel safety
-/// Dropped before it is done, it may or may not have changed the row: drop the transaction too, which
+/// A future that is dropped before its end may or may not have changed the row: drop the transaction too, which
 /// undoes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionedRow {
@@ -118,9 +115,6 @@ impl VersionedRow {
     }
 
     /// Adds a column to the key, as [`row_expr`](VersionedTable::row_expr).
-    ///
-    /// # Errors
-    /// As [`and`](Self::and), or if there is not a value for each `?`.
     pub fn and_expr(
         self,
         column: &str,
@@ -160,10 +154,7 @@ impl VersionedRow {
     /// the transaction sees an old snapshot.
     ///
     /// # Errors
-    /// If the changes name the version or the key; see [`VersionedRow`] for others.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
+    /// If the changes name the version or the key.
     pub async fn update(
         &self,
         tx: &mut impl AnyTransaction,
@@ -178,9 +169,6 @@ impl VersionedRow {
     }
 
     /// Deletes it if it is at the version that is expected.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
     pub async fn delete(
         &self,
         tx: &mut impl AnyTransaction,
@@ -193,13 +181,10 @@ impl VersionedRow {
 
     /// Raises its version, whatever that is, and changes nothing else: for a parent of which a child was
     /// added, changed or removed. Returns the new version; None if there is no such row.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
     pub async fn bump(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
         let mut connection = tx.connection();
         let bump = self.update_statement(connection.driver(), Changes::new(), None)?;
-        match self.run(&mut connection, bump, "raise the version").await? {
+        match self.run(&mut connection, &bump, "raise the version").await? {
             0 => Ok(None),
             // Our own change is seen in every isolation level.
             _ => self.read(&mut connection, None).await,
@@ -207,9 +192,6 @@ impl VersionedRow {
     }
 
     /// The same, if it is at the version that is expected.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
     pub async fn bump_if(
         &self,
         tx: &mut impl AnyTransaction,
@@ -229,10 +211,7 @@ impl VersionedRow {
     /// With [`WaitPolicy::NoWait`], if somebody else has locked it
     /// ([`is_would_block`](Error::is_would_block)); on PostgreSQL the transaction can only be rolled back
     /// then. On SQLite that is another writer, for whom a transaction that was begun without IMMEDIATE waits
-    /// as long as its `busy_timeout` says. See [`VersionedRow`] for others.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
+    /// as long as its `busy_timeout` says.
     pub async fn lock(
         &self,
         tx: &mut impl AnyTransaction,
@@ -263,13 +242,13 @@ impl VersionedRow {
         // Once more, if the row has come to that version after it was found to be at none or another: it is
         // locked then.
         for _ in 0..2 {
-            if self.run(connection, statement.clone(), doing).await? > 0 {
+            if self.run(connection, &statement, doing).await? > 0 {
                 return Ok(VersionCheck::Current);
             }
             let found = self.read(connection, Some((RowLock::Update, Busy::Wait))).await?;
-            match VersionCheck::new(expected, found) {
-                VersionCheck::Current => {}
-                other => return Ok(other),
+            let check = VersionCheck::new(expected, found);
+            if check != VersionCheck::Current {
+                return Ok(check);
             }
         }
         Err(OptimisticError::Unmoved { table: self.table.name.clone(), expected }.into())
@@ -279,11 +258,10 @@ impl VersionedRow {
     async fn run(
         &self,
         connection: &mut DatabaseConnection<'_>,
-        statement: RowStatement,
+        (sql, values): &RowStatement,
         doing: &'static str,
     ) -> Result<u64> {
-        let done =
-            connection.execute(&statement.sql, statement.values).await.map_err(failed(doing))?;
+        let done = connection.execute(sql, values.iter().cloned()).await.map_err(failed(doing))?;
         self.one_at_most(done.rows)
     }
 
@@ -292,8 +270,8 @@ impl VersionedRow {
         connection: &mut DatabaseConnection<'_>,
         lock: Option<(RowLock, Busy)>,
     ) -> Result<Option<i64>> {
-        let select = self.select_statement(connection.driver(), lock)?;
-        let rows = connection.fetch(&select.sql, select.values).await;
+        let (sql, values) = self.select_statement(connection.driver(), lock)?;
+        let rows = connection.fetch(&sql, values).await;
         let busy = lock.map_or(Busy::Wait, |(_, busy)| busy);
         let rows = rows.map_err(|source| self.not_read(source, busy))?;
         self.one_at_most(rows.len() as u64)?;

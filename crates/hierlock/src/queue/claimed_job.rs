@@ -251,11 +251,11 @@ impl ClaimedJob {
             self.0.claim.into(),
             JobState::Claimed.code().into(),
         ];
-        let count = async |mut tx: Transaction| {
+        let count = async |mut tx: Transaction, _| {
             let counted = tx.connection().execute(&sql, values.clone()).await;
             (counted.map_err(SCHEMA.failed("count a failure")), tx)
         };
-        let counted = self.0.queue.database().run(count).await?;
+        let counted = self.0.queue.database().run((SCHEMA, ""), count).await?;
         self.check(counted.rows > 0)?;
         self.record(JobOutcome::Failed { error: text, next });
         Ok(next)

@@ -56,8 +56,9 @@ impl Queue {
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<EnqueueOutcome>> {
         let jobs = checked(jobs)?;
-        let add = async |mut tx: Transaction| (self.add_all(&mut tx.connection(), &jobs).await, tx);
-        let enqueued = self.database().run(add).await?;
+        let add =
+            async |mut tx: Transaction, _| (self.add_all(&mut tx.connection(), &jobs).await, tx);
+        let enqueued = self.database().run((SCHEMA, ""), add).await?;
         self.wake();
         Ok(enqueued)
     }

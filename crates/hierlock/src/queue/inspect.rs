@@ -158,9 +158,9 @@ pub(super) async fn read(
     sql: &str,
     values: &[Value],
 ) -> Result<Vec<Row>> {
-    let read = async |mut tx: Transaction| {
+    let read = async |mut tx: Transaction, _| {
         let rows = tx.connection().fetch(sql, values.iter().cloned()).await;
         (rows.map_err(SCHEMA.failed(doing)), tx)
     };
-    database.run(read).await
+    database.run((SCHEMA, ""), read).await
 }

@@ -59,34 +59,29 @@ impl Job {
     }
 
     /// Sets its priority: lower goes first, those with the same go in the order in which they came.
-    pub fn priority(mut self, priority: i64) -> Self {
-        self.priority = priority;
-        self
+    pub fn priority(self, priority: i64) -> Self {
+        Self { priority, ..self }
     }
 
     /// Runs it not before so much time has passed, by the database's clock.
-    pub fn run_in(mut self, delay: Duration) -> Self {
-        self.start = StartTime::In(delay);
-        self
+    pub fn run_in(self, delay: Duration) -> Self {
+        Self { start: StartTime::In(delay), ..self }
     }
 
     /// Runs it not before this time, by the database's clock.
-    pub fn run_at(mut self, time: SystemTime) -> Self {
-        self.start = StartTime::At(time);
-        self
+    pub fn run_at(self, time: SystemTime) -> Self {
+        Self { start: StartTime::At(time), ..self }
     }
 
     /// Gives it a key. As long as another job with this key is in the queue, waiting, running or dead, this one is not
     /// added.
-    pub fn unique(mut self, key: impl Into<String>) -> Self {
-        self.unique_key = Some(key.into());
-        self
+    pub fn unique(self, key: impl Into<String>) -> Self {
+        Self { unique_key: Some(key.into()), ..self }
     }
 
     /// Sets after how many failures it is dead: nobody runs it until somebody says so.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.max_attempts = attempts;
-        self
+    pub fn max_attempts(self, attempts: u32) -> Self {
+        Self { max_attempts: attempts, ..self }
     }
 
     pub(super) fn check(&self) -> Result<()> {

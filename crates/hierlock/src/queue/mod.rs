@@ -102,9 +102,8 @@ impl Queue {
     /// Sets for how long a failed job waits: after its first failure for a random time up to `first`, after each further one
     /// up to twice as long as before, but never longer than `longest`. By default a second and an hour.
     #[must_use]
-    pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        self.backoff = Backoff { first, longest };
-        self
+    pub fn pauses(self, first: Duration, longest: Duration) -> Self {
+        Self { backoff: Backoff { first, longest }, ..self }
     }
 
     /// Its name.

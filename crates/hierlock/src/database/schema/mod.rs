@@ -62,11 +62,11 @@ impl Schema {
 
     /// Makes what is not there yet, and upgrades what an older release has made.
     pub(crate) async fn provision(&self, database: &Database) -> Result<()> {
-        let upgrade = async |mut tx: Transaction| {
+        let upgrade = async |mut tx: Transaction, _| {
             let upgraded = self.upgrade(&mut tx.connection()).await;
             (upgraded.map_err(failed("make the tables")).flatten(), tx)
         };
-        database.run(upgrade).await
+        database.run((*self, ""), upgrade).await
     }
 
     /// The same, for a person to run.

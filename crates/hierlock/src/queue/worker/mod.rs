@@ -88,45 +88,36 @@ impl Worker {
     }
 
     /// Sets how many jobs it claims, and completes, at once at most; 1 by default.
-    pub fn batch(mut self, jobs: usize) -> Self {
-        self.batch = jobs.clamp(1, Queue::MAX_CLAIM);
-        self
+    pub fn batch(self, jobs: usize) -> Self {
+        Self { batch: jobs.clamp(1, Queue::MAX_CLAIM), ..self }
     }
 
     /// Sets how many it runs at a time; 1 by default.
-    pub fn concurrency(mut self, jobs: usize) -> Self {
-        self.concurrency = jobs.max(1);
-        self
+    pub fn concurrency(self, jobs: usize) -> Self {
+        Self { concurrency: jobs.max(1), ..self }
     }
 
     /// Sets for how long a job is its own without a heartbeat, of which there are three in that time; 30 s by
     /// default. If it is killed, its jobs come back after that.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
     }
 
     /// Sets how often it looks for jobs that nobody woke it for, and for those whose time has come; every
     /// second by default.
-    pub fn poll_every(mut self, interval: Duration) -> Self {
-        self.poll_every = interval;
-        self
+    pub fn poll_every(self, interval: Duration) -> Self {
+        Self { poll_every: interval, ..self }
     }
 
     /// Ends it when no job is ready, instead of waiting for the next.
-    pub fn until_empty(mut self) -> Self {
-        self.until_empty = true;
-        self
+    pub fn until_empty(self) -> Self {
+        Self { until_empty: true, ..self }
     }
 
     /// Calls this with what became of each job that was begun, for figures or a log of your own; by default
     /// what is [`Unrecorded`](JobOutcome::Unrecorded) is logged. It is to come back soon: the worker waits for it.
-    pub fn on_end(
-        mut self,
-        tell: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static,
-    ) -> Self {
-        self.on_end = Box::new(tell);
-        self
+    pub fn on_end(self, tell: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static) -> Self {
+        Self { on_end: Box::new(tell), ..self }
     }
 
     /// Returns something to stop it with.
