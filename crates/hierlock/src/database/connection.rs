@@ -1,7 +1,7 @@
 //! A connection on which the toolbox runs its statements. On a server it is noticed when an answer does not come.
 
 #[cfg(feature = "_server")]
-use super::program_server::ProgramSession;
+use super::pool::ProgramSession;
 use super::{Row, Value, failed};
 use hierlock_engine::{ConnectionRef, Driver, ExecuteResult, PacketResult, timed_out};
 #[cfg(feature = "_server")]
@@ -11,9 +11,9 @@ use std::time::Duration;
 /// A connection, lent for some statements: that of a [`Database`](super::Database), or of a caller's transaction.
 #[derive(Debug)]
 pub struct DatabaseConnection<'a> {
-    connection: ConnectionRef<'a>,
+    pub(super) connection: ConnectionRef<'a>,
     /// Neither a caller's transaction nor SQLite has one.
-    session: Option<ServerSession<'a>>,
+    pub(super) session: Option<ServerSession<'a>>,
 }
 
 /// Who a connection is to its server.
@@ -27,17 +27,12 @@ pub(super) enum ServerSession<'a> {
 }
 
 #[cfg(not(feature = "_server"))]
-type ServerSession<'a> = std::marker::PhantomData<&'a ()>;
+pub(super) type ServerSession<'a> = std::marker::PhantomData<&'a ()>;
 
 impl<'a> DatabaseConnection<'a> {
     /// Returns the connection of a caller's transaction.
     pub(crate) fn of_caller(connection: ConnectionRef<'a>) -> Self {
         Self { connection, session: None }
-    }
-
-    #[cfg(feature = "_server")]
-    pub(super) fn of_session(connection: ConnectionRef<'a>, session: ServerSession<'a>) -> Self {
-        Self { connection, session: Some(session) }
     }
 
     #[cfg(feature = "_server")]
@@ -59,19 +54,19 @@ impl<'a> DatabaseConnection<'a> {
         answered_by(&self.session, self.connection.packet(sql)).await
     }
 
-    /// Begins a transaction of our own, and runs these statements in it, in one round trip. A connection of a program's
-    /// pool says who it is on the way.
+    /// Begins a transaction, runs statements in it, and learns who a connection of a program's pool is, in one round trip.
     pub(crate) async fn begin_packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
         let begin = self.driver().begin();
+        let rest = if sql.is_empty() { String::new() } else { format!("; {sql}") };
         #[cfg(feature = "_server")]
         if let Some(ServerSession::Program(ProgramSession { server, id: None })) = &self.session {
-            let ask_pid = format!("SELECT {}", sessions::own_pid(server.pool.address.dialect()));
-            let mut packet = self.packet(&join(&[begin, &ask_pid, sql])).await?;
+            let pid = sessions::own_pid(server.pool.address.dialect());
+            let mut packet = self.packet(&format!("{begin}; SELECT {pid}{rest}")).await?;
             let pid = packet.rows.remove(0).int(0).map_err(|error| error.0)?;
             self.learn_id(pid).await?;
             return Ok(packet);
         }
-        self.packet(&join(&[begin, sql])).await
+        self.packet(&format!("{begin}{rest}")).await
     }
 
     /// Notes who a connection of a program's pool is to its server. It is asked only if it was never seen before.
@@ -111,12 +106,6 @@ impl<'a> DatabaseConnection<'a> {
     }
 }
 
-/// Joins statements, some of which may be empty.
-fn join(statements: &[&str]) -> String {
-    let statements = statements.iter().copied().filter(|statement| !statement.is_empty());
-    statements.collect::<Vec<_>>().join("; ")
-}
-
 /// Waits for an answer as long as the server works on it.
 async fn answered_by<T>(
     session: &Option<ServerSession<'_>>,
@@ -143,8 +132,7 @@ pub(crate) fn heartbeat_limit(lease: Duration) -> Duration {
     (lease / 6).max(MIN_HEARTBEAT_ANSWER)
 }
 
-/// Fails if there is no answer in time. The network may have forgotten one connection, and not the others: what is not
-/// answered is asked again, and then on another one.
+/// Fails if there is no answer in time: the network may have forgotten one connection, and not the others.
 pub(crate) async fn answered<T>(
     limit: Duration,
     doing: &'static str,

@@ -1,6 +1,5 @@
-//! Databases for the toolbox: optimistic versions, leases and
-//! queues keep their rows in MySQL, MariaDB, PostgreSQL, or in a file of SQLite, where
-//! nothing needs to be installed.
+//! Databases for the toolbox: optimistic versions, leases and queues keep their rows in MySQL, MariaDB, PostgreSQL, or in
+//! a file of SQLite, where nothing needs to be installed.
 //!
 //! ```text
 //!   caller's transaction ──┐
@@ -14,8 +13,8 @@
 //! use hierlock::database::Database;
 //!
 //! # let directory = tempfile::tempdir().unwrap();
-//! # let file = directory.path().join("app.db");
-//! let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
+//! # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+//! let database = Database::connect(&url).await?;
 //! let mut tx = database.begin().await?;
 //! tx.run("CREATE TABLE accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)").await?;
 //! tx.execute("INSERT INTO accounts VALUES (?, ?)", [1.into(), 100.into()]).await?;
@@ -30,8 +29,6 @@
 
 mod connection;
 mod pool;
-#[cfg(feature = "_server")]
-mod program_server;
 mod schema;
 mod transaction;
 
@@ -53,7 +50,7 @@ use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
 use hierlock_engine::{TaskTracker, UrlUse, check_parameters};
 use pool::DatabasePool;
 #[cfg(feature = "_server")]
-use program_server::ProgramServer;
+use pool::ProgramServer;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[cfg(feature = "toolbox")]
@@ -86,9 +83,8 @@ impl DatabaseBuilder {
         Self { connections: connections.max(1), ..self }
     }
 
-    /// Sets how long a server may take to answer before it is asked on another connection what it is doing; 5 seconds by
-    /// default. A statement that the server works on, or that waits for a lock there, is waited for as long as it takes.
-    /// One whose answer was lost on the way fails.
+    /// Sets after how long without an answer a server is asked on another connection what it is doing; 5 seconds by
+    /// default. A statement that it works on, or that waits for a lock, takes its time. One whose answer was lost fails.
     pub fn answer_limit(self, limit: Duration) -> Self {
         Self { answer_limit: limit, ..self }
     }
@@ -129,11 +125,8 @@ impl Database {
     /// Connects to `mysql:`, `mariadb:` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or opens
     /// `sqlite:PATH`, which is made if it is not there.
     ///
-    /// A program that has a pool already makes a database from it: `Database::from(pool)`.
-    ///
-    /// # Errors
-    /// If the URL is none of these or has a parameter that is unknown
-    /// ([`is_usage`](crate::Error::is_usage)), or nobody answers.
+    /// A program that has a pool already makes a database from it: `Database::from(pool)`. Fails with
+    /// [`is_usage`](crate::Error::is_usage) if the URL is none of these or has an unknown parameter.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder().connect(url).await
     }
@@ -155,10 +148,8 @@ impl Database {
         self.pool.driver()
     }
 
-    /// Begins a transaction: at READ COMMITTED on a server, the only writer on SQLite.
-    ///
-    /// # Errors
-    /// If there is no connection to be had, or on SQLite another writer does not end.
+    /// Begins a transaction: at READ COMMITTED on a server, the only writer on SQLite. Fails if all connections stay in
+    /// use, or on SQLite another writer does not end.
     ///
     /// # Cancel safety
     /// Dropped, it leaves nothing open.
@@ -253,8 +244,7 @@ impl Database {
         rows.await.map_err(|error| error.last)
     }
 
-    /// A pool of one connection to the same database, beside those that are shared; None unless it is
-    /// PostgreSQL.
+    /// A pool of one connection to the same database, beside those that are shared, on PostgreSQL.
     #[cfg(all(feature = "postgres", feature = "toolbox"))]
     pub(crate) fn listener(&self) -> Option<sqlx::PgPool> {
         let options = match &self.pool {
@@ -277,8 +267,8 @@ impl Database {
         Some(pool.connect_lazy_with(options))
     }
 
-    /// Returns what a SELECT ends with that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a
-    /// transaction of [`begin`](Self::begin) is the only writer.
+    /// Returns what a SELECT ends with that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a transaction of
+    /// [`begin`](Self::begin) is the only writer.
     pub fn for_update(&self) -> &'static str {
         if self.driver() == Driver::Sqlite { "" } else { " FOR UPDATE" }
     }
@@ -298,10 +288,9 @@ impl Database {
         Handover::new(Handle::current(), &self.tasks, work)
     }
 
-    /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is
-    /// given back; then ends all connections, after what is under way on them. Call it before a program ends.
-    ///
-    /// A database that is away can keep such a task busy. After 10 seconds it is no longer waited for.
+    /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is given
+    /// back, for at most 10 seconds; then ends all connections, after what is under way on them. Call it before a program
+    /// ends.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.

@@ -3,24 +3,23 @@
 use super::connection::DatabaseConnection;
 #[cfg(feature = "_server")]
 use super::connection::ServerSession;
-#[cfg(feature = "_server")]
-use super::program_server::{ProgramServer, ProgramSession};
 use super::{CLOSE_LIMIT, Driver};
 use hierlock_engine::{ConnectionRef, ErrorClass};
 #[cfg(feature = "_server")]
-use hierlock_engine::{Permit, Pool, Session};
-use sqlx::pool::PoolConnection;
+use hierlock_engine::{Permit, Pool, PoolSettings, Purpose, ServerAddress, Session, SessionId};
 #[cfg(feature = "_server")]
-use std::sync::Arc;
+use parking_lot::Mutex;
+use sqlx::pool::PoolConnection;
 use std::time::Duration;
+#[cfg(feature = "_server")]
+use std::{collections::HashMap, sync::Arc};
 use tokio::runtime::Handle;
 
 /// How long a caller waits for a connection while all are in use.
 #[cfg(feature = "_server")]
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
 
-/// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
-/// tried again.
+/// How long a writer waits for another on SQLite before it is tried again.
 #[cfg(feature = "sqlite")]
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -28,8 +27,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 #[cfg(feature = "sqlite")]
 const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
 
-/// Where the connections come from: sessions of our own, with the settings that we rely on; a program's pool, with its
-/// server; or a file of SQLite.
+/// Sessions of our own, with the settings that we rely on; a program's pool, with its server; or a file of SQLite.
 #[derive(Clone)]
 pub(super) enum DatabasePool {
     #[cfg(feature = "_server")]
@@ -63,6 +61,51 @@ enum LentConnection {
     Postgres(PoolConnection<sqlx::Postgres>, ProgramSession),
     #[cfg(feature = "sqlite")]
     Sqlite(PoolConnection<sqlx::Sqlite>),
+}
+
+#[cfg(feature = "_server")]
+/// The server of a pool that the program brings: who its connections are there. That of MySQL may be MariaDB: sessions are asked about in the same way.
+#[derive(Debug)]
+pub(super) struct ProgramServer {
+    /// Only for the control session: to ask about sessions, and to end them.
+    pub(super) pool: Arc<Pool>,
+    /// By their number, so that each connection is asked only once who it is.
+    pub(super) sessions: Mutex<HashMap<i64, SessionId>>,
+}
+
+#[cfg(feature = "_server")]
+/// A connection of a program's pool, as its server knows it.
+#[derive(Debug)]
+pub(super) struct ProgramSession {
+    pub(super) server: Arc<ProgramServer>,
+    /// Learned when a transaction begins.
+    pub(super) id: Option<SessionId>,
+}
+
+#[cfg(feature = "_server")]
+impl ProgramServer {
+    pub(super) fn new(address: ServerAddress) -> Arc<Self> {
+        let settings = PoolSettings { purpose: Purpose::Control, ..PoolSettings::default() };
+        Arc::new(Self { pool: Pool::new(address, settings), sessions: Mutex::default() })
+    }
+
+    /// A session that is not known yet.
+    pub(super) fn session(self: &Arc<Self>) -> ProgramSession {
+        ProgramSession { server: self.clone(), id: None }
+    }
+}
+
+#[cfg(feature = "_server")]
+impl ProgramSession {
+    /// Has the session ended on the server. All others are forgotten: the server may have been started again, and then
+    /// gives their numbers to others.
+    pub(super) fn abandon(self) {
+        let Self { server, id } = self;
+        server.sessions.lock().clear();
+        if let Some(id) = id {
+            server.pool.abandon(server.pool.address.dialect(), id);
+        }
+    }
 }
 
 impl DatabasePool {
@@ -103,8 +146,7 @@ impl DatabasePool {
         Ok(PooledConnection { connection: Some(connection), runtime: Handle::current() })
     }
 
-    /// Ends all connections, after what is under way on them. What is still there after a while is ended when the server
-    /// notices.
+    /// Ends all connections, after what is under way on them. What takes too long is ended when the server notices.
     pub(super) async fn close(&self) {
         match self {
             #[cfg(feature = "_server")]
@@ -130,30 +172,25 @@ impl DatabasePool {
 
 impl PooledConnection {
     pub(crate) fn connection(&mut self) -> DatabaseConnection<'_> {
-        match self.connection.as_mut().expect("it is there until it is given back") {
+        let lent = self.connection.as_mut().expect("it is there until it is given back");
+        let (connection, session) = match lent {
             #[cfg(feature = "_server")]
             LentConnection::Own { session, pool, .. } => {
                 let id = session.id;
-                DatabaseConnection::of_session(
-                    session.as_ref().connection,
-                    ServerSession::Own { pool, id },
-                )
+                (session.as_ref().connection, Some(ServerSession::Own { pool, id }))
             }
             #[cfg(feature = "mysql")]
-            LentConnection::Mysql(connection, session) => DatabaseConnection::of_session(
-                ConnectionRef::Mysql(connection),
-                ServerSession::Program(session),
-            ),
-            #[cfg(feature = "postgres")]
-            LentConnection::Postgres(connection, session) => DatabaseConnection::of_session(
-                ConnectionRef::Postgres(connection),
-                ServerSession::Program(session),
-            ),
-            #[cfg(feature = "sqlite")]
-            LentConnection::Sqlite(connection) => {
-                DatabaseConnection::of_caller(ConnectionRef::Sqlite(connection))
+            LentConnection::Mysql(connection, session) => {
+                (ConnectionRef::Mysql(connection), Some(ServerSession::Program(session)))
             }
-        }
+            #[cfg(feature = "postgres")]
+            LentConnection::Postgres(connection, session) => {
+                (ConnectionRef::Postgres(connection), Some(ServerSession::Program(session)))
+            }
+            #[cfg(feature = "sqlite")]
+            LentConnection::Sqlite(connection) => (ConnectionRef::Sqlite(connection), None),
+        };
+        DatabaseConnection { connection, session }
     }
 
     /// Ends a statement that was a transaction by itself, and gives the connection back if it is known to be clean.

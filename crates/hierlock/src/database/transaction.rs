@@ -42,10 +42,8 @@ of_driver! {
     "sqlite": Sqlite, Sqlite;
 }
 
-/// A transaction of a [`Database`](super::Database): at READ COMMITTED on a server, the only writer on
-/// SQLite. What is not committed is undone.
-///
-/// Dropped before its end, at any await point, it takes its connection with it, which is ended on the server too.
+/// A transaction of a [`Database`](super::Database): at READ COMMITTED on a server, the only writer on SQLite. Dropped
+/// before its end, at any await point, it is undone, and its connection is closed, and ended on the server too.
 #[must_use = "what is not committed is undone"]
 pub struct Transaction {
     connection: PooledConnection,
@@ -95,9 +93,6 @@ impl Transaction {
     }
 
     /// The same for a statement that returns rows.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute).
     pub async fn fetch(
         &mut self,
         sql: &str,
@@ -107,30 +102,18 @@ impl Transaction {
         self.usable(DOING)?.fetch(sql, values).await.map_err(failed(DOING))
     }
 
-    /// Runs statements without values, separated by semicolons.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute).
+    /// The same for statements without values, separated by semicolons.
     pub async fn run(&mut self, sql: &str) -> Result<()> {
         const DOING: &str = "run statements";
         self.usable(DOING)?.run(sql).await.map_err(failed(DOING))
     }
 
-    /// Makes its changes last.
-    ///
-    /// # Errors
-    /// If the connection ended on the way, nobody knows whether they do.
-    ///
-    /// # Cancel safety
-    /// As after that error.
+    /// Makes its changes last. If this fails or is dropped, nobody knows whether they do.
     pub async fn commit(self) -> Result<()> {
         self.end("COMMIT", "commit").await
     }
 
-    /// Undoes everything.
-    ///
-    /// # Errors
-    /// If the connection is gone, and with it everything.
+    /// Undoes everything. Fails if the connection is gone, and with it everything.
     pub async fn rollback(self) -> Result<()> {
         self.end("ROLLBACK", "roll back").await
     }

@@ -13,8 +13,8 @@
 //! counts as held. (Or it is just being removed; so it is looked at again for a moment.)
 
 use super::admin::remove_expired;
-use super::error::LeaseError;
 use super::info::{self, LeaseInfo};
+use super::loss::LeaseError;
 use super::node::{IS_WITHIN, above, node, within};
 use super::schema::SCHEMA;
 use super::{Lease, LeaseRequest, Leases};
@@ -32,8 +32,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(150);
 /// How long a lease that has expired but is locked may be on its way out.
 const REMOVAL_GRACE: Duration = Duration::from_millis(500);
-/// How long an acquire whose COMMIT has failed waits for its lease to be taken back, so that a program which
-/// ends with that error leaves none; after that it goes on by itself.
+/// How long an acquire whose COMMIT has failed waits until its lease is taken back; a task goes on with that.
 const UNDO_WAIT: Duration = Duration::from_secs(1);
 /// The longest pause before a lease is tried to be taken back again.
 const MAX_UNDO_PAUSE: Duration = Duration::from_secs(5);

@@ -1,14 +1,76 @@
 //! Listing leases, ending those of others, removing what has expired.
 
 use super::info::{COLUMNS, LeaseInfo, NEXT_COLUMN, columns};
+use super::node::{IS_WITHIN, within};
 use super::request::{check_name, check_words};
 use super::schema::SCHEMA;
-use super::{ForcedRelease, LeaseFilter, Leases};
+use super::{ForcedRelease, Leases};
 use crate::database::{Busy, DatabaseConnection, Row, RowLock, Transaction, Value, time_from_ms};
 use crate::error::Result;
+use crate::target::Target;
 
 /// How many are swept in a transaction.
 const SWEEP_BATCH: usize = 100;
+
+/// Which leases are listed; by default all that are live.
+///
+/// ```
+/// use hierlock::Target;
+/// use hierlock::lease::LeaseFilter;
+///
+/// let filter = LeaseFilter::default().within(Target::user("u1")?).owner("ada").also_expired();
+/// # let _ = filter;
+/// # Ok::<(), hierlock::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a filter does nothing by itself"]
+pub struct LeaseFilter {
+    within: Option<Target>,
+    owner: Option<String>,
+    session: Option<String>,
+    also_expired: bool,
+}
+
+impl LeaseFilter {
+    /// On this node or below it.
+    pub fn within(self, target: Target) -> Self {
+        Self { within: Some(target), ..self }
+    }
+
+    /// Of this owner.
+    pub fn owner(self, owner: impl Into<String>) -> Self {
+        Self { owner: Some(owner.into()), ..self }
+    }
+
+    /// Of this session.
+    pub fn session(self, session: impl Into<String>) -> Self {
+        Self { session: Some(session.into()), ..self }
+    }
+
+    /// Also those whose time is over, as long as nobody has removed them.
+    pub fn also_expired(self) -> Self {
+        Self { also_expired: true, ..self }
+    }
+
+    /// As a condition, with the values for its places.
+    fn condition(&self, now: &str) -> (String, Vec<Value>) {
+        let (mut conditions, mut values) = (vec!["1 = 1".to_owned()], Vec::new());
+        if let Some(target) = &self.within {
+            conditions.push(IS_WITHIN.to_owned());
+            values.extend(within(target));
+        }
+        for (column, name) in [("owner", &self.owner), ("session", &self.session)] {
+            if let Some(name) = name {
+                conditions.push(format!("{column} = ?"));
+                values.push(name.into());
+            }
+        }
+        if !self.also_expired {
+            conditions.push(format!("expires_ms > {now}"));
+        }
+        (conditions.join(" AND "), values)
+    }
+}
 
 impl Leases {
     /// Lists the leases that a filter lets through, by token.
@@ -45,10 +107,8 @@ impl Leases {
 
     /// Ends somebody else's lease. Who did it and why is kept in the audit table, and told to the owner at
     /// the next [`renew`](super::Lease::renew) or [`check_in`](super::Lease::check_in). Waits for a
-    /// transaction that has checked the lease. `None` if no such lease was held.
-    ///
-    /// # Errors
-    /// [`is_usage`](crate::Error::is_usage): the actor or the reason is missing or too long.
+    /// transaction that has checked the lease. `None` if no such lease was held. Fails with
+    /// [`is_usage`](crate::Error::is_usage) if the actor or the reason is missing or too long.
     pub async fn force_release(
         &self,
         token: i64,

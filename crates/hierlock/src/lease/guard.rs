@@ -10,8 +10,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// A lease that is renewed every third of its time. **Dropping it stops that and releases the lease**, in
-/// the background.
+/// A lease that is renewed every third of its time. **Dropping it releases the lease**, in the background.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -74,8 +73,8 @@ impl LeaseGuard {
         self.renewal.borrow().expires
     }
 
-    /// Waits until the lease is lost, and returns why: somebody has ended it, or it could not be renewed
-    /// before its time was over by our own clock (one that only goes forward).
+    /// Waits until the lease is lost, and returns why: somebody has ended it, or it could not be renewed in time by our own
+    /// clock (one that only goes forward).
     ///
     /// # Cancel safety
     /// Dropped, it changes nothing.

@@ -8,9 +8,8 @@ use crate::target::Target;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// A lease that was held when it was last looked at. **Dropping it does not release it**: a request of a
-/// web server ends, and the edit goes on. Its [token](Self::token) brings it back:
-/// [`Leases::resume`].
+/// A lease that was held when it was last looked at. **Dropping it does not release it**: a request of a web server ends,
+/// and the edit goes on. [`Leases::resume`] brings it back by its [token](Self::token).
 #[derive(Debug)]
 #[must_use = "a lease is held until it is released or expires"]
 pub struct Lease {
@@ -57,11 +56,8 @@ impl Lease {
         &self.info
     }
 
-    /// Makes it valid for its whole time again, from now on.
-    ///
-    /// # Errors
-    /// [`is_lost`](crate::Error::is_lost): it is no longer held, and
-    /// [`lost_lease`](crate::Error::lost_lease) tells why. Anything else: it may or may not be renewed.
+    /// Makes it valid for its whole time again, from now on. Fails with [`is_lost`](crate::Error::is_lost) if it is no longer
+    /// held, and [`lost_lease`](crate::Error::lost_lease) tells why. After another error it may or may not be renewed.
     ///
     /// # Cancel safety
     /// Dropped, it is renewed all the same, but this handle does not know.

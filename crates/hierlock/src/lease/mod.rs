@@ -44,8 +44,6 @@
 
 mod acquire;
 mod admin;
-mod error;
-mod filter;
 mod guard;
 mod handle;
 mod info;
@@ -54,16 +52,14 @@ mod node;
 mod request;
 mod schema;
 mod slots;
-mod time;
 
-pub(crate) use error::LeaseError;
-pub use filter::LeaseFilter;
+pub use admin::LeaseFilter;
 pub use guard::LeaseGuard;
 pub use handle::Lease;
-pub use info::{ForcedRelease, LeaseInfo};
+pub use info::{ForcedRelease, LeaseInfo, utc};
+pub(crate) use loss::LeaseError;
 pub use loss::LeaseLoss;
 pub use request::LeaseRequest;
-pub use time::utc;
 
 use crate::database::{AnyTransaction, Database};
 use crate::error::Result;
@@ -116,9 +112,7 @@ impl Leases {
     }
 
     /// Makes the tables if they are not there yet, and upgrades those of an older release. Several may do so at once.
-    ///
-    /// # Errors
-    /// [`is_newer_schema`](crate::Error::is_newer_schema): a newer release has upgraded them.
+    /// Fails with [`is_newer_schema`](crate::Error::is_newer_schema) if a newer release has upgraded them.
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
     }
@@ -138,8 +132,7 @@ impl Leases {
     /// COMMIT, a task takes back what may have been gained: at once, or when the database is there again.
     ///
     /// # Cancel safety
-    /// Dropped at any point, it leaves no lease behind: a task finishes what is under way and gives back
-    /// what was gained.
+    /// Dropped at any point, it leaves no lease behind: a task gives back what was gained.
     pub async fn acquire(&self, request: LeaseRequest) -> Result<Lease> {
         request.check(&self.0.hierarchy)?;
         let leases = self.clone();
@@ -152,10 +145,8 @@ impl Leases {
     }
 
     /// Returns a lease by its token, to go on with it: in another request, or another process. **Tokens are no
-    /// secrets**: compare its [owner](Lease::owner) with whoever asks.
-    ///
-    /// # Errors
-    /// [`is_lost`](crate::Error::is_lost): it is no longer held, and [`lost_lease`](crate::Error::lost_lease) tells why.
+    /// secrets**: compare its [owner](Lease::owner) with whoever asks. Fails with [`is_lost`](crate::Error::is_lost) if it is
+    /// no longer held, and [`lost_lease`](crate::Error::lost_lease) tells why.
     pub async fn resume(&self, token: i64) -> Result<Lease> {
         match self.look_up(token).await? {
             Some(lease) => Ok(lease),
@@ -186,8 +177,7 @@ impl Leases {
         self.check(tx, token, None).await
     }
 
-    /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that
-    /// has checked it.
+    /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that checked it.
     pub async fn release(&self, token: i64) -> Result<bool> {
         self.run_to_end(|leases| async move { leases.delete_row(token).await }).await
     }

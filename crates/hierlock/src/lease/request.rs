@@ -1,6 +1,6 @@
 //! A lease in the making: on what, for whom, for how long.
 
-use super::error::LeaseError;
+use super::loss::LeaseError;
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::target::Target;
@@ -41,8 +41,7 @@ impl LeaseRequest {
         Self { target, owner, session, reason, ttl: DEFAULT_TTL, wait: Duration::ZERO }
     }
 
-    /// Sets the login, browser tab or process that it belongs to; all its leases can be
-    /// [released together](super::Leases::release_session).
+    /// Sets the login, browser tab or process that it belongs to; see [`release_session`](super::Leases::release_session).
     pub fn session(self, session: impl Into<String>) -> Self {
         Self { session: Some(session.into()), ..self }
     }
@@ -52,8 +51,7 @@ impl LeaseRequest {
         Self { reason: Some(reason.into()), ..self }
     }
 
-    /// Sets how long it is valid after it was acquired, and after each renewal: 1 ms to 10 years, in whole
-    /// milliseconds.
+    /// Sets how long it is valid after it was acquired or renewed: 1 ms to 10 years, in whole milliseconds.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
     }

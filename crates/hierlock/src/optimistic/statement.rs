@@ -1,7 +1,7 @@
 //! The statements that read and change a row. Pure.
 
 use super::changes::{Changes, Term};
-use super::error::OptimisticError;
+use super::outcome::OptimisticError;
 use super::row::VersionedRow;
 use crate::database::{Busy, Driver, RowLock, Value};
 use crate::error::Result;
@@ -10,8 +10,7 @@ use crate::error::Result;
 pub(super) type RowStatement = (String, Vec<Value>);
 
 impl VersionedRow {
-    /// Raises the version and sets what is to be set; only if the row is at the version that is expected,
-    /// if one is.
+    /// Raises the version and sets what is to be set; only at the version that is expected, if one is.
     pub(super) fn update_statement(
         &self,
         driver: Driver,

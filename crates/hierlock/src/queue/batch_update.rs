@@ -13,8 +13,7 @@ use crate::error::Result;
 /// Which rows, and what becomes of them. Only numbers and [checked](super::job::check_name) names are in its text.
 pub(super) struct BatchUpdate {
     pub(super) rows: RowSelection,
-    /// What is set. `{n}` is the new count, `{now}` the clock. No other column that is set is read: on
-    /// MySQL and MariaDB it may have changed already.
+    /// What is set. `{n}` is the new count, `{now}` the clock. No other column that is set is read (see [`Self::set`]).
     pub(super) set: String,
     /// The column that is counted up, by how much.
     pub(super) counter: (&'static str, i64),
@@ -143,7 +142,7 @@ impl BatchUpdate {
         }
     }
 
-    /// What becomes of the rows. The count comes last: MySQL and MariaDB would read the new one behind it.
+    /// What becomes of the rows. The count comes last: MySQL and MariaDB read a column that is set as it is by then.
     fn set(&self, driver: Driver) -> String {
         let (counter, by) = self.counter;
         let n = format!("{counter} + {by}");

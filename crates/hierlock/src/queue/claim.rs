@@ -29,10 +29,8 @@ impl Queue {
     pub const MAX_CLAIM: usize = 10_000;
 
     /// Claims up to `most` jobs that are ready, by priority, then age; never more than [`MAX_CLAIM`](Self::MAX_CLAIM). They
-    /// are this worker's until the lease ends, and no other worker waits for them or gets them.
-    ///
-    /// # Errors
-    /// If the name of the worker or the lease is not allowed ([`is_usage`](crate::Error::is_usage)).
+    /// are this worker's until the lease ends, and no other worker waits for them or gets them. Fails with
+    /// [`is_usage`](crate::Error::is_usage) if the name of the worker or the lease is not allowed.
     ///
     /// # Cancel safety
     /// Dropped, it gives back what it gets.
@@ -76,9 +74,7 @@ impl Queue {
 
     /// Extends the leases of all these to `lease` from now. Returns the IDs of those that are no longer their
     /// worker's, which [learn](ClaimedJob::lost) it; what somebody does with one of them at this moment is not waited for.
-    ///
-    /// # Errors
-    /// If the lease is not allowed ([`is_usage`](crate::Error::is_usage)).
+    /// Fails with [`is_usage`](crate::Error::is_usage) if the lease is not allowed.
     ///
     /// # Cancel safety
     /// Dropped, the leases are extended or not.
@@ -110,9 +106,8 @@ impl Queue {
         Ok(lost.into_iter().collect())
     }
 
-    /// Makes scheduled jobs ready whose time has come, and those whose lease has ended, which counts as a
-    /// failure: what kills its worker again and again is dead in the end. A [worker](Self::worker) does
-    /// this every time it polls.
+    /// Makes jobs ready whose time has come, or whose lease has ended, which counts as a failure: what kills its worker
+    /// again and again is dead in the end. A [worker](Self::worker) does this every time it polls.
     ///
     /// # Cancel safety
     /// Dropped, some are ready and some are not yet.
@@ -129,8 +124,7 @@ impl Queue {
         Ok(counts)
     }
 
-    /// They were never begun: no failure is counted. Those that are no longer their worker's stay as
-    /// they are.
+    /// They were never begun: no failure is counted. Those that are no longer their worker's stay as they are.
     pub(super) async fn give_back_all(&self, jobs: &[ClaimedJob]) -> Result<u64> {
         let mut given = 0;
         for jobs in jobs.chunks(BATCH) {

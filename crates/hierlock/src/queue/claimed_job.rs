@@ -1,7 +1,7 @@
 //! One claim of a job: who has it ends it, and nobody else.
 
 use super::Queue;
-use super::error::QueueError;
+use super::job::QueueError;
 use super::schema::{JobState, SCHEMA};
 use crate::database::{AnyTransaction, Row, Transaction, Value, time_from_ms};
 use crate::error::Result;
@@ -11,13 +11,10 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// A job that a worker has claimed. Its ID and [claim number](Self::claim_number) together are a fencing token:
-/// with every claim the second one is higher.
+/// A job that a worker has claimed. Its ID and [claim number](Self::claim_number), which is higher with every claim, are a
+/// fencing token: what ends the job fails with [`is_lost`](crate::Error::is_lost) if it is no longer this worker's.
 ///
 /// Dropped, it stays claimed until its lease ends. Clones are the same claim.
-///
-/// # Errors
-/// All that end it fail if it is no longer this worker's ([`is_lost`](crate::Error::is_lost)), and change nothing then.
 ///
 /// # Cancel safety
 /// If one of their futures is dropped, the job is ended or not.
@@ -173,9 +170,8 @@ impl ClaimedJob {
         if is_ours { Ok(()) } else { Err(QueueError::Lost { id: self.0.id }.into()) }
     }
 
-    /// Waits until it is no longer this worker's: a [heartbeat](Queue::heartbeat) found that, or none got
-    /// through for as long as the lease was. Who goes on does what somebody else may be doing. A job that was
-    /// ended here is never lost.
+    /// Waits until it is no longer this worker's: a [heartbeat](Queue::heartbeat) found that, or none got through during
+    /// the lease. Somebody else may be doing it then. A job that was ended here is never lost.
     ///
     /// ```
     /// # use hierlock::queue::ClaimedJob;
@@ -211,12 +207,8 @@ impl ClaimedJob {
         self.check(lost.is_empty())
     }
 
-    /// Completes it if the caller's transaction is committed: together with what was done for it, and so
-    /// exactly once.
-    ///
-    /// # Errors
-    /// If it is [lost](crate::Error::is_lost): roll back, for somebody else does it, or has done it. If the
-    /// transaction is one of another database.
+    /// Completes it if the caller's transaction is committed: together with what was done for it, and so exactly once. If
+    /// this fails, roll back: somebody else does it, or has done it, or the transaction is one of another database.
     pub async fn complete_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
         self.check(self.0.queue.delete_in(tx, self.claim()).await?)?;
         self.record(JobOutcome::Done);
@@ -226,8 +218,7 @@ impl ClaimedJob {
     /// Counts a failure, in a transaction of its own. The job is tried again after a random pause that grows with every
     /// failure, unless this was its last attempt. Of a very long text the beginning is kept.
     ///
-    /// Roll back what was done for it first, or this waits for a transaction of
-    /// [`complete_in`](Self::complete_in) that is still open.
+    /// Roll back what was done for it first: this waits for an open transaction of [`complete_in`](Self::complete_in).
     pub async fn fail(&self, error: impl fmt::Display) -> Result<FailureOutcome> {
         let text = error.to_string();
         let text: String = text.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect();

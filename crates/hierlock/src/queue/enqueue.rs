@@ -1,7 +1,6 @@
 //! Jobs come into the queue, inside the transaction that wants them done.
 
-use super::error::QueueError;
-use super::job::{EnqueueOutcome, Job};
+use super::job::{EnqueueOutcome, Job, QueueError};
 use super::schema::{JobState, SCHEMA};
 use super::{Queue, ids};
 use crate::database::{AnyTransaction, DatabaseConnection, Driver, Transaction, Value, diagnosed};
@@ -14,8 +13,7 @@ const MAX_BYTES: usize = 1 << 20;
 const ASK_PACKET_LIMIT_FROM: usize = 8 << 10;
 /// What a packet has beside the payload of a row, at most: the statement, a name, a key and numbers.
 const PACKET_RESERVE: usize = 4 << 10;
-/// What each of several rows without a key adds to a packet beside its payload, at most: its text in the statement, which
-/// is a packet of its own, or its other values.
+/// What each of several rows adds to a packet beside its payload, at most: its part of the statement, or other values.
 const ROW_RESERVE: usize = 256;
 
 /// The channel on which PostgreSQL says which queue has something new.
@@ -49,8 +47,7 @@ impl Queue {
         Ok(self.enqueue_all_in(tx, [job]).await?.remove(0))
     }
 
-    /// Adds many in few round trips, all or none; in the order in which they are given. Each with a unique
-    /// key takes a round trip of its own.
+    /// Adds many in few round trips, all or none, in order. Each with a unique key takes a round trip of its own.
     pub async fn enqueue_all(
         &self,
         jobs: impl IntoIterator<Item = Job>,
@@ -215,8 +212,7 @@ fn together(jobs: &[Job], most: usize) -> usize {
     jobs.iter().take(MAX_ROWS).take_while(fits).count().max(1)
 }
 
-/// How far the numbers of rows are apart: MySQL and MariaDB name only the first that they gave, and on a server of a
-/// group they are not one apart.
+/// How far the numbers are apart that MySQL and MariaDB give: they name only the first. On a server of a group it is not 1.
 async fn id_step(connection: &mut DatabaseConnection<'_>) -> Result<i64> {
     let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
     let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;

@@ -1,6 +1,6 @@
 //! A job on its way into a queue.
 
-use super::error::QueueError;
+use crate::database::Driver;
 use crate::error::Result;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -73,8 +73,7 @@ impl Job {
         Self { start: StartTime::At(time), ..self }
     }
 
-    /// Gives it a key. As long as another job with this key is in the queue, waiting, running or dead, this one is not
-    /// added.
+    /// Gives it a key. It is not added while another job with this key is in the queue: waiting, running or dead.
     pub fn unique(self, key: impl Into<String>) -> Self {
         Self { unique_key: Some(key.into()), ..self }
     }
@@ -148,6 +147,44 @@ pub(super) fn check_name(what: &'static str, name: &str) -> Result<()> {
         return Err(QueueError::Name { what, name: name.to_owned() }.into());
     }
     Ok(())
+}
+
+/// What can be wrong with a job, and with the run of one. Mirrors `queue`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QueueError {
+    #[error(
+        "`{name}` cannot name a {what}; it has 1 to 64 letters, digits and characters of `-_.:@/`"
+    )]
+    Name { what: &'static str, name: String },
+    #[error("the unique key has {chars} characters; it has 1 to 255")]
+    Key { chars: usize },
+    #[error(
+        "the unique key ends with a space, which MySQL and MariaDB do not tell from one without"
+    )]
+    Space,
+    #[error("the payload has {bytes} bytes; it has at most {most}")]
+    Payload { bytes: usize, most: usize },
+    #[error(
+        "the payload has {bytes} bytes; this server takes at most {most}, for its max_allowed_packet is {packet}: raise \
+         that, or keep the data elsewhere and its place in the payload"
+    )]
+    Packet { bytes: usize, most: usize, packet: i64 },
+    #[error(
+        "the {what} has a zero byte; no queue takes one, so that jobs are the same on every engine: write bytes as text, \
+         for example in base64"
+    )]
+    Zero { what: &'static str },
+    #[error("a job has at least one attempt")]
+    NoAttempts,
+    #[error("{millis} ms is no {what}; it is between {least} ms and ten years")]
+    Time { what: &'static str, millis: u128, least: i64 },
+    #[error("the transaction is one of {given:?}, but the queue is in {queue:?}")]
+    OtherTransaction { given: Driver, queue: Driver },
+    #[error(
+        "job {id} is no longer this worker's: its lease has ended, or it has been completed, has failed \
+         or has been given back already"
+    )]
+    Lost { id: i64 },
 }
 
 /// What became of a job that was to be added.

@@ -17,15 +17,12 @@
 //! # Ok(()) }
 //! ```
 
-mod attempt;
 mod cause;
 
-pub use attempt::{AttemptError, BoxedError, TypedError};
-pub use cause::{RetryCause, Retryable, cause_of};
+pub use cause::{AttemptError, BoxedError, RetryCause, Retryable, TypedError, cause_of};
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -54,8 +51,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted or a
-    /// version is stale.
+    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted or a version is stale.
     fn default() -> Self {
         Self::with_attempts(5)
     }
@@ -72,8 +68,7 @@ impl RetryPolicy {
         Self { attempts: attempts.max(1), ..self }
     }
 
-    /// Begins no attempt later than this after the first. One that has begun is not interrupted: nobody
-    /// could say whether it was committed.
+    /// Begins no attempt later than this after the first. One that has begun is not interrupted: it may be committed.
     pub fn within(self, limit: Duration) -> Self {
         Self { within: Some(limit), ..self }
     }
@@ -84,8 +79,7 @@ impl RetryPolicy {
         Self { backoff: Backoff { first, longest }, ..self }
     }
 
-    /// Tries again also when a lock was not granted in time or at once. Whoever says NOWAIT or sets a limit mostly
-    /// wants to be told instead.
+    /// Tries again also when a lock was not granted in time or at once. Whoever says NOWAIT mostly wants to be told instead.
     pub fn also_if_not_granted(self) -> Self {
         Self { if_not_granted: true, ..self }
     }
@@ -149,8 +143,7 @@ impl Backoff {
 /// The last one, with how often it was tried and for how long it paused.
 ///
 /// # Cancel safety
-/// Dropped, it drops the attempt that is under way; whether that leaves anything behind is up to `work`.
-/// (A transaction of sqlx rolls back when it is dropped.)
+/// Dropped, it drops the attempt that is under way, as far as that can be dropped; a transaction of sqlx rolls back.
 pub async fn retry<T, E, W, K>(
     policy: RetryPolicy,
     mut work: impl FnMut(u32) -> W,

@@ -7,10 +7,8 @@
 //!                                                locks  1
 //! ```
 //!
-//! Provisioning runs the steps behind the version that is written down, in order, and writes the new version down
-//! after each (`upgrade.rs`). The same steps are files for `sqlx migrate` (`migrations.rs`).
-//!
-//! Rules for whoever adds a step:
+//! Provisioning runs the steps behind the version that is written down, in order, and writes the new version down after
+//! each (`upgrade.rs`). The same steps are files for `sqlx migrate` (`migrations.rs`). For whoever adds a step:
 //!
 //! 1. A step that was released is never changed. The next version is another step.
 //! 2. Its statements may be run again. MySQL and MariaDB commit each of them, so whoever is killed in between begins
@@ -132,8 +130,7 @@ pub(crate) fn failed(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| TableError::Failed { doing, source }.into()
 }
 
-/// Says that the tables are older or newer than this release knows them, if that is why a statement has failed: the
-/// database is asked which version they have.
+/// Asks the database, after a failed statement, whether its tables are older or newer than this release knows them.
 pub(crate) async fn diagnosed<T>(database: &Database, done: Result<T>) -> Result<T> {
     let Err(error) = done else { return done };
     let (schema, at_least) = match error.table() {

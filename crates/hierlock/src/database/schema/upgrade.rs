@@ -187,24 +187,27 @@ async fn unlock(connection: &mut DatabaseConnection<'_>) -> Result<(), sqlx::Err
 
 /// Runs what may have been run before.
 async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> Result<(), sqlx::Error> {
+    let driver = connection.driver();
     // A failed statement would end the whole transaction on PostgreSQL.
-    let is_postgres = connection.driver() == Driver::Postgres;
-    if is_postgres {
+    if driver == Driver::Postgres {
         connection.run("SAVEPOINT hierlock").await?;
     }
     match connection.run(statement).await {
-        Err(error) if !is_made(statement, &error) => Err(error),
-        Err(_) if is_postgres => connection.run("ROLLBACK TO SAVEPOINT hierlock").await,
+        Err(error) if !is_made(driver, statement, &error) => Err(error),
+        Err(_) if driver == Driver::Postgres => {
+            connection.run("ROLLBACK TO SAVEPOINT hierlock").await
+        }
         _ => Ok(()),
     }
 }
 
 /// Returns whether a statement failed because its work is done.
-fn is_made(statement: &str, error: &sqlx::Error) -> bool {
+fn is_made(driver: Driver, statement: &str, error: &sqlx::Error) -> bool {
     let is_alter = statement.starts_with("ALTER ");
     match ErrorClass::of(error) {
-        // On MySQL and MariaDB all but ALTER is written so that it may be run again.
-        ErrorClass::Duplicate => is_alter || !is_innodb(error),
+        // On MySQL and MariaDB all but ALTER is written so that it may be run again; that the key of a row is there twice
+        // must not pass.
+        ErrorClass::Duplicate => is_alter || driver != Driver::Mysql,
         // The column was renamed or dropped.
         ErrorClass::UndefinedColumn => is_alter,
         // A function of PostgreSQL that is replaced by two at once has no code of its own.
@@ -212,14 +215,4 @@ fn is_made(statement: &str, error: &sqlx::Error) -> bool {
             error.as_database_error().is_some_and(|e| e.message().contains("concurrently updated"))
         }
     }
-}
-
-/// Returns whether MySQL or MariaDB said it. Their rows are made by statements that report a duplicate key, and that must not pass.
-fn is_innodb(error: &sqlx::Error) -> bool {
-    #[cfg(feature = "mysql")]
-    if let Some(error) = error.as_database_error() {
-        return error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().is_some();
-    }
-    let _ = error;
-    false
 }

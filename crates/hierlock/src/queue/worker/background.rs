@@ -1,5 +1,4 @@
-//! What goes on beside the loop of a worker, and ends with it: heartbeats for its jobs, and on PostgreSQL a listener for
-//! new ones.
+//! What goes on beside the loop of a worker: heartbeats for its jobs, and on PostgreSQL a listener for new ones.
 
 use crate::database::{answered, heartbeat_limit};
 use crate::queue::{ClaimedJob, Queue};
@@ -41,8 +40,7 @@ pub(super) fn start(queue: &Queue, active: &ActiveJobs, lease: Duration) -> Join
     tasks
 }
 
-/// Sends three in the time of a lease, and sooner after one that failed. One that is not answered fails, for the
-/// network may have forgotten its connection, and not others.
+/// Sends three in the time of a lease, and sooner after one that failed or was not answered.
 async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
     let mut beat = interval((lease / 3).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
