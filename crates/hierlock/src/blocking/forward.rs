@@ -1,8 +1,8 @@
 //! How a blocking type gets the methods of its async twin.
 
-/// Writes methods that call the method of the same name on the async twin, which is the field `0`. What an `async fn` of
-/// the twin returns is waited for. `=> wrap` makes a blocking type of what comes back; for an `async fn`, of its `Ok`.
-/// `=> given` behind a parameter is what the twin gets for it.
+/// Writes methods that call the method of the same name on the async twin, which is the field `0`. What an `async fn`
+/// of the twin returns is waited for. `=> wrap` makes a blocking type of what comes back; for an `async fn`, of its
+/// `Ok`. `=> given` behind a parameter is what the twin gets for it.
 macro_rules! forward {
     ($twin:literal) => {};
     ($twin:literal $(#[$attribute:meta])* async fn $name:ident($($parameters:tt)*)

@@ -123,8 +123,8 @@ impl Worker {
         Self(self.0.on_end(move |job, outcome| tell(&ClaimedJob(job.clone()), outcome)))
     }
 
-    /// Works until it is [stopped](WorkerHandle::stop): see [`crate::queue::Worker::run`]. `handler` is run for each job on a
-    /// thread of its own; an error or a panic is a failure.
+    /// Works until it is [stopped](WorkerHandle::stop): see [`crate::queue::Worker::run`]. `handler` is run for each
+    /// job on a thread of its own; an error or a panic is a failure.
     pub fn run<F, E>(self, handler: F) -> Result<WorkerSummary>
     where
         F: Fn(ClaimedJob) -> Result<(), E> + Send + Sync + 'static,

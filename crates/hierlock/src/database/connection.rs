@@ -20,9 +20,7 @@ pub struct DatabaseConnection<'a> {
 #[cfg(feature = "_server")]
 #[derive(Debug)]
 pub(super) enum ServerSession<'a> {
-    /// A session of a pool of ours.
     Own { pool: &'a Pool, id: SessionId },
-    /// A connection of a program's pool.
     Program(&'a mut ProgramSession),
 }
 
@@ -30,7 +28,6 @@ pub(super) enum ServerSession<'a> {
 pub(super) type ServerSession<'a> = std::marker::PhantomData<&'a ()>;
 
 impl<'a> DatabaseConnection<'a> {
-    /// Returns the connection of a caller's transaction.
     pub(crate) fn of_caller(connection: ConnectionRef<'a>) -> Self {
         Self { connection, session: None }
     }
@@ -54,7 +51,7 @@ impl<'a> DatabaseConnection<'a> {
         answered_by(&self.session, self.connection.packet(sql)).await
     }
 
-    /// Begins a transaction, runs statements in it, and learns who a connection of a program's pool is, in one round trip.
+    /// Begins a transaction and runs statements in it, in one round trip, in which a program's session tells who it is.
     pub(crate) async fn begin_packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
         let begin = self.driver().begin();
         let rest = if sql.is_empty() { String::new() } else { format!("; {sql}") };

@@ -1,5 +1,5 @@
-//! Databases for the toolbox: optimistic versions, leases and queues keep their rows in MySQL, MariaDB, PostgreSQL, or in
-//! a file of SQLite, where nothing needs to be installed.
+//! Databases for the toolbox: optimistic versions, leases and queues keep their rows in MySQL, MariaDB, PostgreSQL, or
+//! in a file of SQLite, where nothing needs to be installed.
 //!
 //! ```text
 //!   caller's transaction ──┐
@@ -53,13 +53,11 @@ use pool::DatabasePool;
 use pool::ProgramServer;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-#[cfg(feature = "toolbox")]
 use tokio::runtime::Handle;
 
 /// How long [`Database::close`] waits for what is finished by tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often a transaction of ours is tried.
 const TRANSACTION_RETRIES: RetryPolicy = RetryPolicy::with_attempts(20);
 
 /// A database, with connections to share. Clones share them too.
@@ -83,8 +81,8 @@ impl DatabaseBuilder {
         Self { connections: connections.max(1), ..self }
     }
 
-    /// Sets after how long without an answer a server is asked on another connection what it is doing; 5 seconds by
-    /// default. A statement that it works on, or that waits for a lock, takes its time. One whose answer was lost fails.
+    /// Sets after how long without an answer a server is asked on another connection what it does; 5 s by default.
+    /// A statement that it works on, or that waits for a lock, takes its time. One whose answer was lost fails.
     pub fn answer_limit(self, limit: Duration) -> Self {
         Self { answer_limit: limit, ..self }
     }
@@ -169,8 +167,8 @@ impl Database {
         Ok(time_from_ms(rows.first().map_or(Ok(0), |row| row.int(0))?))
     }
 
-    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. A `?` is a place for a value,
-    /// as in [`Transaction::execute`].
+    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. A `?` is a place for a
+    /// value, as in [`Transaction::execute`].
     pub async fn query(
         &self,
         sql: &str,
@@ -181,8 +179,8 @@ impl Database {
     }
 
     /// Runs a whole transaction of ours on tables of a schema, and again if it loses a race. Statements without values
-    /// that come `first` are sent along with BEGIN, in one round trip; `work` is given their rows. It must be happy to begin
-    /// from the start, and returns its result with the transaction, which is committed or rolled back.
+    /// that come `first` are sent along with BEGIN, in one round trip; `work` is given their rows. It must be happy to
+    /// begin from the start, and returns its result with the transaction, which is committed or rolled back.
     ///
     /// # Cancel safety
     /// Dropped during COMMIT it may have happened; before, nothing has.
@@ -273,8 +271,6 @@ impl Database {
         if self.driver() == Driver::Sqlite { "" } else { " FOR UPDATE" }
     }
 
-    /// The tasks that finish what callers have dropped.
-    #[cfg(feature = "toolbox")]
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
@@ -289,8 +285,8 @@ impl Database {
     }
 
     /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is given
-    /// back, for at most 10 seconds; then ends all connections, after what is under way on them. Call it before a program
-    /// ends.
+    /// back, for at most 10 seconds; then ends all connections, after what is under way on them. Call it before a
+    /// program ends.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.

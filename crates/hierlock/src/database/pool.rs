@@ -15,7 +15,6 @@ use std::time::Duration;
 use std::{collections::HashMap, sync::Arc};
 use tokio::runtime::Handle;
 
-/// How long a caller waits for a connection while all are in use.
 #[cfg(feature = "_server")]
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
 
@@ -40,9 +39,9 @@ pub(super) enum DatabasePool {
     Sqlite(sqlx::SqlitePool),
 }
 
-/// A connection of a database, in use. It goes back to its pool only by [`give_back`](Self::give_back), by whoever knows
-/// that it is clean. Dropped, it is closed, and ended on the server as well: the server may not have heard of it, and
-/// would keep its transaction.
+/// A connection of a database, in use. It goes back to its pool only by [`give_back`](Self::give_back), by whoever
+/// knows that it is clean. Dropped, it is closed, and ended on the server as well: the server may not have heard of it,
+/// and would keep its transaction.
 pub(crate) struct PooledConnection {
     /// None once it was given back.
     connection: Option<LentConnection>,
@@ -50,7 +49,6 @@ pub(crate) struct PooledConnection {
     runtime: Handle,
 }
 
-/// A connection of each kind of pool.
 enum LentConnection {
     /// The session's own `Drop` ends it on the server.
     #[cfg(feature = "_server")]
@@ -64,7 +62,7 @@ enum LentConnection {
 }
 
 #[cfg(feature = "_server")]
-/// The server of a pool that the program brings: who its connections are there. That of MySQL may be MariaDB: sessions are asked about in the same way.
+/// The server of a pool that the program brings, and who its connections are there. MySQL stands for MariaDB too.
 #[derive(Debug)]
 pub(super) struct ProgramServer {
     /// Only for the control session: to ask about sessions, and to end them.
@@ -89,7 +87,6 @@ impl ProgramServer {
         Arc::new(Self { pool: Pool::new(address, settings), sessions: Mutex::default() })
     }
 
-    /// A session that is not known yet.
     pub(super) fn session(self: &Arc<Self>) -> ProgramSession {
         ProgramSession { server: self.clone(), id: None }
     }

@@ -34,9 +34,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(150);
 const REMOVAL_GRACE: Duration = Duration::from_millis(500);
 /// How long an acquire whose COMMIT has failed waits until its lease is taken back; a task goes on with that.
 const UNDO_WAIT: Duration = Duration::from_secs(1);
-/// The longest pause before a lease is tried to be taken back again.
 const MAX_UNDO_PAUSE: Duration = Duration::from_secs(5);
-/// How many leases that are in the way are read at a time.
 const CONFLICT_BATCH: usize = 100;
 
 impl Leases {
@@ -77,7 +75,6 @@ impl Leases {
     }
 }
 
-/// A row that has just been written.
 #[derive(Clone, Copy)]
 struct NewRow {
     token: i64,
@@ -99,7 +96,6 @@ struct Acquisition {
     request: LeaseRequest,
     /// Goes along with BEGIN: the slots, and the time where it is not told by what is written.
     first: String,
-    /// How many rows come back.
     rows: usize,
     /// Writes the lease unless one of another owner is in the way, live or not.
     insert: String,

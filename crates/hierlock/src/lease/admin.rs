@@ -9,7 +9,6 @@ use crate::database::{Busy, DatabaseConnection, Row, RowLock, Transaction, Value
 use crate::error::Result;
 use crate::target::Target;
 
-/// How many are swept in a transaction.
 const SWEEP_BATCH: usize = 100;
 
 /// Which leases are listed; by default all that are live.

@@ -56,9 +56,8 @@ impl LeaseGuard {
     pub(super) fn new(lease: Lease) -> Self {
         let runtime = Handle::current();
         let (sender, renewal) = watch::channel(Renewal::of(&lease));
-        let Lease { leases, info, ttl, held_until } = &lease;
-        let (leases, info) = (leases.clone(), info.clone());
-        let renewed = Lease { leases, info, ttl: *ttl, held_until: *held_until };
+        let (leases, info) = (lease.leases.clone(), lease.info.clone());
+        let renewed = Lease { leases, info, ..lease };
         let task = runtime.spawn(keep_renewing(renewed, sender)).abort_handle();
         Self { lease: Some(lease), renewal, task, runtime }
     }
@@ -73,8 +72,8 @@ impl LeaseGuard {
         self.renewal.borrow().expires
     }
 
-    /// Waits until the lease is lost, and returns why: somebody has ended it, or it could not be renewed in time by our own
-    /// clock (one that only goes forward).
+    /// Waits until the lease is lost, and returns why: somebody has ended it, or it could not be renewed in time by our
+    /// own clock (one that only goes forward).
     ///
     /// # Cancel safety
     /// Dropped, it changes nothing.

@@ -8,8 +8,8 @@ use crate::target::Target;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// A lease that was held when it was last looked at. **Dropping it does not release it**: a request of a web server ends,
-/// and the edit goes on. [`Leases::resume`] brings it back by its [token](Self::token).
+/// A lease that was held when it was last looked at. **Dropping it does not release it**: a request of a web server
+/// ends, and the edit goes on. [`Leases::resume`] brings it back by its [token](Self::token).
 #[derive(Debug)]
 #[must_use = "a lease is held until it is released or expires"]
 pub struct Lease {
@@ -56,8 +56,9 @@ impl Lease {
         &self.info
     }
 
-    /// Makes it valid for its whole time again, from now on. Fails with [`is_lost`](crate::Error::is_lost) if it is no longer
-    /// held, and [`lost_lease`](crate::Error::lost_lease) tells why. After another error it may or may not be renewed.
+    /// Makes it valid for its whole time again, from now on. Fails with [`is_lost`](crate::Error::is_lost) if it is not
+    /// held any more ([`lost_lease`](crate::Error::lost_lease) tells why). After other errors it may or may not be
+    /// renewed.
     ///
     /// # Cancel safety
     /// Dropped, it is renewed all the same, but this handle does not know.
@@ -109,8 +110,8 @@ impl Lease {
     /// ```
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) tells why: roll the transaction back, and
-    /// soon (at REPEATABLE READ on MySQL and MariaDB it keeps others from acquiring).
+    /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) tells why: roll the transaction
+    /// back, and soon (at REPEATABLE READ on MySQL and MariaDB it keeps others from acquiring).
     pub async fn check_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
         self.leases.check(tx, self.info.token, Some(&self.info)).await
     }

@@ -54,7 +54,6 @@ pub(super) fn columns(driver: Driver, moment: &str) -> String {
 }
 
 impl LeaseInfo {
-    /// Of a row of [`columns`].
     pub(super) fn read(row: &Row) -> Result<Self> {
         Ok(Self {
             token: row.int(0)?,

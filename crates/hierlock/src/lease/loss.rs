@@ -26,7 +26,6 @@ pub(crate) enum LeaseError {
 }
 
 impl LeaseError {
-    /// Returns whether the request itself was wrong.
     pub(crate) fn is_usage(&self) -> bool {
         matches!(self, LeaseError::Text { .. } | LeaseError::Ttl { .. } | LeaseError::Nul { .. })
     }

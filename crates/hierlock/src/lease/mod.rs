@@ -72,8 +72,8 @@ use tokio::time::Instant;
 /// The leases of a database. Clones share its connections.
 ///
 /// # Cancel safety
-/// What renews or ends leases is finished by a task if its future is dropped. If it fails instead, it may or may not have
-/// happened, and can be called again.
+/// What renews or ends leases is finished by a task if its future is dropped. If it fails instead, it may or may not
+/// have happened, and can be called again.
 #[derive(Clone, Debug)]
 pub struct Leases(Arc<Inner>);
 
@@ -126,8 +126,8 @@ impl Leases {
     /// owner do not exclude each other.
     ///
     /// # Errors
-    /// [`is_held`](crate::Error::is_held): somebody else has one, and [`lease_holder`](crate::Error::lease_holder) tells
-    /// who. [`is_usage`](crate::Error::is_usage): the request is wrong.
+    /// [`is_held`](crate::Error::is_held): somebody else has one, and [`lease_holder`](crate::Error::lease_holder)
+    /// tells who. [`is_usage`](crate::Error::is_usage): the request is wrong.
     /// [`is_not_provisioned`](crate::Error::is_not_provisioned): the tables are missing. If the connection ends during
     /// COMMIT, a task takes back what may have been gained: at once, or when the database is there again.
     ///
@@ -145,8 +145,8 @@ impl Leases {
     }
 
     /// Returns a lease by its token, to go on with it: in another request, or another process. **Tokens are no
-    /// secrets**: compare its [owner](Lease::owner) with whoever asks. Fails with [`is_lost`](crate::Error::is_lost) if it is
-    /// no longer held, and [`lost_lease`](crate::Error::lost_lease) tells why.
+    /// secrets**: compare its [owner](Lease::owner) with whoever asks. Fails with [`is_lost`](crate::Error::is_lost) if
+    /// it is no longer held, and [`lost_lease`](crate::Error::lost_lease) tells why.
     pub async fn resume(&self, token: i64) -> Result<Lease> {
         match self.look_up(token).await? {
             Some(lease) => Ok(lease),
@@ -190,7 +190,6 @@ impl Leases {
         Ok(done.rows > 0)
     }
 
-    /// Runs work that a task finishes if the caller goes away.
     async fn run_to_end<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'static>(
         &self,
         work: impl FnOnce(Self) -> W,

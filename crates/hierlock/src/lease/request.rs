@@ -41,7 +41,7 @@ impl LeaseRequest {
         Self { target, owner, session, reason, ttl: DEFAULT_TTL, wait: Duration::ZERO }
     }
 
-    /// Sets the login, browser tab or process that it belongs to; see [`release_session`](super::Leases::release_session).
+    /// Sets the login, browser tab or process that it belongs to, which [`super::Leases::release_session`] ends.
     pub fn session(self, session: impl Into<String>) -> Self {
         Self { session: Some(session.into()), ..self }
     }

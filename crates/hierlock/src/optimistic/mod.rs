@@ -6,8 +6,8 @@
 //!                                      └ lock, delete ────────────────► VersionCheck
 //! ```
 //!
-//! Nobody is locked out while somebody thinks. Each remembers the version that was read; the UPDATE has it in its condition
-//! and raises it by one, so of two who have read the same, the second changes nothing, and is told.
+//! Nobody is locked out while somebody thinks. Each remembers the version that was read; the UPDATE has it in its
+//! condition and raises it by one, so of two who have read the same, the second changes nothing, and is told.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -75,8 +75,8 @@ use crate::retry::{AttemptError, RetryError, RetryPolicy, retry};
 /// # Ok(()) }
 /// ```
 ///
-/// It is [`retry`], with its errors and its cancel safety, and [`also_if_stale`](RetryPolicy::also_if_stale); use that for
-/// other pauses, or a limit of time.
+/// It is [`retry`], with its errors and its cancel safety, and [`also_if_stale`](RetryPolicy::also_if_stale); use that
+/// for other pauses, or a limit of time.
 pub async fn until_current<T, E, W, K>(
     attempts: u32,
     work: impl FnMut(u32) -> W,

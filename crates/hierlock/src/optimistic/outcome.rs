@@ -37,8 +37,8 @@ pub enum VersionCheck {
 }
 
 impl UpdateOutcome {
-    /// Returns the new version. Fails with [`is_stale`](crate::Error::is_stale) or [`is_missing`](crate::Error::is_missing)
-    /// if the row was not changed, so that `?` leaves (and drops) the transaction.
+    /// Returns the new version. Fails with [`is_stale`](crate::Error::is_stale) or
+    /// [`is_missing`](crate::Error::is_missing), so that `?` leaves (and drops) the transaction.
     pub fn updated(self) -> Result<i64> {
         match self {
             UpdateOutcome::Updated(version) => Ok(version),

@@ -29,18 +29,18 @@ pub struct VersionedTable {
 }
 
 impl VersionedTable {
-    /// Names a table, maybe with its schema before a dot, and the column of its version. Fails if these cannot be names.
-    /// They are quoted, so they are taken as written: PostgreSQL has small letters, unless they were created in quotes.
+    /// Names a table, maybe with its schema before a dot, and the column of its version. Fails if they cannot be names.
+    /// They are quoted, and so taken as written: PostgreSQL has small letters, unless they were created in quotes.
     pub fn new(table: &str, version: &str) -> Result<Self> {
         check_table_name(table)?;
         check_name(version)?;
         Ok(Self { name: table.to_owned(), version: version.to_owned() })
     }
 
-    /// Names the row with this key; [`and`](VersionedRow::and) for one of several columns. The columns must be
-    /// those of a primary key or a unique index, and the value of the type of its column: MySQL compares
-    /// text with a number in its own way, by reading all rows. Fails if the column is no name, or the value is NULL; that it
-    /// is the version is told when the row is used, for it depends on the engine what is the same name.
+    /// Names the row with this key; [`and`](VersionedRow::and) for one of several columns. The columns must be those of
+    /// a primary key or a unique index, and the value of the type of its column: MySQL compares text with a number in
+    /// its own way, by reading all rows. Fails if the column is no name, or the value is NULL; that it is the version
+    /// is told when the row is used, for it depends on the engine what is the same name.
     pub fn row(&self, column: &str, value: impl Into<Value>) -> Result<VersionedRow> {
         self.keyed(Term::value(column, value))
     }
@@ -127,8 +127,8 @@ impl VersionedRow {
 
     /// Returns its version, as the transaction sees it; None if there is no such row.
     ///
-    /// Data that was read *before* its version may be older than that. Read both with one SELECT. Fails if the version is
-    /// NULL or no integer, or the key names several rows.
+    /// Data that was read *before* its version may be older than that. Read both with one SELECT. Fails if the version
+    /// is NULL or no integer, or the key names several rows.
     pub async fn version(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
         self.read(&mut tx.connection(), None).await
     }
@@ -136,8 +136,8 @@ impl VersionedRow {
     /// Changes it if it is at the version that is expected, in one statement, and raises the version by
     /// one. Without any changes it is [`bump_if`](Self::bump_if).
     ///
-    /// If it is not, the version that it has is read with a lock on the row, so it is the newest, even if the transaction
-    /// sees an old snapshot. Fails if the changes name the version or the key.
+    /// If it is not, the version that it has is read with a lock on the row, so it is the newest, even if the
+    /// transaction sees an old snapshot. Fails if the changes name the version or the key.
     pub async fn update(
         &self,
         tx: &mut impl AnyTransaction,
@@ -183,14 +183,14 @@ impl VersionedRow {
         self.update(tx, expected, Changes::new()).await
     }
 
-    /// Locks it until the transaction ends, also if it is stale, and compares its version: if it is current it stays so, and
-    /// nothing that is done afterwards is wasted. Only [`update`](Self::update) changes the row and its version. On SQLite
-    /// the whole file is locked to writers; a transaction that was begun with BEGIN IMMEDIATE has it already.
+    /// Locks it until the transaction ends, also if it is stale, and compares its version; one that is current stays
+    /// so. Only [`update`](Self::update) changes the row and its version. On SQLite the whole file is locked to
+    /// writers; a transaction that was begun with BEGIN IMMEDIATE has it already.
     ///
     /// # Errors
-    /// With [`WaitPolicy::NoWait`], [`is_would_block`](Error::is_would_block) if somebody else has locked it; on PostgreSQL
-    /// the transaction can only be rolled back then. On SQLite that is another writer, for whom a transaction that was
-    /// begun without IMMEDIATE waits as long as its `busy_timeout` says.
+    /// With [`WaitPolicy::NoWait`], [`is_would_block`](Error::is_would_block) if somebody else has locked it; on
+    /// PostgreSQL the transaction can only be rolled back then. On SQLite that is another writer, for whom a
+    /// transaction that was begun without IMMEDIATE waits as long as its `busy_timeout` says.
     pub async fn lock(
         &self,
         tx: &mut impl AnyTransaction,
@@ -198,10 +198,7 @@ impl VersionedRow {
         wait: WaitPolicy,
     ) -> Result<VersionCheck> {
         let mut connection = tx.connection();
-        let busy = match wait {
-            WaitPolicy::Wait => Busy::Wait,
-            WaitPolicy::NoWait => Busy::Fail,
-        };
+        let busy = if wait == WaitPolicy::Wait { Busy::Wait } else { Busy::Fail };
         if connection.driver() == Driver::Sqlite {
             let sql = self.lock_file()?;
             connection.execute(&sql, []).await.map_err(|source| self.not_read(source, busy))?;
@@ -262,7 +259,7 @@ impl VersionedRow {
         }
     }
 
-    /// MariaDB has one number for a wait that was too long and one that was not wanted: what was asked tells them apart.
+    /// MariaDB has one number for a wait that was too long and one that was not wanted. What was asked tells which.
     fn not_read(&self, source: sqlx::Error, busy: Busy) -> Error {
         let is_held =
             source.retry_cause() == Some(RetryCause::NotGranted) || is_other_writer(&source);
@@ -280,7 +277,7 @@ impl VersionedRow {
     }
 }
 
-/// Returns whether another transaction of SQLite writes. If it has written since this one first read, the error is another.
+/// Returns whether another transaction of SQLite writes. (If it has written since this one read, the error is another.)
 fn is_other_writer(error: &sqlx::Error) -> bool {
     const SQLITE_BUSY: &str = "5";
     error.as_database_error().and_then(|error| error.code()).as_deref() == Some(SQLITE_BUSY)

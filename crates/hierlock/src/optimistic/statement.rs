@@ -56,7 +56,6 @@ impl VersionedRow {
         Ok(format!("UPDATE {table} SET {version} = {version} WHERE 0"))
     }
 
-    /// The table and its version.
     fn names(&self, driver: Driver) -> Result<(String, String)> {
         if self.key.iter().any(|key| key.names(driver, &self.table.version)) {
             return Err(self.table.version_given("which names no row; give its primary key"));

@@ -21,7 +21,6 @@ pub(super) struct BatchUpdate {
     pub(super) returning: &'static str,
 }
 
-/// How rows are found.
 pub(super) enum RowSelection {
     /// By an index, in its order. The condition may name `{now}`.
     ByIndex { index: &'static str, condition: String, order: &'static str, limit: usize },
@@ -47,10 +46,8 @@ pub(super) fn claimed_rows(driver: Driver, claims: &[(i64, i64)]) -> (String, St
     (format!("v (id, n) AS (VALUES {list})"), from)
 }
 
-/// What MySQL and MariaDB are told.
 const BY_PRIMARY_KEY: &str = "FORCE INDEX (PRIMARY)";
 
-/// The settings of the planner for the rest of a transaction on PostgreSQL.
 pub(super) fn planner_settings() -> String {
     PLANNER_SETTINGS.map(|setting| format!("SET LOCAL {setting} = off; ")).concat()
 }
@@ -178,7 +175,6 @@ impl BatchUpdate {
     }
 }
 
-/// Numbers as a list.
 pub(super) fn joined<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> String {
     numbers.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -28,8 +28,8 @@ impl Queue {
     /// How many jobs are claimed at once at most.
     pub const MAX_CLAIM: usize = 10_000;
 
-    /// Claims up to `most` jobs that are ready, by priority, then age; never more than [`MAX_CLAIM`](Self::MAX_CLAIM). They
-    /// are this worker's until the lease ends, and no other worker waits for them or gets them. Fails with
+    /// Claims up to `most` jobs that are ready, by priority, then age; never more than [`MAX_CLAIM`](Self::MAX_CLAIM).
+    /// They are this worker's until the lease ends, and no other worker waits for them or gets them. Fails with
     /// [`is_usage`](crate::Error::is_usage) if the name of the worker or the lease is not allowed.
     ///
     /// # Cancel safety
@@ -72,9 +72,9 @@ impl Queue {
         Ok(claimed)
     }
 
-    /// Extends the leases of all these to `lease` from now. Returns the IDs of those that are no longer their
-    /// worker's, which [learn](ClaimedJob::lost) it; what somebody does with one of them at this moment is not waited for.
-    /// Fails with [`is_usage`](crate::Error::is_usage) if the lease is not allowed.
+    /// Extends the leases of all these to `lease` from now. Returns the IDs of those that are no longer their worker's,
+    /// which [learn](ClaimedJob::lost) it; what somebody does with one of them at this moment is not waited for. Fails
+    /// with [`is_usage`](crate::Error::is_usage) if the lease is not allowed.
     ///
     /// # Cancel safety
     /// Dropped, the leases are extended or not.

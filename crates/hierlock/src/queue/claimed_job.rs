@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// A job that a worker has claimed. Its ID and [claim number](Self::claim_number), which is higher with every claim, are a
-/// fencing token: what ends the job fails with [`is_lost`](crate::Error::is_lost) if it is no longer this worker's.
+/// A job that a worker has claimed. Its ID and [claim number](Self::claim_number) together are a fencing token: what
+/// ends the job fails with [`is_lost`](crate::Error::is_lost) if it is no longer this worker's.
 ///
 /// Dropped, it stays claimed until its lease ends. Clones are the same claim.
 ///
@@ -70,7 +70,6 @@ pub enum FailureOutcome {
     Dead,
 }
 
-/// The longest error text that is kept, in characters.
 const MAX_ERROR_CHARS: usize = 10_000;
 
 impl ClaimedJob {
@@ -141,7 +140,6 @@ impl ClaimedJob {
         time_from_ms(self.0.created_ms)
     }
 
-    /// Its ID and claim number.
     pub(super) fn claim(&self) -> (i64, i64) {
         (self.0.id, self.0.claim)
     }
@@ -156,6 +154,15 @@ impl ClaimedJob {
         let _ = self.0.outcome.set(outcome);
     }
 
+    /// Records the outcome; fails if it was no longer this worker's.
+    fn end(&self, is_ours: bool, outcome: JobOutcome) -> Result<()> {
+        if !is_ours {
+            return Err(QueueError::Lost { id: self.0.id }.into());
+        }
+        self.record(outcome);
+        Ok(())
+    }
+
     /// Returns whether its lease has ended, as far as we know.
     pub(super) fn is_expired(&self) -> bool {
         *self.0.owned_until.borrow() <= Instant::now()
@@ -166,12 +173,8 @@ impl ClaimedJob {
         self.0.owned_until.send_replace(until);
     }
 
-    fn check(&self, is_ours: bool) -> Result<()> {
-        if is_ours { Ok(()) } else { Err(QueueError::Lost { id: self.0.id }.into()) }
-    }
-
-    /// Waits until it is no longer this worker's: a [heartbeat](Queue::heartbeat) found that, or none got through during
-    /// the lease. Somebody else may be doing it then. A job that was ended here is never lost.
+    /// Waits until it is no longer this worker's: a [heartbeat](Queue::heartbeat) found that, or none got through
+    /// during the lease. Somebody else may be doing it then. A job that was ended here is never lost.
     ///
     /// ```
     /// # use hierlock::queue::ClaimedJob;
@@ -204,15 +207,13 @@ impl ClaimedJob {
     /// Completes it: it leaves the queue.
     pub async fn complete(&self) -> Result<()> {
         let lost = self.0.queue.complete_all(std::slice::from_ref(self)).await?;
-        self.check(lost.is_empty())
+        self.end(lost.is_empty(), JobOutcome::Done)
     }
 
-    /// Completes it if the caller's transaction is committed: together with what was done for it, and so exactly once. If
-    /// this fails, roll back: somebody else does it, or has done it, or the transaction is one of another database.
+    /// Completes it if the caller's transaction is committed: together with what was done for it, and so exactly once.
+    /// If this fails, roll back: somebody else does it, or has done it, or the transaction is one of another database.
     pub async fn complete_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
-        self.check(self.0.queue.delete_in(tx, self.claim()).await?)?;
-        self.record(JobOutcome::Done);
-        Ok(())
+        self.end(self.0.queue.delete_in(tx, self.claim()).await?, JobOutcome::Done)
     }
 
     /// Counts a failure, in a transaction of its own. The job is tried again after a random pause that grows with every
@@ -247,17 +248,14 @@ impl ClaimedJob {
             (counted.map_err(SCHEMA.failed("count a failure")), tx)
         };
         let counted = self.0.queue.database().run((SCHEMA, ""), count).await?;
-        self.check(counted.rows > 0)?;
-        self.record(JobOutcome::Failed { error: text, next });
+        self.end(counted.rows > 0, JobOutcome::Failed { error: text, next })?;
         Ok(next)
     }
 
     /// Gives it back, as if it had not been begun: it is ready again at once, and nothing is counted.
     pub async fn give_back(&self) -> Result<()> {
         let given = self.0.queue.give_back_all(std::slice::from_ref(self)).await?;
-        self.check(given > 0)?;
-        self.record(JobOutcome::GivenBack);
-        Ok(())
+        self.end(given > 0, JobOutcome::GivenBack)
     }
 }
 

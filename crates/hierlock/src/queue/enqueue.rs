@@ -180,13 +180,12 @@ fn checked(jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// The bytes of a row among others.
 fn row_bytes(job: &Job) -> usize {
     job.payload.len() + ROW_RESERVE
 }
 
-/// Returns how many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked before
-/// anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
+/// Returns how many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked
+/// before anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
 async fn max_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Result<usize> {
     let bytes: usize = jobs.iter().map(row_bytes).sum();
     if connection.driver() != Driver::Mysql || bytes < ASK_PACKET_LIMIT_FROM {
@@ -212,7 +211,7 @@ fn together(jobs: &[Job], most: usize) -> usize {
     jobs.iter().take(MAX_ROWS).take_while(fits).count().max(1)
 }
 
-/// How far the numbers are apart that MySQL and MariaDB give: they name only the first. On a server of a group it is not 1.
+/// How far the numbers of rows are apart on MySQL and MariaDB, which name only the first: not 1 in a group of servers.
 async fn id_step(connection: &mut DatabaseConnection<'_>) -> Result<i64> {
     let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
     let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;

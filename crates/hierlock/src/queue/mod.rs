@@ -95,8 +95,8 @@ impl Queue {
         })
     }
 
-    /// Sets for how long a failed job waits: after its first failure for a random time up to `first`, after each further one
-    /// up to twice as long as before, but never longer than `longest`. By default a second and an hour.
+    /// Sets for how long a failed job waits: after its first failure for a random time up to `first`, after each
+    /// further one up to twice as long as before, but never longer than `longest`. By default a second and an hour.
     #[must_use]
     pub fn pauses(self, first: Duration, longest: Duration) -> Self {
         Self { backoff: Backoff { first, longest }, ..self }
@@ -112,8 +112,9 @@ impl Queue {
         &self.shared.database
     }
 
-    /// Makes the table of all queues, `hier_jobs`, if it is not there yet, and upgrades that of an older release. Several
-    /// may do so at once. Fails with [`is_newer_schema`](crate::Error::is_newer_schema) if a newer release has upgraded it.
+    /// Makes the table of all queues, `hier_jobs`, if it is not there yet, and upgrades that of an older release. Fails
+    /// with [`is_newer_schema`](crate::Error::is_newer_schema) if a newer one has upgraded it. Several may do so at
+    /// once.
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
     }
@@ -138,16 +139,15 @@ impl Queue {
         &self,
         tx: &'tx mut impl AnyTransaction,
     ) -> Result<DatabaseConnection<'tx>> {
-        let (connection, queue) = (tx.connection(), self.database().driver());
-        if connection.driver() != queue {
-            let given = connection.driver();
+        let connection = tx.connection();
+        let (given, queue) = (connection.driver(), self.database().driver());
+        if given != queue {
             return Err(QueueError::OtherTransaction { given, queue }.into());
         }
         Ok(connection)
     }
 }
 
-/// The IDs of jobs that a statement has returned.
 fn ids(rows: &[Row]) -> Result<Vec<i64>> {
     rows.iter().map(|row| Ok(row.int(0)?)).collect()
 }

@@ -2,7 +2,6 @@
 
 use crate::database::{Driver, Schema};
 
-/// How its table is made.
 pub(crate) const SCHEMA: Schema = Schema {
     part: "queue",
     command: "hierlock queue provision",
@@ -22,7 +21,6 @@ pub(super) enum JobState {
 }
 
 impl JobState {
-    /// As it is written into a statement.
     pub(super) fn code(self) -> i64 {
         self as i64
     }

@@ -74,12 +74,12 @@ impl RetryPolicy {
     }
 
     /// Waits before the second attempt for a random time up to `first`, before each further one up to twice as long as
-    /// before, but never longer than `longest`. Random from zero on (full jitter), so that those who met do not meet again.
+    /// before, but never longer than `longest`. Random from zero on (full jitter), so that two do not meet again.
     pub fn pauses(self, first: Duration, longest: Duration) -> Self {
         Self { backoff: Backoff { first, longest }, ..self }
     }
 
-    /// Tries again also when a lock was not granted in time or at once. Whoever says NOWAIT mostly wants to be told instead.
+    /// Tries again also when a lock was not granted in time or at once. Whoever says NOWAIT mostly wants to be told.
     pub fn also_if_not_granted(self) -> Self {
         Self { if_not_granted: true, ..self }
     }
@@ -99,7 +99,6 @@ impl RetryPolicy {
     }
 }
 
-/// Random pauses that grow with the number of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     pub(crate) first: Duration,

@@ -6,7 +6,7 @@ use crate::sql::{Dialect, LOCK_SCHEMA, Scheme, Strategy};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The numbers of the files, by part and version. A new step gets the day of its making, to come after what has been run.
+/// The numbers of the files, by part and version. A new step gets the day of its making, to come after the others.
 const NUMBERS: [(Schema, &[u64]); 3] = [
     (crate::lease::SCHEMA, &[20_260_101_000_001]),
     (crate::queue::SCHEMA, &[20_260_101_000_002]),
@@ -26,7 +26,6 @@ fn folder(driver: Driver) -> (&'static str, &'static str) {
     }
 }
 
-/// What each file has to say.
 fn files() -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
     for driver in Driver::ALL {

@@ -37,7 +37,6 @@ const VERSION_QUERY_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct Schema {
     /// The part: `lease`, `queue`, `locks`.
     pub(crate) part: &'static str,
-    /// The command that makes its tables.
     pub(crate) command: &'static str,
     /// What makes version 1, then what makes version 2 of it, and so on.
     pub(crate) steps: &'static [UpgradeStep],
@@ -53,7 +52,6 @@ pub(crate) struct Schema {
 pub(crate) type UpgradeStep = fn(Driver) -> Vec<String>;
 
 impl Schema {
-    /// The newest version that this release knows.
     pub(crate) fn newest(&self) -> i64 {
         self.steps.len() as i64
     }

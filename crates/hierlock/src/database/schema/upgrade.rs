@@ -4,7 +4,6 @@ use super::{DatabaseConnection, Driver, Schema};
 use crate::error::{Result, TableError};
 use hierlock_engine::ErrorClass;
 
-/// Where the version of each part is written down.
 const VERSIONS: &str = "hier_schema_versions";
 
 /// The lock of whoever upgrades tables of ours in a database: one at a time.
@@ -58,7 +57,7 @@ impl Schema {
         [create_versions(driver)].into_iter().chain(steps).collect()
     }
 
-    /// Brings the tables to the newest version, in the transaction that `connection` is in. Fails within if they are newer.
+    /// Brings the tables to the newest version, in the transaction of `connection`. Fails within if they are newer.
     pub(crate) async fn upgrade(
         self,
         connection: &mut DatabaseConnection<'_>,
@@ -114,7 +113,6 @@ impl Schema {
         Ok(Ok(()))
     }
 
-    /// Returns whether all tables and functions are there.
     async fn is_there(self, connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Error> {
         let driver = connection.driver();
         let tables = (self.tables)(driver);
@@ -205,8 +203,8 @@ async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> Resul
 fn is_made(driver: Driver, statement: &str, error: &sqlx::Error) -> bool {
     let is_alter = statement.starts_with("ALTER ");
     match ErrorClass::of(error) {
-        // On MySQL and MariaDB all but ALTER is written so that it may be run again; that the key of a row is there twice
-        // must not pass.
+        // On MySQL and MariaDB all but ALTER is written so that it may be run again; that the key of a row is there
+        // twice must not pass.
         ErrorClass::Duplicate => is_alter || driver != Driver::Mysql,
         // The column was renamed or dropped.
         ErrorClass::UndefinedColumn => is_alter,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The jobs that a worker has, by ID.
 #[derive(Clone, Default)]
 pub(super) struct ActiveJobs(Arc<Mutex<HashMap<i64, ClaimedJob>>>);
 
@@ -65,7 +64,6 @@ async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
     }
 }
 
-/// How long it waits before it connects again to listen.
 #[cfg(feature = "postgres")]
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 

@@ -95,8 +95,8 @@ impl Worker {
         Self { concurrency: jobs.max(1), ..self }
     }
 
-    /// Sets the lease of its jobs, which three heartbeats extend in that time; 30 s by default. If it is killed, its jobs
-    /// come back after that.
+    /// Sets the lease of its jobs, which three heartbeats extend in that time; 30 s by default. If it is killed, its
+    /// jobs come back after that.
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
@@ -125,17 +125,17 @@ impl Worker {
     /// Works until it is [stopped](WorkerHandle::stop): then it claims no more, finishes what it has begun,
     /// and gives back the rest.
     ///
-    /// That is so also while the database does not answer. Without a job it returns after two seconds. It tries to record
-    /// what became of its jobs for 30 seconds after the last handler returned, and to give back others for ten. What could
-    /// not be recorded is [`unrecorded`](WorkerSummary::unrecorded): those jobs come back when their lease ends.
+    /// That is so also while the database does not answer. Without a job it returns after two seconds. It tries to
+    /// record what became of its jobs for 30 seconds after the last handler returned, and to give back others for ten.
+    /// What is [`unrecorded`](WorkerSummary::unrecorded) then comes back when its lease ends.
     ///
     /// `handler` is run for each job, in a task of its own. Ok completes the job, unless the handler has
     /// done so (with [`complete_in`](ClaimedJob::complete_in), to have effects exactly once). An error or a
     /// panic is a failure.
     ///
     /// # Errors
-    /// If the name, the lease or the interval is not allowed ([`is_usage`](crate::Error::is_usage)), or there is no table.
-    /// When the database fails otherwise, that is logged and tried again.
+    /// If the name, the lease or the interval is not allowed ([`is_usage`](crate::Error::is_usage)), or there is no
+    /// table. When the database fails otherwise, that is logged and tried again.
     ///
     /// # Cancel safety
     /// Dropped, it stops at once, wherever handlers are; jobs in hand come back when their lease ends.

@@ -43,7 +43,6 @@ struct WorkLoop {
     ended_at: Instant,
     /// When those that are done are completed at the latest.
     complete_at: Instant,
-    /// There may be something to claim.
     may_claim: bool,
     /// The last claim has found that there was nothing.
     found_nothing: bool,
@@ -140,8 +139,8 @@ impl WorkLoop {
         (self.worker.on_end)(job, outcome);
     }
 
-    /// Asks the database, within the limits of [`StopSignal::limit`](super::stop::StopSignal::limit). None if it does not
-    /// answer, or fails in a way that may pass: then the worker tries again.
+    /// Asks the database, within the limits of [`StopSignal::limit`](super::stop::StopSignal::limit). None if it does
+    /// not answer, or fails in a way that may pass: then the worker tries again.
     async fn ask<T>(
         &self,
         doing: &'static str,
@@ -270,7 +269,6 @@ async fn attempt(handler: Handler, job: ClaimedJob) -> Attempt {
     Attempt { job, outcome, ended_at }
 }
 
-/// Counts a failure.
 async fn fail(job: &ClaimedJob, error: String) -> JobOutcome {
     // The end of its lease counts one, too.
     let is_expired = job.is_expired();
@@ -285,7 +283,6 @@ async fn fail(job: &ClaimedJob, error: String) -> JobOutcome {
     }
 }
 
-/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("?")

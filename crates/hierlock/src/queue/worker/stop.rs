@@ -19,7 +19,6 @@ pub(super) const RECORD_LIMIT: Duration = Duration::from_secs(30);
 /// The same where others may have to be told in that time as well.
 pub(super) const SHARED_RECORD_LIMIT: Duration = Duration::from_secs(10);
 
-/// The pause between two tries.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs work again until the database answers, or what fails would fail again.
