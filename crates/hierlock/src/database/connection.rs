@@ -42,17 +42,17 @@ impl<'a> DatabaseConnection<'a> {
     }
 
     /// Runs statements without values, separated by semicolons, in one round trip.
-    pub(crate) async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+    pub(crate) async fn run(&mut self, sql: &str) -> sqlx::Result<()> {
         answered_by(&self.session, self.connection.run(sql)).await.map(drop)
     }
 
     /// The same for statements that also return rows.
-    pub(crate) async fn packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
+    pub(crate) async fn packet(&mut self, sql: &str) -> sqlx::Result<PacketResult> {
         answered_by(&self.session, self.connection.packet(sql)).await
     }
 
     /// Begins a transaction and runs statements in it, in one round trip, in which a program's session tells who it is.
-    pub(crate) async fn begin_packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
+    pub(crate) async fn begin_packet(&mut self, sql: &str) -> sqlx::Result<PacketResult> {
         let begin = self.driver().begin();
         let rest = if sql.is_empty() { String::new() } else { format!("; {sql}") };
         #[cfg(feature = "_server")]
@@ -68,7 +68,7 @@ impl<'a> DatabaseConnection<'a> {
 
     /// Notes who a connection of a program's pool is to its server. It is asked only if it was never seen before.
     #[cfg(feature = "_server")]
-    async fn learn_id(&mut self, pid: i64) -> Result<(), sqlx::Error> {
+    async fn learn_id(&mut self, pid: i64) -> sqlx::Result<()> {
         let Some(ServerSession::Program(ProgramSession { server, id })) = &mut self.session else {
             return Ok(());
         };
@@ -89,7 +89,7 @@ impl<'a> DatabaseConnection<'a> {
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
-    ) -> Result<ExecuteResult, sqlx::Error> {
+    ) -> sqlx::Result<ExecuteResult> {
         answered_by(&self.session, self.connection.execute(sql, values)).await
     }
 
@@ -98,7 +98,7 @@ impl<'a> DatabaseConnection<'a> {
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
-    ) -> Result<Vec<Row>, sqlx::Error> {
+    ) -> sqlx::Result<Vec<Row>> {
         answered_by(&self.session, self.connection.fetch(sql, values)).await
     }
 }
@@ -106,8 +106,8 @@ impl<'a> DatabaseConnection<'a> {
 /// Waits for an answer as long as the server works on it.
 async fn answered_by<T>(
     session: &Option<ServerSession<'_>>,
-    statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
+    statement: impl Future<Output = sqlx::Result<T>>,
+) -> sqlx::Result<T> {
     match session {
         #[cfg(feature = "_server")]
         Some(ServerSession::Own { pool, id }) => {

@@ -41,7 +41,7 @@ pub(crate) use pool::PooledConnection;
 pub(crate) use schema::{Schema, diagnosed, failed};
 pub use transaction::{AnyTransaction, Transaction};
 
-use crate::error::{Result, UrlError};
+use crate::error::{Error, Result, UrlError};
 #[cfg(feature = "toolbox")]
 use crate::handover::{CancellationToken, Handover};
 use crate::retry::{RetryPolicy, retry};
@@ -163,7 +163,7 @@ impl Database {
     /// Returns the time by the database's clock, which all times of the toolbox are of.
     pub async fn now(&self) -> Result<SystemTime> {
         let sql = format!("SELECT {}", self.driver().now_ms());
-        let rows = self.fetch(&sql, &[]).await.map_err(failed("ask for the time"))?;
+        let rows = self.fetch(failed("ask for the time"), &sql, &[]).await?;
         Ok(time_from_ms(rows.first().map_or(Ok(0), |row| row.int(0))?))
     }
 
@@ -175,7 +175,7 @@ impl Database {
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Vec<Row>> {
         let values: Vec<Value> = values.into_iter().collect();
-        self.fetch(sql, &values).await.map_err(failed("run a query"))
+        self.fetch(failed("run a query"), sql, &values).await
     }
 
     /// Runs a whole transaction of ours on tables of a schema, and again if it loses a race. Statements without values
@@ -218,22 +218,32 @@ impl Database {
         diagnosed(self, done.await.map_err(|error| error.last)).await
     }
 
-    /// Runs one statement that is a transaction by itself, and again if it loses a race.
+    /// Runs one statement that is a transaction by itself, and again if it loses a race. Its error is told by `failed`.
     pub(crate) async fn execute(
         &self,
+        failed: impl FnOnce(sqlx::Error) -> Error,
         sql: &str,
         values: &[Value],
-    ) -> Result<ExecuteResult, sqlx::Error> {
+    ) -> Result<ExecuteResult> {
         let done = retry(TRANSACTION_RETRIES, async |_| {
             let mut connection = self.pool.connection().await?;
             let done = connection.connection().execute(sql, values.iter().cloned()).await;
             connection.end_statement(done).await
         });
-        done.await.map_err(|error| error.last)
+        diagnosed(self, done.await.map_err(|error| failed(error.last))).await
     }
 
     /// The same for one that returns rows.
-    pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
+    pub(crate) async fn fetch(
+        &self,
+        failed: impl FnOnce(sqlx::Error) -> Error,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<Row>> {
+        diagnosed(self, self.rows(sql, values).await.map_err(failed)).await
+    }
+
+    async fn rows(&self, sql: &str, values: &[Value]) -> sqlx::Result<Vec<Row>> {
         let rows = retry(TRANSACTION_RETRIES, async |_| {
             let mut connection = self.pool.connection().await?;
             let rows = connection.connection().fetch(sql, values.iter().cloned()).await;

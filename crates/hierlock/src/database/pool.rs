@@ -119,7 +119,7 @@ impl DatabasePool {
         }
     }
 
-    pub(super) async fn connection(&self) -> Result<PooledConnection, sqlx::Error> {
+    pub(super) async fn connection(&self) -> sqlx::Result<PooledConnection> {
         let connection = match self {
             #[cfg(feature = "_server")]
             DatabasePool::Own(pool) => {
@@ -192,10 +192,7 @@ impl PooledConnection {
 
     /// Ends a statement that was a transaction by itself, and gives the connection back if it is known to be clean.
     #[cfg_attr(not(feature = "mysql"), allow(unused_mut, reason = "only MySQL needs a COMMIT"))]
-    pub(super) async fn end_statement<T>(
-        mut self,
-        done: Result<T, sqlx::Error>,
-    ) -> Result<T, sqlx::Error> {
+    pub(super) async fn end_statement<T>(mut self, done: sqlx::Result<T>) -> sqlx::Result<T> {
         if let Err(error) = &done
             && ErrorClass::of(error).is_connection_lost()
         {

@@ -18,7 +18,7 @@ use super::loss::LeaseError;
 use super::node::{IS_WITHIN, above, node, within};
 use super::schema::SCHEMA;
 use super::{Lease, LeaseRequest, Leases};
-use crate::database::{DatabaseConnection, Driver, Row, Transaction, Value, time_from_ms};
+use crate::database::{Driver, Row, Transaction, Value, time_from_ms};
 use crate::error::{Result, TableError};
 use crate::handover::CancellationToken;
 use crate::retry::random;
@@ -164,7 +164,8 @@ impl Acquisition {
         let database = self.leases.database();
         if database.driver() == Driver::Sqlite {
             let values = self.values(None);
-            let rows = SCHEMA.fetch(database, "write a lease", &self.insert, &values).await?;
+            let rows =
+                database.fetch(SCHEMA.failed("write a lease"), &self.insert, &values).await?;
             if let Some(row) = rows.first() {
                 return NewRow::read(row).map(Ok);
             }
@@ -172,7 +173,7 @@ impl Acquisition {
         // The last row that was written: COMMIT can fail, and leave it behind all the same.
         let written = Mutex::new(None);
         let run = async |mut tx: Transaction, rows| {
-            let ran = self.run_in(&mut tx.connection(), rows).await;
+            let ran = self.run_in(&mut tx, rows).await;
             if let Ok(Ok(row)) = ran {
                 *written.lock() = Some(row);
             }
@@ -214,26 +215,22 @@ impl Acquisition {
         self.leases.database().run((SCHEMA, &self.first), remove).await.map(drop)
     }
 
-    async fn run_in(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-        rows: Vec<Row>,
-    ) -> Result<AcquireResult> {
+    async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<AcquireResult> {
         if rows.len() != self.rows {
             return Err(TableError::NotProvisioned { schema: SCHEMA }.into());
         }
-        let is_mysql = connection.driver() == Driver::Mysql;
+        let is_mysql = tx.connection().driver() == Driver::Mysql;
         let now = rows.last().filter(|_| is_mysql).map(|row| row.int(0)).transpose()?;
         // Nobody can begin another one now, so sooner or later nothing is in the way, or it is live.
         loop {
-            if let Some(row) = self.write(connection, now).await? {
+            if let Some(row) = self.write(tx, now).await? {
                 return Ok(Ok(row));
             }
-            for other in self.others(connection).await? {
+            for other in self.others(tx).await? {
                 let which = ("token = ? AND ", [other.token.into()]);
                 let doing = "remove a lease that has expired";
                 // Those that are live come first.
-                if !other.is_expired || remove_expired(connection, doing, which, 1).await? == 0 {
+                if !other.is_expired || remove_expired(tx, doing, which, 1).await? == 0 {
                     return Ok(Err(Box::new(other)));
                 }
             }
@@ -263,12 +260,9 @@ impl Acquisition {
         values
     }
 
-    async fn write(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-        now: Option<i64>,
-    ) -> Result<Option<NewRow>> {
-        let (values, failed) = (self.values(now), SCHEMA.failed("write a lease"));
+    async fn write(&self, tx: &mut Transaction, now: Option<i64>) -> Result<Option<NewRow>> {
+        let (mut connection, values) = (tx.connection(), self.values(now));
+        let failed = SCHEMA.failed("write a lease");
         if let Some(acquired_ms) = now {
             let done = connection.execute(&self.insert, values).await.map_err(failed)?;
             return Ok(
@@ -280,10 +274,10 @@ impl Acquisition {
     }
 
     /// Leases of other owners that are in the way; what lasts longest first.
-    async fn others(&self, connection: &mut DatabaseConnection<'_>) -> Result<Vec<LeaseInfo>> {
+    async fn others(&self, tx: &mut Transaction) -> Result<Vec<LeaseInfo>> {
         let LeaseRequest { target, owner, .. } = &self.request;
         let values = [owner.into()].into_iter().chain(within(target)).chain(above(target));
-        let rows = connection.fetch(&self.others, values).await;
+        let rows = tx.connection().fetch(&self.others, values).await;
         let rows = rows.map_err(SCHEMA.failed("look for leases in the way"))?;
         rows.iter().map(LeaseInfo::read).collect()
     }

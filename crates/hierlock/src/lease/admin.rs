@@ -5,7 +5,7 @@ use super::node::{IS_WITHIN, within};
 use super::request::{check_name, check_words};
 use super::schema::SCHEMA;
 use super::{ForcedRelease, Leases};
-use crate::database::{Busy, DatabaseConnection, Row, RowLock, Transaction, Value, time_from_ms};
+use crate::database::{Busy, Row, RowLock, Transaction, Value, time_from_ms};
 use crate::error::Result;
 use crate::target::Target;
 
@@ -78,7 +78,7 @@ impl Leases {
         let (condition, values) = filter.condition(now);
         let columns = columns(self.database().driver(), now);
         let sql = format!("SELECT {columns} FROM hier_leases WHERE {condition} ORDER BY token");
-        let rows = SCHEMA.fetch(self.database(), "list leases", &sql, &values).await?;
+        let rows = self.database().fetch(SCHEMA.failed("list leases"), &sql, &values).await?;
         rows.iter().map(LeaseInfo::read).collect()
     }
 
@@ -118,9 +118,8 @@ impl Leases {
         check_words("reason for ending", why)?;
         let (actor, why) = (actor.to_owned(), why.to_owned());
         let force = |leases: Self| async move {
-            let force = async |mut tx: Transaction, _| {
-                (force(&mut tx.connection(), token, &actor, &why).await, tx)
-            };
+            let force =
+                async |mut tx: Transaction, _| (force(&mut tx, token, &actor, &why).await, tx);
             leases.database().run((SCHEMA, ""), force).await
         };
         self.run_to_end(force).await
@@ -133,7 +132,7 @@ impl Leases {
             "SELECT {columns}, actor, why, released_ms FROM hier_lease_audit \
              ORDER BY id DESC LIMIT {limit}"
         );
-        let rows = SCHEMA.fetch(self.database(), "read the audit table", &sql, &[]).await?;
+        let rows = self.database().fetch(SCHEMA.failed("read the audit table"), &sql, &[]).await?;
         let read = |row: &Row| {
             Ok(ForcedRelease {
                 lease: LeaseInfo::read(row)?,
@@ -155,7 +154,7 @@ impl Leases {
         loop {
             let sweep = async |mut tx: Transaction, _| {
                 let all = ("", []);
-                (remove_expired(&mut tx.connection(), "sweep leases", all, SWEEP_BATCH).await, tx)
+                (remove_expired(&mut tx, "sweep leases", all, SWEEP_BATCH).await, tx)
             };
             let batch = self.database().run((SCHEMA, ""), sweep).await?;
             swept += batch as u64;
@@ -167,12 +166,13 @@ impl Leases {
 }
 
 async fn force(
-    connection: &mut DatabaseConnection<'_>,
+    tx: &mut Transaction,
     token: i64,
     actor: &str,
     why: &str,
 ) -> Result<Option<LeaseInfo>> {
     let failed = || SCHEMA.failed("end a lease");
+    let mut connection = tx.connection();
     let driver = connection.driver();
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Wait));
     let columns = columns(driver, now);
@@ -194,11 +194,12 @@ async fn force(
 /// Removes leases whose time is over, of those that the condition `which` names, with its values, unless they are
 /// locked; returns how many.
 pub(super) async fn remove_expired(
-    connection: &mut DatabaseConnection<'_>,
+    tx: &mut Transaction,
     doing: &'static str,
     (which, values): (&str, impl IntoIterator<Item = Value>),
     most: usize,
 ) -> Result<usize> {
+    let mut connection = tx.connection();
     let driver = connection.driver();
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
     let expired = format!(

@@ -140,11 +140,11 @@ impl Leases {
         if driver == Driver::Mysql {
             // It tells the number that the statement names so, without another question.
             let sql = update(format!("LAST_INSERT_ID({now} + ttl_ms)"));
-            let done = SCHEMA.execute(database, DOING, &sql, &token).await?;
+            let done = database.execute(SCHEMA.failed(DOING), &sql, &token).await?;
             return Ok((done.rows > 0).then_some(done.last_insert_id));
         }
         let sql = update(format!("{now} + ttl_ms")) + " RETURNING expires_ms";
-        let rows = SCHEMA.fetch(database, DOING, &sql, &token).await?;
+        let rows = database.fetch(SCHEMA.failed(DOING), &sql, &token).await?;
         Ok(rows.first().map(|row| row.int(0)).transpose()?)
     }
 }

@@ -103,7 +103,7 @@ impl Leases {
         token: i64,
         known: Option<&LeaseInfo>,
     ) -> Result<()> {
-        diagnosed(self.database(), check(&mut tx.connection(), token, known).await).await
+        diagnosed(self.database(), check(tx, token, known).await).await
     }
 
     /// Finds out what to tell whoever thought to hold a lease.
@@ -118,11 +118,8 @@ impl Leases {
     }
 }
 
-async fn check(
-    connection: &mut DatabaseConnection<'_>,
-    token: i64,
-    known: Option<&LeaseInfo>,
-) -> Result<()> {
+async fn check(tx: &mut impl AnyTransaction, token: i64, known: Option<&LeaseInfo>) -> Result<()> {
+    let mut connection = tx.connection();
     let driver = connection.driver();
     // Shared, so that several transactions can check it; a plain read may be old in a caller's transaction.
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, Busy::Wait));
@@ -130,7 +127,7 @@ async fn check(
         format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
     let held = connection.fetch(&held, [token.into()]).await;
     if held.map_err(SCHEMA.failed("check a lease"))?.is_empty() {
-        return Err(lost(token, known, find_cause(connection, token, known, &lock).await?));
+        return Err(lost(token, known, find_cause(&mut connection, token, known, &lock).await?));
     }
     Ok(())
 }

@@ -164,7 +164,7 @@ impl Leases {
         );
         let asked = Instant::now();
         let token = [token.into()];
-        let rows = SCHEMA.fetch(self.database(), "look for a lease", &sql, &token).await?;
+        let rows = self.database().fetch(SCHEMA.failed("look for a lease"), &sql, &token).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let ms = |column| row.int(column).map(|ms| Duration::from_millis(ms.max(0) as u64));
         let (ttl, left) = (ms(info::NEXT_COLUMN)?, ms(info::NEXT_COLUMN + 1)?);
@@ -186,7 +186,7 @@ impl Leases {
         let now = self.database().driver().now_ms();
         let sql = format!("DELETE FROM hier_leases WHERE token = ? AND expires_ms > {now}");
         let token = [token.into()];
-        let done = SCHEMA.execute(self.database(), "release a lease", &sql, &token).await?;
+        let done = self.database().execute(SCHEMA.failed("release a lease"), &sql, &token).await?;
         Ok(done.rows > 0)
     }
 

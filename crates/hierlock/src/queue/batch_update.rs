@@ -99,10 +99,7 @@ impl BatchUpdate {
         database.send(change).await
     }
 
-    async fn run_on(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-    ) -> Result<Vec<Row>, sqlx::Error> {
+    async fn run_on(&self, connection: &mut DatabaseConnection<'_>) -> sqlx::Result<Vec<Row>> {
         let driver = connection.driver();
         if driver == Driver::Mysql {
             let rows = connection.begin_packet(&self.select()).await?.rows;

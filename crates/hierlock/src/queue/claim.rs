@@ -62,7 +62,7 @@ impl Queue {
         let rows = if self.database().driver() == Driver::Postgres {
             let sql = format!("SELECT id, claim{CLAIM_COLUMNS} FROM hier_jobs_claim(?, ?, ?, ?)");
             let values = [self.name().into(), worker.into(), (most as i64).into(), lease.into()];
-            SCHEMA.fetch(self.database(), DOING, &sql, &values).await?
+            self.database().fetch(SCHEMA.failed(DOING), &sql, &values).await?
         } else {
             claim_update(self.name(), worker, most, lease).run(self.database(), DOING).await?
         };

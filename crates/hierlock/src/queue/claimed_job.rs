@@ -73,12 +73,7 @@ pub enum FailureOutcome {
 const MAX_ERROR_CHARS: usize = 10_000;
 
 impl ClaimedJob {
-    pub(super) fn read(
-        queue: &Queue,
-        worker: &str,
-        owned_until: Instant,
-        row: &Row,
-    ) -> Result<Self> {
+    pub(super) fn read(queue: &Queue, worker: &str, until: Instant, row: &Row) -> Result<Self> {
         Ok(Self(Arc::new(Inner {
             queue: queue.clone(),
             worker: worker.to_owned(),
@@ -91,7 +86,7 @@ impl ClaimedJob {
             unique_key: row.text_or_null(6)?,
             created_ms: row.int(7)?,
             outcome: OnceLock::new(),
-            owned_until: watch::Sender::new(owned_until),
+            owned_until: watch::Sender::new(until),
         })))
     }
 

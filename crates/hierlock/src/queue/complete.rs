@@ -4,7 +4,7 @@ use super::batch_update::{claimed_rows, joined};
 use super::claimed_job::{ClaimedJob, JobOutcome};
 use super::schema::SCHEMA;
 use super::{BATCH, Queue, ids};
-use crate::database::{AnyTransaction, Driver, Value};
+use crate::database::{AnyTransaction, Driver, Value, diagnosed};
 use crate::error::Result;
 
 const DOING: &str = "complete jobs";
@@ -70,7 +70,7 @@ impl Queue {
                 connection.fetch(&sql, values).await.map(|rows| !rows.is_empty())
             }
         };
-        SCHEMA.checked(self.database(), "complete a job", done).await
+        diagnosed(self.database(), done.map_err(SCHEMA.failed("complete a job"))).await
     }
 
     /// Returns the IDs of those that had these claims.
@@ -78,7 +78,7 @@ impl Queue {
         let driver = self.database().driver();
         if driver != Driver::Mysql {
             let (sql, values) = delete_returning(driver, claims);
-            return ids(&SCHEMA.fetch(self.database(), DOING, &sql, &values).await?);
+            return ids(&self.database().fetch(SCHEMA.failed(DOING), &sql, &values).await?);
         }
         // It says only how many rows were deleted. If that is not all, they are done one by one.
         if self.delete_all_or_none(claims).await? {
@@ -96,7 +96,7 @@ impl Queue {
     async fn delete_all_or_none(&self, claims: &[(i64, i64)]) -> Result<bool> {
         if let [(id, claim)] = claims {
             let values = [(*id).into(), (*claim).into()];
-            let done = SCHEMA.execute(self.database(), DOING, DELETE_ONE, &values).await?;
+            let done = self.database().execute(SCHEMA.failed(DOING), DELETE_ONE, &values).await?;
             return Ok(done.rows == 1);
         }
         let (_, from) = claimed_rows(Driver::Mysql, claims);

@@ -53,8 +53,7 @@ impl Queue {
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<EnqueueOutcome>> {
         let jobs = checked(jobs)?;
-        let add =
-            async |mut tx: Transaction, _| (self.add_all(&mut tx.connection(), &jobs).await, tx);
+        let add = async |mut tx: Transaction, _| (self.add_all(&mut tx, &jobs).await, tx);
         let enqueued = self.database().run((SCHEMA, ""), add).await?;
         self.wake();
         Ok(enqueued)
@@ -67,24 +66,24 @@ impl Queue {
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<EnqueueOutcome>> {
         let jobs = checked(jobs)?;
-        let added = self.add_all(&mut self.connection_of(tx)?, &jobs).await;
-        diagnosed(self.database(), added).await
+        self.connection_of(tx)?;
+        diagnosed(self.database(), self.add_all(tx, &jobs).await).await
     }
 
     async fn add_all(
         &self,
-        connection: &mut DatabaseConnection<'_>,
+        tx: &mut impl AnyTransaction,
         jobs: &[Job],
     ) -> Result<Vec<EnqueueOutcome>> {
-        let bytes = max_bytes(connection, jobs).await?;
+        let bytes = max_bytes(&mut tx.connection(), jobs).await?;
         let mut enqueued = Vec::with_capacity(jobs.len());
         let mut rest = jobs;
         while !rest.is_empty() {
             let (chunk, others) = rest.split_at(together(rest, bytes));
             match chunk {
-                [job] => enqueued.push(self.add_one(connection, job).await?),
+                [job] => enqueued.push(self.add_one(tx, job).await?),
                 jobs => {
-                    let ids = self.insert(connection, jobs).await?;
+                    let ids = self.insert(tx, jobs).await?;
                     enqueued.extend(ids.into_iter().map(EnqueueOutcome::Added));
                 }
             }
@@ -94,16 +93,13 @@ impl Queue {
     }
 
     /// Tries until it is added, or the one with its key is found: that one may be done between two looks.
-    async fn add_one(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-        job: &Job,
-    ) -> Result<EnqueueOutcome> {
+    async fn add_one(&self, tx: &mut impl AnyTransaction, job: &Job) -> Result<EnqueueOutcome> {
         loop {
-            if let Some(id) = self.insert(connection, std::slice::from_ref(job)).await?.first() {
+            if let Some(id) = self.insert(tx, std::slice::from_ref(job)).await?.first() {
                 return Ok(EnqueueOutcome::Added(*id));
             }
             // A locking read: a plain one at REPEATABLE READ may not see what was in the way.
+            let mut connection = tx.connection();
             let lock =
                 if connection.driver() == Driver::Mysql { " LOCK IN SHARE MODE" } else { "" };
             let sql = format!("SELECT id FROM hier_jobs WHERE queue = ? AND unique_key = ?{lock}");
@@ -116,11 +112,8 @@ impl Queue {
     }
 
     /// Returns the IDs of what is added: of all, or of none if it is one whose key is there already.
-    async fn insert(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-        jobs: &[Job],
-    ) -> Result<Vec<i64>> {
+    async fn insert(&self, tx: &mut impl AnyTransaction, jobs: &[Job]) -> Result<Vec<i64>> {
+        let mut connection = tx.connection();
         let driver = connection.driver();
         let now = driver.now_ms();
         let row = format!("(?, ?, ?, {now} * ? + ?, ?, ?, 0, ?, 0, {now})");
@@ -149,7 +142,7 @@ impl Queue {
         }
         match connection.execute(&sql, values).await {
             Ok(done) => {
-                let step = if jobs.len() > 1 { id_step(connection).await? } else { 1 };
+                let step = if jobs.len() > 1 { id_step(&mut connection).await? } else { 1 };
                 Ok((0..jobs.len() as i64).map(|n| done.last_insert_id + n * step).collect())
             }
             // Only this statement is undone by it.

@@ -23,7 +23,7 @@ mod migrations;
 mod tests;
 mod upgrade;
 
-use super::{Database, DatabaseConnection, Driver, ExecuteResult, Row, Transaction, Value};
+use super::{Database, DatabaseConnection, Driver, Transaction};
 use crate::error::{Error, Result, TableError};
 use hierlock_engine::ErrorClass;
 use std::cmp::Ordering;
@@ -70,38 +70,6 @@ impl Schema {
         self.statements(driver).iter().map(|statement| format!("{statement};\n")).collect()
     }
 
-    /// Runs a query by itself. If it fails for the tables, the error says so.
-    pub(crate) async fn fetch(
-        self,
-        database: &Database,
-        doing: &'static str,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Vec<Row>> {
-        self.checked(database, doing, database.fetch(sql, values).await).await
-    }
-
-    /// The same for a statement that returns no rows.
-    pub(crate) async fn execute(
-        self,
-        database: &Database,
-        doing: &'static str,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<ExecuteResult> {
-        self.checked(database, doing, database.execute(sql, values).await).await
-    }
-
-    /// The same for a statement that was run already.
-    pub(crate) async fn checked<T>(
-        self,
-        database: &Database,
-        doing: &'static str,
-        done: Result<T, sqlx::Error>,
-    ) -> Result<T> {
-        diagnosed(database, done.map_err(self.failed(doing))).await
-    }
-
     /// A failed statement as an error of ours, which says so if the tables are missing, or not as they are known.
     pub(crate) fn failed(self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
         move |source| match ErrorClass::of(&source) {
@@ -138,7 +106,7 @@ pub(crate) async fn diagnosed<T>(database: &Database, done: Result<T>) -> Result
         _ => return Err(error),
     };
     let sql = schema.version_query();
-    let asked = tokio::time::timeout(VERSION_QUERY_LIMIT, database.fetch(&sql, &[])).await;
+    let asked = tokio::time::timeout(VERSION_QUERY_LIMIT, database.rows(&sql, &[])).await;
     let found = match &asked {
         Ok(Ok(rows)) => rows.first().and_then(|row| row.int(0).ok()),
         _ => None,

@@ -53,7 +53,7 @@ async fn run(database: &Database, sql: &str) {
 
 /// As a client of the later release, which names a column that the first version does not have.
 async fn read_color(database: &Database) -> Result<Vec<crate::database::Row>, Error> {
-    LATER.fetch(database, "read a color", "SELECT color FROM hier_leases", &[]).await
+    database.fetch(LATER.failed("read a color"), "SELECT color FROM hier_leases", &[]).await
 }
 
 async fn rows_are_kept(database: &Database) {
@@ -162,7 +162,8 @@ async fn tables_are_upgraded(engine: Engine) {
     all(async |name| {
         let name = format!("hierlock_schema_{}_{name}", std::process::id());
         // Not in a transaction, in which PostgreSQL makes no databases.
-        admin.execute(&format!("CREATE DATABASE {name}"), &[]).await.unwrap();
+        let sql = format!("CREATE DATABASE {name}");
+        admin.execute(super::failed("make a database"), &sql, &[]).await.unwrap();
         let bare = url.split('?').next().unwrap();
         format!("{}/{name}", bare.rsplit_once('/').unwrap().0)
     })

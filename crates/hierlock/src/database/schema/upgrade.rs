@@ -61,7 +61,7 @@ impl Schema {
     pub(crate) async fn upgrade(
         self,
         connection: &mut DatabaseConnection<'_>,
-    ) -> Result<Result<()>, sqlx::Error> {
+    ) -> sqlx::Result<Result<()>> {
         if !lock(connection).await? {
             return Ok(Err(TableError::BeingUpgraded { schema: self }.into()));
         }
@@ -75,7 +75,7 @@ impl Schema {
     pub(crate) async fn upgrade_alone(
         self,
         connection: &mut DatabaseConnection<'_>,
-    ) -> Result<Result<()>, sqlx::Error> {
+    ) -> sqlx::Result<Result<()>> {
         connection.run(connection.driver().begin()).await?;
         let upgraded = self.upgrade(connection).await;
         let is_upgraded = matches!(upgraded, Ok(Ok(())));
@@ -86,7 +86,7 @@ impl Schema {
     async fn upgrade_locked(
         self,
         connection: &mut DatabaseConnection<'_>,
-    ) -> Result<Result<()>, sqlx::Error> {
+    ) -> sqlx::Result<Result<()>> {
         let driver = connection.driver();
         // Looked for, not just made: whoever may not create tables can upgrade to what is there already.
         if number(connection, &tables_there(driver, &[VERSIONS])).await? == 0 {
@@ -113,7 +113,7 @@ impl Schema {
         Ok(Ok(()))
     }
 
-    async fn is_there(self, connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Error> {
+    async fn is_there(self, connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
         let driver = connection.driver();
         let tables = (self.tables)(driver);
         let found = number(connection, &tables_there(driver, tables)).await?;
@@ -154,13 +154,13 @@ fn list(names: &[&str]) -> String {
 }
 
 /// The number that a query returns, or 0.
-async fn number(connection: &mut DatabaseConnection<'_>, sql: &str) -> Result<i64, sqlx::Error> {
+async fn number(connection: &mut DatabaseConnection<'_>, sql: &str) -> sqlx::Result<i64> {
     let rows = connection.packet(sql).await?.rows;
     Ok(rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0))
 }
 
 /// Waits until nobody else upgrades tables of ours; `false` if that took too long.
-async fn lock(connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Error> {
+async fn lock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
     match connection.driver() {
         Driver::Mysql => {
             let lock = format!("GET_LOCK({UPGRADE_LOCK_NAME}, {UPGRADE_LOCK_WAIT})");
@@ -176,7 +176,7 @@ async fn lock(connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Err
     }
 }
 
-async fn unlock(connection: &mut DatabaseConnection<'_>) -> Result<(), sqlx::Error> {
+async fn unlock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<()> {
     if connection.driver() == Driver::Mysql {
         connection.run(&format!("DO RELEASE_LOCK({UPGRADE_LOCK_NAME})")).await?;
     }
@@ -184,7 +184,7 @@ async fn unlock(connection: &mut DatabaseConnection<'_>) -> Result<(), sqlx::Err
 }
 
 /// Runs what may have been run before.
-async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> Result<(), sqlx::Error> {
+async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> sqlx::Result<()> {
     let driver = connection.driver();
     // A failed statement would end the whole transaction on PostgreSQL.
     if driver == Driver::Postgres {

@@ -80,7 +80,7 @@ async fn listen(queue: Queue, pool: sqlx::PgPool) {
 }
 
 #[cfg(feature = "postgres")]
-async fn listen_on_connection(queue: &Queue, pool: &sqlx::PgPool) -> Result<(), sqlx::Error> {
+async fn listen_on_connection(queue: &Queue, pool: &sqlx::PgPool) -> sqlx::Result<()> {
     let mut listener = sqlx::postgres::PgListener::connect_with(pool).await?;
     listener.listen(crate::queue::enqueue::CHANNEL).await?;
     // Something may have come before.
