@@ -69,6 +69,7 @@ pub struct Database {
 
 /// Chooses how a database is connected to; made by [`Database::builder`].
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers use them"))]
 #[must_use = "nothing is connected until `connect` is called"]
 pub struct DatabaseBuilder {
     connections: usize,

@@ -1,9 +1,9 @@
 //! Where the connections of a database come from, and one of them while it is in use.
 
+use super::Driver;
 use super::connection::DatabaseConnection;
 #[cfg(feature = "_server")]
 use super::connection::ServerSession;
-use super::{CLOSE_LIMIT, Driver};
 use hierlock_engine::{ConnectionRef, ErrorClass};
 #[cfg(feature = "_server")]
 use hierlock_engine::{Permit, Pool, PoolSettings, Purpose, ServerAddress, Session, SessionId};
@@ -148,18 +148,18 @@ impl DatabasePool {
         match self {
             #[cfg(feature = "_server")]
             DatabasePool::Own(pool) => {
-                pool.shut_down(CLOSE_LIMIT).await;
-                let _ = pool.close(CLOSE_LIMIT).await;
+                pool.shut_down(super::CLOSE_LIMIT).await;
+                let _ = pool.close(super::CLOSE_LIMIT).await;
             }
             #[cfg(feature = "mysql")]
             DatabasePool::Mysql(pool, server) => {
                 pool.close().await;
-                let _ = server.pool.close(CLOSE_LIMIT).await;
+                let _ = server.pool.close(super::CLOSE_LIMIT).await;
             }
             #[cfg(feature = "postgres")]
             DatabasePool::Postgres(pool, server) => {
                 pool.close().await;
-                let _ = server.pool.close(CLOSE_LIMIT).await;
+                let _ = server.pool.close(super::CLOSE_LIMIT).await;
             }
             #[cfg(feature = "sqlite")]
             DatabasePool::Sqlite(pool) => pool.close().await,
