@@ -7,7 +7,7 @@ use hierlock::backend::{
 };
 use hierlock::database::{Database, Row, Transaction, Value};
 use hierlock::lease::{
-    ForcedRelease, KeptLease, Lease, LeaseFilter, LeaseInfo, LeaseRequest, Leases,
+    ForcedRelease, Lease, LeaseFilter, LeaseGuard, LeaseInfo, LeaseRequest, Leases,
 };
 use hierlock::optimistic::{
     Changes, UpdateOutcome, VersionCheck, VersionedRow, VersionedTable, until_current,
@@ -83,7 +83,7 @@ fn every_type_is_send_sync_and_debug() {
     all_travel!(RetryPolicy, RetryCause, GiveUpReason, RetryError<Error>);
     all_travel!(RetryError<Box<dyn std::error::Error + Send + Sync>>, RetryError<anyhow::Error>);
     all_travel!(VersionedTable, VersionedRow, Changes, UpdateOutcome, VersionCheck);
-    all_travel!(Leases, Lease, KeptLease, LeaseRequest, LeaseFilter, LeaseInfo, ForcedRelease);
+    all_travel!(Leases, Lease, LeaseGuard, LeaseRequest, LeaseFilter, LeaseInfo, ForcedRelease);
     all_travel!(
         Queue,
         ClaimedJob,
@@ -108,7 +108,7 @@ fn every_type_is_send_sync_and_debug() {
         blocking::Transaction,
         blocking::Leases,
         blocking::Lease,
-        blocking::KeptLease,
+        blocking::LeaseGuard,
         blocking::Queue,
         blocking::ClaimedJob,
         blocking::Worker,

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::blocking::{
-    ClaimedJob, Database, ExtendRequest, Hierlock, KeptLease, Leases, Queue, Request, Transaction,
+    ClaimedJob, Database, ExtendRequest, Hierlock, LeaseGuard, Leases, Queue, Request, Transaction,
 };
 use hierlock::lease::{LeaseFilter, LeaseRequest};
 use hierlock::queue::{DeadJobFilter, FailureOutcome, Job, JobOutcome};
@@ -192,7 +192,7 @@ fn a_lease_that_is_kept_is_renewed_without_a_runtime() {
     let leases = Leases::new(&database);
     leases.provision().unwrap();
     let ttl = Duration::from_secs(3);
-    let keep = || -> KeptLease {
+    let keep = || -> LeaseGuard {
         leases.acquire(LeaseRequest::new(target("u1"), "ada").ttl(ttl)).unwrap().keep()
     };
     let kept = keep();

@@ -4,7 +4,7 @@ use super::{StopSignal, Task, WorkerArgs, all_end};
 use crate::soak::history::{Event, Reason, Recorder};
 use crate::soak::{LONGEST_LEASE, Result, clock, tree};
 use hierlock::database::Database;
-use hierlock::lease::{KeptLease, Lease, LeaseRequest, Leases};
+use hierlock::lease::{Lease, LeaseGuard, LeaseRequest, Leases};
 use hierlock::{Claim, Mode, Target};
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,7 +109,7 @@ impl Editor {
     }
 
     /// Holds it with the help of a task that renews it.
-    async fn keep(&mut self, kept: KeptLease, target: &Target) {
+    async fn keep(&mut self, kept: LeaseGuard, target: &Target) {
         for _ in 0..self.task.random.between(1, 4) {
             let stay = self.task.stay();
             tokio::select! {

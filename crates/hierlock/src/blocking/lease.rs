@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 /// let leases = Leases::new(&Database::connect(&url)?);
 /// leases.provision()?;
 /// let lease = leases.acquire(LeaseRequest::new(Target::account("u1", "a1")?, "ada"))?;
-/// let kept = lease.keep(); // renewed until it is released or dropped
-/// assert!(kept.release()?);
+/// let guard = lease.keep(); // renewed until it is released or dropped
+/// assert!(guard.release()?);
 /// # Ok::<(), hierlock::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -31,11 +31,6 @@ impl Leases {
         Self(lease::Leases::new(database.0.clone()))
     }
 
-    /// See [`crate::lease::Leases::check_token_in`].
-    pub fn check_token_in(&self, tx: &mut Transaction, token: i64) -> Result<()> {
-        wait_for(self.0.check_token_in(&mut tx.0, token))
-    }
-
     forward! { "crate::lease::Leases"
         #[must_use]
         fn with_hierarchy(self, hierarchy: Hierarchy) -> Self => Self;
@@ -44,6 +39,7 @@ impl Leases {
         async fn acquire(&self, request: LeaseRequest) -> Result<Lease> => Lease;
         async fn find(&self, token: i64) -> Result<Option<LeaseInfo>>;
         async fn resume(&self, token: i64) -> Result<Lease> => Lease;
+        async fn check_token_in(&self, tx: &mut Transaction => &mut tx.0, token: i64) -> Result<()>;
         async fn release(&self, token: i64) -> Result<bool>;
         async fn list(&self, filter: LeaseFilter) -> Result<Vec<LeaseInfo>>;
         async fn release_session(&self, session: &str) -> Result<u64>;
@@ -71,34 +67,30 @@ impl Lease {
         fn info(&self) -> &LeaseInfo;
         async fn renew(&mut self) -> Result<()>;
         async fn release(self) -> Result<bool>;
-    }
-
-    /// See [`crate::lease::Lease::check_in`].
-    pub fn check_in(&self, tx: &mut Transaction) -> Result<()> {
-        wait_for(self.0.check_in(&mut tx.0))
+        async fn check_in(&self, tx: &mut Transaction => &mut tx.0) -> Result<()>;
     }
 
     /// See [`crate::lease::Lease::keep`].
     ///
     /// # Panics
     /// If this process cannot start a thread that renews it.
-    pub fn keep(self) -> KeptLease {
-        wait_for(async { KeptLease(self.0.keep()) })
+    pub fn keep(self) -> LeaseGuard {
+        wait_for(async { LeaseGuard(self.0.keep()) })
     }
 }
 
-/// Blocking twin of [`crate::lease::KeptLease`]. Dropping it releases the lease, in the background.
+/// Blocking twin of [`crate::lease::LeaseGuard`]. Dropping it releases the lease, in the background.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lease"]
-pub struct KeptLease(lease::KeptLease);
+pub struct LeaseGuard(lease::LeaseGuard);
 
-impl KeptLease {
+impl LeaseGuard {
     /// See [`crate::lease::Lease::token`].
     pub fn token(&self) -> i64 {
         self.0.lease().token()
     }
 
-    /// Returns the lease as it was when it was kept.
+    /// Returns the lease as it was when `keep` was called.
     pub fn info(&self) -> &LeaseInfo {
         self.0.lease().info()
     }
@@ -113,7 +105,7 @@ impl KeptLease {
         wait_at_most(within, self.0.lost())
     }
 
-    forward! { "crate::lease::KeptLease"
+    forward! { "crate::lease::LeaseGuard"
         fn expires_at(&self) -> SystemTime;
         async fn release(self) -> Result<bool>;
         fn leave(self) -> Lease => Lease;

@@ -71,17 +71,10 @@ impl Hierlock<SqlBackend> {
     pub fn open_sql(url: &str, options: Builder) -> Result<Self> {
         wait_for(options.connect_sql(url)).map(Self)
     }
-}
 
-#[cfg(feature = "_server")]
-impl Hierlock<SqlBackend> {
-    /// See [`crate::Hierlock::acquire_in`].
-    pub fn acquire_in(
-        &self,
-        transaction: &mut Transaction,
-        targets: impl IntoIterator<Item = Target>,
-    ) -> Result<BTreeMap<Target, SlotMode>> {
-        self.request_all(targets).acquire_in(transaction)
+    forward! { "crate::Hierlock"
+        async fn acquire_in(&self, transaction: &mut Transaction => &mut transaction.0,
+            targets: impl IntoIterator<Item = Target>) -> Result<BTreeMap<Target, SlotMode>>;
     }
 }
 
@@ -132,9 +125,9 @@ impl<B: Backend> Request<'_, B> {
 
 #[cfg(feature = "_server")]
 impl Request<'_, SqlBackend> {
-    /// See [`crate::Request::acquire_in`].
-    pub fn acquire_in(self, transaction: &mut Transaction) -> Result<BTreeMap<Target, SlotMode>> {
-        wait_for(self.0.acquire_in(&mut transaction.0))
+    forward! { "crate::Request"
+        async fn acquire_in(self, transaction: &mut Transaction => &mut transaction.0)
+            -> Result<BTreeMap<Target, SlotMode>>;
     }
 }
 

@@ -1,8 +1,8 @@
 //! Locks, leases and queues for programs without async.
 //!
-//! Every call blocks its thread and works anywhere, also inside an async runtime (where it blocks
-//! that worker, as a `std::sync::Mutex` would). Types have the names of their async twins, and fail as those do; what is
-//! only data ([`LeaseRequest`](crate::lease::LeaseRequest), [`Job`](crate::queue::Job), …) is the same for both.
+//! Every call blocks its thread and works anywhere, also inside an async runtime (where it blocks that worker, as a
+//! `std::sync::Mutex` would). Types have the names of their async twins, and fail as those do; what is only data
+//! ([`LeaseRequest`](crate::lease::LeaseRequest), [`Job`](crate::queue::Job), …) is the same for both.
 //!
 //! ```
 //! use hierlock::{Target, blocking::Hierlock};
@@ -28,7 +28,7 @@ mod runtime;
 pub use database::{Database, Transaction};
 use forward::forward;
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
-pub use lease::{KeptLease, Lease, Leases};
+pub use lease::{Lease, LeaseGuard, Leases};
 pub use locks::{ExtendRequest, Guard, Hierlock, Request};
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
 pub use queue::{ClaimedJob, Queue, Worker};

@@ -38,36 +38,6 @@ impl Queue {
         queue::Queue::new(database.0.clone(), name).map(Self)
     }
 
-    /// See [`crate::queue::Queue::enqueue_in`].
-    pub fn enqueue_in(&self, tx: &mut Transaction, job: Job) -> Result<EnqueueOutcome> {
-        wait_for(self.0.enqueue_in(&mut tx.0, job))
-    }
-
-    /// See [`crate::queue::Queue::enqueue_all_in`].
-    pub fn enqueue_all_in(
-        &self,
-        tx: &mut Transaction,
-        jobs: impl IntoIterator<Item = Job>,
-    ) -> Result<Vec<EnqueueOutcome>> {
-        wait_for(self.0.enqueue_all_in(&mut tx.0, jobs))
-    }
-
-    /// See [`crate::queue::Queue::claim`].
-    pub fn claim(&self, worker: &str, most: usize, lease: Duration) -> Result<Vec<ClaimedJob>> {
-        let claimed = wait_for(self.0.claim(worker, most, lease))?;
-        Ok(claimed.into_iter().map(ClaimedJob).collect())
-    }
-
-    /// See [`crate::queue::Queue::heartbeat`].
-    pub fn heartbeat(&self, jobs: &[ClaimedJob], lease: Duration) -> Result<Vec<i64>> {
-        wait_for(self.0.heartbeat(&async_twins(jobs), lease))
-    }
-
-    /// See [`crate::queue::Queue::complete_all`].
-    pub fn complete_all(&self, jobs: &[ClaimedJob]) -> Result<Vec<i64>> {
-        wait_for(self.0.complete_all(&async_twins(jobs)))
-    }
-
     /// See [`crate::queue::Queue::all_stats`].
     pub fn all_stats(database: &Database) -> Result<Vec<QueueStats>> {
         wait_for(queue::Queue::all_stats(&database.0))
@@ -82,6 +52,15 @@ impl Queue {
         async fn enqueue(&self, job: Job) -> Result<EnqueueOutcome>;
         async fn enqueue_all(&self, jobs: impl IntoIterator<Item = Job>)
             -> Result<Vec<EnqueueOutcome>>;
+        async fn enqueue_in(&self, tx: &mut Transaction => &mut tx.0, job: Job)
+            -> Result<EnqueueOutcome>;
+        async fn enqueue_all_in(&self, tx: &mut Transaction => &mut tx.0,
+            jobs: impl IntoIterator<Item = Job>) -> Result<Vec<EnqueueOutcome>>;
+        async fn claim(&self, worker: &str, most: usize, lease: Duration) -> Result<Vec<ClaimedJob>>
+            => |jobs| jobs.into_iter().map(ClaimedJob).collect();
+        async fn heartbeat(&self, jobs: &[ClaimedJob] => &async_twins(jobs), lease: Duration)
+            -> Result<Vec<i64>>;
+        async fn complete_all(&self, jobs: &[ClaimedJob] => &async_twins(jobs)) -> Result<Vec<i64>>;
         async fn promote(&self) -> Result<PromotionCounts>;
         async fn stats(&self) -> Result<QueueStats>;
         async fn dead(&self, limit: u32) -> Result<Vec<DeadJob>>;
@@ -112,6 +91,7 @@ impl ClaimedJob {
         fn unique_key(&self) -> Option<&str>;
         fn created_at(&self) -> SystemTime;
         async fn complete(&self) -> Result<()>;
+        async fn complete_in(&self, tx: &mut Transaction => &mut tx.0) -> Result<()>;
         async fn fail(&self, error: impl fmt::Display) -> Result<FailureOutcome>;
         async fn give_back(&self) -> Result<()>;
     }
@@ -119,11 +99,6 @@ impl ClaimedJob {
     /// Blocks until the job is no longer surely this worker's, at most `within`: then `false`.
     pub fn lost(&self, within: Duration) -> bool {
         wait_at_most(within, self.0.lost()).is_some()
-    }
-
-    /// See [`crate::queue::ClaimedJob::complete_in`].
-    pub fn complete_in(&self, tx: &mut Transaction) -> Result<()> {
-        wait_for(self.0.complete_in(&mut tx.0))
     }
 }
 
@@ -148,8 +123,8 @@ impl Worker {
         Self(self.0.on_end(move |job, outcome| tell(&ClaimedJob(job.clone()), outcome)))
     }
 
-    /// Works until it is [stopped](WorkerHandle::stop): see [`crate::queue::Worker::run`]. `handler` is run for each job on a
-    /// thread of its own; an error or a panic is a failure.
+    /// Works until it is [stopped](WorkerHandle::stop): see [`crate::queue::Worker::run`]. `handler` is run for each
+    /// job on a thread of its own; an error or a panic is a failure.
     pub fn run<F, E>(self, handler: F) -> Result<WorkerSummary>
     where
         F: Fn(ClaimedJob) -> Result<(), E> + Send + Sync + 'static,

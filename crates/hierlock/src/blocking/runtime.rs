@@ -7,8 +7,7 @@ use std::thread::Thread;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// Drives a future on this thread. Timers and sockets are driven by a runtime of our own, so it does
-/// not matter what this thread is otherwise part of.
+/// Drives a future on this thread, whatever that is part of. A runtime of our own drives timers and sockets.
 pub(super) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 
@@ -35,8 +34,7 @@ pub(super) fn wait_at_most<T>(limit: Duration, future: impl Future<Output = T>) 
     wait_for(async { tokio::time::timeout(limit, future).await.ok() })
 }
 
-/// One worker for the whole process. A machine that cannot start a thread has no timers either; the
-/// waits that need none still work.
+/// One worker for the whole process. On a machine that cannot start a thread, waits that need no timer still work.
 fn runtime() -> Option<&'static Runtime> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     RUNTIME

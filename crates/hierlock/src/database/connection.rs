@@ -1,44 +1,35 @@
 //! A connection on which the toolbox runs its statements. On a server it is noticed when an answer does not come.
 
 #[cfg(feature = "_server")]
-use super::program_server::ProgramSession;
-use super::{Row, Value};
-use hierlock_engine::{ConnectionRef, Driver, ExecuteResult, PacketResult};
+use super::pool::ProgramSession;
+use super::{Row, Value, failed};
+use hierlock_engine::{ConnectionRef, Driver, ExecuteResult, PacketResult, timed_out};
 #[cfg(feature = "_server")]
-use hierlock_engine::{Dialect, Pool, SessionId, SessionRef, sessions};
+use hierlock_engine::{Pool, SessionId, SessionRef, sessions};
+use std::time::Duration;
 
 /// A connection, lent for some statements: that of a [`Database`](super::Database), or of a caller's transaction.
 #[derive(Debug)]
 pub struct DatabaseConnection<'a> {
-    connection: ConnectionRef<'a>,
+    pub(super) connection: ConnectionRef<'a>,
     /// Neither a caller's transaction nor SQLite has one.
-    #[cfg(feature = "_server")]
-    session: Option<ServerSession<'a>>,
+    pub(super) session: Option<ServerSession<'a>>,
 }
 
 /// Who a connection is to its server.
 #[cfg(feature = "_server")]
 #[derive(Debug)]
 pub(super) enum ServerSession<'a> {
-    /// A session of a pool of ours.
-    Own { pool: &'a Pool, dialect: Dialect, id: SessionId },
-    /// A connection of a program's pool.
+    Own { pool: &'a Pool, id: SessionId },
     Program(&'a mut ProgramSession),
 }
 
-impl<'a> DatabaseConnection<'a> {
-    /// Returns the connection of a caller's transaction.
-    pub(crate) fn of_caller(connection: ConnectionRef<'a>) -> Self {
-        Self {
-            connection,
-            #[cfg(feature = "_server")]
-            session: None,
-        }
-    }
+#[cfg(not(feature = "_server"))]
+pub(super) type ServerSession<'a> = std::marker::PhantomData<&'a ()>;
 
-    #[cfg(feature = "_server")]
-    pub(super) fn of_session(connection: ConnectionRef<'a>, session: ServerSession<'a>) -> Self {
-        Self { connection, session: Some(session) }
+impl<'a> DatabaseConnection<'a> {
+    pub(crate) fn of_caller(connection: ConnectionRef<'a>) -> Self {
+        Self { connection, session: None }
     }
 
     #[cfg(feature = "_server")]
@@ -51,54 +42,45 @@ impl<'a> DatabaseConnection<'a> {
     }
 
     /// Runs statements without values, separated by semicolons, in one round trip.
-    pub(crate) async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
-        let statements = self.connection.run(sql);
-        #[cfg(feature = "_server")]
-        let statements = answered(&self.session, statements);
-        statements.await.map(drop)
+    pub(crate) async fn run(&mut self, sql: &str) -> sqlx::Result<()> {
+        answered_by(&self.session, self.connection.run(sql)).await.map(drop)
     }
 
     /// The same for statements that also return rows.
-    pub(crate) async fn packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
-        let statements = self.connection.packet(sql);
-        #[cfg(feature = "_server")]
-        let statements = answered(&self.session, statements);
-        statements.await
+    pub(crate) async fn packet(&mut self, sql: &str) -> sqlx::Result<PacketResult> {
+        answered_by(&self.session, self.connection.packet(sql)).await
     }
 
-    /// Begins a transaction of our own, and runs these statements in it, in one round trip. A connection of a program's
-    /// pool says who it is on the way.
-    pub(crate) async fn begin_packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
+    /// Begins a transaction and runs statements in it, in one round trip, in which a program's session tells who it is.
+    pub(crate) async fn begin_packet(&mut self, sql: &str) -> sqlx::Result<PacketResult> {
         let begin = self.driver().begin();
+        let rest = if sql.is_empty() { String::new() } else { format!("; {sql}") };
         #[cfg(feature = "_server")]
         if let Some(ServerSession::Program(ProgramSession { server, id: None })) = &self.session {
-            let ask_pid = format!("SELECT {}", sessions::own_pid(server.dialect));
-            let mut packet = self.packet(&join(&[begin, &ask_pid, sql])).await?;
+            let pid = sessions::own_pid(server.pool.address.dialect());
+            let mut packet = self.packet(&format!("{begin}; SELECT {pid}{rest}")).await?;
             let pid = packet.rows.remove(0).int(0).map_err(|error| error.0)?;
             self.learn_id(pid).await?;
             return Ok(packet);
         }
-        self.packet(&join(&[begin, sql])).await
+        self.packet(&format!("{begin}{rest}")).await
     }
 
     /// Notes who a connection of a program's pool is to its server. It is asked only if it was never seen before.
     #[cfg(feature = "_server")]
-    async fn learn_id(&mut self, pid: i64) -> Result<(), sqlx::Error> {
+    async fn learn_id(&mut self, pid: i64) -> sqlx::Result<()> {
         let Some(ServerSession::Program(ProgramSession { server, id })) = &mut self.session else {
             return Ok(());
         };
-        let known = match server.session(pid) {
-            Some(known) => known,
-            None => {
-                let (connection, limit) =
-                    (self.connection.reborrow(), server.pool.settings.answer_limit);
-                let mut session = SessionRef::of_caller(connection, server.dialect, limit);
-                let asked = session.ask_id().await?;
-                server.learn(asked);
-                asked
-            }
-        };
-        *id = Some(known);
+        *id = server.sessions.lock().get(&pid).copied();
+        if id.is_none() {
+            let (dialect, limit) =
+                (server.pool.address.dialect(), server.pool.settings.answer_limit);
+            let mut session = SessionRef::of_caller(self.connection.reborrow(), dialect, limit);
+            let asked = session.ask_id().await?;
+            server.sessions.lock().insert(asked.pid, asked);
+            *id = Some(asked);
+        }
         Ok(())
     }
 
@@ -107,11 +89,8 @@ impl<'a> DatabaseConnection<'a> {
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
-    ) -> Result<ExecuteResult, sqlx::Error> {
-        let statement = self.connection.execute(sql, values);
-        #[cfg(feature = "_server")]
-        let statement = answered(&self.session, statement);
-        statement.await
+    ) -> sqlx::Result<ExecuteResult> {
+        answered_by(&self.session, self.connection.execute(sql, values)).await
     }
 
     /// The same for one that returns rows.
@@ -119,33 +98,43 @@ impl<'a> DatabaseConnection<'a> {
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
-    ) -> Result<Vec<Row>, sqlx::Error> {
-        let statement = self.connection.fetch(sql, values);
-        #[cfg(feature = "_server")]
-        let statement = answered(&self.session, statement);
-        statement.await
+    ) -> sqlx::Result<Vec<Row>> {
+        answered_by(&self.session, self.connection.fetch(sql, values)).await
     }
-}
-
-/// Joins statements, some of which may be empty.
-fn join(statements: &[&str]) -> String {
-    let statements = statements.iter().copied().filter(|statement| !statement.is_empty());
-    statements.collect::<Vec<_>>().join("; ")
 }
 
 /// Waits for an answer as long as the server works on it.
-#[cfg(feature = "_server")]
-async fn answered<T>(
+async fn answered_by<T>(
     session: &Option<ServerSession<'_>>,
-    statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
+    statement: impl Future<Output = sqlx::Result<T>>,
+) -> sqlx::Result<T> {
     match session {
-        Some(ServerSession::Own { pool, dialect, id }) => {
-            pool.answered(*dialect, *id, statement).await
+        #[cfg(feature = "_server")]
+        Some(ServerSession::Own { pool, id }) => {
+            pool.answered(pool.address.dialect(), *id, statement).await
         }
+        #[cfg(feature = "_server")]
         Some(ServerSession::Program(ProgramSession { server, id: Some(id) })) => {
-            server.pool.answered(server.dialect, *id, statement).await
+            server.pool.answered(server.pool.address.dialect(), *id, statement).await
         }
         _ => statement.await,
     }
+}
+
+/// A database that takes so long is busy, not silent.
+const MIN_HEARTBEAT_ANSWER: Duration = Duration::from_secs(1);
+
+/// Returns how long a heartbeat may take, so that there is time for others before a lease is over.
+pub(crate) fn heartbeat_limit(lease: Duration) -> Duration {
+    (lease / 6).max(MIN_HEARTBEAT_ANSWER)
+}
+
+/// Fails if there is no answer in time: the network may have forgotten one connection, and not the others.
+pub(crate) async fn answered<T>(
+    limit: Duration,
+    doing: &'static str,
+    question: impl Future<Output = crate::Result<T>>,
+) -> crate::Result<T> {
+    let answer = tokio::time::timeout(limit, question).await;
+    answer.unwrap_or_else(|_| Err(failed(doing)(timed_out(limit))))
 }

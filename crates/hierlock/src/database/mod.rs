@@ -1,6 +1,5 @@
-//! Databases for the toolbox: optimistic versions, leases and
-//! queues keep their rows in MySQL, MariaDB, PostgreSQL, or in a file of SQLite, where
-//! nothing needs to be installed.
+//! Databases for the toolbox: optimistic versions, leases and queues keep their rows in MySQL, MariaDB, PostgreSQL, or
+//! in a file of SQLite, where nothing needs to be installed.
 //!
 //! ```text
 //!   caller's transaction ──┐
@@ -14,8 +13,8 @@
 //! use hierlock::database::Database;
 //!
 //! # let directory = tempfile::tempdir().unwrap();
-//! # let file = directory.path().join("app.db");
-//! let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
+//! # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+//! let database = Database::connect(&url).await?;
 //! let mut tx = database.begin().await?;
 //! tx.run("CREATE TABLE accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)").await?;
 //! tx.execute("INSERT INTO accounts VALUES (?, ?)", [1.into(), 100.into()]).await?;
@@ -28,87 +27,49 @@
     allow(dead_code, unused_imports, reason = "parts of it are for the toolbox alone")
 )]
 
-mod answer;
-mod caller;
 mod connection;
-mod pooled;
-#[cfg(feature = "_server")]
-mod program_server;
+mod pool;
 mod schema;
 mod transaction;
 
-pub(crate) use answer::{answered, heartbeat_limit};
-pub use caller::AnyTransaction;
-pub(crate) use connection::DatabaseConnection;
+pub(crate) use connection::{DatabaseConnection, answered, heartbeat_limit};
 pub(crate) use hierlock_engine::{
     Busy, Driver, ExecuteResult, RowLock, check_name, check_table_name,
 };
 pub use hierlock_engine::{Row, Value, error_message};
+pub(crate) use pool::PooledConnection;
 pub(crate) use schema::{Schema, diagnosed, failed};
-pub use transaction::Transaction;
+pub use transaction::{AnyTransaction, Transaction};
 
-use crate::error::{Result, UrlError};
+use crate::error::{Error, Result, UrlError};
+#[cfg(feature = "toolbox")]
+use crate::handover::{CancellationToken, Handover};
 use crate::retry::{RetryPolicy, retry};
-use futures_util::future::BoxFuture;
 #[cfg(feature = "_server")]
 use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
 use hierlock_engine::{TaskTracker, UrlUse, check_parameters};
-use pooled::{LentConnection, PooledConnection};
+use pool::DatabasePool;
 #[cfg(feature = "_server")]
-use program_server::{ProgramServer, ProgramSession};
-#[cfg(feature = "postgres")]
-use sqlx::PgPool;
+use pool::ProgramServer;
 use std::fmt;
-#[cfg(feature = "_server")]
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
-
-/// How long a caller waits for a connection while all are in use.
-#[cfg(feature = "_server")]
-const CONNECTION_WAIT: Duration = Duration::from_secs(30);
-
-/// How long a writer waits for another on SQLite before it is told that the file is busy; then it is
-/// tried again.
-#[cfg(feature = "sqlite")]
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long [`Database::close`] waits for what is finished by tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// A connection of SQLite that was idle for longer is asked whether it is still there before it is lent again.
-#[cfg(feature = "sqlite")]
-const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
-
-/// How often a transaction of ours is tried.
 const TRANSACTION_RETRIES: RetryPolicy = RetryPolicy::with_attempts(20);
 
 /// A database, with connections to share. Clones share them too.
 #[derive(Clone)]
 pub struct Database {
     pool: DatabasePool,
-    /// The server of a program's pool.
-    #[cfg(feature = "_server")]
-    program_server: Option<Arc<ProgramServer>>,
     tasks: TaskTracker,
-}
-
-/// Where the connections come from: sessions of our own, with the settings that we rely on; a program's pool; or a file of
-/// SQLite.
-#[derive(Clone)]
-enum DatabasePool {
-    #[cfg(feature = "_server")]
-    Own(Arc<Pool>),
-    #[cfg(feature = "mysql")]
-    Mysql(sqlx::MySqlPool),
-    #[cfg(feature = "postgres")]
-    Postgres(PgPool),
-    #[cfg(feature = "sqlite")]
-    Sqlite(sqlx::SqlitePool),
 }
 
 /// Chooses how a database is connected to; made by [`Database::builder`].
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers use them"))]
 #[must_use = "nothing is connected until `connect` is called"]
 pub struct DatabaseBuilder {
     connections: usize,
@@ -117,29 +78,23 @@ pub struct DatabaseBuilder {
 
 impl DatabaseBuilder {
     /// Sets how many connections are opened to a server at most; 10 by default.
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections.max(1);
-        self
+    pub fn connections(self, connections: usize) -> Self {
+        Self { connections: connections.max(1), ..self }
     }
 
-    /// Sets how long a server may take to answer before it is asked on another connection what it is doing; 5 seconds by
-    /// default. A statement that the server works on, or that waits for a lock there, is waited for as long as it takes.
-    /// One whose answer was lost on the way fails.
-    pub fn answer_limit(mut self, limit: Duration) -> Self {
-        self.answer_limit = limit;
-        self
+    /// Sets after how long without an answer a server is asked on another connection what it does; 5 s by default.
+    /// A statement that it works on, or that waits for a lock, takes its time. One whose answer was lost fails.
+    pub fn answer_limit(self, limit: Duration) -> Self {
+        Self { answer_limit: limit, ..self }
     }
 
     /// Connects, as [`Database::connect`] does.
-    ///
-    /// # Errors
-    /// As there.
     pub async fn connect(self, url: &str) -> Result<Database> {
         check_parameters(url, UrlUse::Driver)?;
         let scheme = url.split_once(':').unwrap_or_default().0;
         #[cfg(feature = "sqlite")]
         if scheme == "sqlite" {
-            return open(url).await.map(Database::from);
+            return pool::open(url).await.map(Database::from);
         }
         #[cfg(feature = "_server")]
         if Dialect::from_scheme(scheme).is_some() {
@@ -161,28 +116,16 @@ impl DatabaseBuilder {
         let pool = Pool::new(address, settings);
         // Fails at once if nobody is there, with what is wrong.
         pool.give_back(pool.connect().await?);
-        Ok(Database::new(DatabasePool::Own(pool)))
+        Ok(DatabasePool::Own(pool).into())
     }
 }
 
 impl Database {
-    fn new(pool: DatabasePool) -> Self {
-        Self {
-            pool,
-            #[cfg(feature = "_server")]
-            program_server: None,
-            tasks: TaskTracker::default(),
-        }
-    }
-
     /// Connects to `mysql:`, `mariadb:` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or opens
     /// `sqlite:PATH`, which is made if it is not there.
     ///
-    /// A program that has a pool already makes a database from it: `Database::from(pool)`.
-    ///
-    /// # Errors
-    /// If the URL is none of these or has a parameter that is unknown
-    /// ([`is_usage`](crate::Error::is_usage)), or nobody answers.
+    /// A program that has a pool already makes a database from it: `Database::from(pool)`. Fails with
+    /// [`is_usage`](crate::Error::is_usage) if the URL is none of these or has an unknown parameter.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder().connect(url).await
     }
@@ -201,121 +144,61 @@ impl Database {
     }
 
     pub(crate) fn driver(&self) -> Driver {
-        match &self.pool {
-            #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => pool.address.dialect().driver(),
-            #[cfg(feature = "mysql")]
-            DatabasePool::Mysql(_) => Driver::Mysql,
-            #[cfg(feature = "postgres")]
-            DatabasePool::Postgres(_) => Driver::Postgres,
-            #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(_) => Driver::Sqlite,
-        }
+        self.pool.driver()
     }
 
-    /// Begins a transaction: at READ COMMITTED on a server, the only writer on SQLite.
-    ///
-    /// # Errors
-    /// If there is no connection to be had, or on SQLite another writer does not end.
+    /// Begins a transaction: at READ COMMITTED on a server, the only writer on SQLite. Fails if all connections stay in
+    /// use, or on SQLite another writer does not end.
     ///
     /// # Cancel safety
     /// Dropped, it leaves nothing open.
     pub async fn begin(&self) -> Result<Transaction> {
-        Ok(self.begin_with(None).await?.0)
+        let begun = Transaction::begin(self.lend().await?, "").await;
+        Ok(begun.map_err(failed("begin a transaction"))?.0)
     }
 
-    async fn begin_with(&self, first: Option<(Schema, &str)>) -> Result<(Transaction, Vec<Row>)> {
-        const DOING: &str = "begin a transaction";
-        let connection = self.connection().await.map_err(failed("connect to the database"))?;
-        match first {
-            None => Transaction::begin(connection, "").await.map_err(failed(DOING)),
-            Some((schema, sql)) => {
-                Transaction::begin(connection, sql).await.map_err(schema.failed(DOING))
-            }
-        }
-    }
-
-    async fn connection(&self) -> Result<PooledConnection, sqlx::Error> {
-        let connection = match &self.pool {
-            #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => {
-                let permit = tokio::time::timeout(CONNECTION_WAIT, pool.permit()).await;
-                let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
-                let permit = permit.ok_or(sqlx::Error::PoolClosed)?;
-                let session = pool.session().await.map_err(|error| error.into_driver_error())?;
-                LentConnection::Own { session, pool: pool.clone(), _permit: permit }
-            }
-            #[cfg(feature = "mysql")]
-            DatabasePool::Mysql(pool) => LentConnection::Mysql(pool.acquire().await?),
-            #[cfg(feature = "postgres")]
-            DatabasePool::Postgres(pool) => LentConnection::Postgres(pool.acquire().await?),
-            #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(pool) => LentConnection::Sqlite(pool.acquire().await?),
-        };
-        Ok(PooledConnection {
-            connection: Some(connection),
-            #[cfg(feature = "_server")]
-            program: (self.program_server.clone())
-                .map(|server| ProgramSession { server, id: None }),
-            runtime: Handle::current(),
-        })
+    async fn lend(&self) -> Result<PooledConnection> {
+        self.pool.connection().await.map_err(failed("connect to the database"))
     }
 
     /// Returns the time by the database's clock, which all times of the toolbox are of.
-    ///
-    /// # Errors
-    /// If there is no connection to be had.
     pub async fn now(&self) -> Result<SystemTime> {
         let sql = format!("SELECT {}", self.driver().now_ms());
-        let rows = self.fetch(&sql, &[]).await.map_err(failed("ask for the time"))?;
+        let rows = self.fetch(failed("ask for the time"), &sql, &[]).await?;
         Ok(time_from_ms(rows.first().map_or(Ok(0), |row| row.int(0))?))
     }
 
-    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. Each `?`
-    /// outside of quotes and comments is a place for a value; an operator of PostgreSQL's with a `?` is
-    /// written with two (`tags ?? 'a'`).
-    ///
-    /// # Errors
-    /// What the database says.
+    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. A `?` is a place for a
+    /// value, as in [`Transaction::execute`].
     pub async fn query(
         &self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Vec<Row>> {
         let values: Vec<Value> = values.into_iter().collect();
-        self.fetch(sql, &values).await.map_err(failed("run a query"))
+        self.fetch(failed("run a query"), sql, &values).await
     }
 
-    /// Runs a whole transaction of ours, and again if it loses a race. `work` must be happy to begin
-    /// from the start.
+    /// Runs a whole transaction of ours on tables of a schema, and again if it loses a race. Statements without values
+    /// that come `first` are sent along with BEGIN, in one round trip; `work` is given their rows. It must be happy to
+    /// begin from the start, and returns its result with the transaction, which is committed or rolled back.
     ///
     /// # Cancel safety
     /// Dropped during COMMIT it may have happened; before, nothing has.
-    pub(crate) async fn run<T>(
+    pub(crate) async fn run<T, W: Future<Output = (Result<T>, Transaction)>>(
         &self,
-        work: impl for<'tx> Fn(&'tx mut Transaction) -> BoxFuture<'tx, Result<T>>,
+        (schema, first): (Schema, &str),
+        work: impl Fn(Transaction, Vec<Row>) -> W,
     ) -> Result<T> {
-        self.run_with(None, |tx, _| work(tx)).await
-    }
-
-    /// The same. Statements without values that come `first`, on tables of a schema, are sent along with BEGIN, in one
-    /// round trip; `work` is given their rows.
-    pub(crate) async fn run_with<T>(
-        &self,
-        first: Option<(Schema, &str)>,
-        work: impl for<'tx> Fn(&'tx mut Transaction, Vec<Row>) -> BoxFuture<'tx, Result<T>>,
-    ) -> Result<T> {
-        let done = retry(TRANSACTION_RETRIES, |_| {
-            let work = &work;
-            async move {
-                let (mut tx, rows) = self.begin_with(first).await?;
-                match work(&mut tx, rows).await {
-                    Ok(done) => tx.commit().await.map(|()| done),
-                    Err(error) => {
-                        // If it cannot be rolled back its connection is closed, which does the same.
-                        let _ = tx.rollback().await;
-                        Err(error)
-                    }
+        let done = retry(TRANSACTION_RETRIES, async |_| {
+            let begun = Transaction::begin(self.lend().await?, first).await;
+            let (tx, rows) = begun.map_err(schema.failed("begin a transaction"))?;
+            match work(tx, rows).await {
+                (Ok(done), tx) => tx.commit().await.map(|()| done),
+                (Err(error), tx) => {
+                    // If it cannot be rolled back its connection is closed, which does the same.
+                    let _ = tx.rollback().await;
+                    Err(error)
                 }
             }
         });
@@ -323,59 +206,63 @@ impl Database {
     }
 
     /// The same for work that begins its transaction with [`DatabaseConnection::begin_packet`] and ends it in its last
-    /// packet, which saves two round trips. If it fails, its connection is closed.
-    pub(crate) async fn send<T>(
+    /// packet, which saves two round trips. It returns the connection, which is closed if it fails.
+    pub(crate) async fn send<T, W: Future<Output = Result<(T, PooledConnection)>>>(
         &self,
-        work: impl for<'c> Fn(DatabaseConnection<'c>) -> BoxFuture<'c, Result<T>>,
+        work: impl Fn(PooledConnection) -> W,
     ) -> Result<T> {
-        let done = retry(TRANSACTION_RETRIES, |_| {
-            let work = &work;
-            async move {
-                let connection = self.connection().await;
-                let mut connection = connection.map_err(failed("connect to the database"))?;
-                let done = work(connection.connection()).await?;
-                connection.give_back();
-                Ok(done)
-            }
+        let done = retry(TRANSACTION_RETRIES, async |_| {
+            let (done, connection) = work(self.lend().await?).await?;
+            connection.give_back();
+            Ok(done)
         });
         diagnosed(self, done.await.map_err(|error| error.last)).await
     }
 
-    /// Runs one statement that is a transaction by itself, and again if it loses a race.
+    /// Runs one statement that is a transaction by itself, and again if it loses a race. Its error is told by `failed`.
     pub(crate) async fn execute(
         &self,
+        failed: impl FnOnce(sqlx::Error) -> Error,
         sql: &str,
         values: &[Value],
-    ) -> Result<ExecuteResult, sqlx::Error> {
-        let done = retry(TRANSACTION_RETRIES, |_| async {
-            let mut connection = self.connection().await?;
+    ) -> Result<ExecuteResult> {
+        let done = retry(TRANSACTION_RETRIES, async |_| {
+            let mut connection = self.pool.connection().await?;
             let done = connection.connection().execute(sql, values.iter().cloned()).await;
             connection.end_statement(done).await
         });
-        done.await.map_err(|error| error.last)
+        diagnosed(self, done.await.map_err(|error| failed(error.last))).await
     }
 
     /// The same for one that returns rows.
-    pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
-        let rows = retry(TRANSACTION_RETRIES, |_| async {
-            let mut connection = self.connection().await?;
+    pub(crate) async fn fetch(
+        &self,
+        failed: impl FnOnce(sqlx::Error) -> Error,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<Row>> {
+        diagnosed(self, self.rows(sql, values).await.map_err(failed)).await
+    }
+
+    async fn rows(&self, sql: &str, values: &[Value]) -> sqlx::Result<Vec<Row>> {
+        let rows = retry(TRANSACTION_RETRIES, async |_| {
+            let mut connection = self.pool.connection().await?;
             let rows = connection.connection().fetch(sql, values.iter().cloned()).await;
             connection.end_statement(rows).await
         });
         rows.await.map_err(|error| error.last)
     }
 
-    /// A pool of one connection to the same database, beside those that are shared; None unless it is
-    /// PostgreSQL.
+    /// A pool of one connection to the same database, beside those that are shared, on PostgreSQL.
     #[cfg(all(feature = "postgres", feature = "toolbox"))]
-    pub(crate) fn listener(&self) -> Option<PgPool> {
+    pub(crate) fn listener(&self) -> Option<sqlx::PgPool> {
         let options = match &self.pool {
             DatabasePool::Own(pool) => match &pool.address {
                 ServerAddress::Postgres(options) => (**options).clone(),
                 #[cfg(feature = "mysql")]
                 ServerAddress::Mysql(..) => return None,
             },
-            DatabasePool::Postgres(pool) => pool.connect_options().as_ref().clone(),
+            DatabasePool::Postgres(pool, _) => pool.connect_options().as_ref().clone(),
             #[cfg(any(feature = "mysql", feature = "sqlite"))]
             _ => return None,
         };
@@ -389,44 +276,34 @@ impl Database {
         Some(pool.connect_lazy_with(options))
     }
 
-    /// Returns what a SELECT ends with that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a
-    /// transaction of [`begin`](Self::begin) is the only writer.
+    /// Returns what a SELECT ends with that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a transaction of
+    /// [`begin`](Self::begin) is the only writer.
     pub fn for_update(&self) -> &'static str {
         if self.driver() == Driver::Sqlite { "" } else { " FOR UPDATE" }
     }
 
-    /// The tasks that finish what callers have dropped.
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
 
-    /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is
-    /// given back; then ends all connections, after what is under way on them. Call it before a program ends.
-    ///
-    /// A database that is away can keep such a task busy. After 10 seconds it is no longer waited for.
+    /// Runs work that a task finishes if the caller goes away: no statement is left half done on a connection.
+    #[cfg(feature = "toolbox")]
+    pub(crate) fn run_to_end<W: Future<Output: Send> + Send + 'static>(
+        &self,
+        work: impl FnOnce(CancellationToken) -> W,
+    ) -> Handover<W::Output> {
+        Handover::new(Handle::current(), &self.tasks, work)
+    }
+
+    /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is given
+    /// back, for at most 10 seconds; then ends all connections, after what is under way on them. Call it before a
+    /// program ends.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn close(&self) {
-        let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks().wait_until_idle()).await;
-        match &self.pool {
-            #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => {
-                pool.shut_down(CLOSE_LIMIT).await;
-                // What is still there is ended when the server notices.
-                let _ = pool.close(CLOSE_LIMIT).await;
-            }
-            #[cfg(feature = "mysql")]
-            DatabasePool::Mysql(pool) => pool.close().await,
-            #[cfg(feature = "postgres")]
-            DatabasePool::Postgres(pool) => pool.close().await,
-            #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(pool) => pool.close().await,
-        }
-        #[cfg(feature = "_server")]
-        if let Some(server) = &self.program_server {
-            let _ = server.pool.close(CLOSE_LIMIT).await;
-        }
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks.wait_until_idle()).await;
+        self.pool.close().await;
     }
 }
 
@@ -435,29 +312,10 @@ pub(crate) fn time_from_ms(ms: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
-/// Opens a file of SQLite, in which readers do not wait for the writer.
-#[cfg(feature = "sqlite")]
-async fn open(url: &str) -> Result<sqlx::SqlitePool> {
-    use sqlx::Connection as _;
-    use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
-    // It may hold a password, as a mistake: why it cannot be read is all that is said of it.
-    let unreadable =
-        |error: sqlx::Error| crate::Error::from(UrlError::Server { why: error_message(&error) });
-    let options: SqliteConnectOptions = url.parse().map_err(unreadable)?;
-    let server = options.get_filename().display().to_string();
-    let options = options
-        .create_if_missing(true)
-        .busy_timeout(BUSY_TIMEOUT)
-        .journal_mode(SqliteJournalMode::Wal);
-    let pool = sqlx::pool::PoolOptions::new().test_before_acquire(false).before_acquire(
-        |connection: &mut sqlx::SqliteConnection, meta| {
-            Box::pin(async move {
-                Ok(meta.idle_for < MAX_IDLE_WITHOUT_PING || connection.ping().await.is_ok())
-            })
-        },
-    );
-    let opened = pool.connect_with(options).await;
-    opened.map_err(|source| hierlock_engine::ServerError::Connect { server, source }.into())
+impl From<DatabasePool> for Database {
+    fn from(pool: DatabasePool) -> Self {
+        Self { pool, tasks: TaskTracker::default() }
+    }
 }
 
 #[cfg(feature = "mysql")]
@@ -465,23 +323,23 @@ impl From<sqlx::MySqlPool> for Database {
     fn from(pool: sqlx::MySqlPool) -> Self {
         let options = pool.connect_options().as_ref().clone();
         let server = ProgramServer::new(ServerAddress::mysql(Dialect::Mysql, options));
-        Self { program_server: Some(server), ..Self::new(DatabasePool::Mysql(pool)) }
+        DatabasePool::Mysql(pool, server).into()
     }
 }
 
 #[cfg(feature = "postgres")]
-impl From<PgPool> for Database {
-    fn from(pool: PgPool) -> Self {
-        let server = ServerAddress::postgres(pool.connect_options().as_ref().clone());
-        let server = ProgramServer::new(server);
-        Self { program_server: Some(server), ..Self::new(DatabasePool::Postgres(pool)) }
+impl From<sqlx::PgPool> for Database {
+    fn from(pool: sqlx::PgPool) -> Self {
+        let options = pool.connect_options().as_ref().clone();
+        let server = ProgramServer::new(ServerAddress::postgres(options));
+        DatabasePool::Postgres(pool, server).into()
     }
 }
 
 #[cfg(feature = "sqlite")]
 impl From<sqlx::SqlitePool> for Database {
     fn from(pool: sqlx::SqlitePool) -> Self {
-        Database::new(DatabasePool::Sqlite(pool))
+        DatabasePool::Sqlite(pool).into()
     }
 }
 

@@ -1,17 +1,15 @@
 //! A lease, as whoever holds it has it.
 
-use super::loss::LeaseRef;
 use super::schema::SCHEMA;
-use super::{KeptLease, LeaseInfo, Leases};
+use super::{LeaseGuard, LeaseInfo, Leases};
 use crate::database::{AnyTransaction, Driver, time_from_ms};
 use crate::error::Result;
 use crate::target::Target;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// A lease that was held when it was last looked at. **Dropping it does not release it**: a request of a
-/// web server ends, and the edit goes on. Its [token](Self::token) brings it back:
-/// [`Leases::resume`].
+/// A lease that was held when it was last looked at. **Dropping it does not release it**: a request of a web server
+/// ends, and the edit goes on. [`Leases::resume`] brings it back by its [token](Self::token).
 #[derive(Debug)]
 #[must_use = "a lease is held until it is released or expires"]
 pub struct Lease {
@@ -58,26 +56,29 @@ impl Lease {
         &self.info
     }
 
-    /// Makes it valid for its whole time again, from now on.
-    ///
-    /// # Errors
-    /// [`is_lost`](crate::Error::is_lost): it is no longer held, and
-    /// [`lost_lease`](crate::Error::lost_lease) tells why. Anything else: it may or may not be renewed.
+    /// Makes it valid for its whole time again, from now on. Fails with [`is_lost`](crate::Error::is_lost) if it is not
+    /// held any more ([`lost_lease`](crate::Error::lost_lease) tells why). After other errors it may or may not be
+    /// renewed.
     ///
     /// # Cancel safety
     /// Dropped, it is renewed all the same, but this handle does not know.
     pub async fn renew(&mut self) -> Result<()> {
         let asked = Instant::now();
-        self.info.expires = self.leases.renew_row(&self.info).await?;
+        let info = self.info.clone();
+        let renewed = self.leases.run_to_end(|leases| async move {
+            match leases.extend_row(info.token).await? {
+                Some(expires) => Ok(time_from_ms(expires)),
+                None => Err(leases.find_loss(info.token, Some(&info)).await),
+            }
+        });
+        self.info.expires = renewed.await?;
         self.held_until = asked + self.ttl;
         Ok(())
     }
 
     /// Releases it: `false` if it was not held any more. **Waits for a transaction that has
-    /// [checked](Self::check_in) it**, so commit that first.
-    ///
-    /// # Errors
-    /// If the database fails: it may or may not be released then, and [`Leases::release`] can be called with its token.
+    /// [checked](Self::check_in) it**, so commit that first. If the database fails, it may or may not be released, and
+    /// [`Leases::release`] can be called with its token.
     ///
     /// # Cancel safety
     /// Dropped, it is released all the same.
@@ -95,8 +96,8 @@ impl Lease {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
     /// # use hierlock::{Target, database::Database, lease::{LeaseRequest, Leases}};
     /// # let directory = tempfile::tempdir().unwrap();
-    /// # let file = directory.path().join("app.db");
-    /// # let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
+    /// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+    /// # let database = Database::connect(&url).await?;
     /// # let leases = Leases::new(database.clone());
     /// # leases.provision().await?;
     /// let lease = leases.acquire(LeaseRequest::new(Target::user("u1")?, "ada")).await?;
@@ -109,35 +110,23 @@ impl Lease {
     /// ```
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) tells why: roll the transaction back, and
-    /// soon (at REPEATABLE READ on MySQL and MariaDB it keeps others from acquiring).
+    /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) tells why: roll the transaction
+    /// back, and soon (at REPEATABLE READ on MySQL and MariaDB it keeps others from acquiring).
     pub async fn check_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
-        self.leases.check(&mut tx.connection(), &LeaseRef::from(&self.info)).await
+        self.leases.check(tx, self.info.token, Some(&self.info)).await
     }
 
     /// Keeps it: a task renews it every third of its time, until the guard is dropped.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn keep(self) -> KeptLease {
-        KeptLease::new(self)
+    pub fn keep(self) -> LeaseGuard {
+        LeaseGuard::new(self)
     }
 }
 
 impl Leases {
-    /// Renews a lease; returns until when.
-    pub(super) async fn renew_row(&self, info: &LeaseInfo) -> Result<SystemTime> {
-        let (leases, lease) = (self.clone(), LeaseRef::from(info));
-        let token = info.token;
-        self.run_to_end(async move {
-            match leases.extend_row(token).await? {
-                Some(expires) => Ok(time_from_ms(expires)),
-                None => Err(leases.find_loss(lease).await),
-            }
-        })
-        .await
-    }
-
+    /// Renews a lease; returns until when, or None if it is not held.
     async fn extend_row(&self, token: i64) -> Result<Option<i64>> {
         const DOING: &str = "renew a lease";
         let (database, driver) = (self.database(), self.database().driver());
@@ -151,11 +140,11 @@ impl Leases {
         if driver == Driver::Mysql {
             // It tells the number that the statement names so, without another question.
             let sql = update(format!("LAST_INSERT_ID({now} + ttl_ms)"));
-            let done = SCHEMA.execute(database, DOING, &sql, &token).await?;
+            let done = database.execute(SCHEMA.failed(DOING), &sql, &token).await?;
             return Ok((done.rows > 0).then_some(done.last_insert_id));
         }
         let sql = update(format!("{now} + ttl_ms")) + " RETURNING expires_ms";
-        let rows = SCHEMA.fetch(database, DOING, &sql, &token).await?;
+        let rows = database.fetch(SCHEMA.failed(DOING), &sql, &token).await?;
         Ok(rows.first().map(|row| row.int(0)).transpose()?)
     }
 }

@@ -1,14 +1,48 @@
-//! Whether a lease is still held, and if not, what has become of it.
+//! What can go wrong with a lease: whether it is still held, and if not, what has become of it.
 
-use super::error::LeaseError;
-use super::info::LeaseInfo;
 use super::schema::SCHEMA;
-use super::time::utc;
-use crate::database::{Busy, DatabaseConnection, RowLock, time_from_ms};
+use super::{LeaseInfo, Leases, utc};
+use crate::database::{
+    AnyTransaction, Busy, DatabaseConnection, RowLock, Transaction, diagnosed, time_from_ms,
+};
 use crate::error::{Error, Result};
 use crate::target::Target;
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// Mirrors `lease`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LeaseError {
+    #[error("`{wanted}` is not free: {holder}{}", still(holder))]
+    Held { wanted: Target, holder: Box<LeaseInfo> },
+    #[error("lease {token}{} is lost: {cause}", of(target))]
+    Lost { token: i64, target: Option<Target>, cause: LeaseLoss },
+    #[error("the {what} of a lease has {right}")]
+    Text { what: &'static str, right: &'static str },
+    #[error("a lease is for 1 ms to 10 years, not for {given:?}")]
+    Ttl { given: Duration },
+    #[error("`{}` cannot be leased: there is a NUL character in it", target.to_string().escape_debug())]
+    Nul { target: Target },
+}
+
+impl LeaseError {
+    pub(crate) fn is_usage(&self) -> bool {
+        matches!(self, LeaseError::Text { .. } | LeaseError::Ttl { .. } | LeaseError::Nul { .. })
+    }
+}
+
+/// Says why a lease whose time is over is still in the way.
+fn still(holder: &LeaseInfo) -> &'static str {
+    if holder.is_expired {
+        " (its time is over, but a transaction that has checked it has not ended)"
+    } else {
+        ""
+    }
+}
+
+fn of(target: &Option<Target>) -> String {
+    target.as_ref().map(|target| format!(" of `{target}`")).unwrap_or_default()
+}
 
 /// Why a lease is no longer held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,71 +89,73 @@ impl fmt::Display for LeaseLoss {
     }
 }
 
-/// A lease, and what is known of it before the database is asked.
-#[derive(Clone, Debug)]
-pub(super) struct LeaseRef {
-    token: i64,
-    known: Option<(Target, SystemTime)>,
+/// The error of whoever thought to hold a lease. `known` is what was known of it before the database was asked.
+pub(super) fn lost(token: i64, known: Option<&LeaseInfo>, cause: LeaseLoss) -> Error {
+    let target = known.map(|lease| lease.target.clone());
+    LeaseError::Lost { token, target, cause }.into()
 }
 
-impl From<i64> for LeaseRef {
-    fn from(token: i64) -> Self {
-        Self { token, known: None }
-    }
-}
-
-impl From<&LeaseInfo> for LeaseRef {
-    fn from(info: &LeaseInfo) -> Self {
-        Self { token: info.token, known: Some((info.target.clone(), info.expires)) }
-    }
-}
-
-impl LeaseRef {
-    pub(super) fn lost(&self, cause: LeaseLoss) -> Error {
-        let target = self.known.as_ref().map(|(target, _)| target.clone());
-        LeaseError::Lost { token: self.token, target, cause }.into()
-    }
-
-    /// Makes sure that it is held, and stays so until the transaction ends.
-    pub(super) async fn check(&self, connection: &mut DatabaseConnection<'_>) -> Result<()> {
-        let driver = connection.driver();
-        // Shared, so that several transactions can check it; a plain read may be old in a caller's transaction.
-        let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, Busy::Wait));
-        let held =
-            format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
-        let held = connection.fetch(&held, [self.token.into()]).await;
-        if held.map_err(SCHEMA.failed("check a lease"))?.is_empty() {
-            return Err(self.lost(self.find_cause(connection, &lock).await?));
-        }
-        Ok(())
-    }
-
-    /// Finds out what has become of a lease that is not held. `lock` is for transactions in which plain reads are old.
-    pub(super) async fn find_cause(
+impl Leases {
+    /// Makes sure that a lease is held, and stays so until the transaction ends.
+    pub(super) async fn check(
         &self,
-        connection: &mut DatabaseConnection<'_>,
-        lock: &str,
-    ) -> Result<LeaseLoss> {
-        const DOING: &str = "look for a lost lease";
-        let token = || [self.token.into()];
-        let sql =
-            format!("SELECT actor, why, released_ms FROM hier_lease_audit WHERE token = ?{lock}");
-        let forced = connection.fetch(&sql, token()).await.map_err(SCHEMA.failed(DOING))?;
-        if let Some(row) = forced.first() {
-            let (actor, why, at) = (row.text(0)?, row.text(1)?, time_from_ms(row.int(2)?));
-            return Ok(LeaseLoss::Forced { actor, why, at });
-        }
-        let sql = format!("SELECT expires_ms FROM hier_leases WHERE token = ?{lock}");
-        let expired = connection.fetch(&sql, token()).await.map_err(SCHEMA.failed(DOING))?;
-        if let Some(row) = expired.first() {
-            return Ok(LeaseLoss::Expired { at: time_from_ms(row.int(0)?) });
-        }
-        let Some((_, expires)) = self.known else { return Ok(LeaseLoss::Gone) };
-        let now = format!("SELECT {}", connection.driver().now_ms());
-        let now = connection.fetch(&now, []).await.map_err(SCHEMA.failed(DOING))?;
-        Ok(match now.first().map(|row| row.int(0)).transpose()? {
-            Some(now) if time_from_ms(now) < expires => LeaseLoss::Released,
-            _ => LeaseLoss::Expired { at: expires },
-        })
+        tx: &mut impl AnyTransaction,
+        token: i64,
+        known: Option<&LeaseInfo>,
+    ) -> Result<()> {
+        diagnosed(self.database(), check(tx, token, known).await).await
     }
+
+    /// Finds out what to tell whoever thought to hold a lease.
+    pub(super) async fn find_loss(&self, token: i64, known: Option<&LeaseInfo>) -> Error {
+        let find = async |mut tx: Transaction, _| {
+            (find_cause(&mut tx.connection(), token, known, "").await, tx)
+        };
+        self.database()
+            .run((SCHEMA, ""), find)
+            .await
+            .map_or_else(|error| error, |cause| lost(token, known, cause))
+    }
+}
+
+async fn check(tx: &mut impl AnyTransaction, token: i64, known: Option<&LeaseInfo>) -> Result<()> {
+    let mut connection = tx.connection();
+    let driver = connection.driver();
+    // Shared, so that several transactions can check it; a plain read may be old in a caller's transaction.
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, Busy::Wait));
+    let held =
+        format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
+    let held = connection.fetch(&held, [token.into()]).await;
+    if held.map_err(SCHEMA.failed("check a lease"))?.is_empty() {
+        return Err(lost(token, known, find_cause(&mut connection, token, known, &lock).await?));
+    }
+    Ok(())
+}
+
+/// Finds out what has become of a lease that is not held. `lock` is for transactions in which plain reads are old.
+async fn find_cause(
+    connection: &mut DatabaseConnection<'_>,
+    token: i64,
+    known: Option<&LeaseInfo>,
+    lock: &str,
+) -> Result<LeaseLoss> {
+    let failed = || SCHEMA.failed("look for a lost lease");
+    let sql = format!("SELECT actor, why, released_ms FROM hier_lease_audit WHERE token = ?{lock}");
+    let forced = connection.fetch(&sql, [token.into()]).await.map_err(failed())?;
+    if let Some(row) = forced.first() {
+        let (actor, why, at) = (row.text(0)?, row.text(1)?, time_from_ms(row.int(2)?));
+        return Ok(LeaseLoss::Forced { actor, why, at });
+    }
+    let sql = format!("SELECT expires_ms FROM hier_leases WHERE token = ?{lock}");
+    let expired = connection.fetch(&sql, [token.into()]).await.map_err(failed())?;
+    if let Some(row) = expired.first() {
+        return Ok(LeaseLoss::Expired { at: time_from_ms(row.int(0)?) });
+    }
+    let Some(LeaseInfo { expires, .. }) = known else { return Ok(LeaseLoss::Gone) };
+    let now = format!("SELECT {}", connection.driver().now_ms());
+    let now = connection.fetch(&now, []).await.map_err(failed())?;
+    Ok(match now.first().map(|row| row.int(0)).transpose()? {
+        Some(now) if time_from_ms(now) < *expires => LeaseLoss::Released,
+        _ => LeaseLoss::Expired { at: *expires },
+    })
 }

@@ -5,7 +5,7 @@
 //! node itself, above it and below it.
 //!
 //! ```text
-//!   Leases ──acquire(LeaseRequest)──► Lease ──keep──► KeptLease: a task renews it
+//!   Leases ──acquire(LeaseRequest)──► Lease ──keep──► LeaseGuard: a task renews it
 //!     │                                 │ check_in(&mut tx): the write fails if it is lost
 //!     │ find, resume, list, release_session, release_owner, force_release, audit, sweep
 //!     ▼
@@ -22,8 +22,8 @@
 //! use hierlock::lease::{LeaseRequest, Leases};
 //!
 //! # let directory = tempfile::tempdir().unwrap();
-//! # let file = directory.path().join("app.db");
-//! # let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
+//! # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+//! # let database = Database::connect(&url).await?;
 //! let leases = Leases::new(database.clone());
 //! leases.provision().await?;
 //!
@@ -44,40 +44,36 @@
 
 mod acquire;
 mod admin;
-mod error;
-mod filter;
+mod guard;
 mod handle;
 mod info;
 mod loss;
 mod node;
-mod renewal;
 mod request;
 mod schema;
 mod slots;
-mod time;
 
-pub(crate) use error::LeaseError;
-pub use filter::LeaseFilter;
+pub use admin::LeaseFilter;
+pub use guard::LeaseGuard;
 pub use handle::Lease;
-pub use info::{ForcedRelease, LeaseInfo};
+pub use info::{ForcedRelease, LeaseInfo, utc};
+pub(crate) use loss::LeaseError;
 pub use loss::LeaseLoss;
-pub use renewal::KeptLease;
 pub use request::LeaseRequest;
-pub use time::utc;
 
-use crate::database::{AnyTransaction, Database, DatabaseConnection, diagnosed};
-use crate::error::{Error, Result};
-use crate::handover::Handover;
+use crate::database::{AnyTransaction, Database};
+use crate::error::Result;
 use crate::hierarchy::Hierarchy;
-use loss::LeaseRef;
 pub(crate) use schema::SCHEMA;
-use slots::SlotLocks;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// The leases of a database. Clones share its connections.
+///
+/// # Cancel safety
+/// What renews or ends leases is finished by a task if its future is dropped. If it fails instead, it may or may not
+/// have happened, and can be called again.
 #[derive(Clone, Debug)]
 pub struct Leases(Arc<Inner>);
 
@@ -85,7 +81,9 @@ pub struct Leases(Arc<Inner>);
 struct Inner {
     database: Database,
     hierarchy: Hierarchy,
-    slots: SlotLocks,
+    /// The slots that an acquire locks, on a server.
+    #[cfg(feature = "_server")]
+    slots: Option<crate::sql::Scheme>,
 }
 
 impl Leases {
@@ -101,8 +99,12 @@ impl Leases {
     }
 
     fn on(database: Database, hierarchy: Hierarchy) -> Self {
-        let slots = SlotLocks::new(database.driver(), &hierarchy);
-        Self(Arc::new(Inner { database, hierarchy, slots }))
+        Self(Arc::new(Inner {
+            #[cfg(feature = "_server")]
+            slots: slots::scheme(database.driver(), &hierarchy),
+            database,
+            hierarchy,
+        }))
     }
 
     fn database(&self) -> &Database {
@@ -110,9 +112,7 @@ impl Leases {
     }
 
     /// Makes the tables if they are not there yet, and upgrades those of an older release. Several may do so at once.
-    ///
-    /// # Errors
-    /// [`is_newer_schema`](Error::is_newer_schema): a newer release has upgraded them.
+    /// Fails with [`is_newer_schema`](crate::Error::is_newer_schema) if a newer release has upgraded them.
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
     }
@@ -126,20 +126,17 @@ impl Leases {
     /// owner do not exclude each other.
     ///
     /// # Errors
-    /// [`is_held`](Error::is_held): somebody else has one, and [`lease_holder`](Error::lease_holder) tells
-    /// who. [`is_usage`](Error::is_usage): the request is wrong.
-    /// [`is_not_provisioned`](Error::is_not_provisioned): the tables are missing. If the connection ends during
+    /// [`is_held`](crate::Error::is_held): somebody else has one, and [`lease_holder`](crate::Error::lease_holder)
+    /// tells who. [`is_usage`](crate::Error::is_usage): the request is wrong.
+    /// [`is_not_provisioned`](crate::Error::is_not_provisioned): the tables are missing. If the connection ends during
     /// COMMIT, a task takes back what may have been gained: at once, or when the database is there again.
     ///
     /// # Cancel safety
-    /// Dropped at any point, it leaves no lease behind: a task finishes what is under way and gives back
-    /// what was gained.
+    /// Dropped at any point, it leaves no lease behind: a task gives back what was gained.
     pub async fn acquire(&self, request: LeaseRequest) -> Result<Lease> {
         request.check(&self.0.hierarchy)?;
         let leases = self.clone();
-        let tasks = self.database().tasks();
-        let acquire = |cancellation| leases.acquire_for(request, cancellation);
-        Handover::new(Handle::current(), tasks, acquire).await
+        self.database().run_to_end(|cancellation| leases.acquire_for(request, cancellation)).await
     }
 
     /// Returns what is known of a lease, if it is held.
@@ -148,14 +145,12 @@ impl Leases {
     }
 
     /// Returns a lease by its token, to go on with it: in another request, or another process. **Tokens are no
-    /// secrets**: compare its [owner](Lease::owner) with whoever asks.
-    ///
-    /// # Errors
-    /// [`is_lost`](Error::is_lost): it is no longer held, and [`lost_lease`](Error::lost_lease) tells why.
+    /// secrets**: compare its [owner](Lease::owner) with whoever asks. Fails with [`is_lost`](crate::Error::is_lost) if
+    /// it is no longer held, and [`lost_lease`](crate::Error::lost_lease) tells why.
     pub async fn resume(&self, token: i64) -> Result<Lease> {
         match self.look_up(token).await? {
             Some(lease) => Ok(lease),
-            None => Err(self.find_loss(token.into()).await),
+            None => Err(self.find_loss(token, None).await),
         }
     }
 
@@ -169,7 +164,7 @@ impl Leases {
         );
         let asked = Instant::now();
         let token = [token.into()];
-        let rows = SCHEMA.fetch(self.database(), "look for a lease", &sql, &token).await?;
+        let rows = self.database().fetch(SCHEMA.failed("look for a lease"), &sql, &token).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let ms = |column| row.int(column).map(|ms| Duration::from_millis(ms.max(0) as u64));
         let (ttl, left) = (ms(info::NEXT_COLUMN)?, ms(info::NEXT_COLUMN + 1)?);
@@ -179,48 +174,26 @@ impl Leases {
 
     /// [`Lease::check_in`] for whoever has only the token.
     pub async fn check_token_in(&self, tx: &mut impl AnyTransaction, token: i64) -> Result<()> {
-        self.check(&mut tx.connection(), &token.into()).await
+        self.check(tx, token, None).await
     }
 
-    async fn check(&self, connection: &mut DatabaseConnection<'_>, lease: &LeaseRef) -> Result<()> {
-        diagnosed(self.database(), lease.check(connection).await).await
-    }
-
-    /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that
-    /// has checked it.
-    ///
-    /// # Errors
-    /// If the database fails: it may or may not be released then, and this can be called again.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is released all the same.
+    /// Releases a lease by its token: `false` if it was not held any more. Waits for a transaction that checked it.
     pub async fn release(&self, token: i64) -> Result<bool> {
-        let leases = self.clone();
-        self.run_to_end(async move { leases.delete_row(token).await }).await
+        self.run_to_end(|leases| async move { leases.delete_row(token).await }).await
     }
 
     async fn delete_row(&self, token: i64) -> Result<bool> {
         let now = self.database().driver().now_ms();
         let sql = format!("DELETE FROM hier_leases WHERE token = ? AND expires_ms > {now}");
         let token = [token.into()];
-        let done = SCHEMA.execute(self.database(), "release a lease", &sql, &token).await?;
+        let done = self.database().execute(SCHEMA.failed("release a lease"), &sql, &token).await?;
         Ok(done.rows > 0)
     }
 
-    /// Finds out what to tell whoever thought to hold a lease.
-    async fn find_loss(&self, lease: LeaseRef) -> Error {
-        let cause = self.database().run(|tx| {
-            let lease = lease.clone();
-            Box::pin(async move { lease.find_cause(&mut tx.connection(), "").await })
-        });
-        cause.await.map_or_else(|error| error, |cause| lease.lost(cause))
-    }
-
-    /// Runs work that a task finishes if the caller goes away: no statement is left half done on a connection.
-    async fn run_to_end<T: Send + 'static>(
+    async fn run_to_end<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T>> + Send + 'static,
+        work: impl FnOnce(Self) -> W,
     ) -> Result<T> {
-        Handover::new(Handle::current(), self.database().tasks(), |_| work).await
+        self.database().run_to_end(|_| work(self.clone())).await
     }
 }

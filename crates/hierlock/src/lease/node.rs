@@ -13,15 +13,15 @@ pub(super) fn node(target: &Target) -> Vec<u8> {
 /// The node and all below it: from here, and before there. A length is what follows, and a colon comes
 /// after all digits. (A byte that is no text would do too, but MySQL's list of running statements fails
 /// for everybody while such a value is bound.)
-pub(super) fn within(target: &Target) -> [Value; 2] {
-    let [from, before] = bounds(target);
-    [from.into(), before.into()]
-}
-
 fn bounds(target: &Target) -> [Vec<u8>; 2] {
     let from = node(target);
     let before = [&from[..], b":"].concat();
     [from, before]
+}
+
+/// The values for [`IS_WITHIN`].
+pub(super) fn within(target: &Target) -> [Value; 2] {
+    bounds(target).map(Value::from)
 }
 
 /// All above it.

@@ -1,6 +1,6 @@
 //! A lease in the making: on what, for whom, for how long.
 
-use super::error::LeaseError;
+use super::loss::LeaseError;
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::target::Target;
@@ -41,31 +41,25 @@ impl LeaseRequest {
         Self { target, owner, session, reason, ttl: DEFAULT_TTL, wait: Duration::ZERO }
     }
 
-    /// Sets the login, browser tab or process that it belongs to; all its leases can be
-    /// [released together](super::Leases::release_session).
-    pub fn session(mut self, session: impl Into<String>) -> Self {
-        self.session = Some(session.into());
-        self
+    /// Sets the login, browser tab or process that it belongs to, which [`super::Leases::release_session`] ends.
+    pub fn session(self, session: impl Into<String>) -> Self {
+        Self { session: Some(session.into()), ..self }
     }
 
     /// Sets what it is for: others are told.
-    pub fn reason(mut self, reason: impl Into<String>) -> Self {
-        self.reason = Some(reason.into());
-        self
+    pub fn reason(self, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
     }
 
-    /// Sets how long it is valid after it was acquired, and after each renewal: 1 ms to 10 years, in whole
-    /// milliseconds.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
+    /// Sets how long it is valid after it was acquired or renewed: 1 ms to 10 years, in whole milliseconds.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Asks again and again for so long, with random pauses. There is no queue: whoever asks at the right
     /// moment gets it, not whoever came first.
-    pub fn wait_up_to(mut self, wait: Duration) -> Self {
-        self.wait = wait;
-        self
+    pub fn wait_up_to(self, wait: Duration) -> Self {
+        Self { wait, ..self }
     }
 
     pub(super) fn check(&self, hierarchy: &Hierarchy) -> Result<()> {

@@ -3,7 +3,6 @@
 use super::slots;
 use crate::database::{Driver, Schema};
 
-/// How their tables are made.
 pub(crate) const SCHEMA: Schema = Schema {
     part: "lease",
     command: "hierlock lease provision",

@@ -5,15 +5,15 @@
 //! two numbers, which have nothing to do with the core's, of one. SQLite needs none: there a writer is alone.
 
 use crate::database::Driver;
-use crate::error::Result;
 use crate::hierarchy::Hierarchy;
-use crate::target::Target;
 #[cfg(feature = "_server")]
 use crate::{
+    error::Result,
     key::Buckets,
     mode::{Mode, SlotMode},
     plan::{Claim, Plan, Step},
     sql::{Dialect, Scheme, Strategy},
+    target::Target,
 };
 
 pub(super) const TABLE: &str = "hier_lease_slots";
@@ -31,46 +31,9 @@ const LEVEL_SHIFT: usize = 24;
 #[cfg(feature = "_server")]
 const LOCK_CLASS: i32 = i32::from_be_bytes(*b"leas");
 
-/// How nodes become slots, and which are locked in what order.
-#[derive(Debug)]
-pub(super) struct SlotLocks {
-    /// None on SQLite.
-    #[cfg(feature = "_server")]
-    scheme: Option<Scheme>,
-}
-
-impl SlotLocks {
-    #[cfg_attr(
-        not(feature = "_server"),
-        expect(unused_variables, reason = "only servers have slots")
-    )]
-    pub(super) fn new(driver: Driver, hierarchy: &Hierarchy) -> Self {
-        Self {
-            #[cfg(feature = "_server")]
-            scheme: scheme(driver, hierarchy),
-        }
-    }
-
-    /// Returns what locks the slots of a node and of those above it, and how many rows come back if all are there.
-    #[cfg_attr(
-        not(feature = "_server"),
-        expect(unused_variables, reason = "only servers have slots")
-    )]
-    pub(super) fn lock(&self, target: &Target) -> Result<(String, usize)> {
-        #[cfg(feature = "_server")]
-        if let Some(scheme) = &self.scheme {
-            let plan = scheme.plan([Claim { target: target.clone(), mode: Mode::Exclusive }])?;
-            return Ok(match scheme.dialect() {
-                Dialect::Postgres => (lock_numbers(&plan), 1),
-                Dialect::Mysql | Dialect::Mariadb => scheme.lock_and_rows(&plan),
-            });
-        }
-        Ok(Default::default())
-    }
-}
-
+/// How nodes become slots, and which are locked in what order. SQLite has none.
 #[cfg(feature = "_server")]
-fn scheme(driver: Driver, hierarchy: &Hierarchy) -> Option<Scheme> {
+pub(super) fn scheme(driver: Driver, hierarchy: &Hierarchy) -> Option<Scheme> {
     let (dialect, buckets) = match driver {
         // Both understand it.
         Driver::Mysql => (Dialect::Mariadb, ROWS_PER_LEVEL),
@@ -81,6 +44,16 @@ fn scheme(driver: Driver, hierarchy: &Hierarchy) -> Option<Scheme> {
     let buckets = Buckets::new(buckets).expect("it is a count of buckets");
     let scheme = scheme.expect("every server has rows, and the name is plain");
     Some(scheme.buckets(buckets).hierarchy(hierarchy.clone()))
+}
+
+/// Returns what locks the slots of a node and of those above it, and how many rows come back if all are there.
+#[cfg(feature = "_server")]
+pub(super) fn lock(scheme: &Scheme, target: &Target) -> Result<(String, usize)> {
+    let plan = scheme.plan([Claim { target: target.clone(), mode: Mode::Exclusive }])?;
+    Ok(match scheme.dialect() {
+        Dialect::Postgres => (lock_numbers(&plan), 1),
+        Dialect::Mysql | Dialect::Mariadb => scheme.lock_and_rows(&plan),
+    })
 }
 
 /// What makes the table and its rows; each may be run again.
@@ -97,15 +70,13 @@ pub(super) fn statements(driver: Driver) -> Vec<String> {
 /// What makes the rows that are missing.
 pub(super) fn fill(driver: Driver) -> Option<String> {
     let (last, levels) = (ROWS_PER_LEVEL - 1, Hierarchy::MAX_LEVELS);
-    let fill = || {
-        format!(
-            "INSERT IGNORE INTO {TABLE} (level, bucket) \
+    let fill = format!(
+        "INSERT IGNORE INTO {TABLE} (level, bucket) \
          WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) \
          SELECT levels.n, buckets.n FROM numbers levels, numbers buckets \
          WHERE levels.n < {levels} ORDER BY levels.n, buckets.n"
-        )
-    };
-    (driver == Driver::Mysql).then(fill)
+    );
+    (driver == Driver::Mysql).then_some(fill)
 }
 
 /// They are taken from left to right.
@@ -125,13 +96,13 @@ mod tests {
 
     #[test]
     fn each_level_has_numbers_of_its_own() {
-        let slots = SlotLocks::new(Driver::Postgres, &Hierarchy::default());
+        let scheme = scheme(Driver::Postgres, &Hierarchy::default()).unwrap();
         let target: Target = "u/a/r".parse().unwrap();
         let number = |level: usize| {
             let bucket = target.ancestor(level).bucket(Buckets::new(NUMBERS_PER_LEVEL).unwrap());
             (1 << 24) * level as u64 + u64::from(bucket)
         };
-        let (sql, rows) = slots.lock(&target).unwrap();
+        let (sql, rows) = lock(&scheme, &target).unwrap();
         let [user, account, resource] = [0, 1, 2].map(number);
         let expected = format!(
             "SELECT pg_advisory_xact_lock_shared(1818583411, {user}), \

@@ -1,6 +1,6 @@
 //! What a row is changed to, and what names it: columns with their values.
 
-use super::error::OptimisticError;
+use super::outcome::OptimisticError;
 use crate::database::{Driver, Value, check_name};
 use crate::error::Result;
 use sqlx::SqlSafeStr;
@@ -29,9 +29,8 @@ impl Changes {
         self
     }
 
-    /// Sets a column to what an expression says, with a value for each `?` in it outside of quotes and
-    /// comments (`??` is an operator's `?` on PostgreSQL). It is a part of the
-    /// program, not of its input, as the type says; input goes into the values.
+    /// Sets a column to what an expression says, with a value for each `?` in it outside of quotes and comments (`??`
+    /// is an operator's `?` on PostgreSQL). It is a part of the program, not of its input, which goes into the values.
     ///
     /// It sees the row as it was before, also where [`set`](Self::set) sets the column that it names. (Only
     /// MySQL and MariaDB let an expression see what an expression before it has set.)
@@ -85,11 +84,9 @@ impl Term {
     fn check(&self, driver: Driver) -> Result<()> {
         check_name(&self.column)?;
         let Some(expression) = &self.expression else { return Ok(()) };
-        let is_number = |code: &str| {
-            code.split(['?', '$'])
-                .skip(1)
-                .any(|behind| behind.starts_with(|c: char| c.is_ascii_digit()))
-        };
+        let is_digit = |c: char| c.is_ascii_digit();
+        let is_number =
+            |code: &str| code.split(['?', '$']).skip(1).any(|rest| rest.starts_with(is_digit));
         if driver.code(expression).any(is_number) {
             return Err(OptimisticError::Numbered { expression: expression.clone() }.into());
         }

@@ -6,9 +6,8 @@
 //!                                      └ lock, delete ────────────────► VersionCheck
 //! ```
 //!
-//! Nobody is locked out while somebody thinks. Each remembers the version that was read; the UPDATE has it
-//! in its condition and raises it by one, so of two who have read the same, the second changes nothing,
-//! and is told.
+//! Nobody is locked out while somebody thinks. Each remembers the version that was read; the UPDATE has it in its
+//! condition and raises it by one, so of two who have read the same, the second changes nothing, and is told.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -35,18 +34,16 @@
 //! ```
 
 mod changes;
-mod error;
 mod outcome;
 mod row;
 mod statement;
 
 pub use changes::Changes;
-pub(crate) use error::OptimisticError;
+pub(crate) use outcome::OptimisticError;
 pub use outcome::{UpdateOutcome, VersionCheck};
 pub use row::{VersionedRow, VersionedTable, WaitPolicy};
 
 use crate::retry::{AttemptError, RetryError, RetryPolicy, retry};
-use std::future::Future;
 
 /// Runs `work` again while it fails because a row is [stale](crate::Error::is_stale), or because it lost
 /// another race; so many times in all. It is given the number of the attempt, from 1.
@@ -78,14 +75,8 @@ use std::future::Future;
 /// # Ok(()) }
 /// ```
 ///
-/// It is [`retry`] with [`also_if_stale`](RetryPolicy::also_if_stale); use that for other pauses, or a
-/// limit of time.
-///
-/// # Errors
-/// The last one, with how often it was tried.
-///
-/// # Cancel safety
-/// As [`retry`].
+/// It is [`retry`], with its errors and its cancel safety, and [`also_if_stale`](RetryPolicy::also_if_stale); use that
+/// for other pauses, or a limit of time.
 pub async fn until_current<T, E, W, K>(
     attempts: u32,
     work: impl FnMut(u32) -> W,

@@ -1,8 +1,7 @@
 //! A table whose rows have a version, and a row of it in somebody's transaction.
 
 use super::changes::{Changes, Term};
-use super::error::OptimisticError;
-use super::outcome::{UpdateOutcome, VersionCheck};
+use super::outcome::{OptimisticError, UpdateOutcome, VersionCheck};
 use super::statement::RowStatement;
 use crate::database::{
     AnyTransaction, Busy, DatabaseConnection, Driver, RowLock, Value, check_name, check_table_name,
@@ -12,8 +11,7 @@ use crate::error::{Error, Result};
 use crate::retry::{RetryCause, Retryable as _};
 use sqlx::SqlSafeStr;
 
-/// A table and its column with the version: an integer of any width, never NULL. Names are quoted, so
-/// they can be any.
+/// A table and its column with the version: an integer of any width, never NULL.
 ///
 /// ```
 /// # fn main() -> hierlock::Result<()> {
@@ -31,33 +29,24 @@ pub struct VersionedTable {
 }
 
 impl VersionedTable {
-    /// Names a table, maybe with its schema before a dot, and the column of its version. Names are taken as they
-    /// are written: PostgreSQL has small letters, unless they were created in quotes.
-    ///
-    /// # Errors
-    /// If these cannot be names.
+    /// Names a table, maybe with its schema before a dot, and the column of its version. Fails if they cannot be names.
+    /// They are quoted, and so taken as written: PostgreSQL has small letters, unless they were created in quotes.
     pub fn new(table: &str, version: &str) -> Result<Self> {
         check_table_name(table)?;
         check_name(version)?;
         Ok(Self { name: table.to_owned(), version: version.to_owned() })
     }
 
-    /// Names the row with this key; [`and`](VersionedRow::and) for one of several columns. The columns must be
-    /// those of a primary key or a unique index, and the value of the type of its column: MySQL compares
-    /// text with a number in its own way, by reading all rows.
-    ///
-    /// # Errors
-    /// If the column is no name, or the value is NULL. That the column is the version is told when the row is
-    /// used, for it depends on the engine what is the same name.
+    /// Names the row with this key; [`and`](VersionedRow::and) for one of several columns. The columns must be those of
+    /// a primary key or a unique index, and the value of the type of its column: MySQL compares text with a number in
+    /// its own way, by reading all rows. Fails if the column is no name, or the value is NULL; that it is the version
+    /// is told when the row is used, for it depends on the engine what is the same name.
     pub fn row(&self, column: &str, value: impl Into<Value>) -> Result<VersionedRow> {
         self.keyed(Term::value(column, value))
     }
 
     /// Names the row whose key is what an expression says, with a value for each `?` in it: for a type that a
-    /// [`Value`] does not have, such as `CAST(? AS uuid)`.
-    ///
-    /// # Errors
-    /// As [`row`](Self::row), or if there is not a value for each `?`.
+    /// [`Value`] does not have, such as `CAST(? AS uuid)`. Fails also if there is not a value for each `?`.
     pub fn row_expr(
         &self,
         column: &str,
@@ -91,16 +80,15 @@ pub enum WaitPolicy {
 
 /// One row of a [`VersionedTable`], named by its key.
 ///
-/// All that it does is done in the caller's transaction, and lasts when that is committed. After `Stale`
-/// or `Missing` nothing has changed in the row, but the transaction is open, with what was done in it
-/// before: mostly it is to be rolled back.
+/// All that it does is done in the caller's transaction, and lasts when that is committed. After `Stale` or `Missing`
+/// nothing has changed in the row, but the transaction is still open: mostly it is to be rolled back.
 ///
 /// # Errors
 /// What the database says; [`retry`](mod@crate::retry) reads it. At REPEATABLE READ, PostgreSQL says that a
 /// row was changed with an error (40001), and so does MariaDB where it is told to (1020).
 ///
 /// # Cancel safety
-/// Dropped before it is done, it may or may not have changed the row: drop the transaction too, which
+/// A future that is dropped before its end may or may not have changed the row: drop the transaction too, which
 /// undoes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionedRow {
@@ -109,18 +97,12 @@ pub struct VersionedRow {
 }
 
 impl VersionedRow {
-    /// Adds a column to the key.
-    ///
-    /// # Errors
-    /// If it is none: no name, a column that is in the key already, or NULL.
+    /// Adds a column to the key. Fails if it is none: no name, a column that is in the key already, or NULL.
     pub fn and(self, column: &str, value: impl Into<Value>) -> Result<Self> {
         self.with(Term::value(column, value))
     }
 
     /// Adds a column to the key, as [`row_expr`](VersionedTable::row_expr).
-    ///
-    /// # Errors
-    /// As [`and`](Self::and), or if there is not a value for each `?`.
     pub fn and_expr(
         self,
         column: &str,
@@ -145,10 +127,8 @@ impl VersionedRow {
 
     /// Returns its version, as the transaction sees it; None if there is no such row.
     ///
-    /// Data that was read *before* its version may be older than that. Read both with one SELECT.
-    ///
-    /// # Errors
-    /// If it is NULL or no integer, or the key names several rows; what the database says.
+    /// Data that was read *before* its version may be older than that. Read both with one SELECT. Fails if the version
+    /// is NULL or no integer, or the key names several rows.
     pub async fn version(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
         self.read(&mut tx.connection(), None).await
     }
@@ -156,14 +136,8 @@ impl VersionedRow {
     /// Changes it if it is at the version that is expected, in one statement, and raises the version by
     /// one. Without any changes it is [`bump_if`](Self::bump_if).
     ///
-    /// If it is not, the version that it has is read with a lock on the row, so it is the newest, even if
-    /// the transaction sees an old snapshot.
-    ///
-    /// # Errors
-    /// If the changes name the version or the key; see [`VersionedRow`] for others.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
+    /// If it is not, the version that it has is read with a lock on the row, so it is the newest, even if the
+    /// transaction sees an old snapshot. Fails if the changes name the version or the key.
     pub async fn update(
         &self,
         tx: &mut impl AnyTransaction,
@@ -178,9 +152,6 @@ impl VersionedRow {
     }
 
     /// Deletes it if it is at the version that is expected.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
     pub async fn delete(
         &self,
         tx: &mut impl AnyTransaction,
@@ -193,13 +164,10 @@ impl VersionedRow {
 
     /// Raises its version, whatever that is, and changes nothing else: for a parent of which a child was
     /// added, changed or removed. Returns the new version; None if there is no such row.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
     pub async fn bump(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
         let mut connection = tx.connection();
         let bump = self.update_statement(connection.driver(), Changes::new(), None)?;
-        match self.run(&mut connection, bump, "raise the version").await? {
+        match self.run(&mut connection, &bump, "raise the version").await? {
             0 => Ok(None),
             // Our own change is seen in every isolation level.
             _ => self.read(&mut connection, None).await,
@@ -207,9 +175,6 @@ impl VersionedRow {
     }
 
     /// The same, if it is at the version that is expected.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
     pub async fn bump_if(
         &self,
         tx: &mut impl AnyTransaction,
@@ -218,21 +183,14 @@ impl VersionedRow {
         self.update(tx, expected, Changes::new()).await
     }
 
-    /// Locks it until the transaction ends, and compares its version: if it is current it stays so, and
-    /// nothing that is done afterwards is wasted. Nothing is changed yet, nor the version:
-    /// [`update`](Self::update) does both.
-    ///
-    /// A row that is stale is locked too. On SQLite the whole file is, to writers; one that was begun with
-    /// BEGIN IMMEDIATE has it already.
+    /// Locks it until the transaction ends, also if it is stale, and compares its version; one that is current stays
+    /// so. Only [`update`](Self::update) changes the row and its version. On SQLite the whole file is locked to
+    /// writers; a transaction that was begun with BEGIN IMMEDIATE has it already.
     ///
     /// # Errors
-    /// With [`WaitPolicy::NoWait`], if somebody else has locked it
-    /// ([`is_would_block`](Error::is_would_block)); on PostgreSQL the transaction can only be rolled back
-    /// then. On SQLite that is another writer, for whom a transaction that was begun without IMMEDIATE waits
-    /// as long as its `busy_timeout` says. See [`VersionedRow`] for others.
-    ///
-    /// # Cancel safety
-    /// See [`VersionedRow`].
+    /// With [`WaitPolicy::NoWait`], [`is_would_block`](Error::is_would_block) if somebody else has locked it; on
+    /// PostgreSQL the transaction can only be rolled back then. On SQLite that is another writer, for whom a
+    /// transaction that was begun without IMMEDIATE waits as long as its `busy_timeout` says.
     pub async fn lock(
         &self,
         tx: &mut impl AnyTransaction,
@@ -240,10 +198,7 @@ impl VersionedRow {
         wait: WaitPolicy,
     ) -> Result<VersionCheck> {
         let mut connection = tx.connection();
-        let busy = match wait {
-            WaitPolicy::Wait => Busy::Wait,
-            WaitPolicy::NoWait => Busy::Fail,
-        };
+        let busy = if wait == WaitPolicy::Wait { Busy::Wait } else { Busy::Fail };
         if connection.driver() == Driver::Sqlite {
             let sql = self.lock_file()?;
             connection.execute(&sql, []).await.map_err(|source| self.not_read(source, busy))?;
@@ -260,16 +215,15 @@ impl VersionedRow {
         expected: i64,
         doing: &'static str,
     ) -> Result<VersionCheck> {
-        // Once more, if the row has come to that version after it was found to be at none or another: it is
-        // locked then.
+        // Once more, if the row has come to that version in between: it is locked then.
         for _ in 0..2 {
-            if self.run(connection, statement.clone(), doing).await? > 0 {
+            if self.run(connection, &statement, doing).await? > 0 {
                 return Ok(VersionCheck::Current);
             }
             let found = self.read(connection, Some((RowLock::Update, Busy::Wait))).await?;
-            match VersionCheck::new(expected, found) {
-                VersionCheck::Current => {}
-                other => return Ok(other),
+            let check = VersionCheck::new(expected, found);
+            if check != VersionCheck::Current {
+                return Ok(check);
             }
         }
         Err(OptimisticError::Unmoved { table: self.table.name.clone(), expected }.into())
@@ -279,11 +233,10 @@ impl VersionedRow {
     async fn run(
         &self,
         connection: &mut DatabaseConnection<'_>,
-        statement: RowStatement,
+        (sql, values): &RowStatement,
         doing: &'static str,
     ) -> Result<u64> {
-        let done =
-            connection.execute(&statement.sql, statement.values).await.map_err(failed(doing))?;
+        let done = connection.execute(sql, values.iter().cloned()).await.map_err(failed(doing))?;
         self.one_at_most(done.rows)
     }
 
@@ -292,8 +245,8 @@ impl VersionedRow {
         connection: &mut DatabaseConnection<'_>,
         lock: Option<(RowLock, Busy)>,
     ) -> Result<Option<i64>> {
-        let select = self.select_statement(connection.driver(), lock)?;
-        let rows = connection.fetch(&select.sql, select.values).await;
+        let (sql, values) = self.select_statement(connection.driver(), lock)?;
+        let rows = connection.fetch(&sql, values).await;
         let busy = lock.map_or(Busy::Wait, |(_, busy)| busy);
         let rows = rows.map_err(|source| self.not_read(source, busy))?;
         self.one_at_most(rows.len() as u64)?;
@@ -306,8 +259,7 @@ impl VersionedRow {
         }
     }
 
-    /// MariaDB has one number for a wait that was too long and for one that was not wanted: what was
-    /// asked tells them apart.
+    /// MariaDB has one number for a wait that was too long and one that was not wanted. What was asked tells which.
     fn not_read(&self, source: sqlx::Error, busy: Busy) -> Error {
         let is_held =
             source.retry_cause() == Some(RetryCause::NotGranted) || is_other_writer(&source);
@@ -325,8 +277,7 @@ impl VersionedRow {
     }
 }
 
-/// Returns whether another transaction of SQLite writes. If it has written since this one first read, this one has
-/// to begin again, and the error is another.
+/// Returns whether another transaction of SQLite writes. (If it has written since this one read, the error is another.)
 fn is_other_writer(error: &sqlx::Error) -> bool {
     const SQLITE_BUSY: &str = "5";
     error.as_database_error().and_then(|error| error.code()).as_deref() == Some(SQLITE_BUSY)

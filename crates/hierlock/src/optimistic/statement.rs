@@ -1,21 +1,16 @@
 //! The statements that read and change a row. Pure.
 
 use super::changes::{Changes, Term};
-use super::error::OptimisticError;
+use super::outcome::OptimisticError;
 use super::row::VersionedRow;
 use crate::database::{Busy, Driver, RowLock, Value};
 use crate::error::Result;
 
 /// A statement with a value for each `?` in it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct RowStatement {
-    pub(super) sql: String,
-    pub(super) values: Vec<Value>,
-}
+pub(super) type RowStatement = (String, Vec<Value>);
 
 impl VersionedRow {
-    /// Raises the version and sets what is to be set; only if the row is at the version that is expected,
-    /// if one is.
+    /// Raises the version and sets what is to be set; only at the version that is expected, if one is.
     pub(super) fn update_statement(
         &self,
         driver: Driver,
@@ -50,10 +45,9 @@ impl VersionedRow {
     ) -> Result<RowStatement> {
         let (table, version) = self.names(driver)?;
         let select = format!("SELECT {version} FROM {table}");
-        let mut select = self.only_if(None, driver, select, Vec::new())?;
+        let (select, values) = self.only_if(None, driver, select, Vec::new())?;
         let lock = lock.map(|(lock, busy)| driver.lock(lock, busy)).unwrap_or_default();
-        select.sql += &format!(" LIMIT 2{lock}");
-        Ok(select)
+        Ok((format!("{select} LIMIT 2{lock}"), values))
     }
 
     /// Changes nothing, and yet makes a transaction of SQLite the only one that writes.
@@ -62,7 +56,6 @@ impl VersionedRow {
         Ok(format!("UPDATE {table} SET {version} = {version} WHERE 0"))
     }
 
-    /// The table and its version.
     fn names(&self, driver: Driver) -> Result<(String, String)> {
         if self.key.iter().any(|key| key.names(driver, &self.table.version)) {
             return Err(self.table.version_given("which names no row; give its primary key"));
@@ -84,7 +77,7 @@ impl VersionedRow {
             conditions.push(term.text(driver)?);
             values.extend(term.values.iter().cloned());
         }
-        Ok(RowStatement { sql: format!("{sql} WHERE {}", conditions.join(" AND ")), values })
+        Ok((format!("{sql} WHERE {}", conditions.join(" AND ")), values))
     }
 
     /// Fails if these columns cannot be set, besides this key and this version.
@@ -92,9 +85,8 @@ impl VersionedRow {
         for (before, term) in changes.iter().enumerate() {
             let column = term.column.clone();
             if term.names(driver, &self.table.version) {
-                return Err(self
-                    .table
-                    .version_given("which goes up by itself; leave it out of the changes"));
+                let why = "which goes up by itself; leave it out of the changes";
+                return Err(self.table.version_given(why));
             }
             if self.key.iter().any(|key| term.names(driver, &key.column)) {
                 return Err(OptimisticError::KeySet { column }.into());
@@ -114,12 +106,8 @@ mod tests {
     use sqlx::AssertSqlSafe;
 
     fn seat() -> VersionedRow {
-        VersionedTable::new("shop.seats", "version")
-            .unwrap()
-            .row("hall", "A")
-            .unwrap()
-            .and("id", 7)
-            .unwrap()
+        let seats = VersionedTable::new("shop.seats", "version").unwrap();
+        seats.row("hall", "A").and_then(|row| row.and("id", 7)).unwrap()
     }
 
     fn price(expression: &str, values: impl IntoIterator<Item = Value>) -> Changes {
@@ -129,23 +117,21 @@ mod tests {
     #[test]
     fn one_row_at_one_version() {
         let changes = Changes::new().set("price", 1).set_expr("was", "price + ?", [2.into()]);
-        let update = seat().update_statement(Driver::Postgres, changes, Some(3)).unwrap();
+        let (sql, values) = seat().update_statement(Driver::Postgres, changes, Some(3)).unwrap();
         assert_eq!(
-            update.sql,
+            sql,
             "UPDATE \"shop\".\"seats\" SET \"was\" = (price + ?\n), \"price\" = ?, \"version\" = \"version\" \
              + 1 WHERE \"hall\" = ? AND \"id\" = ? AND \"version\" = ?"
         );
-        let values: Vec<Value> = vec![2.into(), 1.into(), "A".into(), 7.into(), 3i64.into()];
-        assert_eq!(update.values, values);
+        let expected: [Value; 5] = [2.into(), 1.into(), "A".into(), 7.into(), 3i64.into()];
+        assert_eq!(values, expected);
         assert_eq!(
-            seat().delete_statement(Driver::Mysql, 3).unwrap().sql,
+            seat().delete_statement(Driver::Mysql, 3).unwrap().0,
             "DELETE FROM `shop`.`seats` WHERE `hall` = ? AND `id` = ? AND `version` = ?"
         );
+        let lock = Some((RowLock::Update, Busy::Fail));
         assert_eq!(
-            seat()
-                .select_statement(Driver::Postgres, Some((RowLock::Update, Busy::Fail)))
-                .unwrap()
-                .sql,
+            seat().select_statement(Driver::Postgres, lock).unwrap().0,
             "SELECT \"version\" FROM \"shop\".\"seats\" WHERE \"hall\" = ? AND \"id\" = ? LIMIT 2 FOR NO KEY \
              UPDATE NOWAIT"
         );
@@ -196,25 +182,26 @@ mod tests {
             let error = row.unwrap_err();
             assert!(error.is_usage() && error.to_string().contains(says), "{error}");
         }
-        for (table, version) in [("", "version"), ("a..b", "version"), ("seats", ""), ("a\0", "v")]
-        {
-            assert!(
-                VersionedTable::new(table, version).unwrap_err().is_usage(),
-                "{table} {version}"
-            );
+        for (table, version) in [("", "version"), ("a..b", "version"), ("t", ""), ("a\0", "v")] {
+            let error = VersionedTable::new(table, version).unwrap_err();
+            assert!(error.is_usage(), "{table} {version}");
         }
     }
 
     #[test]
-    fn capitals_matter_to_postgres() {
-        let changes = || Changes::new().set("Version", 9).set("HALL", "B").set("hAll", "C");
-        assert!(seat().update_statement(Driver::Postgres, changes(), Some(1)).is_ok());
-        assert!(seat().update_statement(Driver::Mysql, changes(), Some(1)).is_err());
-    }
-
-    #[test]
-    fn what_is_quoted_in_an_expression_has_no_places() {
-        let changes = price("CASE WHEN name = 'who? $1' THEN ? ELSE `ok?` END", [1.into()]);
-        assert!(seat().update_statement(Driver::Sqlite, changes, Some(1)).is_ok());
+    fn capitals_matter_to_postgres_and_quoted_marks_to_nobody() {
+        let capitals = || Changes::new().set("Version", 9).set("HALL", "B").set("hAll", "C");
+        let quoted = || price("CASE WHEN name = 'who? $1' THEN ? ELSE `ok?` END", [1.into()]);
+        for (driver, changes, is_fine) in [
+            (Driver::Postgres, capitals(), true),
+            (Driver::Mysql, capitals(), false),
+            (Driver::Sqlite, quoted(), true),
+        ] {
+            assert_eq!(
+                seat().update_statement(driver, changes, Some(1)).is_ok(),
+                is_fine,
+                "{driver:?}"
+            );
+        }
     }
 }

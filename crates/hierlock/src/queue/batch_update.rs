@@ -5,26 +5,22 @@
 //! and MariaDB need two, in two round trips for the whole transaction: what begins it comes with the first,
 //! COMMIT with the second.
 
+use super::BATCH;
 use super::schema::{JobState, PLANNER_SETTINGS, SCHEMA};
-use super::{BATCH, ids};
-use crate::database::{Busy, Database, DatabaseConnection, Driver, Row, RowLock};
+use crate::database::{Busy, Database, DatabaseConnection, Driver, PooledConnection, Row, RowLock};
 use crate::error::Result;
 
 /// Which rows, and what becomes of them. Only numbers and [checked](super::job::check_name) names are in its text.
-#[derive(Clone, Debug)]
 pub(super) struct BatchUpdate {
     pub(super) rows: RowSelection,
+    /// What is set. `{n}` is the new count, `{now}` the clock. No other column that is set is read (see [`Self::set`]).
+    pub(super) set: String,
     /// The column that is counted up, by how much.
     pub(super) counter: (&'static str, i64),
-    /// What else is set. `{n}` is the new count, `{now}` the clock. No other column that is set is read: on
-    /// MySQL and MariaDB it may have changed already.
-    pub(super) set: String,
     /// The columns that are wanted besides the ID and the new count.
     pub(super) returning: &'static str,
 }
 
-/// How rows are found.
-#[derive(Clone, Debug)]
 pub(super) enum RowSelection {
     /// By an index, in its order. The condition may name `{now}`.
     ByIndex { index: &'static str, condition: String, order: &'static str, limit: usize },
@@ -50,15 +46,18 @@ pub(super) fn claimed_rows(driver: Driver, claims: &[(i64, i64)]) -> (String, St
     (format!("v (id, n) AS (VALUES {list})"), from)
 }
 
-/// What MySQL and MariaDB are told.
 const BY_PRIMARY_KEY: &str = "FORCE INDEX (PRIMARY)";
 
-/// The settings of the planner for the rest of a transaction on PostgreSQL.
 pub(super) fn planner_settings() -> String {
     PLANNER_SETTINGS.map(|setting| format!("SET LOCAL {setting} = off; ")).concat()
 }
 
 impl RowSelection {
+    /// A batch in the order in which something happens to jobs next.
+    pub(super) fn by_due_time(condition: String) -> Self {
+        Self::ByIndex { index: "hier_jobs_due", condition, order: "due_ms", limit: BATCH }
+    }
+
     /// What must come before everything, and what stands from FROM on.
     fn text(&self, driver: Driver) -> (String, String) {
         let lock = |busy| driver.lock(RowLock::Exclusive, busy);
@@ -86,28 +85,37 @@ impl RowSelection {
 }
 
 impl BatchUpdate {
+    /// Sets columns, counts nothing, and wants only the IDs.
+    pub(super) fn new(rows: RowSelection, set: impl Into<String>) -> Self {
+        Self { rows, set: set.into(), counter: ("claim", 0), returning: "" }
+    }
+
     /// Changes the rows; returns what is wanted of them, in no order.
     pub(super) async fn run(&self, database: &Database, doing: &'static str) -> Result<Vec<Row>> {
-        let changed = database.send(|mut connection| {
-            let update = self.clone();
-            Box::pin(async move {
-                let driver = connection.driver();
-                let failed = SCHEMA.failed(doing);
-                if driver == Driver::Mysql {
-                    return update.select_and_change(&mut connection, doing).await;
-                }
-                let sql = update.statement(driver);
-                // One statement is a transaction by itself, and its text is the same every time.
-                if let (Driver::Sqlite, RowSelection::ByIndex { .. }) = (driver, &update.rows) {
-                    return connection.fetch(&sql, []).await.map_err(failed);
-                }
-                let settings =
-                    if driver == Driver::Postgres { planner_settings() } else { String::new() };
-                let sql = format!("{settings}{sql}; COMMIT");
-                Ok(connection.begin_packet(&sql).await.map_err(failed)?.rows)
-            })
-        });
-        changed.await
+        let change = async |mut lent: PooledConnection| {
+            let rows = self.run_on(&mut lent.connection()).await;
+            Ok((rows.map_err(SCHEMA.failed(doing))?, lent))
+        };
+        database.send(change).await
+    }
+
+    async fn run_on(&self, connection: &mut DatabaseConnection<'_>) -> sqlx::Result<Vec<Row>> {
+        let driver = connection.driver();
+        if driver == Driver::Mysql {
+            let rows = connection.begin_packet(&self.select()).await?.rows;
+            let ids: Result<Vec<i64>, _> = rows.iter().map(|row| row.int(0)).collect();
+            let ids = ids.map_err(|error| error.0)?;
+            let end = if ids.is_empty() { "ROLLBACK" } else { "COMMIT" };
+            connection.run(&(self.change(&ids) + end)).await?;
+            return Ok(rows);
+        }
+        let sql = self.statement(driver);
+        // One statement is a transaction by itself, and its text is the same every time.
+        if let (Driver::Sqlite, RowSelection::ByIndex { .. }) = (driver, &self.rows) {
+            return connection.fetch(&sql, []).await;
+        }
+        let settings = if driver == Driver::Postgres { planner_settings() } else { String::new() };
+        Ok(connection.begin_packet(&format!("{settings}{sql}; COMMIT")).await?.rows)
     }
 
     /// Does so as long as there are rows, if it is limited to a [`BATCH`]; returns how many there were.
@@ -128,7 +136,7 @@ impl BatchUpdate {
         }
     }
 
-    /// What becomes of the rows. The count comes last: MySQL and MariaDB would read the new one behind it.
+    /// What becomes of the rows. The count comes last: MySQL and MariaDB read a column that is set as it is by then.
     fn set(&self, driver: Driver) -> String {
         let (counter, by) = self.counter;
         let n = format!("{counter} + {by}");
@@ -157,22 +165,13 @@ impl BatchUpdate {
     pub(super) fn change(&self, ids: &[i64]) -> String {
         let set = self.set(Driver::Mysql);
         let parts = ids.chunks(BATCH).map(|ids| {
-            let ids = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let ids = joined(ids);
             format!("UPDATE hier_jobs {BY_PRIMARY_KEY} SET {set} WHERE id IN ({ids}); ")
         });
         parts.collect()
     }
+}
 
-    async fn select_and_change(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-        doing: &'static str,
-    ) -> Result<Vec<Row>> {
-        let select = self.select();
-        let rows = connection.begin_packet(&select).await.map_err(SCHEMA.failed(doing))?.rows;
-        let ids = ids(&rows)?;
-        let end = if ids.is_empty() { "ROLLBACK" } else { "COMMIT" };
-        connection.run(&(self.change(&ids) + end)).await.map_err(SCHEMA.failed(doing))?;
-        Ok(rows)
-    }
+pub(super) fn joined<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> String {
+    numbers.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

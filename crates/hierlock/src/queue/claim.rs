@@ -8,10 +8,8 @@ use super::schema::{JobState, SCHEMA};
 use super::{BATCH, Queue, ids};
 use crate::database::{Busy, Driver, Row};
 use crate::error::Result;
-use crate::handover::Handover;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// What a [`promote`](Queue::promote) did.
@@ -30,11 +28,9 @@ impl Queue {
     /// How many jobs are claimed at once at most.
     pub const MAX_CLAIM: usize = 10_000;
 
-    /// Claims up to `most` jobs that are ready, by priority, then age; never more than [`MAX_CLAIM`](Self::MAX_CLAIM). They
-    /// are this worker's until the lease ends, and no other worker waits for them or gets them.
-    ///
-    /// # Errors
-    /// If the name of the worker or the lease is not allowed ([`is_usage`](crate::Error::is_usage)).
+    /// Claims up to `most` jobs that are ready, by priority, then age; never more than [`MAX_CLAIM`](Self::MAX_CLAIM).
+    /// They are this worker's until the lease ends, and no other worker waits for them or gets them. Fails with
+    /// [`is_usage`](crate::Error::is_usage) if the name of the worker or the lease is not allowed.
     ///
     /// # Cancel safety
     /// Dropped, it gives back what it gets.
@@ -50,8 +46,7 @@ impl Queue {
             return Ok(Vec::new());
         }
         let (queue, worker) = (self.clone(), worker.to_owned());
-        let tasks = self.database().tasks();
-        let claim = Handover::new(Handle::current(), tasks, |cancellation| async move {
+        let claim = self.database().run_to_end(|cancellation| async move {
             let claimed = queue.claim_now(&worker, most.min(Self::MAX_CLAIM), lease).await?;
             if cancellation.is_cancelled() {
                 queue.give_back_all(&claimed).await?;
@@ -64,17 +59,12 @@ impl Queue {
     async fn claim_now(&self, worker: &str, most: usize, lease: i64) -> Result<Vec<ClaimedJob>> {
         const DOING: &str = "claim jobs";
         let owned_until = Instant::now() + Duration::from_millis(lease.unsigned_abs());
-        let rows = match self.database().driver() {
-            Driver::Postgres => {
-                let sql =
-                    format!("SELECT id, claim{CLAIM_COLUMNS} FROM hier_jobs_claim(?, ?, ?, ?)");
-                let values =
-                    [self.name().into(), worker.into(), (most as i64).into(), lease.into()];
-                SCHEMA.fetch(self.database(), DOING, &sql, &values).await?
-            }
-            Driver::Mysql | Driver::Sqlite => {
-                claim_update(self.name(), worker, most, lease).run(self.database(), DOING).await?
-            }
+        let rows = if self.database().driver() == Driver::Postgres {
+            let sql = format!("SELECT id, claim{CLAIM_COLUMNS} FROM hier_jobs_claim(?, ?, ?, ?)");
+            let values = [self.name().into(), worker.into(), (most as i64).into(), lease.into()];
+            self.database().fetch(SCHEMA.failed(DOING), &sql, &values).await?
+        } else {
+            claim_update(self.name(), worker, most, lease).run(self.database(), DOING).await?
         };
         let claimed = rows.iter().map(|row| ClaimedJob::read(self, worker, owned_until, row));
         let mut claimed = claimed.collect::<Result<Vec<_>>>()?;
@@ -82,11 +72,9 @@ impl Queue {
         Ok(claimed)
     }
 
-    /// Extends the leases of all these to `lease` from now. Returns the IDs of those that are no longer their
-    /// worker's, which [learn](ClaimedJob::lost) it; what somebody does with one of them at this moment is not waited for.
-    ///
-    /// # Errors
-    /// If the lease is not allowed ([`is_usage`](crate::Error::is_usage)).
+    /// Extends the leases of all these to `lease` from now. Returns the IDs of those that are no longer their worker's,
+    /// which [learn](ClaimedJob::lost) it; what somebody does with one of them at this moment is not waited for. Fails
+    /// with [`is_usage`](crate::Error::is_usage) if the lease is not allowed.
     ///
     /// # Cancel safety
     /// Dropped, the leases are extended or not.
@@ -96,18 +84,17 @@ impl Queue {
         for jobs in jobs.chunks(BATCH) {
             let asked = Instant::now();
             let claims: Vec<_> = jobs.iter().map(ClaimedJob::claim).collect();
-            let extend = BatchUpdate {
-                rows: RowSelection::ByClaim { claims: claims.clone(), busy: Busy::Skip },
-                counter: ("claim", 0),
-                set: format!("due_ms = {{now}} + {lease_ms}"),
-                returning: "",
-            };
+            let rows = RowSelection::ByClaim { claims: claims.clone(), busy: Busy::Skip };
+            let extend = BatchUpdate::new(rows, format!("due_ms = {{now}} + {lease_ms}"));
             for id in ids(&extend.run(self.database(), "extend the leases of jobs").await?)? {
                 lost.remove(&id);
             }
             // Who is not among them is not theirs, or just now locked by somebody who may undo what he does.
             if jobs.iter().any(|job| lost.contains(&job.id())) {
-                for id in self.still_claimed(&claims).await? {
+                let (with, from) = claimed_rows(self.database().driver(), &claims);
+                let with = if with.is_empty() { with } else { format!("WITH {with} ") };
+                let sql = format!("{with}SELECT j.id {from}");
+                for id in ids(&read(self.database(), "look for jobs", &sql, &[]).await?)? {
                     lost.remove(&id);
                 }
             }
@@ -119,16 +106,8 @@ impl Queue {
         Ok(lost.into_iter().collect())
     }
 
-    async fn still_claimed(&self, claims: &[(i64, i64)]) -> Result<Vec<i64>> {
-        let (with, from) = claimed_rows(self.database().driver(), claims);
-        let with = if with.is_empty() { with } else { format!("WITH {with} ") };
-        let sql = format!("{with}SELECT j.id {from}");
-        ids(&read(self.database(), "look for jobs", sql, Vec::new()).await?)
-    }
-
-    /// Makes scheduled jobs ready whose time has come, and those whose lease has ended, which counts as a
-    /// failure: what kills its worker again and again is dead in the end. A [worker](Self::worker) does
-    /// this every time it polls.
+    /// Makes jobs ready whose time has come, or whose lease has ended, which counts as a failure: what kills its worker
+    /// again and again is dead in the end. A [worker](Self::worker) does this every time it polls.
     ///
     /// # Cancel safety
     /// Dropped, some are ready and some are not yet.
@@ -137,31 +116,22 @@ impl Queue {
         let ready = due.run_for_all(self.database(), "make jobs ready", |_| Ok(())).await?;
         let mut counts = PromotionCounts { ready, ..PromotionCounts::default() };
         let count = |row: &Row| {
-            let (attempts, max_attempts) = (row.int(1)?, row.int(2)?);
-            if attempts >= max_attempts {
-                counts.dead += 1;
-            } else {
-                counts.returned += 1;
-            }
+            let is_dead = row.int(1)? >= row.int(2)?;
+            *(if is_dead { &mut counts.dead } else { &mut counts.returned }) += 1;
             Ok(())
         };
         expired(self.name()).run_for_all(self.database(), "bring back jobs", count).await?;
         Ok(counts)
     }
 
-    /// They were never begun: no failure is counted. Those that are no longer their worker's stay as
-    /// they are.
+    /// They were never begun: no failure is counted. Those that are no longer their worker's stay as they are.
     pub(super) async fn give_back_all(&self, jobs: &[ClaimedJob]) -> Result<u64> {
         let mut given = 0;
         for jobs in jobs.chunks(BATCH) {
             let claims = jobs.iter().map(ClaimedJob::claim).collect();
-            let give_back = BatchUpdate {
-                // Nobody else who waits has some of them: this is no deadlock.
-                rows: RowSelection::ByClaim { claims, busy: Busy::Wait },
-                counter: ("claim", 0),
-                set: "state = 0, due_ms = {now}, worker = NULL".to_owned(),
-                returning: "",
-            };
+            // Nobody else who waits has some of them: this is no deadlock.
+            let rows = RowSelection::ByClaim { claims, busy: Busy::Wait };
+            let give_back = BatchUpdate::new(rows, "state = 0, due_ms = {now}, worker = NULL");
             given += give_back.run(self.database(), "give back jobs").await?.len() as u64;
         }
         if given > 0 {
@@ -182,39 +152,26 @@ pub(super) fn claim_update(queue: &str, worker: &str, most: usize, lease: i64) -
             order: "priority, id",
             limit: most,
         },
-        counter: ("claim", 1),
         set: format!("state = 2, worker = '{worker}', due_ms = {{now}} + {lease}"),
+        counter: ("claim", 1),
         returning: CLAIM_COLUMNS,
     }
 }
 
 pub(super) fn scheduled(queue: &str) -> BatchUpdate {
-    BatchUpdate {
-        rows: due(queue, JobState::Scheduled),
-        counter: ("attempts", 0),
-        set: "state = 0".to_owned(),
-        returning: "",
-    }
+    BatchUpdate::new(due(queue, JobState::Scheduled), "state = 0")
 }
 
 pub(super) fn expired(queue: &str) -> BatchUpdate {
-    BatchUpdate {
-        rows: due(queue, JobState::Claimed),
-        counter: ("attempts", 1),
-        set: "state = CASE WHEN {n} >= max_attempts THEN 3 ELSE 0 END, due_ms = {now}, \
-              last_error = 'the lease of its worker ended before it was done'"
-            .to_owned(),
-        returning: ", max_attempts",
-    }
+    let set = "state = CASE WHEN {n} >= max_attempts THEN 3 ELSE 0 END, due_ms = {now}, \
+               last_error = 'the lease of its worker ended before it was done'";
+    let update = BatchUpdate::new(due(queue, JobState::Claimed), set);
+    BatchUpdate { counter: ("attempts", 1), returning: ", max_attempts", ..update }
 }
 
 /// What something happens to now.
 fn due(queue: &str, state: JobState) -> RowSelection {
     let state = state.code();
-    RowSelection::ByIndex {
-        index: "hier_jobs_due",
-        condition: format!("queue = '{queue}' AND state = {state} AND due_ms <= {{now}}"),
-        order: "due_ms",
-        limit: BATCH,
-    }
+    let condition = format!("queue = '{queue}' AND state = {state} AND due_ms <= {{now}}");
+    RowSelection::by_due_time(condition)
 }

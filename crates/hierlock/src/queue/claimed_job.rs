@@ -1,9 +1,9 @@
 //! One claim of a job: who has it ends it, and nobody else.
 
 use super::Queue;
-use super::error::QueueError;
+use super::job::QueueError;
 use super::schema::{JobState, SCHEMA};
-use crate::database::{AnyTransaction, Row, time_from_ms};
+use crate::database::{AnyTransaction, Row, Transaction, Value, time_from_ms};
 use crate::error::Result;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,10 +11,13 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// A job that a worker has claimed. Its ID and [claim number](Self::claim_number) together are a fencing token:
-/// with every claim the second one is higher.
+/// A job that a worker has claimed. Its ID and [claim number](Self::claim_number) together are a fencing token: what
+/// ends the job fails with [`is_lost`](crate::Error::is_lost) if it is no longer this worker's.
 ///
 /// Dropped, it stays claimed until its lease ends. Clones are the same claim.
+///
+/// # Cancel safety
+/// If one of their futures is dropped, the job is ended or not.
 #[derive(Clone)]
 #[must_use = "a claimed job is nobody else's until it is completed or its lease ends"]
 pub struct ClaimedJob(Arc<Inner>);
@@ -67,16 +70,10 @@ pub enum FailureOutcome {
     Dead,
 }
 
-/// The longest error text that is kept, in characters.
 const MAX_ERROR_CHARS: usize = 10_000;
 
 impl ClaimedJob {
-    pub(super) fn read(
-        queue: &Queue,
-        worker: &str,
-        owned_until: Instant,
-        row: &Row,
-    ) -> Result<Self> {
+    pub(super) fn read(queue: &Queue, worker: &str, until: Instant, row: &Row) -> Result<Self> {
         Ok(Self(Arc::new(Inner {
             queue: queue.clone(),
             worker: worker.to_owned(),
@@ -89,7 +86,7 @@ impl ClaimedJob {
             unique_key: row.text_or_null(6)?,
             created_ms: row.int(7)?,
             outcome: OnceLock::new(),
-            owned_until: watch::Sender::new(owned_until),
+            owned_until: watch::Sender::new(until),
         })))
     }
 
@@ -138,7 +135,6 @@ impl ClaimedJob {
         time_from_ms(self.0.created_ms)
     }
 
-    /// Its ID and claim number.
     pub(super) fn claim(&self) -> (i64, i64) {
         (self.0.id, self.0.claim)
     }
@@ -153,6 +149,15 @@ impl ClaimedJob {
         let _ = self.0.outcome.set(outcome);
     }
 
+    /// Records the outcome; fails if it was no longer this worker's.
+    fn end(&self, is_ours: bool, outcome: JobOutcome) -> Result<()> {
+        if !is_ours {
+            return Err(QueueError::Lost { id: self.0.id }.into());
+        }
+        self.record(outcome);
+        Ok(())
+    }
+
     /// Returns whether its lease has ended, as far as we know.
     pub(super) fn is_expired(&self) -> bool {
         *self.0.owned_until.borrow() <= Instant::now()
@@ -163,13 +168,8 @@ impl ClaimedJob {
         self.0.owned_until.send_replace(until);
     }
 
-    fn check(&self, is_ours: bool) -> Result<()> {
-        if is_ours { Ok(()) } else { Err(QueueError::Lost { id: self.0.id }.into()) }
-    }
-
-    /// Waits until it is no longer this worker's: a [heartbeat](Queue::heartbeat) found that, or none got
-    /// through for as long as the lease was. Who goes on does what somebody else may be doing. A job that was
-    /// ended here is never lost.
+    /// Waits until it is no longer this worker's: a [heartbeat](Queue::heartbeat) found that, or none got through
+    /// during the lease. Somebody else may be doing it then. A job that was ended here is never lost.
     ///
     /// ```
     /// # use hierlock::queue::ClaimedJob;
@@ -200,44 +200,21 @@ impl ClaimedJob {
     }
 
     /// Completes it: it leaves the queue.
-    ///
-    /// # Errors
-    /// If it is no longer this worker's ([`is_lost`](crate::Error::is_lost)).
-    ///
-    /// # Cancel safety
-    /// Dropped, it is done or not.
     pub async fn complete(&self) -> Result<()> {
         let lost = self.0.queue.complete_all(std::slice::from_ref(self)).await?;
-        self.check(lost.is_empty())
+        self.end(lost.is_empty(), JobOutcome::Done)
     }
 
-    /// Completes it if the caller's transaction is committed: together with what was done for it, and so
-    /// exactly once.
-    ///
-    /// # Errors
-    /// If it is no longer this worker's ([`is_lost`](crate::Error::is_lost)): roll back, for somebody else
-    /// does it, or has done it. If the transaction is one of another database.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is part of the transaction or not: roll back.
+    /// Completes it if the caller's transaction is committed: together with what was done for it, and so exactly once.
+    /// If this fails, roll back: somebody else does it, or has done it, or the transaction is one of another database.
     pub async fn complete_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
-        self.check(self.0.queue.delete_in(tx, self.claim()).await?)?;
-        self.record(JobOutcome::Done);
-        Ok(())
+        self.end(self.0.queue.delete_in(tx, self.claim()).await?, JobOutcome::Done)
     }
 
-    /// Counts a failure, in a transaction of its own, and only while the job is still this worker's. It is tried again
-    /// after a random pause that grows with every failure, unless this was its last attempt. Of a very long text the
-    /// beginning is kept.
+    /// Counts a failure, in a transaction of its own. The job is tried again after a random pause that grows with every
+    /// failure, unless this was its last attempt. Of a very long text the beginning is kept.
     ///
-    /// Roll back what was done for it first, or this waits for a transaction of
-    /// [`complete_in`](Self::complete_in) that is still open.
-    ///
-    /// # Errors
-    /// If it is no longer this worker's ([`is_lost`](crate::Error::is_lost)): nothing is counted.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is counted or not.
+    /// Roll back what was done for it first: this waits for an open transaction of [`complete_in`](Self::complete_in).
     pub async fn fail(&self, error: impl fmt::Display) -> Result<FailureOutcome> {
         let text = error.to_string();
         let text: String = text.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect();
@@ -248,44 +225,32 @@ impl ClaimedJob {
             (FailureOutcome::RetryAfter(pause), JobState::Scheduled, pause)
         };
         let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX / 4);
-        let counted = self.0.queue.database().run(|tx| {
-            let (job, text) = (self.0.clone(), text.clone());
-            Box::pin(async move {
-                let mut connection = tx.connection();
-                let sql = format!(
-                    "UPDATE hier_jobs SET state = ?, attempts = attempts + 1, due_ms = {} + ?, \
-                     last_error = ? WHERE id = ? AND claim = ? AND state = ?",
-                    connection.driver().now_ms()
-                );
-                let values = [
-                    state.code().into(),
-                    pause.into(),
-                    text.into(),
-                    job.id.into(),
-                    job.claim.into(),
-                    JobState::Claimed.code().into(),
-                ];
-                connection.execute(&sql, values).await.map_err(SCHEMA.failed("count a failure"))
-            })
-        });
-        let counted = counted.await?;
-        self.check(counted.rows > 0)?;
-        self.record(JobOutcome::Failed { error: text, next });
+        let sql = format!(
+            "UPDATE hier_jobs SET state = ?, attempts = attempts + 1, due_ms = {} + ?, \
+             last_error = ? WHERE id = ? AND claim = ? AND state = ?",
+            self.0.queue.database().driver().now_ms()
+        );
+        let values: [Value; 6] = [
+            state.code().into(),
+            pause.into(),
+            (&text).into(),
+            self.0.id.into(),
+            self.0.claim.into(),
+            JobState::Claimed.code().into(),
+        ];
+        let count = async |mut tx: Transaction, _| {
+            let counted = tx.connection().execute(&sql, values.clone()).await;
+            (counted.map_err(SCHEMA.failed("count a failure")), tx)
+        };
+        let counted = self.0.queue.database().run((SCHEMA, ""), count).await?;
+        self.end(counted.rows > 0, JobOutcome::Failed { error: text, next })?;
         Ok(next)
     }
 
     /// Gives it back, as if it had not been begun: it is ready again at once, and nothing is counted.
-    ///
-    /// # Errors
-    /// If it is no longer this worker's ([`is_lost`](crate::Error::is_lost)).
-    ///
-    /// # Cancel safety
-    /// Dropped, it is given back or not.
     pub async fn give_back(&self) -> Result<()> {
         let given = self.0.queue.give_back_all(std::slice::from_ref(self)).await?;
-        self.check(given > 0)?;
-        self.record(JobOutcome::GivenBack);
-        Ok(())
+        self.end(given > 0, JobOutcome::GivenBack)
     }
 }
 

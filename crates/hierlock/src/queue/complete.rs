@@ -1,37 +1,31 @@
 //! Jobs that are done leave the table.
 
-use super::batch_update::claimed_rows;
+use super::batch_update::{claimed_rows, joined};
 use super::claimed_job::{ClaimedJob, JobOutcome};
-use super::schema::{JobState, SCHEMA};
+use super::schema::SCHEMA;
 use super::{BATCH, Queue, ids};
-use crate::database::{AnyTransaction, Driver, Value};
+use crate::database::{AnyTransaction, Driver, Value, diagnosed};
 use crate::error::Result;
 
 const DOING: &str = "complete jobs";
 
 /// Deletes one job, if it has this claim: where a DELETE returns no rows.
-const DELETE_ONE: &str = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND state = ?";
-
-fn delete_one((id, claim): (i64, i64)) -> [Value; 3] {
-    [id.into(), claim.into(), JobState::Claimed.code().into()]
-}
+const DELETE_ONE: &str = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND state = 2";
 
 /// Deletes jobs that have these claims, and returns their IDs. The text is the same for all lists of a length.
 fn delete_returning(driver: Driver, claims: &[(i64, i64)]) -> (String, Vec<Value>) {
     if driver == Driver::Postgres {
         let sql =
             "SELECT id FROM hier_jobs_complete(?::text::bigint[], ?::text::bigint[]) AS done (id)";
-        let array = |number: fn(&(i64, i64)) -> i64| -> Value {
-            let numbers: Vec<String> = claims.iter().map(|c| number(c).to_string()).collect();
-            format!("{{{}}}", numbers.join(",")).into()
-        };
-        return (sql.to_owned(), vec![array(|claim| claim.0), array(|claim| claim.1)]);
+        let array = |numbers: String| Value::from(format!("{{{numbers}}}"));
+        let ids = array(joined(claims.iter().map(|(id, _)| id)));
+        let claims = array(joined(claims.iter().map(|(_, claim)| claim)));
+        return (sql.to_owned(), vec![ids, claims]);
     }
     let (ids, pairs) = (vec!["?"; claims.len()].join(","), vec!["(?,?)"; claims.len()].join(","));
-    let state = JobState::Claimed.code();
     let sql = format!(
         "DELETE FROM hier_jobs WHERE id IN ({ids}) AND (id, claim) IN (VALUES {pairs}) \
-         AND state = {state} RETURNING id"
+         AND state = 2 RETURNING id"
     );
     let ids = claims.iter().map(|(id, _)| (*id).into());
     let pairs = claims.iter().flat_map(|(id, claim)| [(*id).into(), (*claim).into()]);
@@ -68,14 +62,15 @@ impl Queue {
         let mut connection = self.connection_of(tx)?;
         let done = match connection.driver() {
             Driver::Mysql => {
-                connection.execute(DELETE_ONE, delete_one(claim)).await.map(|done| done.rows > 0)
+                let values = [claim.0.into(), claim.1.into()];
+                connection.execute(DELETE_ONE, values).await.map(|done| done.rows > 0)
             }
             driver => {
                 let (sql, values) = delete_returning(driver, &[claim]);
                 connection.fetch(&sql, values).await.map(|rows| !rows.is_empty())
             }
         };
-        SCHEMA.checked(self.database(), "complete a job", done).await
+        diagnosed(self.database(), done.map_err(SCHEMA.failed("complete a job"))).await
     }
 
     /// Returns the IDs of those that had these claims.
@@ -83,7 +78,7 @@ impl Queue {
         let driver = self.database().driver();
         if driver != Driver::Mysql {
             let (sql, values) = delete_returning(driver, claims);
-            return ids(&SCHEMA.fetch(self.database(), DOING, &sql, &values).await?);
+            return ids(&self.database().fetch(SCHEMA.failed(DOING), &sql, &values).await?);
         }
         // It says only how many rows were deleted. If that is not all, they are done one by one.
         if self.delete_all_or_none(claims).await? {
@@ -99,22 +94,20 @@ impl Queue {
     }
 
     async fn delete_all_or_none(&self, claims: &[(i64, i64)]) -> Result<bool> {
-        if let [claim] = claims {
-            let values = delete_one(*claim);
-            let done = SCHEMA.execute(self.database(), DOING, DELETE_ONE, &values).await?;
+        if let [(id, claim)] = claims {
+            let values = [(*id).into(), (*claim).into()];
+            let done = self.database().execute(SCHEMA.failed(DOING), DELETE_ONE, &values).await?;
             return Ok(done.rows == 1);
         }
-        let all = claims.len() as u64;
-        let done = self.database().send(|mut connection| {
-            let (_, from) = claimed_rows(connection.driver(), claims);
-            let sql = format!("DELETE j {from}");
-            Box::pin(async move {
-                let deleted = connection.begin_packet(&sql).await.map_err(SCHEMA.failed(DOING))?;
-                let is_all = deleted.changed == all;
-                let end = if is_all { "COMMIT" } else { "ROLLBACK" };
-                connection.run(end).await.map_err(SCHEMA.failed(DOING))?;
-                Ok(is_all)
-            })
+        let (_, from) = claimed_rows(Driver::Mysql, claims);
+        let sql = format!("DELETE j {from}");
+        let done = self.database().send(async |mut lent| {
+            let mut connection = lent.connection();
+            let deleted = connection.begin_packet(&sql).await.map_err(SCHEMA.failed(DOING))?;
+            let is_all = deleted.changed == claims.len() as u64;
+            let end = if is_all { "COMMIT" } else { "ROLLBACK" };
+            connection.run(end).await.map_err(SCHEMA.failed(DOING))?;
+            Ok((is_all, lent))
         });
         done.await
     }

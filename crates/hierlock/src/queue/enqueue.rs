@@ -1,12 +1,10 @@
 //! Jobs come into the queue, inside the transaction that wants them done.
 
-use super::error::QueueError;
-use super::job::{EnqueueOutcome, Job};
+use super::job::{EnqueueOutcome, Job, QueueError};
 use super::schema::{JobState, SCHEMA};
 use super::{Queue, ids};
-use crate::database::{AnyTransaction, DatabaseConnection, Driver, Value, diagnosed};
+use crate::database::{AnyTransaction, DatabaseConnection, Driver, Transaction, Value, diagnosed};
 use crate::error::Result;
-use std::sync::Arc;
 
 /// How many rows, and how many bytes, go into one statement.
 const MAX_ROWS: usize = 500;
@@ -15,8 +13,7 @@ const MAX_BYTES: usize = 1 << 20;
 const ASK_PACKET_LIMIT_FROM: usize = 8 << 10;
 /// What a packet has beside the payload of a row, at most: the statement, a name, a key and numbers.
 const PACKET_RESERVE: usize = 4 << 10;
-/// What each of several rows without a key adds to a packet beside its payload, at most: its text in the statement, which
-/// is a packet of its own, or its other values.
+/// What each of several rows adds to a packet beside its payload, at most: its part of the statement, or other values.
 const ROW_RESERVE: usize = 256;
 
 /// The channel on which PostgreSQL says which queue has something new.
@@ -24,31 +21,24 @@ pub(super) const CHANNEL: &str = "hier_jobs";
 
 const DOING: &str = "add jobs";
 
+/// # Errors
+/// What adds jobs fails if one cannot be kept, or if the caller's transaction is one of another database
+/// ([`is_usage`](crate::Error::is_usage)).
+///
+/// # Cancel safety
+/// Dropped, all jobs are added or none; in the caller's transaction, some may be part of it: roll back.
 impl Queue {
     /// Adds a job, in a transaction of its own, and wakes workers. One whose unique key is there already is not added.
-    ///
-    /// # Errors
-    /// If the job cannot be kept ([`is_usage`](crate::Error::is_usage)).
-    ///
-    /// # Cancel safety
-    /// Dropped, it is added or not.
     pub async fn enqueue(&self, job: Job) -> Result<EnqueueOutcome> {
         // One job has one outcome.
         Ok(self.enqueue_all([job]).await?.remove(0))
     }
 
     /// Adds a job in the caller's transaction: it is there if that is committed, and never was if it is
-    /// rolled back.
+    /// rolled back. If one with its unique key is there already, the transaction goes on.
     ///
     /// On PostgreSQL the commit wakes workers. Elsewhere they find it when they poll, or when
     /// [`wake`](Self::wake) is called after the commit.
-    ///
-    /// # Errors
-    /// If the job cannot be kept, or the transaction is one of another database
-    /// ([`is_usage`](crate::Error::is_usage)). One that is there already is no error, and the transaction goes on.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is part of the transaction or not: roll back.
     pub async fn enqueue_in(
         &self,
         tx: &mut impl AnyTransaction,
@@ -57,60 +47,43 @@ impl Queue {
         Ok(self.enqueue_all_in(tx, [job]).await?.remove(0))
     }
 
-    /// Adds many in few round trips, all or none; in the order in which they are given. Each with a unique
-    /// key takes a round trip of its own.
-    ///
-    /// # Errors
-    /// As [`enqueue`](Self::enqueue).
-    ///
-    /// # Cancel safety
-    /// Dropped, all are added or none.
+    /// Adds many in few round trips, all or none, in order. Each with a unique key takes a round trip of its own.
     pub async fn enqueue_all(
         &self,
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<EnqueueOutcome>> {
-        let jobs = Arc::new(checked(jobs)?);
-        let enqueued = self.database().run(|tx| {
-            let (queue, jobs) = (self.clone(), jobs.clone());
-            Box::pin(async move { queue.add_all(&mut tx.connection(), &jobs).await })
-        });
-        let enqueued = enqueued.await?;
+        let jobs = checked(jobs)?;
+        let add = async |mut tx: Transaction, _| (self.add_all(&mut tx, &jobs).await, tx);
+        let enqueued = self.database().run((SCHEMA, ""), add).await?;
         self.wake();
         Ok(enqueued)
     }
 
     /// The same in the caller's transaction.
-    ///
-    /// # Errors
-    /// As [`enqueue_in`](Self::enqueue_in).
-    ///
-    /// # Cancel safety
-    /// Dropped, some are part of the transaction: roll back.
     pub async fn enqueue_all_in(
         &self,
         tx: &mut impl AnyTransaction,
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<EnqueueOutcome>> {
         let jobs = checked(jobs)?;
-        let added = self.add_all(&mut self.connection_of(tx)?, &jobs).await;
-        diagnosed(self.database(), added).await
+        self.connection_of(tx)?;
+        diagnosed(self.database(), self.add_all(tx, &jobs).await).await
     }
 
     async fn add_all(
         &self,
-        connection: &mut DatabaseConnection<'_>,
+        tx: &mut impl AnyTransaction,
         jobs: &[Job],
     ) -> Result<Vec<EnqueueOutcome>> {
-        let bytes = max_bytes(connection, jobs).await?;
+        let bytes = max_bytes(&mut tx.connection(), jobs).await?;
         let mut enqueued = Vec::with_capacity(jobs.len());
         let mut rest = jobs;
-        while let Some(first) = rest.first() {
-            let together = if first.unique_key.is_some() { 1 } else { together(rest, bytes) };
-            let (chunk, others) = rest.split_at(together);
+        while !rest.is_empty() {
+            let (chunk, others) = rest.split_at(together(rest, bytes));
             match chunk {
-                [job] => enqueued.push(self.add_one(connection, job).await?),
+                [job] => enqueued.push(self.add_one(tx, job).await?),
                 jobs => {
-                    let ids = self.insert(connection, jobs).await?;
+                    let ids = self.insert(tx, jobs).await?;
                     enqueued.extend(ids.into_iter().map(EnqueueOutcome::Added));
                 }
             }
@@ -120,16 +93,13 @@ impl Queue {
     }
 
     /// Tries until it is added, or the one with its key is found: that one may be done between two looks.
-    async fn add_one(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-        job: &Job,
-    ) -> Result<EnqueueOutcome> {
+    async fn add_one(&self, tx: &mut impl AnyTransaction, job: &Job) -> Result<EnqueueOutcome> {
         loop {
-            if let Some(id) = self.insert(connection, std::slice::from_ref(job)).await?.first() {
+            if let Some(id) = self.insert(tx, std::slice::from_ref(job)).await?.first() {
                 return Ok(EnqueueOutcome::Added(*id));
             }
             // A locking read: a plain one at REPEATABLE READ may not see what was in the way.
+            let mut connection = tx.connection();
             let lock =
                 if connection.driver() == Driver::Mysql { " LOCK IN SHARE MODE" } else { "" };
             let sql = format!("SELECT id FROM hier_jobs WHERE queue = ? AND unique_key = ?{lock}");
@@ -142,39 +112,39 @@ impl Queue {
     }
 
     /// Returns the IDs of what is added: of all, or of none if it is one whose key is there already.
-    async fn insert(
-        &self,
-        connection: &mut DatabaseConnection<'_>,
-        jobs: &[Job],
-    ) -> Result<Vec<i64>> {
+    async fn insert(&self, tx: &mut impl AnyTransaction, jobs: &[Job]) -> Result<Vec<i64>> {
+        let mut connection = tx.connection();
         let driver = connection.driver();
         let now = driver.now_ms();
         let row = format!("(?, ?, ?, {now} * ? + ?, ?, ?, 0, ?, 0, {now})");
         let rows = vec![row; jobs.len()].join(", ");
-        let wakes = jobs.iter().any(|job| !job.start.is_later());
+        let mut values: Vec<Value> = jobs.iter().flat_map(|job| self.values(job)).collect();
         let end = match driver {
             Driver::Mysql => String::new(),
             Driver::Sqlite => " ON CONFLICT DO NOTHING RETURNING id".to_owned(),
             Driver::Postgres => {
-                // Sent by the commit, once for all rows of a transaction.
-                let wake = if wakes { ", pg_notify(?, ?)::text" } else { "" };
-                format!(" ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id{wake}")
+                let mut end = " ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id".to_owned();
+                if jobs.iter().any(|job| !job.start.is_later()) {
+                    // Sent by the commit, once for all rows of a transaction.
+                    end += ", pg_notify(?, ?)::text";
+                    values.extend([CHANNEL.into(), self.name().into()]);
+                }
+                end
             }
         };
         let sql = format!(
             "INSERT INTO hier_jobs (queue, state, priority, due_ms, unique_key, payload, attempts, \
              max_attempts, claim, created_ms) VALUES {rows}{end}"
         );
-        let mut values: Vec<Value> = jobs.iter().flat_map(|job| self.values(job)).collect();
-        if driver == Driver::Postgres && wakes {
-            values.extend([CHANNEL.into(), self.name().into()]);
-        }
         if driver != Driver::Mysql {
             let rows = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
             return ids(&rows);
         }
         match connection.execute(&sql, values).await {
-            Ok(done) => ids_from(connection, done.last_insert_id, jobs.len()).await,
+            Ok(done) => {
+                let step = if jobs.len() > 1 { id_step(&mut connection).await? } else { 1 };
+                Ok((0..jobs.len() as i64).map(|n| done.last_insert_id + n * step).collect())
+            }
             // Only this statement is undone by it.
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(Vec::new()),
             Err(error) => Err(SCHEMA.failed(DOING)(error)),
@@ -203,13 +173,12 @@ fn checked(jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// The bytes of a row among others.
 fn row_bytes(job: &Job) -> usize {
     job.payload.len() + ROW_RESERVE
 }
 
-/// Returns how many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked before
-/// anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
+/// Returns how many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked
+/// before anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
 async fn max_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Result<usize> {
     let bytes: usize = jobs.iter().map(row_bytes).sum();
     if connection.driver() != Driver::Mysql || bytes < ASK_PACKET_LIMIT_FROM {
@@ -235,18 +204,9 @@ fn together(jobs: &[Job], most: usize) -> usize {
     jobs.iter().take(MAX_ROWS).take_while(fits).count().max(1)
 }
 
-/// MySQL and MariaDB name the first of the numbers that they gave; on a server of a group they are not
-/// one apart.
-async fn ids_from(
-    connection: &mut DatabaseConnection<'_>,
-    first: i64,
-    count: usize,
-) -> Result<Vec<i64>> {
-    if count == 1 {
-        return Ok(vec![first]);
-    }
+/// How far the numbers of rows are apart on MySQL and MariaDB, which name only the first: not 1 in a group of servers.
+async fn id_step(connection: &mut DatabaseConnection<'_>) -> Result<i64> {
     let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
     let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
-    let step = step.first().map_or(Ok(1), |row| row.int(0))?;
-    Ok((0..count as i64).map(|number| first + number * step).collect())
+    Ok(step.first().map_or(Ok(1), |row| row.int(0))?)
 }

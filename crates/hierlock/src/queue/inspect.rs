@@ -1,9 +1,9 @@
 //! What is in a queue, for a person or a monitor; and the dead, brought back.
 
-use super::batch_update::{BatchUpdate, RowSelection};
+use super::batch_update::{BatchUpdate, RowSelection, joined};
 use super::schema::{JobState, SCHEMA};
 use super::{BATCH, Queue};
-use crate::database::{Database, Row, Value, time_from_ms};
+use crate::database::{Database, Row, Transaction, Value, time_from_ms};
 use crate::error::Result;
 use std::time::{Duration, SystemTime};
 
@@ -77,8 +77,8 @@ impl Queue {
              queue = ? AND state = {} ORDER BY due_ms DESC LIMIT {limit}",
             JobState::Dead.code()
         );
-        let name = vec![self.name().into()];
-        let rows = read(self.database(), "read the dead jobs", sql, name).await?;
+        let name = [self.name().into()];
+        let rows = read(self.database(), "read the dead jobs", &sql, &name).await?;
         let dead = rows.iter().map(|row| {
             Ok(DeadJob {
                 id: row.int(0)?,
@@ -99,27 +99,15 @@ impl Queue {
     /// Dropped, some are ready and some are still dead.
     pub async fn retry_dead(&self, which: DeadJobFilter) -> Result<u64> {
         let dead = format!("queue = '{}' AND state = {}", self.name(), JobState::Dead.code());
-        let listed = |ids: &[i64]| {
-            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-            format!("{dead} AND id IN ({})", ids.join(", "))
-        };
-        let conditions: Vec<String> = match &which {
-            DeadJobFilter::All => vec![dead.clone()],
+        let listed = |ids: &[i64]| format!("{dead} AND id IN ({})", joined(ids));
+        let conditions = match &which {
+            DeadJobFilter::All => vec![dead],
             DeadJobFilter::Ids(ids) => ids.chunks(BATCH).map(listed).collect(),
         };
         let mut retried = 0;
         for condition in conditions {
-            let again = BatchUpdate {
-                rows: RowSelection::ByIndex {
-                    index: "hier_jobs_due",
-                    condition,
-                    order: "due_ms",
-                    limit: BATCH,
-                },
-                counter: ("claim", 0),
-                set: "state = 0, attempts = 0, due_ms = {now}, worker = NULL".to_owned(),
-                returning: "",
-            };
+            let set = "state = 0, attempts = 0, due_ms = {now}, worker = NULL";
+            let again = BatchUpdate::new(RowSelection::by_due_time(condition), set);
             let doing = "bring back dead jobs";
             retried += again.run_for_all(self.database(), doing, |_| Ok(())).await?;
         }
@@ -138,24 +126,26 @@ async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<QueueStat
          ORDER BY queue, state"
     );
     let mut stats: Vec<QueueStats> = Vec::new();
-    let name = queue.map(Value::from).into_iter().collect();
-    for row in read(database, "count the jobs", sql, name).await? {
+    let name: Vec<Value> = queue.map(Value::from).into_iter().collect();
+    for row in read(database, "count the jobs", &sql, &name).await? {
         let queue = row.text(0)?;
         if stats.last().is_none_or(|last| last.queue != queue) {
             stats.push(QueueStats { queue, ..QueueStats::default() });
         }
         let Some(stats) = stats.last_mut() else { continue };
         let count = row.int(2)?.unsigned_abs();
-        match row.int(1)? {
-            state if state == JobState::Ready.code() => {
-                stats.ready = count;
-                // The database's clock may have been set back.
-                let age = u64::try_from(row.int(3)?).unwrap_or_default();
-                stats.oldest_ready = Some(Duration::from_millis(age));
-            }
-            state if state == JobState::Scheduled.code() => stats.scheduled = count,
-            state if state == JobState::Claimed.code() => stats.claimed = count,
-            _ => stats.dead += count,
+        let state = row.int(1)?;
+        // As `JobState` says.
+        *(match state {
+            0 => &mut stats.ready,
+            1 => &mut stats.scheduled,
+            2 => &mut stats.claimed,
+            _ => &mut stats.dead,
+        }) += count;
+        if state == JobState::Ready.code() {
+            // The database's clock may have been set back.
+            let age = u64::try_from(row.int(3)?).unwrap_or_default();
+            stats.oldest_ready = Some(Duration::from_millis(age));
         }
     }
     Ok(stats)
@@ -165,14 +155,12 @@ async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<QueueStat
 pub(super) async fn read(
     database: &Database,
     doing: &'static str,
-    sql: String,
-    values: Vec<Value>,
+    sql: &str,
+    values: &[Value],
 ) -> Result<Vec<Row>> {
-    let rows = database.run(|tx| {
-        let (sql, values) = (sql.clone(), values.clone());
-        Box::pin(
-            async move { tx.connection().fetch(&sql, values).await.map_err(SCHEMA.failed(doing)) },
-        )
-    });
-    rows.await
+    let read = async |mut tx: Transaction, _| {
+        let rows = tx.connection().fetch(sql, values.iter().cloned()).await;
+        (rows.map_err(SCHEMA.failed(doing)), tx)
+    };
+    database.run((SCHEMA, ""), read).await
 }

@@ -1,6 +1,6 @@
 //! A job on its way into a queue.
 
-use super::error::QueueError;
+use crate::database::Driver;
 use crate::error::Result;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,10 +33,9 @@ pub struct Job {
     pub(super) max_attempts: u32,
 }
 
-/// When a job may run.
+/// When a job may run: after a while, zero by default, or at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartTime {
-    Now,
     In(Duration),
     At(SystemTime),
 }
@@ -47,76 +46,67 @@ impl Job {
     /// How often a job is tried by default.
     pub const MAX_ATTEMPTS: u32 = 20;
 
-    /// Makes a job that may run at once. The payload is text without zero bytes, up to 16 MiB less a byte; on MySQL and MariaDB
-    /// also no more than their `max_allowed_packet` less 4 KiB.
+    /// Makes a job that may run at once. The payload is text without zero bytes, up to 16 MiB less a byte; on MySQL and
+    /// MariaDB also no more than their `max_allowed_packet` less 4 KiB.
     pub fn new(payload: impl Into<String>) -> Self {
         Self {
             payload: payload.into(),
             priority: Self::PRIORITY,
-            start: StartTime::Now,
+            start: StartTime::In(Duration::ZERO),
             unique_key: None,
             max_attempts: Self::MAX_ATTEMPTS,
         }
     }
 
     /// Sets its priority: lower goes first, those with the same go in the order in which they came.
-    pub fn priority(mut self, priority: i64) -> Self {
-        self.priority = priority;
-        self
+    pub fn priority(self, priority: i64) -> Self {
+        Self { priority, ..self }
     }
 
     /// Runs it not before so much time has passed, by the database's clock.
-    pub fn run_in(mut self, delay: Duration) -> Self {
-        self.start = StartTime::In(delay);
-        self
+    pub fn run_in(self, delay: Duration) -> Self {
+        Self { start: StartTime::In(delay), ..self }
     }
 
     /// Runs it not before this time, by the database's clock.
-    pub fn run_at(mut self, time: SystemTime) -> Self {
-        self.start = StartTime::At(time);
-        self
+    pub fn run_at(self, time: SystemTime) -> Self {
+        Self { start: StartTime::At(time), ..self }
     }
 
-    /// Gives it a key. As long as another job with this key is in the queue, waiting, running or dead, this one is not
-    /// added.
-    pub fn unique(mut self, key: impl Into<String>) -> Self {
-        self.unique_key = Some(key.into());
-        self
+    /// Gives it a key. It is not added while another job with this key is in the queue: waiting, running or dead.
+    pub fn unique(self, key: impl Into<String>) -> Self {
+        Self { unique_key: Some(key.into()), ..self }
     }
 
     /// Sets after how many failures it is dead: nobody runs it until somebody says so.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.max_attempts = attempts;
-        self
+    pub fn max_attempts(self, attempts: u32) -> Self {
+        Self { max_attempts: attempts, ..self }
     }
 
     pub(super) fn check(&self) -> Result<()> {
         let bytes = self.payload.len();
-        if bytes > MAX_PAYLOAD_BYTES {
-            return Err(QueueError::Payload { bytes, most: MAX_PAYLOAD_BYTES }.into());
-        }
-        if self.payload.contains('\0') {
-            return Err(QueueError::Zero { what: "payload" }.into());
-        }
-        if let Some(key) = &self.unique_key {
-            let chars = key.chars().count();
-            if !(1..=MAX_KEY_CHARS).contains(&chars) {
-                return Err(QueueError::Key { chars }.into());
-            }
-            if key.ends_with(' ') {
-                return Err(QueueError::Space.into());
-            }
-            if key.contains('\0') {
-                return Err(QueueError::Zero { what: "unique key" }.into());
-            }
-        }
-        if self.max_attempts == 0 {
-            return Err(QueueError::NoAttempts.into());
-        }
-        if let StartTime::In(delay) = self.start {
-            millis("delay", delay, 0)?;
-        }
-        Ok(())
+        let (key, has_key) =
+            (self.unique_key.as_deref().unwrap_or_default(), self.unique_key.is_some());
+        let chars = key.chars().count();
+        let wrong = if bytes > MAX_PAYLOAD_BYTES {
+            QueueError::Payload { bytes, most: MAX_PAYLOAD_BYTES }
+        } else if self.payload.contains('\0') {
+            QueueError::Zero { what: "payload" }
+        } else if has_key && !(1..=MAX_KEY_CHARS).contains(&chars) {
+            QueueError::Key { chars }
+        } else if key.ends_with(' ') {
+            QueueError::Space
+        } else if key.contains('\0') {
+            QueueError::Zero { what: "unique key" }
+        } else if self.max_attempts == 0 {
+            QueueError::NoAttempts
+        } else {
+            return match self.start {
+                StartTime::In(delay) => millis("delay", delay, 0).map(drop),
+                StartTime::At(_) => Ok(()),
+            };
+        };
+        Err(wrong.into())
     }
 }
 
@@ -124,12 +114,10 @@ impl StartTime {
     /// The time is the database's clock times the first, plus the second.
     pub(super) fn sum(self) -> (i64, i64) {
         match self {
-            StartTime::Now => (1, 0),
             StartTime::In(delay) => (1, delay.as_millis() as i64),
             StartTime::At(time) => {
-                let since =
-                    time.duration_since(UNIX_EPOCH).unwrap_or_default().min(MAX_DELAY * 100);
-                (0, since.as_millis() as i64)
+                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+                (0, since.min(MAX_DELAY * 100).as_millis() as i64)
             }
         }
     }
@@ -137,7 +125,6 @@ impl StartTime {
     /// A time that has passed is now.
     pub(super) fn is_later(self) -> bool {
         match self {
-            StartTime::Now => false,
             StartTime::In(delay) => !delay.is_zero(),
             StartTime::At(time) => time > SystemTime::now(),
         }
@@ -160,6 +147,44 @@ pub(super) fn check_name(what: &'static str, name: &str) -> Result<()> {
         return Err(QueueError::Name { what, name: name.to_owned() }.into());
     }
     Ok(())
+}
+
+/// What can be wrong with a job, and with the run of one. Mirrors `queue`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QueueError {
+    #[error(
+        "`{name}` cannot name a {what}; it has 1 to 64 letters, digits and characters of `-_.:@/`"
+    )]
+    Name { what: &'static str, name: String },
+    #[error("the unique key has {chars} characters; it has 1 to 255")]
+    Key { chars: usize },
+    #[error(
+        "the unique key ends with a space, which MySQL and MariaDB do not tell from one without"
+    )]
+    Space,
+    #[error("the payload has {bytes} bytes; it has at most {most}")]
+    Payload { bytes: usize, most: usize },
+    #[error(
+        "the payload has {bytes} bytes; this server takes at most {most}, for its max_allowed_packet is {packet}: raise \
+         that, or keep the data elsewhere and its place in the payload"
+    )]
+    Packet { bytes: usize, most: usize, packet: i64 },
+    #[error(
+        "the {what} has a zero byte; no queue takes one, so that jobs are the same on every engine: write bytes as text, \
+         for example in base64"
+    )]
+    Zero { what: &'static str },
+    #[error("a job has at least one attempt")]
+    NoAttempts,
+    #[error("{millis} ms is no {what}; it is between {least} ms and ten years")]
+    Time { what: &'static str, millis: u128, least: i64 },
+    #[error("the transaction is one of {given:?}, but the queue is in {queue:?}")]
+    OtherTransaction { given: Driver, queue: Driver },
+    #[error(
+        "job {id} is no longer this worker's: its lease has ended, or it has been completed, has failed \
+         or has been given back already"
+    )]
+    Lost { id: i64 },
 }
 
 /// What became of a job that was to be added.
@@ -223,7 +248,6 @@ mod tests {
     fn times_that_have_passed_are_now() {
         let now = SystemTime::now();
         for (start, is_later) in [
-            (StartTime::Now, false),
             (StartTime::In(Duration::ZERO), false),
             (StartTime::In(Duration::from_millis(1)), true),
             (StartTime::At(now - Duration::from_secs(9)), false),

@@ -16,9 +16,8 @@
 //! use std::time::Duration;
 //!
 //! # let directory = tempfile::tempdir().unwrap();
-//! # let file = directory.path().join("app.db");
-//! let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
-//! let mail = Queue::new(database, "mail")?;
+//! # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+//! let mail = Queue::new(Database::connect(&url).await?, "mail")?;
 //! mail.provision().await?;
 //! mail.enqueue(Job::new("to ada")).await?;
 //!
@@ -43,7 +42,6 @@ mod claim;
 mod claimed_job;
 mod complete;
 mod enqueue;
-mod error;
 mod inspect;
 mod job;
 mod schema;
@@ -53,8 +51,8 @@ mod worker;
 
 pub use claim::PromotionCounts;
 pub use claimed_job::{ClaimedJob, FailureOutcome, JobOutcome};
-pub(crate) use error::QueueError;
 pub use inspect::{DeadJob, DeadJobFilter, QueueStats};
+pub(crate) use job::QueueError;
 pub use job::{EnqueueOutcome, Job};
 pub use worker::{Worker, WorkerHandle, WorkerSummary};
 
@@ -86,10 +84,8 @@ struct Shared {
 }
 
 impl Queue {
-    /// Returns the queue of this name: 1 to 64 letters, digits and characters of `-_.:@/`.
-    ///
-    /// # Errors
-    /// If the name is another ([`is_usage`](crate::Error::is_usage)).
+    /// Returns the queue of this name. Fails with [`is_usage`](crate::Error::is_usage) unless that has 1 to 64 letters,
+    /// digits and characters of `-_.:@/`.
     pub fn new(database: impl Into<Database>, name: &str) -> Result<Self> {
         job::check_name("queue", name)?;
         let (database, name) = (database.into(), name.to_owned());
@@ -99,12 +95,11 @@ impl Queue {
         })
     }
 
-    /// Sets for how long a failed job waits: after its first failure for a random time up to `first`, after each further one
-    /// up to twice as long as before, but never longer than `longest`. By default a second and an hour.
+    /// Sets for how long a failed job waits: after its first failure for a random time up to `first`, after each
+    /// further one up to twice as long as before, but never longer than `longest`. By default a second and an hour.
     #[must_use]
-    pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        self.backoff = Backoff { first, longest };
-        self
+    pub fn pauses(self, first: Duration, longest: Duration) -> Self {
+        Self { backoff: Backoff { first, longest }, ..self }
     }
 
     /// Its name.
@@ -117,12 +112,9 @@ impl Queue {
         &self.shared.database
     }
 
-    /// Makes the table of all queues, `hier_jobs`, if it is not there yet, and upgrades that of an older release. Several
-    /// may do so at once.
-    ///
-    /// # Errors
-    /// If the database does not allow it, or a newer release has upgraded the table
-    /// ([`is_newer_schema`](crate::Error::is_newer_schema)).
+    /// Makes the table of all queues, `hier_jobs`, if it is not there yet, and upgrades that of an older release. Fails
+    /// with [`is_newer_schema`](crate::Error::is_newer_schema) if a newer one has upgraded it. Several may do so at
+    /// once.
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
     }
@@ -137,27 +129,25 @@ impl Queue {
         Worker::new(self.clone(), name)
     }
 
-    /// Wakes the workers of this queue and its clones, in this process: there is something to do.
-    /// [`enqueue`](Self::enqueue) does this by itself.
+    /// Wakes the workers of this queue and its clones in this process, as [`enqueue`](Self::enqueue) does by itself.
     pub fn wake(&self) {
         self.shared.wakes.send_modify(|wakes| *wakes = wakes.wrapping_add(1));
     }
 
-    /// The caller's transaction, if it is of the engine that the queue is in.
+    /// The connection of the caller's transaction; fails if that is of another engine.
     fn connection_of<'tx>(
         &self,
         tx: &'tx mut impl AnyTransaction,
     ) -> Result<DatabaseConnection<'tx>> {
-        let (connection, queue) = (tx.connection(), self.database().driver());
-        if connection.driver() != queue {
-            let given = connection.driver();
+        let connection = tx.connection();
+        let (given, queue) = (connection.driver(), self.database().driver());
+        if given != queue {
             return Err(QueueError::OtherTransaction { given, queue }.into());
         }
         Ok(connection)
     }
 }
 
-/// The IDs of jobs that a statement has returned.
 fn ids(rows: &[Row]) -> Result<Vec<i64>> {
     rows.iter().map(|row| Ok(row.int(0)?)).collect()
 }

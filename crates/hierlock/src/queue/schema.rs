@@ -2,7 +2,6 @@
 
 use crate::database::{Driver, Schema};
 
-/// How its table is made.
 pub(crate) const SCHEMA: Schema = Schema {
     part: "queue",
     command: "hierlock queue provision",
@@ -22,14 +21,12 @@ pub(super) enum JobState {
 }
 
 impl JobState {
-    /// As it is written into a statement.
     pub(super) fn code(self) -> i64 {
         self as i64
     }
 }
 
-/// Both indexes begin with what every statement names; the first goes on in the order of claims, the
-/// second in the order in which something happens to a job next.
+/// The first is in the order of claims, the second in that in which something happens to a job next.
 const INDEXES: [(&str, &str, &str); 3] = [
     ("", "hier_jobs_claim", "queue, state, priority, id"),
     ("", "hier_jobs_due", "queue, state, due_ms"),
@@ -61,8 +58,7 @@ fn statements(driver: Driver) -> Vec<String> {
     [table].into_iter().chain(indexes).chain(functions).collect()
 }
 
-/// What PostgreSQL believes of a table that is filled and emptied all day is old. With these off it reads by
-/// index, in its order.
+/// With these off PostgreSQL reads by index, whatever it believes of a table that is filled and emptied all day.
 pub(super) const PLANNER_SETTINGS: [&str; 3] =
     ["enable_seqscan", "enable_bitmapscan", "enable_sort"];
 
@@ -70,9 +66,8 @@ pub(super) const PLANNER_SETTINGS: [&str; 3] =
 pub(super) const CHOOSE: &str = "SELECT j.id FROM hier_jobs AS j WHERE j.queue = of_queue AND j.state = 0 ORDER BY \
      j.priority, j.id LIMIT most FOR UPDATE SKIP LOCKED";
 
-/// Claims and completions on PostgreSQL are functions in the database: planned once for each connection, and
-/// in the right way whatever the server believes of the table at that moment. A queue is empty most of the
-/// time, and what was planned for an empty table sorts all jobs for each claim when there are many.
+/// Claims and completions on PostgreSQL are functions in the database: planned once for each connection, and in the
+/// right way. A queue is empty most of the time, and a plan for an empty table sorts all jobs for each claim.
 ///
 /// What is chosen is claimed by a list, not by a join: a join that was planned for an empty table may read all of it.
 /// On completion the claim is compared in the row that is deleted: who waited for it looks at it again. `+ 0`, so that

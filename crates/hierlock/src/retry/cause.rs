@@ -1,8 +1,9 @@
-//! Which failures go away when a transaction is run again.
+//! Which failures go away when a transaction is run again, and the errors that say so: typed, or in a box.
 
 #[cfg(feature = "_driver")]
 use hierlock_engine::ErrorClass;
 use std::error::Error as StdError;
+use std::ops::Deref;
 
 /// Why a transaction may succeed if it is run again, from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,8 +17,7 @@ pub enum RetryCause {
     Busy,
     /// It did not get a lock in time, or without waiting: 1205, 3572, 55P03, and of hierlock itself
     /// [`is_timeout`](crate::Error::is_timeout), [`is_would_block`](crate::Error::is_would_block) and
-    /// [`is_held`](crate::Error::is_held).
-    /// Tried again [only when asked](super::RetryPolicy::also_if_not_granted).
+    /// [`is_held`](crate::Error::is_held). Tried again [only when asked](super::RetryPolicy::also_if_not_granted).
     NotGranted,
     /// A row is at another version than expected: [`is_stale`](crate::Error::is_stale). Tried again [only
     /// when asked](super::RetryPolicy::also_if_stale), for it helps only whoever reads the row again.
@@ -114,6 +114,54 @@ pub fn cause_of(error: &(dyn StdError + 'static)) -> Option<RetryCause> {
         next = error.source();
     }
     None
+}
+
+/// An error of a type that says by itself whether another try is worth it.
+#[derive(Debug)]
+pub enum TypedError {}
+
+/// An error of any type, in a box.
+#[derive(Debug)]
+pub enum BoxedError {}
+
+/// What the work of [`retry`](super::retry()) may fail with. There is nothing to implement: it is there for
+///
+/// - every error that is [`Retryable`], as [`TypedError`];
+/// - every pointer to an error of any type, as [`BoxedError`]: `Box<dyn Error + Send + Sync>`, `anyhow::Error`. These are read
+///   with [`cause_of`].
+///
+/// `Kind` is inferred. A box is not an error itself, so the two cannot be one trait without it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an error that `retry` can read",
+    note = "implement `std::error::Error` and `hierlock::retry::Retryable` for it, or return \
+            `Box<dyn Error + Send + Sync>` or `anyhow::Error`"
+)]
+pub trait AttemptError<Kind> {
+    /// Why another try may succeed, or `None` if it would fail again.
+    fn cause(&self) -> Option<RetryCause>;
+
+    /// The error itself.
+    fn as_error(&self) -> &(dyn StdError + 'static);
+}
+
+impl<E: Retryable + StdError + 'static> AttemptError<TypedError> for E {
+    fn cause(&self) -> Option<RetryCause> {
+        self.retry_cause()
+    }
+
+    fn as_error(&self) -> &(dyn StdError + 'static) {
+        self
+    }
+}
+
+impl<E: Deref<Target = dyn StdError + Send + Sync + 'static>> AttemptError<BoxedError> for E {
+    fn cause(&self) -> Option<RetryCause> {
+        cause_of(&**self)
+    }
+
+    fn as_error(&self) -> &(dyn StdError + 'static) {
+        &**self
+    }
 }
 
 #[cfg(test)]

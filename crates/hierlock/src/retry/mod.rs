@@ -17,15 +17,12 @@
 //! # Ok(()) }
 //! ```
 
-mod attempt;
 mod cause;
 
-pub use attempt::{AttemptError, BoxedError, TypedError};
-pub use cause::{RetryCause, Retryable, cause_of};
+pub use cause::{AttemptError, BoxedError, RetryCause, Retryable, TypedError, cause_of};
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -54,8 +51,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted or a
-    /// version is stale.
+    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted or a version is stale.
     fn default() -> Self {
         Self::with_attempts(5)
     }
@@ -63,61 +59,46 @@ impl Default for RetryPolicy {
 
 impl RetryPolicy {
     pub(crate) const fn with_attempts(attempts: u32) -> Self {
-        Self {
-            attempts,
-            within: None,
-            backoff: Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) },
-            if_not_granted: false,
-            if_stale: false,
-        }
+        let backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
+        Self { attempts, within: None, backoff, if_not_granted: false, if_stale: false }
     }
 
     /// Sets how often it is tried in all; at least once.
-    pub fn attempts(mut self, attempts: u32) -> Self {
-        self.attempts = attempts.max(1);
-        self
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self { attempts: attempts.max(1), ..self }
     }
 
-    /// Begins no attempt later than this after the first. One that has begun is not interrupted: nobody
-    /// could say whether it was committed.
-    pub fn within(mut self, limit: Duration) -> Self {
-        self.within = Some(limit);
-        self
+    /// Begins no attempt later than this after the first. One that has begun is not interrupted: it may be committed.
+    pub fn within(self, limit: Duration) -> Self {
+        Self { within: Some(limit), ..self }
     }
 
     /// Waits before the second attempt for a random time up to `first`, before each further one up to twice as long as
-    /// before, but never longer than `longest`. Random from zero on (full jitter), so that those who met do not meet again.
-    pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        self.backoff = Backoff { first, longest };
-        self
+    /// before, but never longer than `longest`. Random from zero on (full jitter), so that two do not meet again.
+    pub fn pauses(self, first: Duration, longest: Duration) -> Self {
+        Self { backoff: Backoff { first, longest }, ..self }
     }
 
-    /// Tries again also when a lock was not granted in time or at once. Whoever says NOWAIT or sets a limit mostly
-    /// wants to be told instead.
-    pub fn also_if_not_granted(mut self) -> Self {
-        self.if_not_granted = true;
-        self
+    /// Tries again also when a lock was not granted in time or at once. Whoever says NOWAIT mostly wants to be told.
+    pub fn also_if_not_granted(self) -> Self {
+        Self { if_not_granted: true, ..self }
     }
 
     /// Tries again also when a row is at another [version](crate::optimistic) than expected. The work must read it
     /// again in each attempt: a version that a person has seen an hour ago stays stale.
-    pub fn also_if_stale(mut self) -> Self {
-        self.if_stale = true;
-        self
+    pub fn also_if_stale(self) -> Self {
+        Self { if_stale: true, ..self }
     }
 
-    /// Returns whether a failure of this cause is tried again.
-    fn retries(&self, cause: Option<RetryCause>) -> bool {
+    fn retries(&self, cause: RetryCause) -> bool {
         match cause {
-            None => false,
-            Some(RetryCause::NotGranted) => self.if_not_granted,
-            Some(RetryCause::Stale) => self.if_stale,
-            Some(RetryCause::Deadlock | RetryCause::Conflict | RetryCause::Busy) => true,
+            RetryCause::NotGranted => self.if_not_granted,
+            RetryCause::Stale => self.if_stale,
+            RetryCause::Deadlock | RetryCause::Conflict | RetryCause::Busy => true,
         }
     }
 }
 
-/// Random pauses that grow with the number of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     pub(crate) first: Duration,
@@ -161,8 +142,7 @@ impl Backoff {
 /// The last one, with how often it was tried and for how long it paused.
 ///
 /// # Cancel safety
-/// Dropped, it drops the attempt that is under way; whether that leaves anything behind is up to `work`.
-/// (A transaction of sqlx rolls back when it is dropped.)
+/// Dropped, it drops the attempt that is under way, as far as that can be dropped; a transaction of sqlx rolls back.
 pub async fn retry<T, E, W, K>(
     policy: RetryPolicy,
     mut work: impl FnMut(u32) -> W,
@@ -171,9 +151,7 @@ where
     W: Future<Output = Result<T, E>>,
     E: AttemptError<K>,
 {
-    let begun = Instant::now();
-    let mut paused = Duration::ZERO;
-    let mut attempts = 0;
+    let (begun, mut paused, mut attempts) = (Instant::now(), Duration::ZERO, 0);
     loop {
         attempts += 1;
         let error = match work(attempts).await {
@@ -181,7 +159,7 @@ where
             Err(error) => error,
         };
         let pause = policy.backoff.pause_after(attempts);
-        let reason = if !policy.retries(error.cause()) {
+        let reason = if !error.cause().is_some_and(|cause| policy.retries(cause)) {
             GiveUpReason::NotRetryable
         } else if attempts >= policy.attempts {
             GiveUpReason::MaxAttempts
@@ -232,19 +210,18 @@ pub struct RetryError<E> {
 
 impl<E: fmt::Debug> fmt::Debug for RetryError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { attempts, paused, reason, last, as_error: _ } = self;
         f.debug_struct("RetryError")
-            .field("attempts", attempts)
-            .field("paused", paused)
-            .field("reason", reason)
-            .field("last", last)
+            .field("attempts", &self.attempts)
+            .field("paused", &self.paused)
+            .field("reason", &self.reason)
+            .field("last", &self.last)
             .finish()
     }
 }
 
 impl<E: fmt::Display> fmt::Display for RetryError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { attempts, paused, reason, last, as_error: _ } = self;
+        let Self { attempts, paused, reason, last, .. } = self;
         match (reason, attempts) {
             // Nothing was tried again: there is nothing to say but the error itself.
             (GiveUpReason::NotRetryable, 1) => write!(f, "{last}"),

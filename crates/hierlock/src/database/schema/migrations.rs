@@ -6,8 +6,7 @@ use crate::sql::{Dialect, LOCK_SCHEMA, Scheme, Strategy};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The numbers of the files, by part and version. A new step gets the day on which it is made, so that it comes after
-/// what has been run.
+/// The numbers of the files, by part and version. A new step gets the day of its making, to come after the others.
 const NUMBERS: [(Schema, &[u64]); 3] = [
     (crate::lease::SCHEMA, &[20_260_101_000_001]),
     (crate::queue::SCHEMA, &[20_260_101_000_002]),
@@ -27,7 +26,6 @@ fn folder(driver: Driver) -> (&'static str, &'static str) {
     }
 }
 
-/// What each file has to say.
 fn files() -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
     for driver in Driver::ALL {
@@ -91,14 +89,9 @@ fn broken(sql: &str) -> String {
     if !sql.starts_with("CREATE TABLE") {
         return sql.to_owned();
     }
-    let mut depth = 0;
-    let mut text = String::new();
+    let (mut depth, mut text) = (0, String::new());
     for c in sql.chars() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            _ => {}
-        }
+        depth += i32::from(c == '(') - i32::from(c == ')');
         match c {
             '(' if depth == 1 => text.push_str("(\n    "),
             ')' if depth == 0 => text.push_str("\n)"),
@@ -123,11 +116,10 @@ fn files_are_what_provisioning_runs() {
         let again = "HIERLOCK_WRITE_MIGRATIONS=1 cargo test -p hierlock --lib migrations";
         assert_eq!(&written, text, "{} differs; write it again: {again}", path.display());
     }
-    let there = Driver::ALL.iter().flat_map(|driver| {
-        let folder = std::fs::read_dir(directory().join(folder(*driver).0)).unwrap();
-        folder.map(|entry| entry.unwrap().path())
-    });
-    for path in there {
-        assert!(files.contains_key(&path), "{} is of no step", path.display());
+    for driver in Driver::ALL {
+        for entry in std::fs::read_dir(directory().join(folder(driver).0)).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(files.contains_key(&path), "{} is of no step", path.display());
+        }
     }
 }

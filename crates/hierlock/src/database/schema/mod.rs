@@ -7,10 +7,8 @@
 //!                                                locks  1
 //! ```
 //!
-//! Provisioning runs the steps behind the version that is written down, in order, and writes the new version down
-//! after each (`upgrade.rs`). The same steps are files for `sqlx migrate` (`migrations.rs`).
-//!
-//! Rules for whoever adds a step:
+//! Provisioning runs the steps behind the version that is written down, in order, and writes the new version down after
+//! each (`upgrade.rs`). The same steps are files for `sqlx migrate` (`migrations.rs`). For whoever adds a step:
 //!
 //! 1. A step that was released is never changed. The next version is another step.
 //! 2. Its statements may be run again. MySQL and MariaDB commit each of them, so whoever is killed in between begins
@@ -25,7 +23,7 @@ mod migrations;
 mod tests;
 mod upgrade;
 
-use super::{Database, DatabaseConnection, Driver, ExecuteResult, Row, Value};
+use super::{Database, DatabaseConnection, Driver, Transaction};
 use crate::error::{Error, Result, TableError};
 use hierlock_engine::ErrorClass;
 use std::cmp::Ordering;
@@ -39,7 +37,6 @@ const VERSION_QUERY_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct Schema {
     /// The part: `lease`, `queue`, `locks`.
     pub(crate) part: &'static str,
-    /// The command that makes its tables.
     pub(crate) command: &'static str,
     /// What makes version 1, then what makes version 2 of it, and so on.
     pub(crate) steps: &'static [UpgradeStep],
@@ -55,58 +52,22 @@ pub(crate) struct Schema {
 pub(crate) type UpgradeStep = fn(Driver) -> Vec<String>;
 
 impl Schema {
-    /// The newest version that this release knows.
     pub(crate) fn newest(&self) -> i64 {
         self.steps.len() as i64
     }
 
     /// Makes what is not there yet, and upgrades what an older release has made.
     pub(crate) async fn provision(&self, database: &Database) -> Result<()> {
-        let schema = *self;
-        let provisioned = database.run(|tx| {
-            Box::pin(async move {
-                let upgraded = schema.upgrade(&mut tx.connection()).await;
-                upgraded.map_err(failed("make the tables"))?
-            })
-        });
-        provisioned.await
+        let upgrade = async |mut tx: Transaction, _| {
+            let upgraded = self.upgrade(&mut tx.connection()).await;
+            (upgraded.map_err(failed("make the tables")).flatten(), tx)
+        };
+        database.run((*self, ""), upgrade).await
     }
 
     /// The same, for a person to run.
     pub(crate) fn script(&self, driver: Driver) -> String {
         self.statements(driver).iter().map(|statement| format!("{statement};\n")).collect()
-    }
-
-    /// Runs a query by itself. If it fails for the tables, the error says so.
-    pub(crate) async fn fetch(
-        self,
-        database: &Database,
-        doing: &'static str,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Vec<Row>> {
-        self.checked(database, doing, database.fetch(sql, values).await).await
-    }
-
-    /// The same for a statement that returns no rows.
-    pub(crate) async fn execute(
-        self,
-        database: &Database,
-        doing: &'static str,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<ExecuteResult> {
-        self.checked(database, doing, database.execute(sql, values).await).await
-    }
-
-    /// The same for a statement that was run already.
-    pub(crate) async fn checked<T>(
-        self,
-        database: &Database,
-        doing: &'static str,
-        done: Result<T, sqlx::Error>,
-    ) -> Result<T> {
-        diagnosed(database, done.map_err(self.failed(doing))).await
     }
 
     /// A failed statement as an error of ours, which says so if the tables are missing, or not as they are known.
@@ -135,8 +96,7 @@ pub(crate) fn failed(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| TableError::Failed { doing, source }.into()
 }
 
-/// Says that the tables are older or newer than this release knows them, if that is why a statement has failed: the
-/// database is asked which version they have.
+/// Asks the database, after a failed statement, whether its tables are older or newer than this release knows them.
 pub(crate) async fn diagnosed<T>(database: &Database, done: Result<T>) -> Result<T> {
     let Err(error) = done else { return done };
     let (schema, at_least) = match error.table() {
@@ -146,7 +106,7 @@ pub(crate) async fn diagnosed<T>(database: &Database, done: Result<T>) -> Result
         _ => return Err(error),
     };
     let sql = schema.version_query();
-    let asked = tokio::time::timeout(VERSION_QUERY_LIMIT, database.fetch(&sql, &[])).await;
+    let asked = tokio::time::timeout(VERSION_QUERY_LIMIT, database.rows(&sql, &[])).await;
     let found = match &asked {
         Ok(Ok(rows)) => rows.first().and_then(|row| row.int(0).ok()),
         _ => None,

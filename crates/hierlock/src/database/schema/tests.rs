@@ -2,33 +2,34 @@
 
 use super::{Database, Driver, Schema};
 use crate::error::Error;
-use crate::lease::{LeaseRequest, Leases, SCHEMA};
+use crate::lease::{Lease, LeaseFilter, LeaseRequest, Leases, SCHEMA};
 use hierlock_sandbox::{Engine, Server, on_each_server};
 
 /// Leases as a later release may have them.
-const LATER: Schema =
-    Schema { steps: &[SCHEMA.steps[0], second_step], part: SCHEMA.part, ..SCHEMA };
+const LATER: Schema = Schema { steps: &[SCHEMA.steps[0], second_step], ..SCHEMA };
 
 /// Of these only the ALTERs may be run again, which are passed over then: so it shows if two run the step.
 fn second_step(_: Driver) -> Vec<String> {
-    vec![
-        "ALTER TABLE hier_leases RENAME COLUMN reason TO note".to_owned(),
-        "ALTER TABLE hier_leases ADD COLUMN color BIGINT".to_owned(),
-        "UPDATE hier_leases SET color = COALESCE(color, 6) + 1".to_owned(),
-    ]
+    let statements = [
+        "ALTER TABLE hier_leases RENAME COLUMN reason TO note",
+        "ALTER TABLE hier_leases ADD COLUMN color BIGINT",
+        "UPDATE hier_leases SET color = COALESCE(color, 6) + 1",
+    ];
+    statements.map(str::to_owned).to_vec()
 }
 
 /// The same, interrupted after its first statement.
 const INTERRUPTED: Schema = Schema {
     steps: &[SCHEMA.steps[0], |driver| {
-        let [first, ..] = &second_step(driver)[..] else { return Vec::new() };
-        vec![first.clone(), "SELECT this IS no statement".to_owned()]
+        let first = second_step(driver).swap_remove(0);
+        vec![first, "SELECT this IS no statement".to_owned()]
     }],
     ..SCHEMA
 };
 
-fn request(path: &str) -> LeaseRequest {
-    LeaseRequest::new(path.parse().unwrap(), "ada").reason("edits")
+async fn lease(database: &Database, path: &str) -> Result<Lease, Error> {
+    let request = LeaseRequest::new(path.parse().unwrap(), "ada").reason("edits");
+    Leases::new(database.clone()).acquire(request).await
 }
 
 async fn number(database: &Database, sql: &str) -> i64 {
@@ -39,6 +40,11 @@ async fn version(database: &Database) -> i64 {
     number(database, &SCHEMA.version_query()).await
 }
 
+async fn upgrade(database: &Database) {
+    LATER.provision(database).await.unwrap();
+    assert_eq!(version(database).await, 2);
+}
+
 async fn run(database: &Database, sql: &str) {
     let mut tx = database.begin().await.unwrap();
     tx.run(sql).await.unwrap();
@@ -47,14 +53,13 @@ async fn run(database: &Database, sql: &str) {
 
 /// As a client of the later release, which names a column that the first version does not have.
 async fn read_color(database: &Database) -> Result<Vec<crate::database::Row>, Error> {
-    let rows = database.fetch("SELECT color FROM hier_leases", &[]).await;
-    LATER.checked(database, "read a color", rows).await
+    database.fetch(LATER.failed("read a color"), "SELECT color FROM hier_leases", &[]).await
 }
 
 async fn rows_are_kept(database: &Database) {
     let leases = Leases::new(database.clone());
     leases.provision().await.unwrap();
-    let lease = leases.acquire(request("u1")).await.unwrap();
+    let token = lease(database, "u1").await.unwrap().token();
     assert_eq!(version(database).await, 1);
 
     let older = read_color(database).await.unwrap_err();
@@ -65,23 +70,21 @@ async fn rows_are_kept(database: &Database) {
          run `hierlock lease provision`"
     );
 
-    LATER.provision(database).await.unwrap();
-    assert_eq!(version(database).await, 2);
+    upgrade(database).await;
     let kept = "SELECT COUNT(*) FROM hier_leases WHERE note = 'edits' AND color = 7 AND token = ";
-    assert_eq!(number(database, &format!("{kept}{}", lease.token())).await, 1);
+    assert_eq!(number(database, &format!("{kept}{token}")).await, 1);
     assert_eq!(read_color(database).await.unwrap().len(), 1);
     // There is nothing left to do.
-    LATER.provision(database).await.unwrap();
-    assert_eq!(version(database).await, 2);
+    upgrade(database).await;
 
     // Everything that the older release asks for is refused with the same words.
     let newer = "the lease tables are at version 2, made by a newer release of hierlock, and \
                  this one knows only version 1; update this program";
     for error in [
         leases.provision().await.unwrap_err(),
-        leases.acquire(request("u2")).await.unwrap_err(),
-        leases.find(lease.token()).await.unwrap_err(),
-        leases.list(crate::lease::LeaseFilter::default()).await.unwrap_err(),
+        lease(database, "u2").await.unwrap_err(),
+        leases.find(token).await.unwrap_err(),
+        leases.list(LeaseFilter::default()).await.unwrap_err(),
     ] {
         assert!(error.is_newer_schema() && !error.is_not_provisioned(), "{error}");
         assert!(!error.is_retryable(), "{error}");
@@ -91,20 +94,18 @@ async fn rows_are_kept(database: &Database) {
 
 /// Without a version, as the releases before wrote none.
 async fn former_tables_are_upgraded(database: &Database) {
-    let former: Vec<String> = (SCHEMA.steps[0])(database.driver());
-    run(database, &former.join(";\n")).await;
-    let lease = Leases::new(database.clone()).acquire(request("u1")).await.unwrap();
+    run(database, &(SCHEMA.steps[0])(database.driver()).join(";\n")).await;
+    let token = lease(database, "u1").await.unwrap().token();
     let older = read_color(database).await.unwrap_err();
     assert!(older.to_string().contains("are at version 1"), "{older}");
-    LATER.provision(database).await.unwrap();
-    assert_eq!(version(database).await, 2);
-    let kept = format!("SELECT COUNT(*) FROM hier_leases WHERE token = {}", lease.token());
+    upgrade(database).await;
+    let kept = format!("SELECT COUNT(*) FROM hier_leases WHERE token = {token}");
     assert_eq!(number(database, &kept).await, 1);
 }
 
 async fn several_upgrade_at_once(database: &Database, url: &str) {
     SCHEMA.provision(database).await.unwrap();
-    let _ = Leases::new(database.clone()).acquire(request("u1")).await.unwrap();
+    let _ = lease(database, "u1").await.unwrap();
     let mut tasks = Vec::new();
     for _ in 0..6 {
         let database = Database::connect(url).await.unwrap();
@@ -120,25 +121,22 @@ async fn several_upgrade_at_once(database: &Database, url: &str) {
 /// On MySQL and MariaDB the first statement of the step stays when the second fails; elsewhere neither does.
 async fn an_interrupted_step_is_run_again(database: &Database) {
     SCHEMA.provision(database).await.unwrap();
-    let _ = Leases::new(database.clone()).acquire(request("u1")).await.unwrap();
+    let _ = lease(database, "u1").await.unwrap();
     INTERRUPTED.provision(database).await.unwrap_err();
     assert_eq!(version(database).await, 1);
-    LATER.provision(database).await.unwrap();
-    assert_eq!(version(database).await, 2);
+    upgrade(database).await;
     assert_eq!(number(database, "SELECT color FROM hier_leases WHERE note = 'edits'").await, 7);
 }
 
 async fn a_table_that_was_dropped_is_made_again(database: &Database) {
-    LATER.provision(database).await.unwrap();
-    run(database, "DROP TABLE hier_lease_audit").await;
-    LATER.provision(database).await.unwrap();
-    assert_eq!(number(database, "SELECT COUNT(*) FROM hier_lease_audit").await, 0);
-    assert!(read_color(database).await.unwrap().is_empty());
-    assert_eq!(version(database).await, 2);
-    // The other one, which the second step alters.
-    run(database, "DROP TABLE hier_leases").await;
-    LATER.provision(database).await.unwrap();
-    assert!(read_color(database).await.unwrap().is_empty());
+    upgrade(database).await;
+    // The second is one that the second step alters.
+    for table in ["hier_lease_audit", "hier_leases"] {
+        run(database, &format!("DROP TABLE {table}")).await;
+        upgrade(database).await;
+        assert_eq!(number(database, &format!("SELECT COUNT(*) FROM {table}")).await, 0);
+        assert!(read_color(database).await.unwrap().is_empty());
+    }
 }
 
 /// All of them, each in a database of its own that `make` returns the URL of.
@@ -164,7 +162,8 @@ async fn tables_are_upgraded(engine: Engine) {
     all(async |name| {
         let name = format!("hierlock_schema_{}_{name}", std::process::id());
         // Not in a transaction, in which PostgreSQL makes no databases.
-        admin.execute(&format!("CREATE DATABASE {name}"), &[]).await.unwrap();
+        let sql = format!("CREATE DATABASE {name}");
+        admin.execute(super::failed("make a database"), &sql, &[]).await.unwrap();
         let bare = url.split('?').next().unwrap();
         format!("{}/{name}", bare.rsplit_once('/').unwrap().0)
     })

@@ -4,12 +4,13 @@ use super::{DatabaseConnection, Driver, Schema};
 use crate::error::{Result, TableError};
 use hierlock_engine::ErrorClass;
 
-/// Where the version of each part is written down.
 const VERSIONS: &str = "hier_schema_versions";
 
 /// The lock of whoever upgrades tables of ours in a database: one at a time.
-const UPGRADE_LOCK: &str = "hierlock schema";
-/// For how many seconds the others wait, on MySQL and MariaDB. An ALTER of a large table takes a while.
+const UPGRADE_LOCK: &str = "hashtext('hierlock schema'), 0";
+/// The same on MySQL and MariaDB, where locks are the server's, not the database's.
+const UPGRADE_LOCK_NAME: &str = "CONCAT('hierlock schema ', LEFT(SHA2(DATABASE(), 256), 40))";
+/// For how many seconds the others wait there. An ALTER of a large table takes a while.
 const UPGRADE_LOCK_WAIT: u32 = 600;
 
 /// Makes the table of versions; may be run again.
@@ -56,18 +57,17 @@ impl Schema {
         [create_versions(driver)].into_iter().chain(steps).collect()
     }
 
-    /// Brings the tables to the newest version, in the transaction that `connection` is in. Fails within if they are newer.
+    /// Brings the tables to the newest version, in the transaction of `connection`. Fails within if they are newer.
     pub(crate) async fn upgrade(
         self,
         connection: &mut DatabaseConnection<'_>,
-    ) -> Result<Result<()>, sqlx::Error> {
+    ) -> sqlx::Result<Result<()>> {
         if !lock(connection).await? {
             return Ok(Err(TableError::BeingUpgraded { schema: self }.into()));
         }
         let upgraded = self.upgrade_locked(connection).await;
         let unlocked = unlock(connection).await;
-        let upgraded = upgraded?;
-        unlocked.map(|()| upgraded)
+        upgraded.and_then(|upgraded| unlocked.map(|()| upgraded))
     }
 
     #[cfg(feature = "_server")]
@@ -75,31 +75,28 @@ impl Schema {
     pub(crate) async fn upgrade_alone(
         self,
         connection: &mut DatabaseConnection<'_>,
-    ) -> Result<Result<()>, sqlx::Error> {
+    ) -> sqlx::Result<Result<()>> {
         connection.run(connection.driver().begin()).await?;
         let upgraded = self.upgrade(connection).await;
         let is_upgraded = matches!(upgraded, Ok(Ok(())));
         let ended = connection.run(if is_upgraded { "COMMIT" } else { "ROLLBACK" }).await;
-        let upgraded = upgraded?;
-        ended.map(|()| upgraded)
+        upgraded.and_then(|upgraded| ended.map(|()| upgraded))
     }
 
     async fn upgrade_locked(
         self,
         connection: &mut DatabaseConnection<'_>,
-    ) -> Result<Result<()>, sqlx::Error> {
+    ) -> sqlx::Result<Result<()>> {
         let driver = connection.driver();
         // Looked for, not just made: whoever may not create tables can upgrade to what is there already.
-        if count(connection, &tables_there(driver, &[VERSIONS])).await? == 0 {
+        if number(connection, &tables_there(driver, &[VERSIONS])).await? == 0 {
             make(connection, &create_versions(driver)).await?;
         }
-        let rows = connection.packet(&self.version_query()).await?.rows;
         // A release that wrote no version down may have been killed half-way: the first step makes the rest.
-        let written = rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0);
-        if written > self.newest() {
-            return Ok(self.compare(written));
+        let mut version = number(connection, &self.version_query()).await?;
+        if version > self.newest() {
+            return Ok(self.compare(version));
         }
-        let mut version = written;
         if version > 0 && !self.is_there(connection).await? {
             // Somebody has dropped a table. If this is cut short, the next one begins from the start as well.
             connection.run(&format!("DELETE FROM {VERSIONS} WHERE part = '{}'", self.part)).await?;
@@ -116,66 +113,62 @@ impl Schema {
         Ok(Ok(()))
     }
 
-    /// Returns whether all tables and functions are there.
-    async fn is_there(self, connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Error> {
+    async fn is_there(self, connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
         let driver = connection.driver();
         let tables = (self.tables)(driver);
-        let mut are_there =
-            count(connection, &tables_there(driver, tables)).await? == tables.len() as i64;
-        if driver == Driver::Postgres && !self.functions.is_empty() {
-            let functions = list(self.functions);
-            let sql = format!(
-                "SELECT COUNT(*) FROM unnest(ARRAY[{functions}]) AS f (name) \
-                 WHERE to_regproc(f.name) IS NOT NULL"
-            );
-            are_there &= count(connection, &sql).await? == self.functions.len() as i64;
+        let found = number(connection, &tables_there(driver, tables)).await?;
+        if found != tables.len() as i64 || driver != Driver::Postgres || self.functions.is_empty() {
+            return Ok(found == tables.len() as i64);
         }
-        Ok(are_there)
+        let found = number(connection, &found_by("to_regproc", self.functions)).await?;
+        Ok(found == self.functions.len() as i64)
     }
 }
 
 /// How many of these tables are there, where a statement would find them.
 fn tables_there(driver: Driver, tables: &[&str]) -> String {
-    let tables = list(tables);
     match driver {
         Driver::Mysql => format!(
             "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND \
-             TABLE_NAME IN ({tables})"
+             TABLE_NAME IN ({})",
+            list(tables)
         ),
-        Driver::Postgres => format!(
-            "SELECT COUNT(*) FROM unnest(ARRAY[{tables}]) AS t (name) \
-             WHERE to_regclass(t.name) IS NOT NULL"
-        ),
-        Driver::Sqlite => format!(
-            "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN ({tables})"
-        ),
+        Driver::Postgres => found_by("to_regclass", tables),
+        Driver::Sqlite => {
+            let list = list(tables);
+            format!("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN ({list})")
+        }
     }
+}
+
+/// How many of these names a function of PostgreSQL finds.
+fn found_by(function: &str, names: &[&str]) -> String {
+    let names = list(names);
+    format!(
+        "SELECT COUNT(*) FROM unnest(ARRAY[{names}]) AS t (name) WHERE {function}(name) IS NOT NULL"
+    )
 }
 
 fn list(names: &[&str]) -> String {
     names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
 }
 
-async fn count(connection: &mut DatabaseConnection<'_>, sql: &str) -> Result<i64, sqlx::Error> {
+/// The number that a query returns, or 0.
+async fn number(connection: &mut DatabaseConnection<'_>, sql: &str) -> sqlx::Result<i64> {
     let rows = connection.packet(sql).await?.rows;
     Ok(rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0))
 }
 
-/// The name of the lock on MySQL and MariaDB, where locks are the server's, not the database's.
-fn lock_name() -> String {
-    format!("CONCAT('{UPGRADE_LOCK} ', LEFT(SHA2(DATABASE(), 256), 40))")
-}
-
 /// Waits until nobody else upgrades tables of ours; `false` if that took too long.
-async fn lock(connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Error> {
+async fn lock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
     match connection.driver() {
         Driver::Mysql => {
-            let sql = format!("SELECT COALESCE(GET_LOCK({}, {UPGRADE_LOCK_WAIT}), 0)", lock_name());
-            Ok(count(connection, &sql).await? == 1)
+            let lock = format!("GET_LOCK({UPGRADE_LOCK_NAME}, {UPGRADE_LOCK_WAIT})");
+            Ok(number(connection, &format!("SELECT COALESCE({lock}, 0)")).await? == 1)
         }
         // It is free again when the transaction ends.
         Driver::Postgres => {
-            let sql = format!("SELECT pg_advisory_xact_lock(hashtext('{UPGRADE_LOCK}'), 0)");
+            let sql = format!("SELECT pg_advisory_xact_lock({UPGRADE_LOCK})");
             connection.run(&sql).await.map(|()| true)
         }
         // A writer is alone.
@@ -183,33 +176,36 @@ async fn lock(connection: &mut DatabaseConnection<'_>) -> Result<bool, sqlx::Err
     }
 }
 
-async fn unlock(connection: &mut DatabaseConnection<'_>) -> Result<(), sqlx::Error> {
-    match connection.driver() {
-        Driver::Mysql => connection.run(&format!("DO RELEASE_LOCK({})", lock_name())).await,
-        Driver::Postgres | Driver::Sqlite => Ok(()),
+async fn unlock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<()> {
+    if connection.driver() == Driver::Mysql {
+        connection.run(&format!("DO RELEASE_LOCK({UPGRADE_LOCK_NAME})")).await?;
     }
+    Ok(())
 }
 
 /// Runs what may have been run before.
-async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> Result<(), sqlx::Error> {
+async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> sqlx::Result<()> {
+    let driver = connection.driver();
     // A failed statement would end the whole transaction on PostgreSQL.
-    let is_postgres = connection.driver() == Driver::Postgres;
-    if is_postgres {
+    if driver == Driver::Postgres {
         connection.run("SAVEPOINT hierlock").await?;
     }
     match connection.run(statement).await {
-        Err(error) if !is_made(statement, &error) => Err(error),
-        Err(_) if is_postgres => connection.run("ROLLBACK TO SAVEPOINT hierlock").await,
+        Err(error) if !is_made(driver, statement, &error) => Err(error),
+        Err(_) if driver == Driver::Postgres => {
+            connection.run("ROLLBACK TO SAVEPOINT hierlock").await
+        }
         _ => Ok(()),
     }
 }
 
 /// Returns whether a statement failed because its work is done.
-fn is_made(statement: &str, error: &sqlx::Error) -> bool {
+fn is_made(driver: Driver, statement: &str, error: &sqlx::Error) -> bool {
     let is_alter = statement.starts_with("ALTER ");
     match ErrorClass::of(error) {
-        // On MySQL and MariaDB all but ALTER is written so that it may be run again.
-        ErrorClass::Duplicate => is_alter || !is_innodb(error),
+        // On MySQL and MariaDB all but ALTER is written so that it may be run again; that the key of a row is there
+        // twice must not pass.
+        ErrorClass::Duplicate => is_alter || driver != Driver::Mysql,
         // The column was renamed or dropped.
         ErrorClass::UndefinedColumn => is_alter,
         // A function of PostgreSQL that is replaced by two at once has no code of its own.
@@ -217,14 +213,4 @@ fn is_made(statement: &str, error: &sqlx::Error) -> bool {
             error.as_database_error().is_some_and(|e| e.message().contains("concurrently updated"))
         }
     }
-}
-
-/// Returns whether MySQL or MariaDB said it. Their rows are made by statements that report a duplicate key, and that must not pass.
-fn is_innodb(error: &sqlx::Error) -> bool {
-    #[cfg(feature = "mysql")]
-    if let Some(error) = error.as_database_error() {
-        return error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().is_some();
-    }
-    let _ = error;
-    false
 }

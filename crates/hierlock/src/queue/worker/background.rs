@@ -1,5 +1,4 @@
-//! What goes on beside the loop of a worker, and ends with it: heartbeats for its jobs, and on PostgreSQL a listener for
-//! new ones.
+//! What goes on beside the loop of a worker: heartbeats for its jobs, and on PostgreSQL a listener for new ones.
 
 use crate::database::{answered, heartbeat_limit};
 use crate::queue::{ClaimedJob, Queue};
@@ -10,7 +9,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The jobs that a worker has, by ID.
 #[derive(Clone, Default)]
 pub(super) struct ActiveJobs(Arc<Mutex<HashMap<i64, ClaimedJob>>>);
 
@@ -41,8 +39,7 @@ pub(super) fn start(queue: &Queue, active: &ActiveJobs, lease: Duration) -> Join
     tasks
 }
 
-/// Sends three in the time of a lease, and sooner after one that failed. One that is not answered fails, for the
-/// network may have forgotten its connection, and not others.
+/// Sends three in the time of a lease, and sooner after one that failed or was not answered.
 async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
     let mut beat = interval((lease / 3).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -67,7 +64,6 @@ async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
     }
 }
 
-/// How long it waits before it connects again to listen.
 #[cfg(feature = "postgres")]
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
@@ -84,7 +80,7 @@ async fn listen(queue: Queue, pool: sqlx::PgPool) {
 }
 
 #[cfg(feature = "postgres")]
-async fn listen_on_connection(queue: &Queue, pool: &sqlx::PgPool) -> Result<(), sqlx::Error> {
+async fn listen_on_connection(queue: &Queue, pool: &sqlx::PgPool) -> sqlx::Result<()> {
     let mut listener = sqlx::postgres::PgListener::connect_with(pool).await?;
     listener.listen(crate::queue::enqueue::CHANNEL).await?;
     // Something may have come before.

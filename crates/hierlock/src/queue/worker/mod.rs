@@ -1,6 +1,5 @@
 //! A worker: claims jobs, runs them, and says what became of them.
 
-mod attempt;
 mod background;
 mod run;
 mod stop;
@@ -8,8 +7,9 @@ mod stop;
 use super::job::{check_name, millis};
 use super::{ClaimedJob, JobOutcome, Queue};
 use crate::error::Result;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 use std::fmt;
-use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use stop::StopSignal;
 
@@ -19,9 +19,8 @@ use stop::StopSignal;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
 /// # use hierlock::{database::Database, queue::{Job, Queue}};
 /// # let directory = tempfile::tempdir().unwrap();
-/// # let file = directory.path().join("app.db");
-/// # let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
-/// # let mail = Queue::new(database, "mail")?;
+/// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+/// # let mail = Queue::new(Database::connect(&url).await?, "mail")?;
 /// # mail.provision().await?;
 /// # mail.enqueue(Job::new("to ada")).await?;
 /// let worker = mail.worker("w1").batch(20).concurrency(8).until_empty();
@@ -67,8 +66,7 @@ pub struct WorkerSummary {
     pub lost: u64,
     /// Jobs that were not begun when it was stopped.
     pub given_back: u64,
-    /// Jobs that have come to their end without the database being told, for it did not answer: they come
-    /// back when their lease ends.
+    /// Jobs that have ended while the database did not answer: they come back when their lease ends.
     pub unrecorded: u64,
 }
 
@@ -88,45 +86,35 @@ impl Worker {
     }
 
     /// Sets how many jobs it claims, and completes, at once at most; 1 by default.
-    pub fn batch(mut self, jobs: usize) -> Self {
-        self.batch = jobs.clamp(1, Queue::MAX_CLAIM);
-        self
+    pub fn batch(self, jobs: usize) -> Self {
+        Self { batch: jobs.clamp(1, Queue::MAX_CLAIM), ..self }
     }
 
     /// Sets how many it runs at a time; 1 by default.
-    pub fn concurrency(mut self, jobs: usize) -> Self {
-        self.concurrency = jobs.max(1);
-        self
+    pub fn concurrency(self, jobs: usize) -> Self {
+        Self { concurrency: jobs.max(1), ..self }
     }
 
-    /// Sets for how long a job is its own without a heartbeat, of which there are three in that time; 30 s by
-    /// default. If it is killed, its jobs come back after that.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
+    /// Sets the lease of its jobs, which three heartbeats extend in that time; 30 s by default. If it is killed, its
+    /// jobs come back after that.
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
     }
 
-    /// Sets how often it looks for jobs that nobody woke it for, and for those whose time has come; every
-    /// second by default.
-    pub fn poll_every(mut self, interval: Duration) -> Self {
-        self.poll_every = interval;
-        self
+    /// Sets how often it looks for jobs without being woken; every second by default.
+    pub fn poll_every(self, interval: Duration) -> Self {
+        Self { poll_every: interval, ..self }
     }
 
     /// Ends it when no job is ready, instead of waiting for the next.
-    pub fn until_empty(mut self) -> Self {
-        self.until_empty = true;
-        self
+    pub fn until_empty(self) -> Self {
+        Self { until_empty: true, ..self }
     }
 
     /// Calls this with what became of each job that was begun, for figures or a log of your own; by default
     /// what is [`Unrecorded`](JobOutcome::Unrecorded) is logged. It is to come back soon: the worker waits for it.
-    pub fn on_end(
-        mut self,
-        tell: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static,
-    ) -> Self {
-        self.on_end = Box::new(tell);
-        self
+    pub fn on_end(self, tell: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static) -> Self {
+        Self { on_end: Box::new(tell), ..self }
     }
 
     /// Returns something to stop it with.
@@ -137,18 +125,17 @@ impl Worker {
     /// Works until it is [stopped](WorkerHandle::stop): then it claims no more, finishes what it has begun,
     /// and gives back the rest.
     ///
-    /// That is so also while the database does not answer. Without a job it comes back after two seconds.
-    /// For what became of its jobs it tries to reach the database for 30 seconds after the last handler came
-    /// back, and for ten to give back others. What could not be told is [`unrecorded`](WorkerSummary::unrecorded): those jobs
-    /// come back when their lease ends, and so does what a claim got that was under way.
+    /// That is so also while the database does not answer. Without a job it returns after two seconds. It tries to
+    /// record what became of its jobs for 30 seconds after the last handler returned, and to give back others for ten.
+    /// What is [`unrecorded`](WorkerSummary::unrecorded) then comes back when its lease ends.
     ///
     /// `handler` is run for each job, in a task of its own. Ok completes the job, unless the handler has
     /// done so (with [`complete_in`](ClaimedJob::complete_in), to have effects exactly once). An error or a
     /// panic is a failure.
     ///
     /// # Errors
-    /// If the name, the lease or the interval is not allowed ([`is_usage`](crate::Error::is_usage)), or there is no table. When
-    /// the database fails otherwise, that is logged and tried again.
+    /// If the name, the lease or the interval is not allowed ([`is_usage`](crate::Error::is_usage)), or there is no
+    /// table. When the database fails otherwise, that is logged and tried again.
     ///
     /// # Cancel safety
     /// Dropped, it stops at once, wherever handlers are; jobs in hand come back when their lease ends.
@@ -161,8 +148,9 @@ impl Worker {
         check_name("worker", &self.name)?;
         millis("lease", self.lease, 1)?;
         millis("poll interval", self.poll_every, 1)?;
+        let handler = move |job| handler(job).map_err(|error| error.to_string()).boxed();
         // Boxed, so that the future of whoever runs it is not nested too deeply for the compiler.
-        Box::pin(run::run(self, handler)).await
+        Box::pin(run::run(self, Arc::new(handler))).await
     }
 }
 

@@ -1,5 +1,4 @@
-//! The loop of a worker. All that it does in the database for many jobs, it does here, one after the
-//! other; heartbeats go on beside it.
+//! The loop of a worker, which does one thing after the other in the database; heartbeats go on beside it.
 //!
 //! ```text
 //!   claim ──► waiting ──► running: a task each ──► done ──► complete_all
@@ -7,26 +6,31 @@
 //!      └── a wake, a poll, or something before
 //! ```
 
-use super::attempt::{Attempt, attempt};
 use super::background::{self, ActiveJobs};
-use super::stop::{RECORD_LIMIT, RETRY_PAUSE, SHARED_RECORD_LIMIT, STOP_GRACE};
+use super::stop::{RECORD_LIMIT, RETRY_PAUSE, SHARED_RECORD_LIMIT, STOP_GRACE, until_answered};
 use super::{Worker, WorkerSummary};
 use crate::database::answered;
 use crate::error::Result;
 use crate::queue::{ClaimedJob, JobOutcome};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt;
-use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 /// A database that does not answer the loop in this time is asked again, on another connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// For so long a job that is done waits for others, to be completed together with them.
 const COMPLETE_DELAY: Duration = Duration::from_millis(5);
+
+/// Runs a job; its error is the text of a failure.
+pub(super) type Handler =
+    Arc<dyn Fn(ClaimedJob) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 struct WorkLoop {
     worker: Worker,
@@ -39,7 +43,6 @@ struct WorkLoop {
     ended_at: Instant,
     /// When those that are done are completed at the latest.
     complete_at: Instant,
-    /// There may be something to claim.
     may_claim: bool,
     /// The last claim has found that there was nothing.
     found_nothing: bool,
@@ -47,13 +50,7 @@ struct WorkLoop {
     summary: WorkerSummary,
 }
 
-pub(super) async fn run<F, W, E>(worker: Worker, handler: F) -> Result<WorkerSummary>
-where
-    F: Fn(ClaimedJob) -> W + Send + Sync + 'static,
-    W: Future<Output = Result<(), E>> + Send + 'static,
-    E: fmt::Display + Send + 'static,
-{
-    let handler = Arc::new(handler);
+pub(super) async fn run(worker: Worker, handler: Handler) -> Result<WorkerSummary> {
     let mut wakes = worker.queue.shared.wakes.subscribe();
     let stop = worker.stop.clone();
     let mut poll = interval(worker.poll_every);
@@ -76,7 +73,9 @@ where
     loop {
         // Before anything is begun: a handler may have stopped it.
         work.is_stopping |= stop.sent_at().is_some();
-        while let Some(job) = work.next_to_run() {
+        while work.has_room()
+            && let Some(job) = work.waiting.pop_front()
+        {
             work.running.spawn(attempt(handler.clone(), job));
         }
         work.complete_if_worth_it().await?;
@@ -104,9 +103,8 @@ where
 }
 
 impl WorkLoop {
-    fn next_to_run(&mut self) -> Option<ClaimedJob> {
-        let has_room = !self.is_stopping && self.running.len() < self.worker.concurrency;
-        if has_room { self.waiting.pop_front() } else { None }
+    fn has_room(&self) -> bool {
+        !self.is_stopping && self.running.len() < self.worker.concurrency
     }
 
     /// A task has ended, and with it perhaps others.
@@ -141,14 +139,8 @@ impl WorkLoop {
         (self.worker.on_end)(job, outcome);
     }
 
-    fn count_done(&mut self, outcome: impl Fn(&ClaimedJob) -> JobOutcome) {
-        for job in std::mem::take(&mut self.done) {
-            self.count(&job, &outcome(&job));
-        }
-    }
-
-    /// Asks the database. None if it does not answer, or fails in a way that may pass: then the worker tries again. Once it
-    /// was stopped it is waited for only so long, counted from `since` if that is later.
+    /// Asks the database, within the limits of [`StopSignal::limit`](super::stop::StopSignal::limit). None if it does
+    /// not answer, or fails in a way that may pass: then the worker tries again.
     async fn ask<T>(
         &self,
         doing: &'static str,
@@ -185,29 +177,31 @@ impl WorkLoop {
             (SHARED_RECORD_LIMIT, now)
         };
         let complete = self.worker.queue.complete_all(&self.done);
-        if let Some(lost) = self.ask("complete jobs", limit, complete).await? {
-            self.count_done(|job| {
-                if lost.contains(&job.id()) { JobOutcome::Lost } else { JobOutcome::Done }
-            });
-            return Ok(());
+        let completed = self.ask("complete jobs", limit, complete).await?;
+        // Once it was stopped, it has tried for long enough at some time.
+        let is_over = |sent: Instant| Instant::now() >= sent.max(self.ended_at) + RECORD_LIMIT;
+        let is_out_of_time =
+            self.running.is_empty() && self.worker.stop.sent_at().is_some_and(is_over);
+        if completed.is_none() {
+            self.complete_at = Instant::now() + self.worker.poll_every.min(RETRY_PAUSE);
         }
-        if self.is_out_of_time() {
-            self.count_done(|_| JobOutcome::Unrecorded);
+        if completed.is_some() || is_out_of_time {
+            for job in std::mem::take(&mut self.done) {
+                let outcome = match &completed {
+                    None => JobOutcome::Unrecorded,
+                    Some(lost) if lost.contains(&job.id()) => JobOutcome::Lost,
+                    Some(_) => JobOutcome::Done,
+                };
+                self.count(&job, &outcome);
+            }
         }
-        self.complete_at = Instant::now() + self.worker.poll_every.min(RETRY_PAUSE);
         Ok(())
     }
 
-    /// Returns whether it was stopped, and has tried for long enough to complete what is done.
-    fn is_out_of_time(&self) -> bool {
-        let is_over = |sent: Instant| Instant::now() >= sent.max(self.ended_at) + RECORD_LIMIT;
-        self.running.is_empty() && self.worker.stop.sent_at().is_some_and(is_over)
-    }
-
     fn wants_more(&self) -> bool {
-        let has_room = self.waiting.is_empty() && self.running.len() < self.worker.concurrency;
         // Those that cannot be completed for now are not to become ever more.
-        self.may_claim && !self.is_stopping && has_room && self.done.len() <= self.worker.batch
+        let may_have_more = self.waiting.is_empty() && self.done.len() <= self.worker.batch;
+        self.may_claim && self.has_room() && may_have_more
     }
 
     async fn claim(&mut self) -> Result<()> {
@@ -237,19 +231,11 @@ impl WorkLoop {
         }
         let waiting: Vec<ClaimedJob> = self.waiting.drain(..).collect();
         self.active.remove(&waiting);
-        let give_back = async {
-            loop {
-                match self.worker.queue.give_back_all(&waiting).await {
-                    Err(error) if !error.is_unfit() => {
-                        tracing::warn!(%error, "jobs are not given back yet");
-                        sleep(RETRY_PAUSE).await;
-                    }
-                    other => return other.unwrap_or_default(),
-                }
-            }
-        };
+        let queue = &self.worker.queue;
+        let give_back =
+            until_answered("jobs are not given back yet", || queue.give_back_all(&waiting));
         match self.worker.stop.limit(SHARED_RECORD_LIMIT, Instant::now(), give_back).await {
-            Some(given) => self.summary.given_back += given,
+            Some(given) => self.summary.given_back += given.unwrap_or_default(),
             None => tracing::warn!("jobs that were not begun come back only when their lease ends"),
         }
     }
@@ -259,4 +245,45 @@ impl WorkLoop {
         let is_empty = self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty();
         is_empty && (self.is_stopping || self.worker.until_empty && self.found_nothing)
     }
+}
+
+/// A job whose handler has come back.
+struct Attempt {
+    job: ClaimedJob,
+    /// None: the handler is happy, and the job is still to be completed.
+    outcome: Option<JobOutcome>,
+    /// When the handler came back.
+    ended_at: Instant,
+}
+
+/// One attempt at a job, in a task of its own.
+async fn attempt(handler: Handler, job: ClaimedJob) -> Attempt {
+    // What a panic leaves behind is dropped with the handler's future.
+    let ran = AssertUnwindSafe(async { handler(job.clone()).await }).catch_unwind().await;
+    let ended_at = Instant::now();
+    let outcome = match ran {
+        Ok(Ok(())) => job.outcome().cloned(),
+        Ok(Err(error)) => Some(fail(&job, error).await),
+        Err(panic) => Some(fail(&job, format!("panicked: {}", message(&*panic))).await),
+    };
+    Attempt { job, outcome, ended_at }
+}
+
+async fn fail(job: &ClaimedJob, error: String) -> JobOutcome {
+    // The end of its lease counts one, too.
+    let is_expired = job.is_expired();
+    let limit = if is_expired { STOP_GRACE } else { RECORD_LIMIT };
+    let not_yet = format!("a failure of job {} is not counted yet", job.id());
+    let count = until_answered(not_yet, || job.fail(&error));
+    match timeout(limit, count).await {
+        Ok(Ok(next)) => JobOutcome::Failed { error, next },
+        Ok(Err(error)) if error.is_lost() => job.outcome().cloned().unwrap_or(JobOutcome::Lost),
+        _ if is_expired => JobOutcome::Lost,
+        _ => JobOutcome::Unrecorded,
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("?")
 }

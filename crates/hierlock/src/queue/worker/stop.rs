@@ -5,12 +5,12 @@
 //!                     what is to be told (results, what goes back): RECORD_LIMIT more, then left to the leases
 //! ```
 
+use crate::error::Result;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// How long a worker that was stopped waits for a claim or a poll. One that is dropped gives back what it gets, or its
-/// lease does.
+/// How long a worker that was stopped waits for a claim or a poll. A claim that is dropped gives back what it gets.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// For how long it is tried to write down what became of a job.
@@ -19,8 +19,23 @@ pub(super) const RECORD_LIMIT: Duration = Duration::from_secs(30);
 /// The same where others may have to be told in that time as well.
 pub(super) const SHARED_RECORD_LIMIT: Duration = Duration::from_secs(10);
 
-/// The pause between two tries.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs work again until the database answers, or what fails would fail again.
+pub(super) async fn until_answered<T, W: Future<Output = Result<T>>>(
+    not_yet: impl std::fmt::Display,
+    work: impl Fn() -> W,
+) -> Result<T> {
+    loop {
+        match work().await {
+            Err(error) if !error.is_lost() && !error.is_unfit() => {
+                tracing::warn!(%error, "{not_yet}");
+                sleep(RETRY_PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
 
 /// Tells a worker to stop, and when it was told. Its clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -51,8 +66,7 @@ impl StopSignal {
         sent.unwrap_or_else(Instant::now)
     }
 
-    /// Runs work until the signal comes, and then for so long; counted from `since`, if that is later. None: it
-    /// was dropped.
+    /// Runs work until `grace` after the signal, or after `since` if that is later. None: it was dropped.
     pub(super) async fn limit<T>(
         &self,
         grace: Duration,

@@ -4,7 +4,7 @@ use super::*;
 use crate::servers::{GENEROUS, Outside};
 use crate::support::{on_every_engine, watched};
 use hierlock::database::Database;
-use hierlock::lease::KeptLease;
+use hierlock::lease::LeaseGuard;
 use hierlock_sandbox::Engine;
 use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
 
@@ -14,8 +14,8 @@ on_every_engine! {
     a_lease_is_taken_back_when_the_network_is_there_again,
     a_renewal_that_is_cut_off_can_be_repeated,
     a_release_that_is_cut_off_can_be_repeated,
-    a_kept_lease_outlives_cut_connections,
-    a_kept_lease_outlives_forgotten_connections,
+    a_renewed_lease_outlives_cut_connections,
+    a_renewed_lease_outlives_forgotten_connections,
 }
 
 /// The network of a server, and leases behind it.
@@ -135,37 +135,37 @@ async fn a_release_that_is_cut_off_can_be_repeated(store: Store) {
 }
 
 /// Nobody says that they are of no use; but what is asked on a new one is answered.
-async fn a_kept_lease_outlives_forgotten_connections(store: Store) {
+async fn a_renewed_lease_outlives_forgotten_connections(store: Store) {
     let direct = provisioned(&store).await;
     let Some((proxy, _)) = behind_a_network(&store).await else { return };
     let (database, is_at_rest) = watched(&proxy.url).await;
     let request = request("u", "ada").ttl(Duration::from_secs(12));
-    let kept = Leases::new(database).acquire(request).await.unwrap().keep();
+    let guard = Leases::new(database).acquire(request).await.unwrap().keep();
     eventually("it is at rest", async || is_at_rest()).await;
     proxy.stall_opened();
-    is_renewed(&direct, &kept).await;
-    assert!(kept.release().await.unwrap());
+    is_renewed(&direct, &guard).await;
+    assert!(guard.release().await.unwrap());
 }
 
 /// Its heartbeat asks again, until somebody answers.
-async fn a_kept_lease_outlives_cut_connections(store: Store) {
+async fn a_renewed_lease_outlives_cut_connections(store: Store) {
     let direct = provisioned(&store).await;
     let Some((proxy, leases)) = behind_a_network(&store).await else { return };
     let request = request("u", "ada").ttl(Duration::from_secs(12));
-    let kept = leases.acquire(request).await.unwrap().keep();
+    let guard = leases.acquire(request).await.unwrap().keep();
     proxy.set_mode(NetworkMode::Drops);
     let before = proxy.connections();
     eventually("it has tried", async || proxy.connections() > before + 1).await;
     proxy.set_mode(NetworkMode::Passes);
-    is_renewed(&direct, &kept).await;
-    assert!(kept.release().await.unwrap());
+    is_renewed(&direct, &guard).await;
+    assert!(guard.release().await.unwrap());
 }
 
-async fn is_renewed(direct: &Leases, kept: &KeptLease) {
-    let (token, before) = (kept.lease().token(), kept.expires_at());
+async fn is_renewed(direct: &Leases, guard: &LeaseGuard) {
+    let (token, before) = (guard.lease().token(), guard.expires_at());
     eventually("it is renewed", async || {
         assert!(direct.find(token).await.unwrap().is_some(), "it was lost");
-        kept.expires_at() > before
+        guard.expires_at() > before
     })
     .await;
 }

@@ -5,7 +5,7 @@ mod cancel;
 mod checked;
 mod cut;
 mod exclusion;
-mod kept;
+mod guard;
 mod life;
 mod provision;
 

@@ -1,7 +1,7 @@
 //! A lease that a task renews.
 
 use super::Lease;
-use super::loss::{LeaseLoss, LeaseRef};
+use super::loss::{self, LeaseLoss};
 use crate::database::heartbeat_limit;
 use crate::error::{Error, Result};
 use std::time::{Duration, SystemTime};
@@ -10,29 +10,27 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// A lease that is renewed every third of its time. **Dropping it stops that and releases the lease**, in
-/// the background.
+/// A lease that is renewed every third of its time. **Dropping it releases the lease**, in the background.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
 /// # use hierlock::{Target, database::Database, lease::{LeaseRequest, Leases}};
 /// # let directory = tempfile::tempdir().unwrap();
-/// # let file = directory.path().join("app.db");
-/// # let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
-/// # let leases = Leases::new(database.clone());
+/// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
+/// # let leases = Leases::new(Database::connect(&url).await?);
 /// # leases.provision().await?;
 /// # async fn long_work() {}
-/// let kept = leases.acquire(LeaseRequest::new(Target::user("u1")?, "nightly")).await?.keep();
+/// let guard = leases.acquire(LeaseRequest::new(Target::user("u1")?, "nightly")).await?.keep();
 /// tokio::select! {
 ///     () = long_work() => {}
-///     lost = kept.lost() => return Err(lost),
+///     lost = guard.lost() => return Err(lost),
 /// }
-/// kept.release().await?;
+/// guard.release().await?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping it releases the lease"]
-pub struct KeptLease {
+pub struct LeaseGuard {
     /// Not there any more only while it is being dropped.
     lease: Option<Lease>,
     renewal: watch::Receiver<Renewal>,
@@ -48,19 +46,23 @@ struct Renewal {
     loss: Option<LeaseLoss>,
 }
 
-impl KeptLease {
+impl Renewal {
+    fn of(lease: &Lease) -> Self {
+        Self { expires: lease.info.expires, held_until: lease.held_until, loss: None }
+    }
+}
+
+impl LeaseGuard {
     pub(super) fn new(lease: Lease) -> Self {
         let runtime = Handle::current();
-        let Lease { leases, info, ttl, held_until } = &lease;
-        let renewal = Renewal { expires: info.expires, held_until: *held_until, loss: None };
-        let (sender, renewal) = watch::channel(renewal);
-        let (leases, info) = (leases.clone(), info.clone());
-        let renewed = Lease { leases, info, ttl: *ttl, held_until: *held_until };
+        let (sender, renewal) = watch::channel(Renewal::of(&lease));
+        let (leases, info) = (lease.leases.clone(), lease.info.clone());
+        let renewed = Lease { leases, info, ..lease };
         let task = runtime.spawn(keep_renewing(renewed, sender)).abort_handle();
         Self { lease: Some(lease), renewal, task, runtime }
     }
 
-    /// Returns the lease as it was when it was kept; [`check_in`](Lease::check_in) can be called on it.
+    /// Returns the lease as it was when `keep` was called; [`check_in`](Lease::check_in) can be called on it.
     pub fn lease(&self) -> &Lease {
         self.lease.as_ref().expect("it is there until it is dropped")
     }
@@ -70,8 +72,8 @@ impl KeptLease {
         self.renewal.borrow().expires
     }
 
-    /// Waits until the lease is lost, and returns why: somebody has ended it, or it could not be renewed
-    /// before its time was over by our own clock (one that only goes forward).
+    /// Waits until the lease is lost, and returns why: somebody has ended it, or it could not be renewed in time by our
+    /// own clock (one that only goes forward).
     ///
     /// # Cancel safety
     /// Dropped, it changes nothing.
@@ -80,13 +82,10 @@ impl KeptLease {
         let lost = renewal.wait_for(|renewal| renewal.loss.is_some()).await;
         let no_runtime = || LeaseLoss::NotRenewed { why: "its runtime has ended".to_owned() };
         let cause = lost.ok().and_then(|renewal| renewal.loss.clone()).unwrap_or_else(no_runtime);
-        LeaseRef::from(&self.lease().info).lost(cause)
+        loss::lost(self.lease().token(), Some(self.lease().info()), cause)
     }
 
-    /// Stops renewing and releases it: `false` if it was not held any more.
-    ///
-    /// # Errors
-    /// What the database says. It is no longer renewed then either.
+    /// Stops renewing, also if it fails, and releases it: `false` if it was not held any more.
     ///
     /// # Cancel safety
     /// Dropped, it is released all the same.
@@ -104,7 +103,7 @@ impl KeptLease {
     }
 }
 
-impl Drop for KeptLease {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.task.abort();
         if let Some(lease) = self.lease.take() {
@@ -123,12 +122,7 @@ async fn keep_renewing(mut lease: Lease, renewal: watch::Sender<Renewal>) {
             renewal.send_modify(|renewal| renewal.loss = Some(loss));
             return;
         }
-        let Lease { info, held_until, .. } = &lease;
-        renewal.send_replace(Renewal {
-            expires: info.expires,
-            held_until: *held_until,
-            loss: None,
-        });
+        renewal.send_replace(Renewal::of(&lease));
     }
 }
 

@@ -1,0 +1,273 @@
+//! Where the connections of a database come from, and one of them while it is in use.
+
+use super::Driver;
+use super::connection::DatabaseConnection;
+#[cfg(feature = "_server")]
+use super::connection::ServerSession;
+use hierlock_engine::{ConnectionRef, ErrorClass};
+#[cfg(feature = "_server")]
+use hierlock_engine::{Permit, Pool, PoolSettings, Purpose, ServerAddress, Session, SessionId};
+#[cfg(feature = "_server")]
+use parking_lot::Mutex;
+use sqlx::pool::PoolConnection;
+use std::time::Duration;
+#[cfg(feature = "_server")]
+use std::{collections::HashMap, sync::Arc};
+use tokio::runtime::Handle;
+
+#[cfg(feature = "_server")]
+const CONNECTION_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a writer waits for another on SQLite before it is tried again.
+#[cfg(feature = "sqlite")]
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection of SQLite that was idle for longer is asked whether it is still there before it is lent again.
+#[cfg(feature = "sqlite")]
+const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
+
+/// Sessions of our own, with the settings that we rely on; a program's pool, with its server; or a file of SQLite.
+#[derive(Clone)]
+pub(super) enum DatabasePool {
+    #[cfg(feature = "_server")]
+    Own(Arc<Pool>),
+    #[cfg(feature = "mysql")]
+    Mysql(sqlx::MySqlPool, Arc<ProgramServer>),
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool, Arc<ProgramServer>),
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::SqlitePool),
+}
+
+/// A connection of a database, in use. It goes back to its pool only by [`give_back`](Self::give_back), by whoever
+/// knows that it is clean. Dropped, it is closed, and ended on the server as well: the server may not have heard of it,
+/// and would keep its transaction.
+pub(crate) struct PooledConnection {
+    /// None once it was given back.
+    connection: Option<LentConnection>,
+    /// Where sqlx closes what is dropped: who drops it may be part of no runtime.
+    runtime: Handle,
+}
+
+enum LentConnection {
+    /// The session's own `Drop` ends it on the server.
+    #[cfg(feature = "_server")]
+    Own { session: Session, pool: Arc<Pool>, _permit: Permit },
+    #[cfg(feature = "mysql")]
+    Mysql(PoolConnection<sqlx::MySql>, ProgramSession),
+    #[cfg(feature = "postgres")]
+    Postgres(PoolConnection<sqlx::Postgres>, ProgramSession),
+    #[cfg(feature = "sqlite")]
+    Sqlite(PoolConnection<sqlx::Sqlite>),
+}
+
+#[cfg(feature = "_server")]
+/// The server of a pool that the program brings, and who its connections are there. MySQL stands for MariaDB too.
+#[derive(Debug)]
+pub(super) struct ProgramServer {
+    /// Only for the control session: to ask about sessions, and to end them.
+    pub(super) pool: Arc<Pool>,
+    /// By their number, so that each connection is asked only once who it is.
+    pub(super) sessions: Mutex<HashMap<i64, SessionId>>,
+}
+
+#[cfg(feature = "_server")]
+/// A connection of a program's pool, as its server knows it.
+#[derive(Debug)]
+pub(super) struct ProgramSession {
+    pub(super) server: Arc<ProgramServer>,
+    /// Learned when a transaction begins.
+    pub(super) id: Option<SessionId>,
+}
+
+#[cfg(feature = "_server")]
+impl ProgramServer {
+    pub(super) fn new(address: ServerAddress) -> Arc<Self> {
+        let settings = PoolSettings { purpose: Purpose::Control, ..PoolSettings::default() };
+        Arc::new(Self { pool: Pool::new(address, settings), sessions: Mutex::default() })
+    }
+
+    pub(super) fn session(self: &Arc<Self>) -> ProgramSession {
+        ProgramSession { server: self.clone(), id: None }
+    }
+}
+
+#[cfg(feature = "_server")]
+impl ProgramSession {
+    /// Has the session ended on the server. All others are forgotten: the server may have been started again, and then
+    /// gives their numbers to others.
+    pub(super) fn abandon(self) {
+        let Self { server, id } = self;
+        server.sessions.lock().clear();
+        if let Some(id) = id {
+            server.pool.abandon(server.pool.address.dialect(), id);
+        }
+    }
+}
+
+impl DatabasePool {
+    pub(super) fn driver(&self) -> Driver {
+        match self {
+            #[cfg(feature = "_server")]
+            DatabasePool::Own(pool) => pool.address.dialect().driver(),
+            #[cfg(feature = "mysql")]
+            DatabasePool::Mysql(..) => Driver::Mysql,
+            #[cfg(feature = "postgres")]
+            DatabasePool::Postgres(..) => Driver::Postgres,
+            #[cfg(feature = "sqlite")]
+            DatabasePool::Sqlite(_) => Driver::Sqlite,
+        }
+    }
+
+    pub(super) async fn connection(&self) -> sqlx::Result<PooledConnection> {
+        let connection = match self {
+            #[cfg(feature = "_server")]
+            DatabasePool::Own(pool) => {
+                let permit = tokio::time::timeout(CONNECTION_WAIT, pool.permit()).await;
+                let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
+                let _permit = permit.ok_or(sqlx::Error::PoolClosed)?;
+                let session = pool.session().await.map_err(|error| error.into_driver_error())?;
+                LentConnection::Own { session, pool: pool.clone(), _permit }
+            }
+            #[cfg(feature = "mysql")]
+            DatabasePool::Mysql(pool, server) => {
+                LentConnection::Mysql(pool.acquire().await?, server.session())
+            }
+            #[cfg(feature = "postgres")]
+            DatabasePool::Postgres(pool, server) => {
+                LentConnection::Postgres(pool.acquire().await?, server.session())
+            }
+            #[cfg(feature = "sqlite")]
+            DatabasePool::Sqlite(pool) => LentConnection::Sqlite(pool.acquire().await?),
+        };
+        Ok(PooledConnection { connection: Some(connection), runtime: Handle::current() })
+    }
+
+    /// Ends all connections, after what is under way on them. What takes too long is ended when the server notices.
+    pub(super) async fn close(&self) {
+        match self {
+            #[cfg(feature = "_server")]
+            DatabasePool::Own(pool) => {
+                pool.shut_down(super::CLOSE_LIMIT).await;
+                let _ = pool.close(super::CLOSE_LIMIT).await;
+            }
+            #[cfg(feature = "mysql")]
+            DatabasePool::Mysql(pool, server) => {
+                pool.close().await;
+                let _ = server.pool.close(super::CLOSE_LIMIT).await;
+            }
+            #[cfg(feature = "postgres")]
+            DatabasePool::Postgres(pool, server) => {
+                pool.close().await;
+                let _ = server.pool.close(super::CLOSE_LIMIT).await;
+            }
+            #[cfg(feature = "sqlite")]
+            DatabasePool::Sqlite(pool) => pool.close().await,
+        }
+    }
+}
+
+impl PooledConnection {
+    pub(crate) fn connection(&mut self) -> DatabaseConnection<'_> {
+        let lent = self.connection.as_mut().expect("it is there until it is given back");
+        let (connection, session) = match lent {
+            #[cfg(feature = "_server")]
+            LentConnection::Own { session, pool, .. } => {
+                let id = session.id;
+                (session.as_ref().connection, Some(ServerSession::Own { pool, id }))
+            }
+            #[cfg(feature = "mysql")]
+            LentConnection::Mysql(connection, session) => {
+                (ConnectionRef::Mysql(connection), Some(ServerSession::Program(session)))
+            }
+            #[cfg(feature = "postgres")]
+            LentConnection::Postgres(connection, session) => {
+                (ConnectionRef::Postgres(connection), Some(ServerSession::Program(session)))
+            }
+            #[cfg(feature = "sqlite")]
+            LentConnection::Sqlite(connection) => (ConnectionRef::Sqlite(connection), None),
+        };
+        DatabaseConnection { connection, session }
+    }
+
+    /// Ends a statement that was a transaction by itself, and gives the connection back if it is known to be clean.
+    #[cfg_attr(not(feature = "mysql"), allow(unused_mut, reason = "only MySQL needs a COMMIT"))]
+    pub(super) async fn end_statement<T>(mut self, done: sqlx::Result<T>) -> sqlx::Result<T> {
+        if let Err(error) = &done
+            && ErrorClass::of(error).is_connection_lost()
+        {
+            return done;
+        }
+        // `autocommit` may be off on a program's pool.
+        #[cfg(feature = "mysql")]
+        if matches!(self.connection, Some(LentConnection::Mysql(..))) {
+            let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            self.connection().run(end).await?;
+        }
+        self.give_back();
+        done
+    }
+
+    /// Gives it back to its pool: it is in no transaction, and no statement of it is under way.
+    pub(super) fn give_back(mut self) {
+        match self.connection.take() {
+            #[cfg(feature = "_server")]
+            Some(LentConnection::Own { mut session, pool, .. }) => {
+                session.mark_clean();
+                pool.give_back(session);
+            }
+            // Those of sqlx go back when they are dropped.
+            _ => {}
+        }
+    }
+}
+
+impl Drop for PooledConnection {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        let _entered = self.runtime.enter();
+        match connection {
+            #[cfg(feature = "_server")]
+            LentConnection::Own { .. } => {}
+            #[cfg(feature = "mysql")]
+            LentConnection::Mysql(mut connection, session) => {
+                connection.close_on_drop();
+                session.abandon();
+            }
+            #[cfg(feature = "postgres")]
+            LentConnection::Postgres(mut connection, session) => {
+                connection.close_on_drop();
+                session.abandon();
+            }
+            #[cfg(feature = "sqlite")]
+            LentConnection::Sqlite(mut connection) => connection.close_on_drop(),
+        }
+    }
+}
+
+/// Opens a file of SQLite, in which readers do not wait for the writer.
+#[cfg(feature = "sqlite")]
+pub(super) async fn open(url: &str) -> crate::Result<sqlx::SqlitePool> {
+    use crate::error::UrlError;
+    use hierlock_engine::{ServerError, error_message};
+    use sqlx::Connection as _;
+    use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
+    // It may hold a password, as a mistake: why it cannot be read is all that is said of it.
+    let unreadable =
+        |error: sqlx::Error| crate::Error::from(UrlError::Server { why: error_message(&error) });
+    let options: SqliteConnectOptions = url.parse().map_err(unreadable)?;
+    let server = options.get_filename().display().to_string();
+    let options = options
+        .create_if_missing(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .journal_mode(SqliteJournalMode::Wal);
+    let pool = sqlx::pool::PoolOptions::new().test_before_acquire(false).before_acquire(
+        |connection: &mut sqlx::SqliteConnection, meta| {
+            Box::pin(async move {
+                Ok(meta.idle_for < MAX_IDLE_WITHOUT_PING || connection.ping().await.is_ok())
+            })
+        },
+    );
+    let opened = pool.connect_with(options).await;
+    opened.map_err(|source| ServerError::Connect { server, source }.into())
+}
