@@ -38,6 +38,14 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
+/// Applies an option to a request, if it was given.
+pub(crate) fn with<T, V>(request: T, option: Option<V>, apply: impl FnOnce(T, V) -> T) -> T {
+    match option {
+        Some(value) => apply(request, value),
+        None => request,
+    }
+}
+
 pub(crate) fn target(text: &str) -> Result<Target, hierlock::Error> {
     text.parse()
 }

@@ -1,5 +1,4 @@
-//! A command that we run: a process group of its own, which does not outlive us. It has our standard input and
-//! error, and the terminal if we have one; or pipes to us.
+//! A command that we run, in a process group of its own, which does not outlive us.
 
 #![expect(unsafe_code, reason = "what happens between fork and exec has no safe interface")]
 
@@ -9,6 +8,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, killpg, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -19,10 +19,13 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How long after SIGTERM a command is killed.
 const TERMINATION_GRACE: Duration = Duration::from_secs(5);
 
-/// How a command ended.
-#[derive(Clone, Copy, Debug)]
+/// The environment variables that a command gets besides ours.
+type Variables = [(&'static str, String)];
+
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct ChildExit {
     pub(crate) code: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) signal: Option<i32>,
 }
 
@@ -30,20 +33,15 @@ pub(crate) struct Child {
     /// Also the number of its process group.
     pid: Pid,
     state_changes: tokio::signal::unix::Signal,
-    /// Whether it has the terminal of our standard input.
     has_terminal: bool,
     exit: Option<ChildExit>,
-    /// Our ends of its pipes, if it was started with them.
     pub(crate) stdin: Option<ChildStdin>,
     pub(crate) stderr: Option<ChildStderr>,
 }
 
 impl Child {
     /// Starts a command on our standard input and error, and gives it the terminal.
-    pub(crate) fn start<const N: usize>(
-        command: &[OsString],
-        variables: [(&str, String); N],
-    ) -> Result<Self, Failure> {
+    pub(crate) fn start(command: &[OsString], variables: &Variables) -> Result<Self, Failure> {
         let has_terminal = may_give_terminal();
         let mut child = Self::spawn(command, variables, Stdio::inherit)?;
         child.has_terminal = has_terminal;
@@ -51,17 +49,10 @@ impl Child {
         Ok(child)
     }
 
-    /// Starts a command whose standard input and error are pipes to us.
-    pub(crate) fn start_piped<const N: usize>(
+    /// Starts a command with such a standard input and error.
+    pub(crate) fn spawn(
         command: &[OsString],
-        variables: [(&str, String); N],
-    ) -> Result<Self, Failure> {
-        Self::spawn(command, variables, Stdio::piped)
-    }
-
-    fn spawn<const N: usize>(
-        command: &[OsString],
-        variables: [(&str, String); N],
+        variables: &Variables,
         stdio: fn() -> Stdio,
     ) -> Result<Self, Failure> {
         let failed = |code, error: &dyn std::fmt::Display| {
@@ -74,15 +65,15 @@ impl Child {
             signal(SignalKind::child()).map_err(|error| failed(exit::UNAVAILABLE, &error))?;
         let parent = Pid::this();
         let mut command = Command::new(program);
-        command.args(arguments).envs(variables).process_group(0).stdin(stdio()).stderr(stdio());
+        command.args(arguments).envs(variables.iter().cloned()).process_group(0);
+        command.stdin(stdio()).stderr(stdio());
         // SAFETY: prctl, getppid and _exit are async-signal-safe, and nothing allocates.
         unsafe {
             command.pre_exec(move || {
                 // If we are killed, what we hold becomes free: then the command must not go on.
                 prctl::set_pdeathsig(Signal::SIGKILL)?;
                 if getppid() != parent {
-                    // We were gone before that took effect. An error could be reported to nobody, and the standard
-                    // library aborts with "fatal runtime error" when it tries.
+                    // We were gone before that took effect. Nobody is left to report an error to.
                     libc::_exit(exit::CANNOT_START.into());
                 }
                 Ok(())
@@ -121,9 +112,8 @@ impl Child {
                     self.exit = Some(ChildExit { code: code as u8, signal: None });
                 }
                 Ok(WaitStatus::Signaled(_, signal, _)) => {
-                    let signal = signal as i32;
-                    let code = exit::of_signal(signal);
-                    self.exit = Some(ChildExit { code, signal: Some(signal) });
+                    let (code, signal) = (exit::of_signal(signal as i32), Some(signal as i32));
+                    self.exit = Some(ChildExit { code, signal });
                 }
                 Ok(WaitStatus::Stopped(_, signal)) => self.stop_with_it(signal),
                 // It still runs, or the call was interrupted: look again after the next change.
@@ -158,8 +148,8 @@ impl Child {
         if !self.has_terminal {
             return;
         }
-        let used_terminal_too_early = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
-        if !used_terminal_too_early {
+        // Else it has only used the terminal before it was given it.
+        if !matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU) {
             self.give_terminal_to(getpgrp());
             // Until the shell continues us.
             let _ = raise(Signal::SIGSTOP);

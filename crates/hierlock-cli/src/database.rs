@@ -36,16 +36,15 @@ pub(crate) struct ProvisionTablesArgs {
 
 impl DatabaseArgs {
     async fn connect(&self) -> Result<Database, Failure> {
-        let url = match &self.url {
+        Ok(match &self.url {
             Some(url) if is_in_memory(url.expose()) => {
                 return Err(Failure::usage(format!(
                     "`{url}` is of no use here: it ends with this command; use sqlite:PATH"
                 )));
             }
-            Some(url) => url.clone(),
-            None => sqlite_url(&default_file()?)?.into(),
-        };
-        Ok(Database::connect(url.expose()).await?)
+            Some(url) => Database::connect(url.expose()).await?,
+            None => Database::connect(&sqlite_url(&default_file()?)?).await?,
+        })
     }
 
     /// Connects and runs `work`. At a signal what is under way is rolled back before this returns.
@@ -68,7 +67,7 @@ impl DatabaseArgs {
             let mut signals = Signals::listen()?;
             let database = signals.run_until_signal(self.connect()).await??;
             let result = work(database.clone(), &mut signals).await;
-            let limit = if signals.any_received() { CLOSE_LIMIT_AFTER_SIGNAL } else { CLOSE_LIMIT };
+            let limit = if signals.any_received { CLOSE_LIMIT_AFTER_SIGNAL } else { CLOSE_LIMIT };
             let _ = timeout(limit, database.close()).await;
             result
         })
@@ -90,14 +89,10 @@ fn is_in_memory(url: &str) -> bool {
 /// Returns `hierlock/toolbox.db` in the state directory, which is made for this user alone.
 fn default_file() -> Result<PathBuf, Failure> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let directory = variable("XDG_STATE_HOME")
-        .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
-        .ok_or_else(|| {
-            Failure::usage(
-                "no place for the database: set XDG_STATE_HOME or HOME, or name one with --url",
-            )
-        })?
-        .join("hierlock");
+    let state = variable("XDG_STATE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+    let no_place = "no place for the database: set XDG_STATE_HOME or HOME, or name one with --url";
+    let directory = state.ok_or_else(|| Failure::usage(no_place))?.join("hierlock");
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
         Failure::unavailable(format!("cannot make `{}`: {error}", directory.display()))
     })?;

@@ -1,5 +1,4 @@
-//! Events of a command that runs under a lock or for a job, printed as text or JSON on standard error:
-//! standard output belongs to that command.
+//! Events of a command that runs under a lock or for a job, on standard error: standard output is that command's.
 
 use crate::output::{json, print_message};
 use serde::Serialize;
@@ -32,10 +31,8 @@ impl Reporter {
 
     pub(crate) fn report(&self, event: &impl Event) {
         match self {
-            Self::Json => {
-                // If nobody can read it, the exit code still tells.
-                let _ = io::stderr().write_all(json(event).as_bytes());
-            }
+            // If nobody can read it, the exit code still tells.
+            Self::Json => _ = io::stderr().write_all(json(event).as_bytes()),
             Self::Quiet if !event.is_error() => {}
             Self::Text | Self::Quiet => event.text().into_iter().for_each(print_message),
         }

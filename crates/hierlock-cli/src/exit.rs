@@ -2,22 +2,15 @@
 
 use crate::output::print_message;
 
+// What they mean is in `HELP`.
 pub(crate) const SUCCESS: u8 = 0;
-/// A scenario does not agree with what was observed, or a file is not formatted.
 pub(crate) const DISAGREEMENT: u8 = 1;
-/// The call was wrong: an option, a path, a URL.
 pub(crate) const USAGE: u8 = 64;
-/// A check found rows missing, or too many.
 pub(crate) const INCOMPLETE: u8 = 65;
-/// The backend cannot be used: a file that cannot be opened or locked, a server that is not there.
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// The lock was not free (in time), or somebody else has the lease.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
-/// The lock was lost while the command ran, or its release was not confirmed; or a lease is gone.
 pub(crate) const LOST: u8 = 76;
-/// The command was found but could not be started.
 pub(crate) const CANNOT_START: u8 = 126;
-/// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
 /// The exit code that a shell reports for a process that a signal ended.

@@ -5,7 +5,6 @@ mod child;
 mod database;
 mod event;
 mod exit;
-mod generate;
 mod lab;
 mod lease;
 mod output;
@@ -67,7 +66,7 @@ fn main() -> ExitCode {
     let matches = command_line().try_get_matches();
     let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
-        Err(error) => return ExitCode::from(usage::print(&error)),
+        Err(error) => return ExitCode::from(usage::print_error(&error)),
     };
     let result = match args.command {
         Command::Run(args) => run::run(args),
@@ -77,8 +76,8 @@ fn main() -> ExitCode {
         Command::Queue(args) => queue::queue(args),
         Command::Lab(args) => lab::lab(&args),
         Command::Sandbox(args) => sandbox::sandbox(&args),
-        Command::Completions { shell } => generate::completions(shell),
-        Command::Man { command } => generate::man(&command),
+        Command::Completions { shell } => usage::completions(shell),
+        Command::Man { command } => usage::man(&command),
     };
     ExitCode::from(result.unwrap_or_else(Failure::print))
 }

@@ -34,7 +34,6 @@ pub(crate) fn has_colour() -> bool {
     io::stdout().is_terminal() && !unwanted
 }
 
-/// Returns one line of JSON.
 pub(crate) fn json(result: &impl Serialize) -> String {
     // Numbers, names and texts always become JSON.
     serde_json::to_string(result).unwrap_or_default() + "\n"
@@ -42,8 +41,7 @@ pub(crate) fn json(result: &impl Serialize) -> String {
 
 /// Returns an array of JSON with a line for each item.
 pub(crate) fn json_list<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
-    let lines: Vec<String> =
-        items.into_iter().map(|item| json(&item).trim_end().to_owned()).collect();
+    let lines: Vec<_> = items.into_iter().map(|item| json(&item).trim_end().to_owned()).collect();
     format!("[{}]\n", lines.join(",\n "))
 }
 
@@ -62,26 +60,14 @@ pub(crate) fn table<const N: usize>(
 
 /// Returns the text of others on one line, no longer than `max_chars`, without control characters.
 pub(crate) fn cell(text: &str, max_chars: usize) -> String {
-    let mut cell = escape_controls(&text.chars().take(max_chars).collect::<String>());
-    cell = cell.replace('\n', "\\n");
-    if text.chars().nth(max_chars).is_some() {
-        cell.push('…');
-    }
-    cell
+    let cell: String = text.chars().take(max_chars).collect();
+    let end = if cell.len() < text.len() { "…" } else { "" };
+    format!("{}{end}", hierlock_engine::printable(&cell))
 }
 
-/// Escapes control characters, which a terminal would obey: a message may quote a person, a file or a server.
-/// Line feeds stay.
+/// Escapes control characters, which a terminal would obey: a message may quote anything. Line feeds stay.
 pub(crate) fn escape_controls(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && c != '\n' {
-            escaped.extend(c.escape_debug());
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
+    text.split('\n').map(hierlock_engine::printable).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns `1 job`, `3 jobs`.

@@ -48,7 +48,6 @@ impl PlanArgs {
         self.lock.targets.iter().map(move |target| Claim { target: target.clone(), mode })
     }
 
-    /// Returns what a client of that URL would take.
     async fn for_client(&self, url: &ServerUrl) -> Result<String, Failure> {
         if self.buckets.is_some() {
             return Err(Failure::usage(
@@ -108,7 +107,6 @@ fn sql_text(scheme: &Scheme, plan: &Plan) -> String {
     format!("\n{}:\n{}\n", scheme.dialect(), scheme.lock(plan))
 }
 
-/// Returns what the slots of a plan are.
 fn slot_description(plan: &Plan, scheme: Option<&Scheme>) -> String {
     match (plan.slots(), scheme) {
         (Slots::Buckets(buckets), Some(scheme)) => {
@@ -125,47 +123,36 @@ fn slot_description(plan: &Plan, scheme: Option<&Scheme>) -> String {
 struct StepJson {
     level: usize,
     #[serde(flatten)]
-    slot: SlotJson,
+    slot: Option<SlotJson>,
+    /// How many there are at each level, if a server was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buckets: Option<u32>,
     mode: &'static str,
     target: String,
 }
 
-/// A slot: which field it has depends on where the lock is.
+/// A slot, as a field that says what it is.
 #[derive(Serialize)]
-#[serde(untagged)]
+#[serde(rename_all = "snake_case")]
 enum SlotJson {
-    Bucket {
-        bucket: u64,
-    },
-    /// With how many there are at each level, if a server was asked.
-    BucketOfServer {
-        bucket: u64,
-        buckets: u32,
-    },
-    AdvisoryKey {
-        advisory_key: i64,
-    },
-    Row {
-        row_key: String,
-    },
-    Byte {
-        byte: u64,
-    },
-    Node {},
+    Bucket(u64),
+    AdvisoryKey(i64),
+    RowKey(String),
+    Byte(u64),
 }
 
 fn slots_json(plan: &Plan, is_server: bool) -> String {
+    let buckets = match plan.slots() {
+        Slots::Buckets(buckets) if is_server => Some(buckets.count()),
+        _ => None,
+    };
     json_list(plan.steps().map(|Step { level, slot, mode, target, .. }| {
         let slot = match plan.slots() {
-            Slots::Buckets(buckets) if is_server => {
-                SlotJson::BucketOfServer { bucket: slot, buckets: buckets.count() }
-            }
-            Slots::Buckets(_) => SlotJson::Bucket { bucket: slot },
-            Slots::Keys => SlotJson::AdvisoryKey { advisory_key: slot.cast_signed() },
-            Slots::Bytes => SlotJson::Byte { byte: slot },
-            _ if is_server => SlotJson::Row { row_key: target.key() },
-            _ => SlotJson::Node {},
+            Slots::Buckets(_) => Some(SlotJson::Bucket(slot)),
+            Slots::Keys => Some(SlotJson::AdvisoryKey(slot.cast_signed())),
+            Slots::Bytes => Some(SlotJson::Byte(slot)),
+            _ => is_server.then(|| SlotJson::RowKey(target.key())),
         };
-        StepJson { level, slot, mode: mode.name(), target: target.to_string() }
+        StepJson { level, slot, buckets, mode: mode.name(), target: target.to_string() }
     }))
 }

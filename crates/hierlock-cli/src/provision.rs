@@ -7,12 +7,12 @@
 //!           └─► --print-sql: the same as SQL
 //! ```
 
-use crate::args::{TreeArgs, buckets, target};
+use crate::args::{TreeArgs, buckets, target, with};
 use crate::exit::{self, CommandResult};
 use crate::output::{json, print, print_message};
 use crate::progress::bar;
 use crate::signals::block_on;
-use hierlock::sql::{Check, Phase, Prediction, Progress, Provision, Report};
+use hierlock::sql::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
 use hierlock::{Buckets, ServerUrl, Target};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 
 /// How often progress is a line where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-/// How many ranges of missing rows are printed.
 const MAX_PRINTED_RANGES: usize = 20;
 
 /// Make the rows that clients of a server lock
@@ -86,10 +85,8 @@ pub(crate) fn provision(args: &ProvisionArgs) -> CommandResult {
 impl ProvisionArgs {
     async fn run(&self) -> CommandResult {
         let provision = Provision::connect(&self.url(), self.tree.levels.clone()).await?;
-        let mut provision = provision.max_rows_per_second(self.max_rows_per_second);
-        if let Some(connections) = self.connections {
-            provision = provision.connections(connections.into());
-        }
+        let provision = provision.max_rows_per_second(self.max_rows_per_second);
+        let provision = with(provision, self.connections.map(usize::from), Provision::connections);
         provision.warnings().iter().for_each(print_message);
         if self.print_sql {
             return print(provision.print_sql());
@@ -102,15 +99,18 @@ impl ProvisionArgs {
             let is_repairable = check.missing_rows > 0 || !check.is_ready;
             if !self.repair || !is_repairable {
                 print(if self.json { check_json(&check) } else { check_text(&check) })?;
-                let is_clean = check.is_clean();
-                return Ok(if is_clean { exit::SUCCESS } else { exit::INCOMPLETE });
+                return Ok(if check.is_clean() { exit::SUCCESS } else { exit::INCOMPLETE });
             }
             progress.print_message(check_text(&check).trim_end());
             provision.repair(update).await?
         } else if let Some(buckets) = self.rebucket {
             provision.rebucket(buckets, update).await?
         } else {
-            progress.print_message(&prediction_text(provision.prediction()));
+            let Prediction { rows, bytes, .. } = provision.prediction();
+            progress.print_message(&match rows {
+                0 => "rows come with the nodes".to_owned(),
+                rows => format!("{} rows, about {}", HumanCount(rows), HumanBytes(bytes)),
+            });
             let mut report = provision.run(update).await?;
             if !self.paths.is_empty() {
                 report.inserted += provision.add(&self.paths).await?;
@@ -118,19 +118,18 @@ impl ProvisionArgs {
             report
         };
         progress.bar.finish_and_clear();
-        print(if self.json { report_json(&report) } else { report_text(&report) })
+        let Report { rows, inserted, deleted, elapsed, .. } = report;
+        let elapsed_ms = elapsed.as_millis();
+        let result = ResultJson::Ready { rows, inserted, deleted, elapsed_ms };
+        print(if self.json { json(&result) } else { report_text(&report) })
     }
 
     /// `--buckets` is part of the URL for clients.
     fn url(&self) -> String {
-        let url = self.url.expose();
-        match self.buckets {
-            None => url.to_owned(),
-            Some(buckets) => {
-                let separator = if url.contains('?') { '&' } else { '?' };
-                format!("{url}{separator}buckets={}", buckets.count())
-            }
-        }
+        with(self.url.expose().to_owned(), self.buckets, |url, buckets| {
+            let separator = if url.contains('?') { '&' } else { '?' };
+            format!("{url}{separator}buckets={}", buckets.count())
+        })
     }
 }
 
@@ -157,14 +156,14 @@ impl ProvisionProgress {
 
     fn update(&self, Progress { phase, done, total, .. }: Progress) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = last.is_none_or(|(before, _)| before != phase);
-        if is_new {
+        let since = last.filter(|(before, _)| *before == phase).map(|(_, at)| at.elapsed());
+        if since.is_none() {
             self.bar.set_message(phase.name());
             self.bar.reset();
         }
         self.bar.set_length(total);
         self.bar.set_position(done);
-        if is_new || last.is_none_or(|(_, at)| at.elapsed() >= LINE_INTERVAL) {
+        if since.is_none_or(|since| since >= LINE_INTERVAL) {
             *last = Some((phase, Instant::now()));
             if self.prints_lines {
                 print_message(match total {
@@ -176,16 +175,8 @@ impl ProvisionProgress {
     }
 }
 
-fn prediction_text(prediction: Prediction) -> String {
-    match prediction.rows {
-        0 => "rows come with the nodes".to_owned(),
-        rows => format!("{} rows, about {}", HumanCount(rows), HumanBytes(prediction.bytes)),
-    }
-}
-
 fn report_text(report: &Report) -> String {
     let Report { rows, inserted, deleted, elapsed, .. } = *report;
-    let rate = inserted as f64 / elapsed.as_secs_f64().max(0.001);
     let mut text = match rows {
         0 => format!("ready: {} rows added", HumanCount(inserted)),
         _ => format!("ready: {} rows, {} of them new", HumanCount(rows), HumanCount(inserted)),
@@ -194,8 +185,9 @@ fn report_text(report: &Report) -> String {
         text += &format!(", {} deleted", HumanCount(deleted));
     }
     if rows > 0 && inserted > 0 {
-        let rate = HumanCount(rate as u64);
-        text += &format!(", in {:.1} s ({rate} rows/s)", elapsed.as_secs_f64());
+        let seconds = elapsed.as_secs_f64();
+        let rate = HumanCount((inserted as f64 / seconds.max(0.001)) as u64);
+        text += &format!(", in {seconds:.1} s ({rate} rows/s)");
     }
     text + "\n"
 }
@@ -251,21 +243,14 @@ enum ResultJson<'a> {
 }
 
 fn check_json(check: &Check) -> String {
-    let ranges = check.missing.iter();
+    let range = |r: &RowRange| RangeJson { level: r.level, first: r.first, last: r.last };
     json(&ResultJson::Checked {
         clean: check.is_clean(),
         ready: check.is_ready,
         rows: &check.rows,
         buckets: check.buckets,
         missing_rows: check.missing_rows,
-        missing: ranges
-            .map(|r| RangeJson { level: r.level, first: r.first, last: r.last })
-            .collect(),
+        missing: check.missing.iter().map(range).collect(),
         extra_rows: check.extra_rows,
     })
-}
-
-fn report_json(report: &Report) -> String {
-    let Report { rows, inserted, deleted, elapsed, .. } = *report;
-    json(&ResultJson::Ready { rows, inserted, deleted, elapsed_ms: elapsed.as_millis() })
 }

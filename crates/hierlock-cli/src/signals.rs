@@ -2,16 +2,15 @@
 
 use crate::exit::{CommandResult, Failure};
 use std::io;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long blocking threads may take to finish when the command has ended. One that waits for a name server
-/// delays nobody longer.
+/// How long blocking threads may take to finish when the command has ended: one may wait for a name server.
 const SHUTDOWN_LIMIT: Duration = Duration::from_millis(100);
 
-/// Runs `work` on the main thread. A command that we start must be the child of a thread that lives as long as
-/// we do: the kernel ends it together with that thread.
+/// Runs `work` on the main thread: the kernel ends a child together with the thread that has started it.
 pub(crate) fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {
     block_on_runtime(Builder::new_current_thread(), work)
 }
@@ -25,43 +24,30 @@ fn block_on_runtime(
     mut builder: Builder,
     work: impl Future<Output = CommandResult>,
 ) -> CommandResult {
-    let runtime = builder.enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Failure::unavailable(format!("cannot start: {error}")))?;
+    let failed = |error| Failure::unavailable(format!("cannot start: {error}"));
+    let runtime = builder.enable_all().build().map_err(failed)?;
     let result = runtime.block_on(work);
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
     result
 }
 
-/// The signals that end a command of ours, or that it forwards. One that was ignored when we were started (by
-/// `nohup`, or by a shell that runs us in the background) stays ignored.
+/// The signals that end a command of ours, or that it forwards. Those that were ignored when we started stay so.
 pub(crate) struct Signals {
     signals: Vec<(i32, Signal)>,
-    any_received: bool,
+    pub(crate) any_received: bool,
 }
 
 impl Signals {
     pub(crate) fn listen() -> Result<Self, Failure> {
+        use nix::libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
         let ignored = ignored_signals();
-        let signals = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-            SignalKind::quit(),
-            SignalKind::user_defined1(),
-            SignalKind::user_defined2(),
-        ]
-        .into_iter()
-        .filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0)
-        .map(|kind| Ok((kind.as_raw_value(), signal(kind)?)))
-        .collect::<io::Result<_>>();
+        let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2].into_iter();
+        let signals = signals
+            .filter(|number| ignored >> (number - 1) & 1 == 0)
+            .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
+            .collect::<io::Result<_>>();
         let failed = |error| Failure::unavailable(format!("cannot listen to signals: {error}"));
         Ok(Self { signals: signals.map_err(failed)?, any_received: false })
-    }
-
-    /// Whether [`next`](Self::next) has returned a signal.
-    pub(crate) fn any_received(&self) -> bool {
-        self.any_received
     }
 
     /// Waits for the next signal; returns its number.
@@ -69,16 +55,16 @@ impl Signals {
     /// # Cancel safety
     /// No signal is lost.
     pub(crate) async fn next(&mut self) -> i32 {
-        std::future::poll_fn(|context| {
-            for (number, signal) in &mut self.signals {
-                if signal.poll_recv(context).is_ready() {
-                    self.any_received = true;
-                    return std::task::Poll::Ready(*number);
-                }
-            }
-            std::task::Poll::Pending
-        })
-        .await
+        let number = std::future::poll_fn(|context| {
+            let mut signals = self.signals.iter_mut();
+            let received = signals.find_map(|(number, signal)| {
+                signal.poll_recv(context).is_ready().then_some(*number)
+            });
+            received.map_or(Poll::Pending, Poll::Ready)
+        });
+        let number = number.await;
+        self.any_received = true;
+        number
     }
 
     /// Runs `work`; fails with the exit code of a signal that comes before it is done.

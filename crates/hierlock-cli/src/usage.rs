@@ -1,13 +1,14 @@
-//! What clap says of a wrong call. It quotes arguments as they are, so passwords and control characters are
-//! replaced.
+//! What clap says. It quotes arguments as they are, so passwords and control characters are replaced.
 
-use crate::exit;
-use crate::output::escape_controls;
+use crate::command_line;
+use crate::exit::{self, CommandResult, Failure};
+use crate::output::{escape_controls, print};
+use clap_complete::Shell;
 use hierlock::ServerUrl;
 use std::io::{self, IsTerminal, Write};
 
 /// Prints help, or what is wrong; returns the exit code.
-pub(crate) fn print(error: &clap::Error) -> u8 {
+pub(crate) fn print_error(error: &clap::Error) -> u8 {
     if !error.use_stderr() {
         // Help quotes no arguments.
         let _ = error.print();
@@ -40,20 +41,40 @@ fn redact(mut text: String, arguments: impl Iterator<Item = String>) -> String {
 
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        plain += part.split_once('m').map_or(part, |(_, rest)| rest);
-    }
-    plain
+    let plain = parts.next().unwrap_or_default().to_owned();
+    parts.fold(plain, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// Returns an argument as it may be quoted.
 pub(crate) fn redact_argument(value: &str) -> String {
     let has_login = value.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
     let has_password = value.to_ascii_lowercase().contains("password");
     if has_login || has_password || value.contains("://") {
         ServerUrl::new(value).to_string()
     } else {
-        escape_controls(value).replace('\n', "\\n")
+        hierlock_engine::printable(value).into_owned()
     }
+}
+
+pub(crate) fn completions(shell: Shell) -> CommandResult {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command_line(), "hierlock", &mut script);
+    print(String::from_utf8_lossy(&script))
+}
+
+pub(crate) fn man(names: &[String]) -> CommandResult {
+    let mut command = command_line();
+    command.build();
+    for name in names {
+        let Some(found) = command.find_subcommand(name) else {
+            let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let (name, known) = (redact_argument(name), known.join(", "));
+            return Err(Failure::usage(format!("there is no command `{name}`; there are {known}")));
+        };
+        // The page of `run` is called hierlock-run, as with git.
+        let page = format!("{}-{name}", command.get_name());
+        command = found.clone().name(page.leak() as &str);
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page).map_err(Failure::unavailable)?;
+    print(String::from_utf8_lossy(&page))
 }

@@ -1,32 +1,25 @@
 //! More under the same guard: the only place where a deadlock can be.
 
-use crate::{is_free, spawn_acquire, target, until_free, until_idle, until_waiting};
+use crate::{is_free, is_granted, spawn_acquire, target, until_free, until_idle, until_waiting};
 use hierlock::backend::{Backend, FencingHold};
 use hierlock::{Guard, Hierlock, Mode, Result, SlotMode};
 use std::time::Duration;
 
-/// Each of two guards extends to what the other has. Exactly one fails, keeps what it had, and the
-/// other gets its lock when the loser lets go.
+/// Each of two guards extends to what the other has: exactly one fails, and the other gets it when the loser lets go.
 pub async fn a_deadlock_of_two_extensions_has_one_victim<B: Backend>(locks: Hierlock<B>) {
     for round in 0..50 {
-        let mut a = locks.acquire(target("u1/a1/r1")).await.unwrap();
-        let mut b = locks.acquire(target("u1/a1/r2")).await.unwrap();
-        let extend = |mut guard: Guard<B::Hold>, path: &'static str| {
-            tokio::spawn(async move {
-                let result = guard.extend([target(path)]).await;
-                // The loser lets go at once.
-                result.map(|()| guard)
-            })
-        };
+        let first = locks.acquire(target("u1/a1/r1")).await.unwrap();
+        let second = locks.acquire(target("u1/a1/r2")).await.unwrap();
+        let mut wants = [(first, "u1/a1/r2"), (second, "u1/a1/r1")];
         // Both orders of asking.
-        if round % 2 == 1 {
-            std::mem::swap(&mut a, &mut b);
-        }
-        let (wants_r2, wants_r1) = if round % 2 == 1 { (b, a) } else { (a, b) };
-        let outcomes = [extend(wants_r2, "u1/a1/r2"), extend(wants_r1, "u1/a1/r1")];
+        wants.rotate_left(round % 2);
+        let tasks = wants.map(|(mut guard, path)| {
+            // The loser lets go at once.
+            tokio::spawn(async move { guard.extend([target(path)]).await.map(|()| guard) })
+        });
         let mut won = 0;
-        for outcome in outcomes {
-            match outcome.await.unwrap() {
+        for task in tasks {
+            match task.await.unwrap() {
                 Ok(_guard) => won += 1,
                 Err(error) => assert!(error.is_deadlock(), "{error}"),
             }
@@ -94,15 +87,13 @@ pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>) {
     let mut guard = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
     let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
     // Beside a reader it cannot be had; the guard keeps what it had.
-    let request = guard.request(target("u1/a1/r1"));
-    assert!(!request.try_acquire().await.unwrap());
+    assert!(!guard.request(target("u1/a1/r1")).try_acquire().await.unwrap());
     assert_eq!(guard.modes()[&target("u1/a1/r1")], SlotMode::Shared);
     reader.release().await.unwrap();
     guard.upgrade().await.unwrap();
     assert_eq!(guard.modes()[&target("u1/a1/r1")], SlotMode::Exclusive);
     assert_eq!(guard.targets()[&target("u1/a1/r1")], Mode::Exclusive);
-    let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).try_acquire().await.unwrap();
-    assert!(reader.is_none());
+    assert!(!is_granted(locks.request(target("u1/a1/r1")).mode(Mode::Shared)).await);
     drop(guard);
     until_free(&locks, "u1").await;
 }

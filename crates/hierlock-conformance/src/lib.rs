@@ -11,8 +11,7 @@
 //! it does not do: `extensions never wait`, `no tokens`, or both with a comma between them. A constructor that returns `None`,
 //! after it has said why, skips the suite. `tests/third_party.rs` is a backend written from outside.
 //!
-//! That something waits is read from the lock manager, never guessed from the clock; limits are
-//! there only to end a run that hangs.
+//! That something waits is read from the lock manager, never guessed from the clock.
 
 #![expect(missing_docs, reason = "the name of a test says what it proves")]
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "these are tests")]
@@ -39,8 +38,7 @@ use tokio::task::JoinHandle;
 /// No test comes near it; it ends a run that hangs.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Generates a test for each line of the suite; without those in which an extension must wait, where the
-/// backend says that its `extensions never wait`, and those of fencing tokens, where it has `no tokens`.
+/// Generates a test for each line of the suite, without what the backend says that it does not do.
 #[macro_export]
 macro_rules! conformance {
     ($open:expr) => {
@@ -154,7 +152,12 @@ pub async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
 
 /// Can it be taken now?
 pub async fn is_free<B: Backend>(locks: &Hierlock<B>, path: &str) -> bool {
-    match locks.try_acquire(target(path)).await.unwrap() {
+    is_granted(locks.request(target(path))).await
+}
+
+/// Is a request granted now? What it takes is released.
+pub async fn is_granted<B: Backend>(request: Request<&Hierlock<B>>) -> bool {
+    match request.try_acquire().await.unwrap() {
         Some(guard) => {
             guard.release().await.unwrap();
             true

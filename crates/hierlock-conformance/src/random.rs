@@ -33,7 +33,6 @@ struct Leaves(Mutex<BTreeMap<Target, Vec<Visitor>>>);
 struct Visitor {
     task: usize,
     mode: Mode,
-    /// What it holds.
     targets: BTreeMap<Target, Mode>,
 }
 

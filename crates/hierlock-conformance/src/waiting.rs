@@ -1,8 +1,8 @@
 //! Deadlines, try, cancelling, dropping, listing.
 
 use crate::{
-    MAX_WAIT, is_free, spawn_acquire, spawn_request, target, until, until_free, until_idle,
-    until_waiting,
+    MAX_WAIT, is_free, is_granted, spawn_acquire, spawn_request, target, until, until_free,
+    until_idle, until_waiting,
 };
 use hierlock::backend::Backend;
 use hierlock::{Blocker, Guard, Hierlock, Mode, Request, Result, Target};
@@ -15,11 +15,8 @@ const SHORT_WAIT: Duration = Duration::from_millis(20);
 
 pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(locks: Hierlock<B>) {
     let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
-    let late = locks
-        .request_all([target("u1/a1/r1"), target("u1/a1/r2"), target("u1/a1/r3"), target("u2")])
-        .within(SHORT_WAIT)
-        .acquire()
-        .await;
+    let several = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3", "u2"].map(target);
+    let late = locks.request_all(several).within(SHORT_WAIT).acquire().await;
     assert!(late.unwrap_err().is_timeout());
     for path in ["u1/a1/r1", "u1/a1/r3", "u2"] {
         assert!(is_free(&locks, path).await, "{path} is still held");
@@ -45,8 +42,7 @@ pub async fn a_deadline_names_what_was_in_the_way<B: Backend>(locks: Hierlock<B>
     assert!(message.contains("`u1/a1`") && message.contains("`u1/a1/r1`"), "{message}");
 }
 
-/// The failure this prevents: who wanted u1/a1/r1 was told that u1 is locked, when another only waited for u1,
-/// behind those who work below it.
+/// The failure this prevents: a node was called locked that another only waited for, behind those who work below it.
 pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(locks: Hierlock<B>) {
     // Where rows are made on demand, making one is not to take what time there is.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
@@ -91,7 +87,7 @@ pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(locks: Hierlock
         let request = request.and(target("u1/a1/r2"), Mode::Update);
         request.and(target("u1/a1/r3"), Mode::Exclusive)
     }
-    assert!(request(&locks).try_acquire().await.unwrap().is_none());
+    assert!(!is_granted(request(&locks)).await);
     let late = request(&locks).within(SHORT_WAIT).acquire().await.unwrap_err();
     assert!(late.to_string().contains("waiting for `u1/a1/r2`"), "{late}");
     let waiter = spawn_request(&locks, request);
@@ -110,9 +106,8 @@ pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(locks: Hierlock
 
 pub async fn try_never_waits<B: Backend>(locks: Hierlock<B>) {
     let held = locks.acquire(target("u1/a1")).await.unwrap();
-    assert!(locks.try_acquire(target("u1/a1/r1")).await.unwrap().is_none());
-    let both = [target("u2"), target("u1")];
-    assert!(locks.request_all(both).try_acquire().await.unwrap().is_none());
+    assert!(!is_free(&locks, "u1/a1/r1").await);
+    assert!(!is_granted(locks.request_all(["u2", "u1"].map(target))).await);
     assert!(is_free(&locks, "u2").await, "a refused try holds nothing");
     drop(held);
     until_free(&locks, "u1/a1/r1").await;
@@ -137,13 +132,11 @@ pub async fn a_cancelled_wait_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
     until_idle(&locks).await;
 }
 
-/// Polls an acquire n times and drops it, for every n until it comes through, while a holder comes
-/// and goes.
+/// Polls an acquire n times and drops it, for every n until it comes through, while a holder comes and goes.
 pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
     let mut context = Context::from_waker(Waker::noop());
     for polls in 0..6 {
-        let held = locks.acquire(target("u1/a1")).await.unwrap();
-        let mut held = Some(held);
+        let mut held = Some(locks.acquire(target("u1/a1")).await.unwrap());
         {
             let both = [target("u1/a1/r1"), target("u2")];
             let mut acquire = pin!(locks.acquire_all(both));
@@ -228,8 +221,8 @@ pub async fn who_waits_behind_a_waiter_is_told<B: Backend>(locks: Hierlock<B>) {
     let is_blocked_by_both = || {
         let holders = locks.holders();
         let both = holders.iter().find(|holder| holder.name.as_deref() == Some("both"));
-        let waits = holders.iter().filter(|holder| holder.name.is_none());
-        let wait = waits.filter_map(|holder| holder.waits.as_ref()).next();
+        let mut others = holders.iter().filter(|holder| holder.name.is_none());
+        let wait = others.find_map(|holder| holder.waits.as_ref());
         wait.zip(both)
             .is_some_and(|(wait, both)| wait.target == target("u1") && wait.blocked_by == [both.id])
     };

@@ -1,25 +1,20 @@
-//! Sessions that a client has given up, and that may still be there on the server: it has perhaps not heard of
-//! it, and would keep their locks until its own network gives up. So it is told by another session.
+//! Sessions that a client has given up. The server may not have heard of it, so it is told by another session.
 //!
-//! A [`Session`](crate::Session) that is dropped gets here by itself, unless it is known to be clean. One
-//! task ends them one after the other: each that cannot be ended costs at most one more connection.
+//! A [`Session`](crate::Session) that is dropped gets here by itself, unless it is known to be clean. One task ends them
+//! one after the other: each that cannot be ended costs at most one more connection.
 
 use crate::pool::Pool;
-use crate::{Dialect, ServerError, SessionId, sessions};
+use crate::{Dialect, ServerError, SessionId};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// How soon the server is told again if it could not be reached, at first and at most.
 const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(100);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether a session that was told to end has ended.
-const TERMINATE_CHECKS: usize = 40;
-const TERMINATE_CHECK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A server that has refused connections so often in a row has ended, and its sessions with it. Then nobody waits for
 /// their end any longer, but it is still tried: something in between may have refused.
@@ -33,7 +28,6 @@ pub struct AbandonedSessions(watch::Sender<AbandonedState>);
 struct AbandonedState {
     sessions: Vec<(Dialect, SessionId)>,
     has_task: bool,
-    /// Does the server refuse connections?
     is_refused: bool,
 }
 
@@ -50,7 +44,7 @@ impl AbandonedSessions {
         let _ = self.0.subscribe().wait_for(is_over).await;
     }
 
-    /// The first of them. Without any, the task that asks is over.
+    /// Returns the first of them. Without any, the task that asks is over.
     fn first(&self) -> Option<(Dialect, SessionId)> {
         let mut first = None;
         self.0.send_modify(|pending| {
@@ -58,13 +52,6 @@ impl AbandonedSessions {
             pending.has_task = first.is_some();
         });
         first
-    }
-
-    fn remove_first(&self) {
-        self.0.send_modify(|pending| {
-            pending.sessions.remove(0);
-            pending.is_refused = false;
-        });
     }
 }
 
@@ -127,7 +114,10 @@ impl EndTask {
                 }
                 // Ended; or the server says that it has ended by itself.
                 _ => {
-                    pool.abandoned.remove_first();
+                    pool.abandoned.0.send_modify(|pending| {
+                        pending.sessions.remove(0);
+                        pending.is_refused = false;
+                    });
                     (pause, refusals) = (FIRST_RETRY_PAUSE, 0);
                     continue;
                 }
@@ -143,64 +133,14 @@ impl EndTask {
             } else {
                 ((2 * pause).min(MAX_RETRY_PAUSE), refusals)
             };
-            match self.pool.upgrade() {
-                Some(used) => pool = used,
-                None => return,
-            }
+            let Some(used) = self.pool.upgrade() else { return };
+            pool = used;
         }
         self.is_over = true;
-    }
-}
-
-impl Pool {
-    /// Ends a session, with all it holds; not one that has got its number since. Mostly it is gone when this returns.
-    /// Fails if the server cannot be asked.
-    pub async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<(), ServerError> {
-        let identity = sessions::identity_of(dialect, id.pid);
-        if id.is(&self.ask_control(&identity).await?) {
-            self.ask_control(&sessions::terminate(dialect, id.pid)).await?;
-            for _ in 0..TERMINATE_CHECKS {
-                if !id.is(&self.ask_control(&identity).await?) {
-                    break;
-                }
-                sleep(TERMINATE_CHECK_PAUSE).await;
-            }
-        }
-        Ok(())
     }
 }
 
 fn is_refused(error: &ServerError) -> bool {
     let refused = io::ErrorKind::ConnectionRefused;
     matches!(error.source_of_driver(), Some(sqlx::Error::Io(error)) if error.kind() == refused)
-}
-
-#[cfg(test)]
-#[cfg(all(feature = "mysql", feature = "postgres"))]
-mod tests {
-    use super::*;
-    use crate::{PoolSettings, ServerAddress};
-    use hierlock_sandbox::{Engine, Server, on_each_server};
-
-    const GENEROUS: Duration = Duration::from_secs(30);
-
-    on_each_server!(only_the_session_that_was_meant_is_ended);
-
-    /// A number that somebody else has got since must not cost him his session.
-    async fn only_the_session_that_was_meant_is_ended(engine: Engine) {
-        let Some(server) = Server::for_tests(engine) else { return };
-        let address = ServerAddress::from_url(&server.url().parse().unwrap()).unwrap();
-        let pool = Pool::new(address, PoolSettings::default());
-        let (mut session, other) = (pool.connect().await.unwrap(), pool.connect().await.unwrap());
-        let (dialect, id) = (session.dialect, session.id);
-        assert!(id.identity.is_some() && id.identity != other.id.identity);
-        let of_other = SessionId { identity: other.id.identity, ..id };
-        pool.terminate(dialect, of_other).await.unwrap();
-        session.ping().await.unwrap();
-        pool.terminate(dialect, id).await.unwrap();
-        let ends = async { while session.ping().await.is_ok() {} };
-        timeout(GENEROUS, ends).await.expect("it lives");
-        // There is no such session any more.
-        pool.terminate(dialect, id).await.unwrap();
-    }
 }

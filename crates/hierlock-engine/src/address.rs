@@ -50,16 +50,17 @@ impl ServerAddress {
 
     /// The same for a server that is known to be of this kind, whatever the scheme says.
     pub fn from_url_as(dialect: Dialect, url: &Url) -> Result<Self, AddressError> {
+        let unreadable = |error: sqlx::Error| AddressError(error_message(&error));
         match dialect {
             #[cfg(feature = "mysql")]
             Dialect::Mysql | Dialect::Mariadb => {
                 let options = sqlx::mysql::MySqlConnectOptions::from_url(url);
-                Ok(Self::mysql(dialect, options.map_err(unreadable)?))
+                options.map(|options| Self::mysql(dialect, options)).map_err(unreadable)
             }
             #[cfg(feature = "postgres")]
             Dialect::Postgres => {
                 let options = sqlx::postgres::PgConnectOptions::from_url(url);
-                Ok(Self::postgres(options.map_err(unreadable)?))
+                options.map(Self::postgres).map_err(unreadable)
             }
             #[cfg(not(all(feature = "mysql", feature = "postgres")))]
             dialect => {
@@ -100,8 +101,7 @@ impl ServerAddress {
             postgres: options.database(name))
     }
 
-    /// Returns the same database, where names without a schema are of this one. Only PostgreSQL has schemas; of others it
-    /// is the same address.
+    /// Returns the same database, where names without a schema are of this one; on PostgreSQL, others have none.
     #[must_use]
     pub fn in_schema(self, name: &str) -> Self {
         let _ = name;
@@ -118,8 +118,7 @@ impl ServerAddress {
             postgres: options.ssl_mode(sqlx::postgres::PgSslMode::Disable))
     }
 
-    /// Returns the same server; a new session then has the server's own settings, as in a terminal, not those that the
-    /// driver prefers.
+    /// Returns the same server; a new session then has the server's own settings, not those that the driver prefers.
     #[must_use]
     pub fn with_server_settings(self) -> Self {
         with_options!(self, options,
@@ -141,17 +140,16 @@ impl ServerAddress {
         match self {
             #[cfg(feature = "mysql")]
             ServerAddress::Mysql(_, options) => {
-                Ok(Connection::Mysql(Box::new(options.connect().await?)))
+                options.connect().await.map(|opened| Connection::Mysql(opened.into()))
             }
             #[cfg(feature = "postgres")]
             ServerAddress::Postgres(options) => {
-                Ok(Connection::Postgres(Box::new(options.connect().await?)))
+                options.connect().await.map(|opened| Connection::Postgres(opened.into()))
             }
         }
     }
 
-    /// Opens a connection to PostgreSQL that survives notifications. It is tried again for as long as `limit`. Fails if
-    /// the server is not PostgreSQL.
+    /// Opens a connection that survives notifications, trying for as long as `limit`. Fails if it is not PostgreSQL.
     #[cfg(feature = "postgres")]
     pub async fn connect_listening(
         &self,
@@ -165,10 +163,6 @@ impl ServerAddress {
             }
         }
     }
-}
-
-fn unreadable(error: sqlx::Error) -> AddressError {
-    AddressError(error_message(&error))
 }
 
 impl fmt::Debug for ServerAddress {

@@ -30,8 +30,7 @@ impl Dialect {
 
     /// Returns the server that the scheme of a URL names, the part before its colon.
     pub fn from_scheme(scheme: &str) -> Option<Self> {
-        let name = if scheme == "postgresql" { "postgres" } else { scheme };
-        Self::ALL.into_iter().find(|dialect| dialect.name() == name)
+        if scheme == "postgresql" { Some(Self::Postgres) } else { scheme.parse().ok() }
     }
 
     /// Returns the driver that talks to it.

@@ -2,8 +2,7 @@
 
 use crate::lexer::{TokenKind, tokens};
 
-/// The driver of a connection, and so the SQL that it understands. MySQL and MariaDB share one: a caller's transaction
-/// does not say which of the two it is, so only what both understand is sent.
+/// The driver of a connection, and so the SQL that it understands. MySQL and MariaDB share one: what both understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
     /// MySQL and MariaDB.
@@ -49,8 +48,7 @@ impl Driver {
     /// All of them.
     pub const ALL: [Driver; 3] = [Driver::Mysql, Driver::Postgres, Driver::Sqlite];
 
-    /// Begins a transaction of our own, in one round trip. It says what it relies on, for the pool may be the
-    /// program's. Writers are serialised on SQLite.
+    /// Begins a transaction of our own, in one round trip. It says what it relies on, for the pool may be the program's.
     pub fn begin(self) -> &'static str {
         match self {
             // A program's pool may have autocommit off. Then what was read last has left a transaction open, in which
@@ -63,9 +61,8 @@ impl Driver {
         }
     }
 
-    /// The database's clock at the beginning of the statement (on PostgreSQL: of its evaluation) in
-    /// milliseconds since 1970 in UTC. No session's time zone matters to it: in the hour that summer
-    /// time repeats, UNIX_TIMESTAMP(NOW()) does not know which of the two it is.
+    /// The database's clock at the beginning of the statement (on PostgreSQL: of its evaluation) in milliseconds since
+    /// 1970 in UTC. Not UNIX_TIMESTAMP(NOW()): it does not know which of the two hours it is that summer time repeats.
     pub fn now_ms(self) -> &'static str {
         match self {
             Driver::Mysql => {
@@ -117,8 +114,7 @@ impl Driver {
         }
     }
 
-    /// The type of a primary key that the database counts: ascending, no number twice, also when
-    /// rows were deleted.
+    /// The type of a primary key that the database counts: ascending, no number twice, also when rows were deleted.
     pub fn counted(self) -> &'static str {
         match self {
             Driver::Mysql => "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
@@ -138,7 +134,7 @@ impl Driver {
     /// Quotes the name of a table; dots stand between a schema and a table.
     pub fn quote(self, name: &str) -> Result<String, InvalidName> {
         check_table_name(name)?;
-        let parts: Result<Vec<String>, InvalidName> =
+        let parts: Result<Vec<_>, _> =
             name.split('.').map(|part| self.quote_column(part)).collect();
         parts.map(|parts| parts.join("."))
     }
@@ -159,16 +155,13 @@ impl Driver {
 
     /// How many values a statement has places for.
     pub fn parameter_count(self, sql: &str) -> usize {
-        let marks = |code: &str| code.matches('?').count();
-        let operators = |code: &str| code.matches("??").count();
-        match self {
-            Driver::Postgres => self.code(sql).map(|code| marks(code) - 2 * operators(code)).sum(),
-            Driver::Mysql | Driver::Sqlite => self.code(sql).map(marks).sum(),
-        }
+        let marks = self.code(sql).map(|code| code.matches('?').count());
+        let operators = self.code(sql).map(|code| 2 * code.matches("??").count());
+        let operators = if self == Driver::Postgres { operators.sum() } else { 0 };
+        marks.sum::<usize>() - operators
     }
 
-    /// A statement with `?` for each value, with parameters as the driver wants them. On PostgreSQL `??` is
-    /// an operator's `?`.
+    /// A statement with `?` for each value, with parameters as the driver wants them. On PostgreSQL `??` is a `?`.
     pub fn parameters(self, sql: &str) -> String {
         if self != Driver::Postgres {
             return sql.to_owned();
@@ -196,8 +189,7 @@ impl Driver {
 
 /// Fails if it cannot be the name of a table, maybe with its schema before a dot.
 pub fn check_table_name(name: &str) -> Result<(), InvalidName> {
-    let is_good = name.split('.').all(|part| check_name(part).is_ok());
-    if is_good { Ok(()) } else { Err(InvalidName(name.to_owned())) }
+    name.split('.').try_for_each(check_name).map_err(|_| InvalidName(name.to_owned()))
 }
 
 /// Fails if it cannot be the name of a column, or of anything else.
@@ -210,15 +202,13 @@ pub fn check_name(name: &str) -> Result<(), InvalidName> {
 mod tests {
     use super::*;
 
-    /// The failure this prevents: an apostrophe in a comment or in a text of PostgreSQL's other kinds was
-    /// taken for the beginning of a string, and the parameters behind it were not numbered, or those in a
-    /// comment were.
+    /// The failure this prevents: an apostrophe in a comment, or in a text of another kind, was taken for a string.
     #[test]
     fn parameters_are_numbered_outside_of_quotes_and_comments() {
         for (sql, numbered) in [
             (
-                r#"SELECT "who?", 'why?', 'it''s ?' FROM t WHERE a = ? AND b = ?"#,
-                r#"SELECT "who?", 'why?', 'it''s ?' FROM t WHERE a = $1 AND b = $2"#,
+                r#"SELECT "who?", 'it''s ?', ?, 'why?', ?"#,
+                r#"SELECT "who?", 'it''s ?', $1, 'why?', $2"#,
             ),
             ("SELECT ? -- it's ?\n, ?", "SELECT $1 -- it's ?\n, $2"),
             ("SELECT /* don't /* ? */ */ ?", "SELECT /* don't /* ? */ */ $1"),
@@ -236,13 +226,17 @@ mod tests {
 
     #[test]
     fn names_are_quoted_and_cannot_break_out() {
-        assert_eq!(Driver::Mysql.quote("seats").unwrap(), "`seats`");
-        assert_eq!(Driver::Mysql.quote("shop.seats").unwrap(), "`shop`.`seats`");
-        assert_eq!(Driver::Mysql.quote("a`b").unwrap(), "`a``b`");
-        assert_eq!(Driver::Postgres.quote(r#"a" = 1; --"#).unwrap(), r#""a"" = 1; --""#);
+        for (driver, name, quoted) in [
+            (Driver::Mysql, "seats", "`seats`"),
+            (Driver::Mysql, "shop.seats", "`shop`.`seats`"),
+            (Driver::Mysql, "a`b", "`a``b`"),
+            (Driver::Postgres, r#"a" = 1; --"#, r#""a"" = 1; --""#),
+            // Double quotes would make a text of a column that is not there.
+            (Driver::Sqlite, "shop.seats", "`shop`.`seats`"),
+        ] {
+            assert_eq!(driver.quote(name).unwrap(), quoted);
+        }
         assert_eq!(Driver::Postgres.quote_column("a.b").unwrap(), r#""a.b""#);
-        // Double quotes would make a text of a column that is not there.
-        assert_eq!(Driver::Sqlite.quote("shop.seats").unwrap(), "`shop`.`seats`");
         assert!(Driver::Mysql.quote(&"席".repeat(64)).is_ok());
         for bad in ["", ".", "a.", "a..b", "a\0b", &"n".repeat(65)] {
             assert!(Driver::Sqlite.quote(bad).is_err(), "{bad:?}");

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 /// A text that is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a time; write it as 300ms, 5s, 2m or 1h")]
-pub struct DurationError {
-    text: String,
-}
+#[error("`{0}` is not a time; write it as 300ms, 5s, 2m or 1h")]
+pub struct DurationError(String);
 
 /// Reads a time: a number, which may have a fraction, and its unit `ms`, `s`, `m` or `h`, without blanks.
 ///
@@ -22,7 +20,7 @@ pub struct DurationError {
 /// # Errors
 /// [`DurationError`], if it is anything else or too long for a [`Duration`].
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
-    read(text).ok_or_else(|| DurationError { text: text.to_owned() })
+    read(text).ok_or_else(|| DurationError(text.to_owned()))
 }
 
 fn read(text: &str) -> Option<Duration> {

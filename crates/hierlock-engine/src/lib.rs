@@ -1,5 +1,4 @@
-//! What MySQL, MariaDB, PostgreSQL and SQLite are, and nothing about trees of locks. The lock backends, the toolbox
-//! and the lab of hierlock stand on it.
+//! What MySQL, MariaDB, PostgreSQL and SQLite are, and nothing about trees of locks.
 //!
 //! ```text
 //!   ServerUrl ──► ServerAddress ──connect──► Session: a connection with its id on the server
@@ -14,8 +13,7 @@
 //!     bare, for whoever sets them up        asked on any SessionRef
 //! ```
 //!
-//! What differs between engines stands side by side: a file per engine in `errors/` and `introspection/`, and a function
-//! or a branch per engine in `sessions`, `session_settings` and `suitability`.
+//! What differs between engines stands side by side: a file, a function or a branch for each.
 //!
 //! Without the features `mysql`, `postgres` and `sqlite` only what needs no driver is compiled.
 
@@ -25,7 +23,6 @@ mod duration;
 pub mod errors;
 pub mod lexer;
 mod server_url;
-mod spelling;
 mod statement;
 mod text;
 
@@ -62,9 +59,8 @@ pub use driver::{Busy, Driver, InvalidName, RowLock, check_name, check_table_nam
 pub use duration::{DurationError, parse_duration};
 pub use errors::ErrorClass;
 pub use server_url::{LOCK_PARAMETERS, ServerUrl, UrlParameterError, UrlUse, check_parameters};
-pub use spelling::nearest;
 pub use statement::{CopyDirection, StatementWords, TransactionEffect};
-pub use text::printable;
+pub use text::{nearest, printable};
 
 #[cfg(feature = "_driver")]
 pub use {

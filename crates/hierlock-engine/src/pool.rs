@@ -1,5 +1,4 @@
-//! The sessions of one client on one server: a few to work with, each idle or in use, and the control session, which
-//! asks and cancels.
+//! The sessions of one client on one server: a few to work with, and the control session, which asks and cancels.
 
 use crate::abandoned::{AbandonedSessions, SessionOwner};
 use crate::row::TextRow;
@@ -7,11 +6,13 @@ use crate::session::settings::{Purpose, SessionSettings};
 use crate::session::{Session, SessionId};
 use crate::tasks::TaskTracker;
 use crate::{Dialect, ServerAddress, ServerError, sessions, timed_out};
+use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
 
 /// What a client decides about its sessions.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,8 @@ pub struct Pool {
     pub address: ServerAddress,
     /// What the client has decided.
     pub settings: PoolSettings,
-    idle: Mutex<Vec<IdleSession>>,
+    /// Each with the time since when it is idle.
+    idle: Mutex<Vec<(Session, Instant)>>,
     permits: Arc<Semaphore>,
     /// The control session, for cancelling and asking; opened when first needed.
     control: tokio::sync::Mutex<Option<Session>>,
@@ -54,18 +56,10 @@ pub struct Pool {
     pub tasks: TaskTracker,
     /// Sessions that are to be ended on the server.
     pub abandoned: AbandonedSessions,
-    /// Itself, for the sessions that belong to it.
     this: Weak<Pool>,
 }
 
-#[derive(Debug)]
-struct IdleSession {
-    session: Session,
-    since: Instant,
-}
-
-/// So many questions must stay unanswered before the server counts as silent: one may be unlucky, for example because
-/// just its connection was cut.
+/// So many questions must stay unanswered before the server counts as silent: one may be unlucky.
 const MIN_UNANSWERED: usize = 2;
 
 /// A session that was in use this recently is lent again without asking whether it is still there.
@@ -73,6 +67,10 @@ const PING_AFTER: Duration = Duration::from_secs(1);
 
 /// How long an answer may still be on its way when the server says that the session runs nothing.
 const ANSWER_GRACE: Duration = Duration::from_millis(200);
+
+/// How often it is looked whether a session that was told to end has ended.
+const TERMINATE_CHECKS: usize = 40;
+const TERMINATE_CHECK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The right to one session.
 pub type Permit = OwnedSemaphorePermit;
@@ -119,7 +117,6 @@ impl Pool {
         Box::pin(Session::connect(&self.address, *answer_limit, settings, owner)).await
     }
 
-    /// Who ends the sessions of this pool on the server.
     fn owner(&self) -> SessionOwner {
         SessionOwner { pool: self.this.clone(), runtime: Handle::current() }
     }
@@ -139,60 +136,52 @@ impl Pool {
             self.tasks.wait_until_idle().await;
             self.abandoned.wait_until_ended().await;
         };
-        let ended = tokio::time::timeout(limit, ended).await;
-        std::mem::take(&mut *self.idle()).into_iter().for_each(|idle| idle.session.close());
+        let ended = timeout(limit, ended).await;
+        let idle = std::mem::take(&mut *self.idle()).into_iter().map(|(session, _)| session);
         let control = self.control.try_lock().ok().and_then(|mut control| control.take());
-        if let Some(control) = control {
-            control.close();
-        }
+        idle.chain(control).for_each(Session::close);
         let server = self.address.to_string();
         ended.map_err(|_| ServerError::NotClosed { server, limit })
     }
 
-    /// Waits until all sessions are back, at most `limit`; then gives out none any more, and closes those that come back
-    /// later.
+    /// Waits until all sessions are back, at most `limit`; then gives out none, and closes those that come back later.
     pub async fn shut_down(&self, limit: Duration) {
         let all = u32::try_from(self.settings.connections).unwrap_or(u32::MAX);
-        let unused = tokio::time::timeout(limit, self.permits.acquire_many(all)).await;
+        let unused = timeout(limit, self.permits.acquire_many(all)).await;
         self.permits.close();
         drop(unused);
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<IdleSession>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<(Session, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns an idle session, which may have died in its sleep.
     pub fn take_idle(&self) -> Option<Session> {
-        self.pop_idle().map(|idle| idle.session)
-    }
-
-    /// The lock is not held across an await.
-    fn pop_idle(&self) -> Option<IdleSession> {
-        self.idle().pop()
+        self.idle().pop().map(|(session, _)| session)
     }
 
     /// Returns a session that was there a moment ago: an idle one, asked if it was not used for a while, or a new one.
     pub async fn session(&self) -> Result<Session, ServerError> {
-        while let Some(IdleSession { mut session, since }) = self.pop_idle() {
+        loop {
+            // In a statement of its own, so that the lock is not held across an await.
+            let Some((mut session, since)) = self.idle().pop() else { return self.connect().await };
             if since.elapsed() < PING_AFTER || session.ping().await.is_ok() {
                 return Ok(session);
             }
         }
-        self.connect().await
     }
 
-    /// Keeps a session that is known to hold nothing, if it is not one too many. One that is not known to is ended on
-    /// the server instead.
+    /// Keeps a session that is known to hold nothing, if it is not one too many. Any other is ended on the server.
     pub fn give_back(&self, session: Session) {
-        if !session.is_clean() {
+        if !session.is_clean {
             let pid = session.id.pid;
             tracing::debug!(pid, "a session that may hold something is not used again");
             return;
         }
         let mut idle = self.idle();
         if idle.len() < self.settings.connections && !self.permits.is_closed() {
-            idle.push(IdleSession { session, since: Instant::now() });
+            idle.push((session, Instant::now()));
         } else {
             session.close();
         }
@@ -200,14 +189,14 @@ impl Pool {
 
     /// Returns whether an idle session is in a transaction that waits for its next use.
     pub fn has_open_transactions(&self) -> bool {
-        self.idle().iter().any(|idle| idle.session.in_transaction)
+        self.idle().iter().any(|(session, _)| session.in_transaction)
     }
 
     /// Ends the transactions of idle sessions: nobody should wonder about them.
     pub async fn end_idle_transactions(&self) {
-        let open: Vec<IdleSession> =
-            self.idle().extract_if(.., |idle| idle.session.in_transaction).collect();
-        for IdleSession { mut session, .. } in open {
+        let open: Vec<_> =
+            self.idle().extract_if(.., |(session, _)| session.in_transaction).collect();
+        for (mut session, _) in open {
             if session.leave_transaction().await.is_ok() {
                 self.give_back(session);
             }
@@ -219,15 +208,30 @@ impl Pool {
         self.ask_control(&sessions::cancel(dialect, pid)).await.map(|_| ())
     }
 
+    /// Ends a session, but not one that has got its number since. Mostly it is gone when this returns.
+    pub async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<(), ServerError> {
+        let identity = sessions::identity_of(dialect, id.pid);
+        if id.is(&self.ask_control(&identity).await?) {
+            self.ask_control(&sessions::terminate(dialect, id.pid)).await?;
+            for _ in 0..TERMINATE_CHECKS {
+                if !id.is(&self.ask_control(&identity).await?) {
+                    break;
+                }
+                sleep(TERMINATE_CHECK_PAUSE).await;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns whether a session is between two statements; None if there is none, or none that we may see.
     pub async fn is_idle(&self, dialect: Dialect, pid: i64) -> Result<Option<bool>, ServerError> {
         let rows = self.ask_control(&sessions::is_idle(dialect, pid)).await?;
         Ok(rows.first().map(|row| row[0] == "1"))
     }
 
-    /// Waits for the answer to a statement that may take its time, but not for one that never comes. After the answer
-    /// limit the server is asked by the control session, again and again, what the session does. If it runs nothing, or there is
-    /// no such session, or the server does not answer at all, the statement fails as if the connection had been lost.
+    /// Waits for the answer to a statement that may take its time. After the answer limit the control session asks
+    /// again and again what the session does. If it runs nothing, or is not there, or the server is silent, this fails
+    /// as if the connection were lost.
     ///
     /// # Cancel safety
     /// That of `statement`.
@@ -240,32 +244,29 @@ impl Pool {
         let limit = self.settings.answer_limit;
         let mut statement = pin!(statement);
         loop {
-            if let Ok(answer) = tokio::time::timeout(limit, statement.as_mut()).await {
+            if let Ok(answer) = timeout(limit, statement.as_mut()).await {
                 return answer;
             }
             match self.is_idle(dialect, id.pid).await {
                 Ok(Some(false)) => {}
                 Err(_) if !self.is_silent() => {}
                 _ => {
-                    let answer = tokio::time::timeout(ANSWER_GRACE, statement.as_mut()).await;
+                    let answer = timeout(ANSWER_GRACE, statement.as_mut()).await;
                     return answer.unwrap_or_else(|_| Err(timed_out(limit)));
                 }
             }
         }
     }
 
-    /// Returns whether something between us and the server gives every transaction another connection. Then one of two
-    /// sessions has the other's number, or another than before once the other is busy.
+    /// Returns whether a pooler gives every transaction another connection: then the numbers of two sessions change.
     pub async fn is_behind_pooler(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
-        let connected = self.connect_for(Purpose::Control).await;
-        let Ok(mut other) = connected else { return Ok(false) };
+        let Ok(mut other) = self.connect_for(Purpose::Control).await else { return Ok(false) };
         if other.id.pid == session.id.pid {
             return Ok(true);
         }
         // Not BEGIN: in a mode of MariaDB that is the begin of a block.
         other.run("START TRANSACTION").await?;
-        let busy = other.ask_pid().await?;
-        let ours = session.ask_pid().await?;
+        let (busy, ours) = (other.ask_pid().await?, session.ask_pid().await?);
         let is_pooled = busy != other.id.pid || ours != session.id.pid;
         other.run("ROLLBACK").await?;
         *self.control.lock().await = Some(other);
@@ -278,10 +279,10 @@ impl Pool {
         let begun = Instant::now();
         let answer = Box::pin(self.ask_through(&mut control, question)).await;
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        if answer.as_ref().is_err_and(|error| error.is_connection_lost()) {
+        // Another error is an answer too.
+        if answer.as_ref().is_err_and(ServerError::is_connection_lost) {
             unanswered.get_or_insert((0, begun)).0 += 1;
         } else {
-            // An error is an answer too.
             *unanswered = None;
         }
         answer
@@ -300,7 +301,9 @@ impl Pool {
                     return Ok(answer);
                 }
                 // Another connection would only double the wait.
-                Err(error) if is_silence(&error) => return Err(failed(error)),
+                Err(sqlx::Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Err(failed(sqlx::Error::Io(error)));
+                }
                 Err(_) => {}
             }
         }
@@ -310,17 +313,12 @@ impl Pool {
         Ok(answer)
     }
 
-    /// Returns whether the server has stopped to answer, not only once and not only for a moment. Then what waits for a
-    /// lock would wait for ever.
+    /// Returns whether the server has stopped to answer, for more than a moment: a wait for a lock would never end.
     pub fn is_silent(&self) -> bool {
         let unanswered = *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = self.settings.answer_limit;
         unanswered.is_some_and(|(count, since)| count >= MIN_UNANSWERED && since.elapsed() >= limit)
     }
-}
-
-fn is_silence(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
 }
 
 #[cfg(test)]
@@ -331,13 +329,34 @@ mod tests {
 
     const GENEROUS: Duration = Duration::from_secs(30);
 
-    on_each_server!(only_a_clean_session_goes_back);
+    on_each_server!(only_a_clean_session_goes_back, only_the_session_that_was_meant_is_ended);
+
+    fn pool_on(server: &Server) -> Arc<Pool> {
+        let address = ServerAddress::from_url(&server.url().parse().unwrap()).unwrap();
+        Pool::new(address, PoolSettings::default())
+    }
+
+    /// A number that somebody else has got since must not cost him his session.
+    async fn only_the_session_that_was_meant_is_ended(engine: Engine) {
+        let Some(server) = Server::for_tests(engine) else { return };
+        let pool = pool_on(&server);
+        let (mut session, other) = (pool.connect().await.unwrap(), pool.connect().await.unwrap());
+        let (dialect, id) = (session.dialect, session.id);
+        assert!(id.identity.is_some() && id.identity != other.id.identity);
+        let of_other = SessionId { identity: other.id.identity, ..id };
+        pool.terminate(dialect, of_other).await.unwrap();
+        session.ping().await.unwrap();
+        pool.terminate(dialect, id).await.unwrap();
+        let ends = async { while session.ping().await.is_ok() {} };
+        timeout(GENEROUS, ends).await.expect("it lives");
+        // There is no such session any more.
+        pool.terminate(dialect, id).await.unwrap();
+    }
 
     /// A transaction that is left open would keep its locks for whoever gets the session next.
     async fn only_a_clean_session_goes_back(engine: Engine) {
         let Some(server) = Server::for_tests(engine) else { return };
-        let address = ServerAddress::from_url(&server.url().parse().unwrap()).unwrap();
-        let pool = Pool::new(address, PoolSettings::default());
+        let pool = pool_on(&server);
         let mut session = pool.connect().await.unwrap();
         let (dialect, id) = (session.dialect, session.id);
         session.run("START TRANSACTION").await.unwrap();
@@ -348,7 +367,7 @@ mod tests {
         session.run("START TRANSACTION").await.unwrap();
         pool.give_back(session);
         assert!(pool.take_idle().is_none(), "it is in a transaction");
-        tokio::time::timeout(GENEROUS, pool.abandoned.wait_until_ended()).await.unwrap();
+        timeout(GENEROUS, pool.abandoned.wait_until_ended()).await.unwrap();
         assert_eq!(pool.is_idle(dialect, id.pid).await.unwrap(), None, "it is still there");
     }
 }

@@ -34,8 +34,7 @@ from_driver! {
 /// A row of a query without bound values, each column as the server writes it; what is NULL is empty.
 pub type TextRow = Vec<String>;
 
-/// The same, with NULL told from an empty text. Bits and bytes that are no text are written as MySQL's own client writes
-/// them: `0x00FF`.
+/// The same, with NULL told from an empty text, and bytes that are no text as MySQL's client writes them: `0x00FF`.
 pub type CellRow = Vec<Option<String>>;
 
 /// Returns a cell of a row, by its column from 0; what is NULL, or not there, is empty.
@@ -67,7 +66,6 @@ macro_rules! on_row {
     };
 }
 
-/// Methods that read a column, and fail if it is of another type.
 macro_rules! read_column {
     ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {
         $($(#[$doc])*
@@ -91,8 +89,7 @@ impl Row {
         bytes: Vec<u8>;
     }
 
-    /// Reads a number of a column of any integer type, or NULL. Fails with the name of its type if it is something else,
-    /// or too great.
+    /// Reads a number of any integer type, or NULL. Fails with the name of its type if it is none, or too great.
     pub fn any_int(&self, column: usize) -> Result<Option<i64>, String> {
         macro_rules! any_of {
             ($row:ident: $($number:ty),*) => {{
@@ -115,8 +112,7 @@ impl Row {
         }
     }
 
-    /// Reads all columns of a row that was asked for without bound values, which come back as text. Fails if one
-    /// does not.
+    /// Reads all columns of a row that was asked for without values, which come as text. Fails if one does not.
     pub fn into_text(self) -> Result<TextRow, sqlx::Error> {
         on_row!(self, row => {
             (0..row.len())
@@ -151,7 +147,6 @@ impl Row {
     }
 }
 
-/// Bits and bytes that are no text are written as MySQL's own client does.
 #[cfg(feature = "mysql")]
 fn as_text(bytes: Vec<u8>) -> String {
     let is_text = |c: char| !c.is_control() || c.is_whitespace();

@@ -20,8 +20,7 @@ pub fn terminate(dialect: Dialect, pid: i64) -> String {
     }
 }
 
-/// What tells a session from another that has the same number later: the host and port from which it has come, or the
-/// time when it began. No row if there is no such session, or none that we may see.
+/// What tells a session from a later one of the same number: host and port, or when it began. No row if we see none.
 pub fn identity_of(dialect: Dialect, pid: impl std::fmt::Display) -> String {
     if dialect.is_innodb() {
         format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = {pid}")
@@ -32,8 +31,7 @@ pub fn identity_of(dialect: Dialect, pid: impl std::fmt::Display) -> String {
     }
 }
 
-/// Whether a session is between two statements; what we may not see is not. No row if there is no such session, or none
-/// that we may see.
+/// Whether a session is between two statements. No row if there is no such session, or none that we may see.
 pub fn is_idle(dialect: Dialect, pid: i64) -> String {
     if dialect.is_innodb() {
         format!("SELECT COMMAND = 'Sleep' FROM information_schema.PROCESSLIST WHERE ID = {pid}")

@@ -1,6 +1,5 @@
-//! What can be told of a statement by its text alone, where the server's answer does not say: an empty
-//! result and no result look the same to the driver, and so do a refusal and a wait that ran out.
-//! Knows words, not grammar.
+//! What the text of a statement tells where the answer does not: whether it returns rows, whether it was to wait. Knows
+//! words, not grammar.
 
 use crate::Driver;
 use crate::lexer::{TokenKind, tokens};
@@ -17,8 +16,7 @@ pub struct StatementWords {
 impl StatementWords {
     /// Reads a statement as the server of that driver does.
     pub fn of(driver: Driver, sql: &str) -> Self {
-        let (mut words, mut quoted) = (Vec::new(), Vec::new());
-        let mut depth = 0;
+        let (mut words, mut quoted, mut depth) = (Vec::new(), Vec::new(), 0);
         for token in tokens(driver, sql) {
             match token.kind {
                 TokenKind::Comment => {}
@@ -66,17 +64,17 @@ impl StatementWords {
         self.quoted.is_empty() && self.words.iter().all(|(_, word)| known.contains(&word.as_str()))
     }
 
+    /// Its words outside of parentheses.
+    fn outer_words(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().filter(|(depth, _)| *depth == 0).map(|(_, word)| word.as_str())
+    }
+
     /// What it does, behind any `with …`.
     fn verb(&self) -> &str {
         const VERBS: [&str; 7] =
             ["select", "insert", "update", "delete", "values", "table", "merge"];
         match self.first() {
-            "with" => {
-                let verb = |(depth, word): &&(usize, String)| {
-                    *depth == 0 && VERBS.contains(&word.as_str())
-                };
-                self.words.iter().find(verb).map_or("", |(_, word)| word)
-            }
+            "with" => self.outer_words().find(|word| VERBS.contains(word)).unwrap_or_default(),
             first => first,
         }
     }
@@ -90,7 +88,7 @@ impl StatementWords {
     pub fn gives_rows(&self) -> bool {
         match self.verb() {
             // `select … into` a variable, a table or a file.
-            "select" => !self.words.iter().any(|(depth, word)| *depth == 0 && word == "into"),
+            "select" => !self.outer_words().any(|word| word == "into"),
             "table" | "values" | "show" | "explain" | "describe" | "desc" | "fetch" => true,
             _ => self.is_returning(),
         }
@@ -109,29 +107,26 @@ impl StatementWords {
 
     /// Returns which way rows are sent outside of what a statement returns, if it asks for that (COPY).
     pub fn copy_direction(&self) -> Option<CopyDirection> {
-        if !self.has("copy") {
-            None
-        } else if self.has_all(&["from", "stdin"]) {
-            Some(CopyDirection::FromClient)
-        } else {
-            self.has_all(&["to", "stdout"]).then_some(CopyDirection::ToClient)
-        }
+        let directions = [
+            (["from", "stdin"], CopyDirection::FromClient),
+            (["to", "stdout"], CopyDirection::ToClient),
+        ];
+        let direction = directions.into_iter().find(|(phrase, _)| self.has_all(phrase));
+        direction.filter(|_| self.has("copy")).map(|(_, direction)| direction)
     }
 
     /// Returns what it does to the transaction of its session.
     pub fn transaction_effect(&self) -> TransactionEffect {
+        let begins_another = self.has("chain") && !self.has("no");
         match (self.first(), self.nth(1)) {
             ("begin", _) | ("start", "transaction") => TransactionEffect::Begins,
             // To a savepoint: the transaction goes on.
             ("rollback", _) if self.has("to") => TransactionEffect::None,
-            ("commit" | "rollback" | "end" | "abort", _)
-                if self.has("chain") && !self.has("no") =>
-            {
+            ("commit" | "rollback" | "end" | "abort", _) if begins_another => {
                 TransactionEffect::Begins
             }
-            ("commit" | "rollback" | "end" | "abort", _) | ("prepare", "transaction") => {
-                TransactionEffect::Ends
-            }
+            ("commit" | "rollback" | "end" | "abort", _) => TransactionEffect::Ends,
+            ("prepare", "transaction") => TransactionEffect::Ends,
             _ => TransactionEffect::None,
         }
     }
@@ -159,99 +154,75 @@ pub enum CopyDirection {
 
 /// Adds the words of code, and goes on with the depth of parentheses.
 fn read_code(code: &str, depth: &mut usize, words: &mut Vec<(usize, String)>) {
-    let mut rest = code;
-    while let Some(first) = rest.chars().next() {
-        let length = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
-        if length > 0 {
-            words.push((*depth, rest[..length].to_lowercase()));
+    let is_of_word = |c: char| c.is_alphanumeric() || "_$@".contains(c);
+    for part in code.split_inclusive(|c| !is_of_word(c)) {
+        let word = part.trim_end_matches(|c| !is_of_word(c));
+        if !word.is_empty() {
+            words.push((*depth, word.to_lowercase()));
         }
-        match first {
-            '(' => *depth += 1,
-            ')' => *depth = depth.saturating_sub(1),
+        match part.chars().last() {
+            Some('(') => *depth += 1,
+            Some(')') => *depth = depth.saturating_sub(1),
             _ => {}
         }
-        rest = &rest[length.max(first.len_utf8())..];
     }
-}
-
-fn is_of_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_' || c == '$' || c == '@'
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Driver::{Mysql, Postgres};
 
-    const SERVERS: [Driver; 2] = [Driver::Mysql, Driver::Postgres];
+    const SERVERS: &[Driver] = &[Mysql, Postgres];
 
-    /// The failure that this prevents: an apostrophe that no string begins with hid the words behind it, and words in
-    /// what only one engine quotes were taken for the statement's.
+    /// The failures that this prevents: an apostrophe that no string begins with hid the words behind it, and words in
+    /// what only one engine quotes were taken for the statement's; an empty result was taken for none.
     #[test]
-    fn each_engine_has_quotes_and_comments_of_its_own() {
-        for (driver, sql) in [
-            (Driver::Mysql, "select 1 # it's\nfrom t for update nowait"),
-            (Driver::Mysql, r"select 'it\'s' from t for update nowait"),
-            (Driver::Mysql, "select 5--1 from t for update nowait"),
-            (Driver::Postgres, "select $$it's$$ from t for update nowait"),
-            (Driver::Postgres, "/* a /* b */ ' */ select 1 from t for update nowait"),
-            (Driver::Postgres, r"select E'it\'s' from t for update nowait"),
+    fn a_statement_is_known_by_its_words() {
+        for (drivers, sql, gives_rows, does_not_wait) in [
+            (&[Mysql][..], "select 1 # it's\nfrom t for update nowait", true, true),
+            (&[Mysql], r"select 'it\'s' from t for update nowait", true, true),
+            (&[Mysql], "select 5--1 from t for update nowait", true, true),
+            (&[Postgres], "select $$it's$$ from t for update nowait", true, true),
+            (&[Postgres], "/* a /* b */ ' */ select 1 from t for update nowait", true, true),
+            (&[Postgres], r"select E'it\'s' from t for update nowait", true, true),
+            (&[Mysql], "select 1 # nowait", true, false),
+            (&[Mysql], r"select 'it\' nowait'", true, false),
+            (&[Postgres], "select 1 --nowait", true, false),
+            (&[Postgres], "select $$ nowait $$", true, false),
+            (SERVERS, "select 1 from t for update NOWAIT", true, true),
+            (SERVERS, "select 1 from t for update wait 0", true, true),
+            (SERVERS, "select 'nowait' from t for update", true, false),
+            (SERVERS, "select 1 from t for update wait 10", true, false),
+            (SERVERS, "select 1", true, false),
+            (SERVERS, "SELECT * FROM t WHERE s = 'into' FOR UPDATE", true, false),
+            (SERVERS, "-- why\n/* insert */ select 1", true, false),
+            (SERVERS, "(select 1) union (select 2)", true, false),
+            (SERVERS, "with x as (delete from t returning *) select * from x", true, false),
+            (SERVERS, "insert into t values (1) returning id", true, false),
+            (SERVERS, "table t", true, false),
+            (SERVERS, "show tables", true, false),
+            (SERVERS, "with recursive x as (select 1) select * from x for update", true, false),
+            (SERVERS, "insert into t select 'returning'", false, false),
+            (SERVERS, "update t set \"returning\" = 1", false, false),
+            (&[Mysql], "update t set `returning` = 1", false, false),
+            (SERVERS, "begin", false, false),
+            (SERVERS, "", false, false),
+            (SERVERS, "select 1 into @x", false, false),
+            (SERVERS, "with x as (select 1) update t set v = 1", false, false),
+            (SERVERS, "lock table t in share mode", false, false),
         ] {
-            let words = StatementWords::of(driver, sql);
-            assert!(words.gives_rows() && words.does_not_wait(), "{sql}");
-        }
-        for (driver, sql) in [
-            (Driver::Mysql, "select 1 # nowait"),
-            (Driver::Mysql, r"select 'it\' nowait'"),
-            (Driver::Postgres, "select 1 --nowait"),
-            (Driver::Postgres, "select $$ nowait $$"),
-        ] {
-            assert!(!StatementWords::of(driver, sql).does_not_wait(), "{sql}");
-        }
-    }
-
-    #[test]
-    fn an_empty_result_is_told_from_none() {
-        for sql in [
-            "select 1",
-            "SELECT * FROM t WHERE s = 'into' FOR UPDATE",
-            "-- why\n/* insert */ select 1",
-            "(select 1) union (select 2)",
-            "with x as (delete from t returning *) select * from x",
-            "insert into t values (1) returning id",
-            "table t",
-            "show tables",
-            "with recursive x as (select 1) select * from x for update",
-        ] {
-            for driver in SERVERS {
-                assert!(StatementWords::of(driver, sql).gives_rows(), "{sql}");
+            for driver in drivers {
+                let words = StatementWords::of(*driver, sql);
+                let read = (words.gives_rows(), words.does_not_wait());
+                assert_eq!(read, (gives_rows, does_not_wait), "{driver:?}: {sql}");
             }
         }
-        for sql in [
-            "insert into t select 'returning'",
-            "update t set \"returning\" = 1",
-            "begin",
-            "",
-            "select 1 into @x",
-            "with x as (select 1) update t set v = 1",
-            "lock table t in share mode",
-        ] {
+        for garbage in ["'", "`''", "((((", "))))", "/*", "--", "ж'ж\"", "\\'"] {
             for driver in SERVERS {
-                assert!(!StatementWords::of(driver, sql).gives_rows(), "{sql}");
+                let words = StatementWords::of(*driver, garbage);
+                assert!(!words.gives_rows() && !words.does_not_wait(), "{garbage}");
             }
-        }
-        assert!(!StatementWords::of(Driver::Mysql, "update t set `returning` = 1").gives_rows());
-    }
-
-    #[test]
-    fn who_is_not_to_wait_says_so() {
-        for sql in ["select 1 from t for update NOWAIT", "select 1 from t for update wait 0"] {
-            assert!(SERVERS.iter().all(|it| StatementWords::of(*it, sql).does_not_wait()), "{sql}");
-        }
-        for sql in ["select 'nowait' from t for update", "select 1 from t for update wait 10"] {
-            assert!(
-                !SERVERS.iter().any(|it| StatementWords::of(*it, sql).does_not_wait()),
-                "{sql}"
-            );
         }
     }
 
@@ -264,7 +235,7 @@ mod tests {
             ("copy t from '/tmp/rows'", None),
             ("select 'copy t from stdin'", None),
         ] {
-            assert_eq!(StatementWords::of(Driver::Postgres, sql).copy_direction(), copies, "{sql}");
+            assert_eq!(StatementWords::of(Postgres, sql).copy_direction(), copies, "{sql}");
         }
     }
 
@@ -281,17 +252,7 @@ mod tests {
             ("select 1", TransactionEffect::None),
         ] {
             for driver in SERVERS {
-                assert_eq!(StatementWords::of(driver, sql).transaction_effect(), effect, "{sql}");
-            }
-        }
-    }
-
-    #[test]
-    fn garbage_is_only_garbage() {
-        for sql in ["'", "`''", "((((", "))))", "/*", "--", "ж'ж\"", "\\'"] {
-            for driver in SERVERS {
-                let words = StatementWords::of(driver, sql);
-                assert!(!words.gives_rows() && !words.does_not_wait(), "{sql}");
+                assert_eq!(StatementWords::of(*driver, sql).transaction_effect(), effect, "{sql}");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Whether a server is fit to be locked on.
 
-use crate::{Dialect, ErrorClass, Session};
+use crate::introspection::if_allowed;
+use crate::{Dialect, Session};
 
 /// Whether a server is fit to be locked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +14,6 @@ pub enum Suitability {
     Unfit(String),
 }
 
-/// The oldest PostgreSQL that is supported.
 const OLDEST_POSTGRES: i64 = 13;
 
 /// How many members of a group of MySQL accept writes.
@@ -27,13 +27,18 @@ const MARIADB_WRITERS: &str = "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM \
 /// Does MariaDB roll back a whole transaction in which a lock was refused? NOWAIT is a timeout to it.
 const MARIADB_ROLLS_BACK: &str = "SELECT @@innodb_rollback_on_timeout";
 
+/// Why a server that follows another is unfit.
+const READ_ONLY: &str = "it is read-only, so it follows another whose locks it does not share; \
+     connect to the primary";
+const STANDBY: &str =
+    "it is a standby, whose locks the primary does not see; connect to the primary";
+
 impl Session {
-    /// Returns why the server must not be locked on, if it follows another: after a failover the address may be that of
-    /// one.
+    /// Returns why the server must not be locked on, if it follows another, as it may after a failover.
     pub fn why_read_only(&self) -> Option<String> {
         let suitability = match self.dialect {
             Dialect::Postgres => self.postgres_suitability(),
-            Dialect::Mysql | Dialect::Mariadb => Suitability::read_only(),
+            Dialect::Mysql | Dialect::Mariadb => Suitability::Unfit(READ_ONLY.to_owned()),
         };
         match suitability {
             Suitability::Unfit(why) if self.is_read_only => Some(why),
@@ -41,20 +46,15 @@ impl Session {
         }
     }
 
-    /// Returns whether the server is fit to be locked on. Asks what it must, and fails with what the server says if
-    /// that is no answer.
+    /// Asks whether the server is fit to be locked on. Fails with what the server says if that is no answer.
     pub async fn suitability(&mut self) -> Result<Suitability, sqlx::Error> {
         let (is_mariadb, writers) = match self.dialect {
             Dialect::Postgres => return Ok(self.postgres_suitability()),
             Dialect::Mysql => (false, MYSQL_WRITERS),
             Dialect::Mariadb => (true, MARIADB_WRITERS),
         };
-        // Not everyone may ask; then it is not known.
-        let writers = match self.rows(writers).await {
-            Ok(rows) => rows.first().and_then(|row| row[0].parse().ok()).unwrap_or(0),
-            Err(error) if ErrorClass::of(&error).is_connection_lost() => return Err(error),
-            Err(_) => 0,
-        };
+        let writers = if_allowed(self.rows(writers).await)?.unwrap_or_default();
+        let writers = writers.first().and_then(|row| row[0].parse().ok()).unwrap_or(0);
         let rolls_back = if is_mariadb { self.rows(MARIADB_ROLLS_BACK).await? } else { Vec::new() };
         self.run("ROLLBACK").await?;
         if rolls_back.first().is_some_and(|row| row[0] == "1") {
@@ -64,65 +64,47 @@ impl Session {
                     .to_owned(),
             ));
         }
-        let of_engine = if is_mariadb { Suitability::of_mariadb } else { Suitability::of_mysql };
-        Ok(of_engine(&self.version, self.is_read_only, writers))
+        Ok(Suitability::of_innodb(is_mariadb, &self.version, self.is_read_only, writers))
     }
 
+    /// The version is `server_version_num`.
     fn postgres_suitability(&self) -> Suitability {
-        Suitability::of_postgres(self.version.parse().unwrap_or(0), self.is_read_only)
+        let version = self.version.parse::<i64>().unwrap_or(0) / 10_000;
+        if version < OLDEST_POSTGRES {
+            Suitability::Unfit(format!(
+                "it is PostgreSQL {version}; {OLDEST_POSTGRES} or newer is needed"
+            ))
+        } else if self.is_read_only {
+            Suitability::Unfit(STANDBY.to_owned())
+        } else {
+            Suitability::Fit
+        }
     }
 }
 
 impl Suitability {
-    /// `version` is as the server says it.
-    fn of_mysql(version: &str, is_read_only: bool, writers: i64) -> Self {
-        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        if major.is_some_and(|major| major < 8) {
-            return Suitability::Unfit(format!("it is MySQL {version}; 8.0 or newer is needed"));
+    /// `version` is as the server says it, such as `10.11.19-MariaDB-0+deb12u1`.
+    fn of_innodb(is_mariadb: bool, version: &str, is_read_only: bool, writers: i64) -> Self {
+        let (name, oldest, group) = if is_mariadb {
+            ("MariaDB", (10, 6), format!("a Galera cluster of {writers} nodes"))
+        } else {
+            ("MySQL", (8, 0), format!("a group of {writers} primaries"))
+        };
+        // Old clients see `5.5.5-` before the true version of MariaDB.
+        let version = version.strip_prefix("5.5.5-").filter(|_| is_mariadb).unwrap_or(version);
+        let mut numbers = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+        if (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(0)) < oldest {
+            let (major, minor) = oldest;
+            return Suitability::Unfit(format!(
+                "it is {name} {version}; {major}.{minor} or newer is needed"
+            ));
         }
-        if version.contains("TiDB") {
+        if !is_mariadb && version.contains("TiDB") {
             let why = "it is TiDB, which takes no shared row locks unless told to";
             return Suitability::Unfit(why.to_owned());
         }
-        Self::of_group(is_read_only, writers, &format!("a group of {writers} primaries"))
-    }
-
-    /// `version` is as the server says it, such as `10.11.19-MariaDB-0+deb12u1`.
-    fn of_mariadb(version: &str, is_read_only: bool, writers: i64) -> Self {
-        // Old clients see `5.5.5-` before the true version.
-        let version = version.strip_prefix("5.5.5-").unwrap_or(version);
-        let mut numbers = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-        if (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(0)) < (10, 6) {
-            return Suitability::Unfit(format!("it is MariaDB {version}; 10.6 or newer is needed"));
-        }
-        Self::of_group(is_read_only, writers, &format!("a Galera cluster of {writers} nodes"))
-    }
-
-    /// `version` is `server_version_num`.
-    fn of_postgres(version: i64, is_standby: bool) -> Self {
-        let version = version / 10_000;
-        if version < OLDEST_POSTGRES {
-            return Suitability::Unfit(format!(
-                "it is PostgreSQL {version}; {OLDEST_POSTGRES} or newer is needed"
-            ));
-        }
-        if is_standby {
-            let why =
-                "it is a standby, whose locks the primary does not see; connect to the primary";
-            return Suitability::Unfit(why.to_owned());
-        }
-        Suitability::Fit
-    }
-
-    fn read_only() -> Self {
-        let why = "it is read-only, so it follows another whose locks it does not share; connect to \
-                   the primary";
-        Suitability::Unfit(why.to_owned())
-    }
-
-    fn of_group(is_read_only: bool, writers: i64, group: &str) -> Self {
         if is_read_only {
-            return Self::read_only();
+            return Suitability::Unfit(READ_ONLY.to_owned());
         }
         if writers <= 1 {
             return Suitability::Fit;
@@ -140,7 +122,11 @@ mod tests {
 
     #[test]
     fn servers_are_known_by_their_version() {
-        let (mysql, mariadb) = (Suitability::of_mysql, Suitability::of_mariadb);
+        let mysql = |version, read_only, writers| {
+            Suitability::of_innodb(false, version, read_only, writers)
+        };
+        let mariadb =
+            |version, read_only, writers| Suitability::of_innodb(true, version, read_only, writers);
         for fit in [
             mysql("9.7.4", false, 0),
             mysql("8.0.36-0ubuntu0", false, 1),

@@ -39,18 +39,11 @@ pub(crate) enum Array {
 impl Value {
     /// Returns whether it is NULL.
     pub fn is_null(&self) -> bool {
-        matches!(
-            self.0,
-            TypedValue::Bool(None)
-                | TypedValue::Int(None)
-                | TypedValue::Float(None)
-                | TypedValue::Text(None)
-                | TypedValue::Bytes(None)
-        )
+        use TypedValue::{Bool, Bytes, Float, Int, Text};
+        matches!(self.0, Bool(None) | Int(None) | Float(None) | Text(None) | Bytes(None))
     }
 }
 
-/// A driver that takes values.
 pub(crate) trait ValueDatabase: Database {
     fn add_array(_: &mut Self::Arguments, array: Array) -> Result<(), BoxDynError> {
         Err(format!("{array:?} is for PostgreSQL alone").into())
@@ -75,7 +68,6 @@ impl ValueDatabase for sqlx::Postgres {
     }
 }
 
-/// A prepared statement with its values.
 pub(crate) fn query<DB: ValueDatabase>(
     sql: SqlStr,
     values: impl IntoIterator<Item = Value>,
@@ -125,7 +117,7 @@ from! {
     Bool: bool;
     Int: i64, i32, i16, u32, u16, u8;
     Float: f64, f32;
-    Text: String, &str;
+    Text: String, &String, &str;
     Bytes: Vec<u8>, &[u8];
 }
 
@@ -145,10 +137,4 @@ from_array! {
     Int4: Vec<i32>;
     Int: Vec<i64>;
     Bytes: Vec<Vec<u8>>;
-}
-
-impl From<&String> for Value {
-    fn from(value: &String) -> Self {
-        Value::from(value.as_str())
-    }
 }

@@ -63,8 +63,9 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(doing: &'static str, source: io::Error) -> Self {
-        Error::Io { doing, source }
+    /// What the system refuses when we try to do that.
+    pub(crate) fn io(doing: &'static str) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Error::Io { doing, source }
     }
 
     pub(crate) fn missing(engine: Engine) -> Self {
@@ -76,12 +77,8 @@ impl Error {
         Error::Missing { engine, missing }
     }
 
-    /// Nothing is wrong but that the engine is not installed.
+    /// Returns whether nothing is wrong but that the engine is not installed.
     pub fn is_missing(&self) -> bool {
         matches!(self, Error::Missing { .. })
-    }
-
-    pub(crate) fn is_worth_another_try(&self) -> bool {
-        matches!(self, Error::Ended { .. })
     }
 }

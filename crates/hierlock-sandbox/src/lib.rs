@@ -1,5 +1,4 @@
-//! Real database servers that exist for as long as they are needed: in a temporary directory, on a
-//! loopback port and a socket, gone with whoever started them.
+//! Real database servers in a temporary directory, on a loopback port and a socket, gone with whoever started them.
 //!
 //! ```no_run
 //! use hierlock_sandbox::{Engine, Sandbox};
@@ -16,8 +15,7 @@
 //!        kill -9       ends the server, removes its directory
 //! ```
 //!
-//! Tests ask [`Server::for_tests`]: a server named in the environment, else a sandbox, else (only
-//! outside CI) a visible skip that says how to install one.
+//! Tests ask [`Server::for_tests`]: a server of the environment, else a sandbox, else (outside CI) a visible skip.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -28,8 +26,7 @@ pub mod proxy;
 mod server;
 mod supervisor;
 
-/// The same test on each server: modules of the names of the functions, which take an [`Engine`], with a test each.
-/// The crate that uses it has tokio.
+/// The same test on each server: a module of the name of each function, which takes an [`Engine`]. Needs tokio.
 ///
 /// ```
 /// use hierlock_sandbox::{Engine, on_each_server};
@@ -45,20 +42,13 @@ mod supervisor;
 macro_rules! on_each_server {
     ($($test:ident),* $(,)?) => {
         $(mod $test {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn mysql() {
-                super::$test($crate::Engine::Mysql).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn mariadb() {
-                super::$test($crate::Engine::Mariadb).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn postgres() {
-                super::$test($crate::Engine::Postgres).await;
-            }
+            $crate::on_each_server!(@ $test: mysql Mysql, mariadb Mariadb, postgres Postgres);
+        })*
+    };
+    (@ $test:ident: $($name:ident $engine:ident),*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            super::$test($crate::Engine::$engine).await;
         })*
     };
 }
@@ -92,8 +82,7 @@ impl Sandbox {
     /// Starts a server; it answers when this returns, some seconds later.
     ///
     /// # Errors
-    /// The engine is not installed ([`Error::is_missing`], with how to install it), or its server
-    /// does not start, with what it said.
+    /// The engine is not installed ([`Error::is_missing`]), or its server does not start, with what it said.
     pub fn start(engine: Engine) -> Result<Self> {
         Self::start_with(engine, &[])
     }
@@ -104,19 +93,17 @@ impl Sandbox {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(engine: Engine, options: &[&str]) -> Result<Self> {
-        let mut last = None;
-        for _ in 0..MAX_START_TRIES {
+        let mut tries = 1..MAX_START_TRIES;
+        loop {
             match Self::try_start(engine, options) {
                 // Somebody else may have taken the port between our choosing and its using it.
-                Err(error) if error.is_worth_another_try() => last = Some(error),
+                Err(Error::Ended { .. }) if tries.next().is_some() => {}
                 other => return other,
             }
         }
-        Err(last.unwrap_or(Error::missing(engine)))
     }
 
-    /// As [`start`](Self::start), for a test that needs a server of its own: where the engine is not
-    /// installed the test is skipped, and says so. In CI (`CI` is set) nothing is skipped.
+    /// As [`start`](Self::start), for a test, which is skipped with a message where there is no engine, except in CI.
     ///
     /// # Panics
     /// There is no server, unless it is only missing and this is not CI.
@@ -134,27 +121,25 @@ impl Sandbox {
 
     fn try_start(engine: Engine, options: &[&str]) -> Result<Self> {
         let installation = installation::find(engine)?;
-        let directory = tempfile::Builder::new()
-            .prefix(&format!("hierlock-{engine}-"))
-            .tempdir()
-            .map_err(|source| Error::io("make a directory for the server", source))?;
+        let directory = tempfile::Builder::new().prefix(&format!("hierlock-{engine}-")).tempdir();
+        let directory = directory.map_err(Error::io("make a directory for the server"))?;
         let (port, user) = (free_port()?, installation.user());
-        user.own(directory.path())?;
+        supervisor::give_directory(user, directory.path())?;
         let mut prepare = installation.prepare(directory.path(), options)?;
         supervisor::run(&mut prepare, user, directory.path())?;
         let mut serve = installation.serve(directory.path(), port);
         serve.args(options);
         let supervisor = Supervisor::start(serve, user, directory)?;
-        let mut sandbox = Self { engine, port, url: installation.url(port), supervisor };
+        let sandbox = Self { engine, port, url: installation.url(port), supervisor };
         sandbox.until_ready(&*installation)?;
         Ok(sandbox)
     }
 
-    fn until_ready(&mut self, installation: &dyn Installation) -> Result<()> {
+    fn until_ready(&self, installation: &dyn Installation) -> Result<()> {
         let begun = Instant::now();
-        while !installation.is_ready(self.port, self.supervisor.directory()) {
-            if let Some(said) = self.supervisor.ended() {
-                return Err(Error::Ended { engine: self.engine, said });
+        while !installation.is_ready(self.port, self.directory()) {
+            if self.supervisor.has_ended() {
+                return Err(Error::Ended { engine: self.engine, said: self.supervisor.log() });
             }
             self.pause(begun)?;
         }
@@ -178,7 +163,7 @@ impl Sandbox {
         let installation = installation::find(self.engine)?;
         let begun = Instant::now();
         loop {
-            while self.supervisor.ended().is_none() {
+            while !self.supervisor.has_ended() {
                 self.pause(begun)?;
             }
             self.supervisor.start_again()?;
@@ -190,27 +175,27 @@ impl Sandbox {
         }
     }
 
-    /// Which server it is.
+    /// Returns which server it is.
     pub fn engine(&self) -> Engine {
         self.engine
     }
 
-    /// How to connect: as an administrator, without a password, over TCP.
+    /// Returns how to connect: as an administrator, without a password, over TCP.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where it keeps its files; its socket is in there too.
+    /// Returns where it keeps its files; its socket is in there too.
     pub fn directory(&self) -> &Path {
-        self.supervisor.directory()
+        &self.supervisor.directory
     }
 
-    /// The process number of the server itself.
+    /// Returns the process number of the server itself.
     pub fn pid(&self) -> Option<u32> {
-        self.supervisor.server_pid()
+        std::fs::read_to_string(self.directory().join("server.pid")).ok()?.trim().parse().ok()
     }
 
-    /// Lets it run on after this process has ended; how to end it comes back.
+    /// Lets it run on after this process has ended; returns how to end it.
     pub fn keep(self) -> String {
         self.supervisor.keep()
     }
@@ -221,7 +206,7 @@ fn free_port() -> Result<u16> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
-        .map_err(|source| Error::io("find a free port", source))
+        .map_err(Error::io("find a free port"))
 }
 
 /// The example of the package's README compiles.

@@ -1,5 +1,4 @@
-//! A network between a client and a server, for tests: it counts round trips, and it can fail in each of the ways in which
-//! networks do. Feature `proxy`.
+//! A network between a client and a server, for tests: it counts round trips, and fails as networks do. Feature `proxy`.
 //!
 //! ```text
 //!   client ──► Proxy ──► server
@@ -8,7 +7,7 @@
 //! ```
 #![expect(clippy::unwrap_used, reason = "it is for tests, which may panic")]
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,20 +15,20 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// What the network does with what it gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetworkMode {
     /// Everything arrives.
+    #[default]
     Passes,
     /// Everything arrives, each byte by itself.
     SplitsBytes,
-    /// Of the connections that were opened before that many, the client's sides are reset. The server does not hear
-    /// of it. New ones pass.
+    /// The client's side is reset of the connections that were opened before that many. The server does not hear of it.
     ResetsClients(usize),
     /// Nothing is forwarded either way; sockets stay open, and new ones are accepted.
     Stalls,
     /// The same, but only for the connection that was opened as the so many-th, counted from 0.
     StallsOne(usize),
-    /// The same for those that were opened before that many: forgotten by a firewall, say. New ones pass.
+    /// The same for those that were opened before that many: forgotten by a firewall, say.
     StallsOpened(usize),
     /// What the client says still arrives; the server's answers end.
     HalfClosesToClient,
@@ -59,9 +58,9 @@ pub enum Fault {
     ResetClient,
     /// The server's side is reset, and the client's stays open, in silence.
     ResetServer,
-    /// The request arrives; then the client hears that the server has nothing more to say. The server's side stays open.
+    /// The request arrives; then the client is told that there are no more answers. The server's side stays open.
     HalfCloseToClient,
-    /// The request arrives; then the server hears that the client has nothing more to say. Answers still arrive.
+    /// The request arrives; then the server is told that there are no more requests. Answers still arrive.
     HalfCloseToServer,
     /// From now on each byte is written by itself, both ways.
     SplitBytes,
@@ -71,8 +70,7 @@ pub enum Fault {
     CloseBeforeAnswer,
     /// The same, and from then on the whole network [drops](NetworkMode::Drops) everything.
     DropAllBeforeAnswer,
-    /// The connection is closed, and the request arrives long after the client was told so: when
-    /// [`deliver_late_request`](Proxy::deliver_late_request) says so.
+    /// The connection is closed; the request arrives at [`deliver_late_request`](Proxy::deliver_late_request).
     DelayRequest,
 }
 
@@ -87,14 +85,14 @@ impl Fault {
         Fault::SplitBytes,
     ];
 
-    /// Does it end the connection otherwise than by passing on that a side has ended?
+    /// Returns whether it ends the connection otherwise than by passing on that a side has ended.
     fn breaks_connection(self) -> bool {
         use Fault::{HalfCloseToClient, HalfCloseToServer, ResetClient, ResetServer};
         matches!(self, ResetClient | ResetServer | HalfCloseToClient | HalfCloseToServer)
     }
 }
 
-/// The state of the network.
+#[derive(Default)]
 struct Network {
     mode: watch::Sender<NetworkMode>,
     /// What one connection meets, once.
@@ -103,15 +101,16 @@ struct Network {
     late_request: Notify,
     /// What is held back, of whoever was the last to speak while it stalls.
     held: Mutex<Option<Vec<u8>>>,
-    /// The round trips of each connection.
-    connections: Mutex<Vec<Arc<RoundTrips>>>,
+    /// How many round trips each connection has made: one begins when the client speaks after the server did.
+    round_trips: Mutex<Vec<usize>>,
 }
 
 impl Network {
-    /// The fault that this request meets.
+    /// Returns the fault that this request meets.
     fn fault(&self, request: &[u8]) -> Option<Fault> {
-        let mut fault = self.fault.lock().unwrap();
-        let is_met = match &mut fault.as_mut()?.0 {
+        let mut injected = self.fault.lock().unwrap();
+        let (trigger, fault) = injected.as_mut()?;
+        let is_met = match trigger {
             FaultTrigger::After(0) => true,
             FaultTrigger::After(left) => {
                 *left -= 1;
@@ -125,19 +124,13 @@ impl Network {
                 request.strip_suffix(&[0]).unwrap_or(request).ends_with(words.as_bytes())
             }
         };
-        is_met.then(|| fault.take()).flatten().map(|(_, fault)| fault)
+        let fault = *fault;
+        is_met.then(|| *injected = None).map(|()| fault)
     }
 
     async fn wait_for_mode(&self, is_it: impl FnMut(&NetworkMode) -> bool) -> Option<NetworkMode> {
         self.mode.subscribe().wait_for(is_it).await.ok().map(|mode| *mode)
     }
-}
-
-/// The round trips of one connection: one begins when the client speaks after the server did.
-#[derive(Default)]
-struct RoundTrips {
-    count: AtomicUsize,
-    client_speaks: AtomicBool,
 }
 
 /// A network before a server.
@@ -149,33 +142,20 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Of a database by its URL.
+    /// Opens a network before the database of a URL.
     pub async fn before(url: &str) -> Self {
         let (login, rest) = url.rsplit_once('@').unwrap();
-        let (address, rest) = rest.split_once('/').unwrap();
-        let server = address.to_owned();
+        let (server, rest) = rest.split_once('/').unwrap();
+        let server = server.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let url = format!("{login}@127.0.0.1:{port}/{rest}");
-        let network = Arc::new(Network {
-            mode: watch::Sender::new(NetworkMode::Passes),
-            fault: Mutex::default(),
-            late_request: Notify::new(),
-            held: Mutex::default(),
-            connections: Mutex::default(),
-        });
+        let network = Arc::<Network>::default();
         let between = network.clone();
         let accepts = tokio::spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let (network, round_trips) = (between.clone(), Arc::<RoundTrips>::default());
-                let number = {
-                    let mut connections = network.connections.lock().unwrap();
-                    connections.push(round_trips.clone());
-                    connections.len() - 1
-                };
-                let connection =
-                    ProxyConnection { number, network, round_trips, fault: OnceLock::new() };
+                let connection = ProxyConnection::open(between.clone());
                 all.spawn(connection.run(client, server.clone()));
             }
         });
@@ -203,7 +183,7 @@ impl Proxy {
         *self.network.fault.lock().unwrap() = Some((when, fault));
     }
 
-    /// Did that request come?
+    /// Returns whether that request has come.
     pub fn has_injected(&self) -> bool {
         self.network.fault.lock().unwrap().is_none()
     }
@@ -213,17 +193,17 @@ impl Proxy {
         self.network.late_request.notify_one();
     }
 
-    /// How many have been opened so far.
+    /// Returns how many have been opened so far.
     pub fn connections(&self) -> usize {
-        self.network.connections.lock().unwrap().len()
+        self.network.round_trips.lock().unwrap().len()
     }
 
-    /// The round trips so far of the connection that was opened first.
+    /// Returns the round trips so far of the connection that was opened first.
     pub fn round_trips(&self) -> usize {
-        self.network.connections.lock().unwrap()[0].count.load(Ordering::SeqCst)
+        self.network.round_trips.lock().unwrap()[0]
     }
 
-    /// What it holds back, of whoever was the last to speak while it stalls.
+    /// Returns what it holds back, of whoever was the last to speak while it stalls.
     pub fn held(&self) -> Option<Vec<u8>> {
         self.network.held.lock().unwrap().clone()
     }
@@ -241,28 +221,34 @@ impl Drop for Proxy {
     }
 }
 
-/// What is done with something that was read.
 enum Delivery {
     Now,
     /// Now, and nothing after it.
     Last,
-    /// FaultTrigger the network lets late requests arrive.
+    /// When the network lets late requests arrive.
     Later,
     /// Not this; what comes after it is asked about again.
     Lost,
     Never,
 }
 
-/// One connection through the network.
 struct ProxyConnection {
     number: usize,
     network: Arc<Network>,
-    round_trips: Arc<RoundTrips>,
-    /// What it has met.
+    /// Whether the client was the last to speak.
+    client_speaks: AtomicBool,
     fault: OnceLock<Fault>,
 }
 
 impl ProxyConnection {
+    fn open(network: Arc<Network>) -> Self {
+        let mut round_trips = network.round_trips.lock().unwrap();
+        let number = round_trips.len();
+        round_trips.push(0);
+        drop(round_trips);
+        Self { number, network, client_speaks: AtomicBool::new(false), fault: OnceLock::new() }
+    }
+
     fn stalls(&self, mode: NetworkMode) -> bool {
         match mode {
             NetworkMode::Stalls => true,
@@ -289,8 +275,8 @@ impl ProxyConnection {
         let (hung_up, broken) = (Notify::new(), Notify::new());
         let is_broken = || self.fault.get().is_some_and(|fault| fault.breaks_connection());
         let to_server = |request: &[u8]| {
-            if !self.round_trips.client_speaks.swap(true, Ordering::SeqCst) {
-                self.round_trips.count.fetch_add(1, Ordering::SeqCst);
+            if !self.client_speaks.swap(true, Ordering::SeqCst) {
+                self.network.round_trips.lock().unwrap()[self.number] += 1;
             }
             let Some(fault) = self.network.fault(request) else { return Delivery::Now };
             let _ = self.fault.set(fault);
@@ -305,7 +291,7 @@ impl ProxyConnection {
             }
         };
         let to_client = |_: &[u8]| {
-            self.round_trips.client_speaks.store(false, Ordering::SeqCst);
+            self.client_speaks.store(false, Ordering::SeqCst);
             match self.fault.get() {
                 None | Some(Fault::SplitBytes) => Delivery::Now,
                 Some(Fault::LoseAnswers) => Delivery::Lost,
@@ -394,16 +380,8 @@ impl ProxyConnection {
 /// Breaks a connection, and keeps open what the fault leaves open for as long as the other side wants that.
 async fn break_connection(fault: Fault, mut client: TcpStream, mut server: TcpStream) {
     match fault {
-        Fault::ResetClient => {
-            let _ = client.set_zero_linger();
-            drop(client);
-            discard(&mut server).await;
-        }
-        Fault::ResetServer => {
-            let _ = server.set_zero_linger();
-            drop(server);
-            discard(&mut client).await;
-        }
+        Fault::ResetClient => reset(client, server).await,
+        Fault::ResetServer => reset(server, client).await,
         Fault::HalfCloseToClient => {
             let _ = client.shutdown().await;
             let (mut from_server, mut to_server) = server.split();
@@ -429,7 +407,13 @@ async fn break_connection(fault: Fault, mut client: TcpStream, mut server: TcpSt
     }
 }
 
-/// Reads until the other side has ended.
+/// Resets one side, and keeps the other open in silence.
+async fn reset(one: TcpStream, mut other: TcpStream) {
+    let _ = one.set_zero_linger();
+    drop(one);
+    discard(&mut other).await;
+}
+
 async fn discard(from: &mut (impl AsyncReadExt + Unpin)) {
     let _ = tokio::io::copy(from, &mut tokio::io::sink()).await;
 }

@@ -31,8 +31,8 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// The server that `HIERLOCK_MYSQL_URL`, `HIERLOCK_MARIADB_URL` or `HIERLOCK_POSTGRES_URL` names
-    /// (for MySQL also `MYSQL_DSN`, as a URL or in its Go form), else a new sandbox.
+    /// Returns the server that `HIERLOCK_MYSQL_URL`, `HIERLOCK_MARIADB_URL` or `HIERLOCK_POSTGRES_URL` names (for MySQL
+    /// also `MYSQL_DSN`, as a URL or in its Go form), else a new sandbox.
     ///
     /// # Errors
     /// As [`Sandbox::start`]; also a variable that cannot be read.
@@ -43,8 +43,7 @@ impl Server {
         }
     }
 
-    /// As [`get`](Self::get), for a test: where the engine is not installed the test is skipped, and
-    /// says so. In CI (`CI` is set) nothing is skipped.
+    /// As [`get`](Self::get), for a test, which is skipped with a message where there is no engine, except in CI.
     ///
     /// # Panics
     /// There is no server, unless it is only missing and this is not CI.
@@ -52,7 +51,7 @@ impl Server {
         or_skip(Self::get(engine))
     }
 
-    /// Which kind.
+    /// Returns which kind it is.
     pub fn engine(&self) -> Engine {
         match self {
             Server::Given { engine, .. } => *engine,
@@ -60,7 +59,7 @@ impl Server {
         }
     }
 
-    /// How to connect.
+    /// Returns how to connect.
     pub fn url(&self) -> &str {
         match self {
             Server::Given { url, .. } => url,
@@ -89,29 +88,26 @@ fn given(engine: Engine, variable: impl Fn(&str) -> Option<String>) -> Result<Op
         Engine::Postgres => "HIERLOCK_POSTGRES_URL",
     };
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-    if let Some(url) = set(own) {
-        if url.contains("://") {
-            return Ok(Some(url));
-        }
+    let (variable, url, why) = if let Some(url) = set(own) {
         let why =
             format!("its value is not a URL; write {engine}://user:password@host:port/database");
-        return Err(Error::Environment { variable: own, why });
-    }
-    let Some(dsn) = set("MYSQL_DSN").filter(|_| engine == Engine::Mysql) else { return Ok(None) };
-    let url = ServerUrl::from_dsn(&dsn).ok_or_else(|| Error::Environment {
-        variable: "MYSQL_DSN",
-        why: "its value is neither a URL nor a DSN; write mysql://user:pw@127.0.0.1:3306/database or \
-              user:pw@tcp(127.0.0.1:3306)/database"
-            .to_owned(),
-    })?;
-    Ok(Some(url.expose().to_owned()))
+        (own, Some(url).filter(|url| url.contains("://")), why)
+    } else if let Some(dsn) = set("MYSQL_DSN").filter(|_| engine == Engine::Mysql) {
+        let why = "its value is neither a URL nor a DSN; write mysql://user:pw@127.0.0.1:3306/database or \
+                   user:pw@tcp(127.0.0.1:3306)/database";
+        let url = ServerUrl::from_dsn(&dsn).map(|url| url.expose().to_owned());
+        ("MYSQL_DSN", url, why.to_owned())
+    } else {
+        return Ok(None);
+    };
+    url.map(Some).ok_or(Error::Environment { variable, why })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn look(engine: Engine, variables: &[(&str, &str)]) -> Result<Option<String>> {
+    fn given_by(engine: Engine, variables: &[(&str, &str)]) -> Result<Option<String>> {
         given(engine, |name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
         })
@@ -121,7 +117,7 @@ mod tests {
     fn the_environment_comes_first() {
         let dsn = ("MYSQL_DSN", "root:pw@tcp(127.0.0.1:3306)/mgl_test");
         let own = ("HIERLOCK_MYSQL_URL", "mysql://a@b/c");
-        let url = |engine, variables: &[_]| look(engine, variables).unwrap();
+        let url = |engine, variables: &[_]| given_by(engine, variables).unwrap();
         assert_eq!(url(Engine::Mysql, &[dsn, own]).as_deref(), Some("mysql://a@b/c"));
         let from_dsn = url(Engine::Mysql, &[dsn, ("HIERLOCK_MYSQL_URL", "")]);
         assert_eq!(from_dsn.as_deref(), Some("mysql://root:pw@127.0.0.1:3306/mgl_test"));
@@ -129,26 +125,19 @@ mod tests {
         assert_eq!(url(Engine::Postgres, &[]), None);
     }
 
+    /// The failure that this prevents: the value was printed whole, with its password.
     #[test]
-    fn a_variable_that_cannot_be_read_is_named() {
+    fn a_variable_that_cannot_be_read_is_named_and_no_password_is_shown() {
         for (name, value, form) in [
             ("HIERLOCK_MYSQL_URL", "localhost:3306", "mysql://user:password@host:port/database"),
+            ("HIERLOCK_MYSQL_URL", "root:secret@h/d", "mysql://user:password@host:port/database"),
             ("MYSQL_DSN", "root@", "tcp(127.0.0.1:3306)"),
+            ("MYSQL_DSN", "root:secret@tcp(127.0.0.1:3306)", "tcp(127.0.0.1:3306)"),
         ] {
-            let error = look(Engine::Mysql, &[(name, value)]).unwrap_err();
-            assert!(!error.is_missing() && error.to_string().contains(name), "{error}");
-            assert!(error.to_string().contains(form), "{error}");
-        }
-    }
-
-    /// The value was printed whole, with its password.
-    #[test]
-    fn no_password_is_shown() {
-        let dsn = "root:secret@tcp(127.0.0.1:3306)";
-        for (name, value) in [("HIERLOCK_MYSQL_URL", "root:secret@h/d"), ("MYSQL_DSN", dsn)] {
-            let error = look(Engine::Mysql, &[(name, value)]).unwrap_err();
+            let error = given_by(Engine::Mysql, &[(name, value)]).unwrap_err();
             let shown = format!("{error} {error:?}");
-            assert!(shown.contains(name) && !shown.contains("secret"), "{shown}");
+            assert!(!error.is_missing() && shown.contains(name) && shown.contains(form), "{shown}");
+            assert!(!shown.contains("secret"), "{shown}");
         }
         let url = "mysql://root:secret@h/d".to_owned();
         let given = format!("{:?}", Server::Given { engine: Engine::Mysql, url });

@@ -1,12 +1,13 @@
 //! Runs a server so that it ends with us, however we end.
 //!
-//! A shell in a process group of its own starts the server and then reads a pipe that only we can write
-//! to. A byte on it starts the server again, which has ended by then. When the pipe comes to its end (we
-//! closed it, exited, or were killed) it ends the server and removes the directory. Not the kernel's parent-death signal: that fires when the *thread* that
-//! started a child ends, and tests end threads all the time.
+//! A shell in a process group of its own starts the server and then reads a pipe that only we can write to. A byte on it
+//! starts the server again, which has ended by then. When the pipe comes to its end (we closed it, exited, or were
+//! killed) it ends the server and removes the directory. Not the kernel's parent-death signal: that fires when the
+//! *thread* that started a child ends, and tests end threads all the time.
 
 use crate::error::{Error, Result};
 use std::io::Write;
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -14,8 +15,7 @@ use tempfile::TempDir;
 
 /// `$1` is the directory, the rest the server. The log goes to a file in the directory.
 ///
-/// The byte is read by a program, not by the shell itself: while it waits for that, it notices that the
-/// server has ended, and the watcher can see it.
+/// The byte is read by a program: meanwhile the shell notices that the server has ended, and the watcher sees it.
 const SCRIPT: &str = r#"
 directory=$1; shift
 start() {
@@ -39,54 +39,39 @@ pub(crate) struct Supervisor {
     shell: Child,
     /// Closing it ends the server.
     pipe: Option<ChildStdin>,
-    directory: PathBuf,
+    pub(crate) directory: PathBuf,
 }
 
 impl Supervisor {
     pub(crate) fn start(server: Command, user: User, directory: TempDir) -> Result<Self> {
         let mut shell = Command::new("sh");
-        shell
-            .args(["-c", SCRIPT, "hierlock-sandbox"])
-            .arg(directory.path())
-            .arg(server.get_program());
-        shell.args(server.get_args()).current_dir("/");
+        shell.args(["-c", SCRIPT, "hierlock-sandbox"]).arg(directory.path());
+        shell.arg(server.get_program()).args(server.get_args()).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        user.apply(&mut shell);
+        run_as(user, &mut shell);
         // A group of its own, so that Ctrl-C ends us, and we end it.
         shell.process_group(0);
-        let mut shell = shell.spawn().map_err(|source| Error::io("start the server", source))?;
+        let mut shell = shell.spawn().map_err(Error::io("start the server"))?;
         let pipe = shell.stdin.take();
         // From here on the shell removes it.
         Ok(Self { shell, pipe, directory: directory.keep() })
     }
 
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    pub(crate) fn server_pid(&self) -> Option<u32> {
-        std::fs::read_to_string(self.directory.join("server.pid")).ok()?.trim().parse().ok()
-    }
-
     /// Starts the server again, which has ended, on what it has left.
     pub(crate) fn start_again(&mut self) -> Result<()> {
-        let failed = |source| Error::io("start the server again", source);
+        let failed = Error::io("start the server again");
         // So that nobody takes what the last one has left for a sign of the new one.
         for name in ["ended", "server.pid"] {
             std::fs::remove_file(self.directory.join(name)).map_err(failed)?;
         }
-        match &mut self.pipe {
-            Some(pipe) => pipe.write_all(b"r").map_err(failed),
-            None => Ok(()),
-        }
+        self.pipe.as_mut().map_or(Ok(()), |pipe| pipe.write_all(b"r").map_err(failed))
     }
 
-    /// What it said, if it is no longer running.
-    pub(crate) fn ended(&mut self) -> Option<String> {
-        self.directory.join("ended").exists().then(|| self.log())
+    pub(crate) fn has_ended(&self) -> bool {
+        self.directory.join("ended").exists()
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub(crate) fn log(&self) -> String {
         const LINES: usize = 15;
         let log = std::fs::read(self.directory.join("log")).unwrap_or_default();
@@ -95,18 +80,14 @@ impl Supervisor {
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 
-    /// Nobody closes the pipe any more; how to end it by hand.
+    /// Lets nobody close the pipe any more; returns how to end it by hand.
     pub(crate) fn keep(mut self) -> String {
         // The end of this process would close it: so it is handed to a process that only sleeps.
         if let Some(pipe) = self.pipe.take() {
-            let sleeper = Command::new("sleep")
-                .arg("infinity")
-                .stdin(Stdio::null())
-                .stdout(Stdio::from(pipe))
-                .stderr(Stdio::null())
-                .process_group(0)
-                .spawn();
-            if let Ok(sleeper) = sleeper {
+            let mut sleeper = Command::new("sleep");
+            sleeper.arg("infinity").process_group(0);
+            sleeper.stdin(Stdio::null()).stdout(pipe).stderr(Stdio::null());
+            if let Ok(sleeper) = sleeper.spawn() {
                 return format!("kill {}", sleeper.id());
             }
         }
@@ -125,12 +106,9 @@ impl Drop for Supervisor {
 
 /// Runs a step to its end.
 pub(crate) fn run(command: &mut Command, user: User, directory: &Path) -> Result<()> {
-    user.apply(command);
-    let output = command
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|source| Error::io("prepare the server", source))?;
+    run_as(user, command);
+    let output = command.current_dir(directory).stdin(Stdio::null()).output();
+    let output = output.map_err(Error::io("prepare the server"))?;
     if output.status.success() {
         return Ok(());
     }
@@ -140,35 +118,23 @@ pub(crate) fn run(command: &mut Command, user: User, directory: &Path) -> Result
     Err(Error::Step { command, said: said.concat().trim().to_owned() })
 }
 
-/// Who a server runs as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum User {
-    /// Whoever we are.
-    Ourselves,
-    /// If we are root, somebody with no rights; otherwise whoever we are.
-    NeverRoot,
+/// The user that a server runs as, by number; None for whoever we are.
+pub(crate) type User = Option<u32>;
+
+/// Returns a user with no rights if we are root, for a server that refuses to run as root.
+pub(crate) fn never_root() -> User {
+    const NOBODY: u32 = 65534;
+    nix::unistd::getuid().is_root().then_some(NOBODY)
 }
 
-impl User {
-    /// The number of `nobody`.
-    const NOBODY: u32 = 65534;
-
-    fn is_another(self) -> bool {
-        self == User::NeverRoot && nix::unistd::getuid().is_root()
+fn run_as(user: User, command: &mut Command) {
+    if let Some(user) = user {
+        command.uid(user).gid(user);
     }
+}
 
-    fn apply(self, command: &mut Command) {
-        if self.is_another() {
-            command.uid(Self::NOBODY).gid(Self::NOBODY);
-        }
-    }
-
-    /// Lets the server write into its directory.
-    pub(crate) fn own(self, directory: &Path) -> Result<()> {
-        if !self.is_another() {
-            return Ok(());
-        }
-        std::os::unix::fs::chown(directory, Some(Self::NOBODY), Some(Self::NOBODY))
-            .map_err(|source| Error::io("hand the directory to the server", source))
-    }
+/// Lets the server write into its directory.
+pub(crate) fn give_directory(user: User, directory: &Path) -> Result<()> {
+    let given = user.map_or(Ok(()), |user| chown(directory, Some(user), Some(user)));
+    given.map_err(Error::io("hand the directory to the server"))
 }

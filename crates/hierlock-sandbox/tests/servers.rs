@@ -1,7 +1,7 @@
 //! Real servers: they start, answer, and are gone with whoever started them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use hierlock_sandbox::{Engine, Sandbox};
+use hierlock_sandbox::{Engine, Sandbox, on_each_server};
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,9 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-fn lives_and_leaves_nothing(engine: Engine) {
+on_each_server!(lives_and_leaves_nothing);
+
+async fn lives_and_leaves_nothing(engine: Engine) {
     let Some(sandbox) = Sandbox::for_tests(engine) else { return };
     let (url, pid) = (sandbox.url().to_owned(), sandbox.pid().unwrap());
     let directory = sandbox.directory().to_owned();
@@ -39,21 +41,6 @@ fn lives_and_leaves_nothing(engine: Engine) {
     drop(sandbox);
     assert!(!answers(&url) && !is_alive(pid), "it ends before the drop returns");
     assert!(!directory.exists(), "nothing is left");
-}
-
-#[test]
-fn mysql_lives_and_leaves_nothing() {
-    lives_and_leaves_nothing(Engine::Mysql);
-}
-
-#[test]
-fn mariadb_lives_and_leaves_nothing() {
-    lives_and_leaves_nothing(Engine::Mariadb);
-}
-
-#[test]
-fn postgres_lives_and_leaves_nothing() {
-    lives_and_leaves_nothing(Engine::Postgres);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod output;
 
 pub(crate) use args::LeaseArgs;
 
+use crate::args::with;
 use crate::exit::{self, CommandResult, Failure};
 use crate::output::{counted, json, print, write};
 use crate::time::{relative, span};
@@ -58,16 +59,10 @@ pub(crate) fn lease(args: &LeaseArgs) -> CommandResult {
 }
 
 async fn acquire(leases: &Leases, database: &Database, args: &AcquireArgs) -> CommandResult {
-    let mut request = LeaseRequest::new(args.target.clone(), &args.owner).ttl(args.ttl);
-    if let Some(session) = &args.session {
-        request = request.session(session);
-    }
-    if let Some(reason) = &args.reason {
-        request = request.reason(reason);
-    }
-    if let Some(limit) = args.wait {
-        request = request.wait_up_to(limit);
-    }
+    let request = LeaseRequest::new(args.target.clone(), &args.owner).ttl(args.ttl);
+    let request = with(request, args.session.as_ref(), LeaseRequest::session);
+    let request = with(request, args.reason.as_ref(), LeaseRequest::reason);
+    let request = with(request, args.wait, LeaseRequest::wait_up_to);
     let leases = leases.clone().with_hierarchy(args.tree.levels.clone());
     let lease = match leases.acquire(request).await {
         Ok(lease) => lease,
@@ -145,19 +140,10 @@ async fn list(
     database: &Database,
     args: &ListLeasesArgs,
 ) -> Result<String, Failure> {
-    let mut filter = LeaseFilter::default();
-    if let Some(target) = &args.target {
-        filter = filter.within(target.clone());
-    }
-    if let Some(owner) = &args.owner {
-        filter = filter.owner(owner);
-    }
-    if let Some(session) = &args.session {
-        filter = filter.session(session);
-    }
-    if args.expired {
-        filter = filter.also_expired();
-    }
+    let filter = with(LeaseFilter::default(), args.target.clone(), LeaseFilter::within);
+    let filter = with(filter, args.owner.as_ref(), LeaseFilter::owner);
+    let filter = with(filter, args.session.as_ref(), LeaseFilter::session);
+    let filter = if args.expired { filter.also_expired() } else { filter };
     let leases = leases.list(filter).await?;
     Ok(output::leases(&leases, database.now().await?, args.json))
 }

@@ -36,7 +36,6 @@ impl<'a> From<&'a LeaseInfo> for LeaseJson<'a> {
     }
 }
 
-/// The result of an acquire or a renewal.
 #[derive(Serialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub(super) enum ResultJson<'a> {

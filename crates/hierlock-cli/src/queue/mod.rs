@@ -12,6 +12,7 @@ mod worker;
 
 pub(crate) use args::QueueArgs;
 
+use crate::args::with;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{counted, json, json_list, print};
 use args::{AddArgs, QueueCommand};
@@ -21,14 +22,12 @@ use std::io::{self, Read};
 
 pub(crate) fn queue(args: QueueArgs) -> CommandResult {
     let QueueArgs { database: place, command } = args;
-    // Before anything else: while we wait for a person to type, Ctrl-C ends us.
-    let jobs = match &command {
-        QueueCommand::Add(args) => jobs(args)?,
+    let jobs = match command {
+        QueueCommand::Work(args) => return worker::work(&place, args),
+        // Before anything else: while we wait for a person to type, Ctrl-C ends us.
+        QueueCommand::Add(ref args) => jobs(args)?,
         _ => Vec::new(),
     };
-    if let QueueCommand::Work(args) = command {
-        return worker::work(&place, args);
-    }
     place.run(async |database| {
         // The table is the same for all queues.
         let table = Queue::new(database.clone(), "any")?;
@@ -61,23 +60,12 @@ pub(crate) fn queue(args: QueueArgs) -> CommandResult {
     })
 }
 
-/// Returns the jobs to add, from the command line or standard input.
 fn jobs(args: &AddArgs) -> Result<Vec<Job>, Failure> {
     let job = |payload: &str| {
-        let mut job = Job::new(payload);
-        if let Some(priority) = args.priority {
-            job = job.priority(priority);
-        }
-        if let Some(delay) = args.run_in {
-            job = job.run_in(delay);
-        }
-        if let Some(key) = &args.unique {
-            job = job.unique(key);
-        }
-        if let Some(attempts) = args.max_attempts {
-            job = job.max_attempts(attempts);
-        }
-        job
+        let job = with(Job::new(payload), args.priority, Job::priority);
+        let job = with(job, args.run_in, Job::run_in);
+        let job = with(job, args.unique.as_ref(), Job::unique);
+        with(job, args.max_attempts, Job::max_attempts)
     };
     Ok(match args.payload.as_deref() {
         None => read_stdin()?.lines().filter(|line| !line.is_empty()).map(job).collect(),
@@ -112,12 +100,11 @@ async fn retry_dead(queue: &Queue, mut ids: Vec<i64>, all: bool) -> Result<Strin
     ids.sort_unstable();
     ids.dedup();
     let asked = ids.len() as u64;
-    let retried =
-        queue.retry_dead(if all { DeadJobFilter::All } else { DeadJobFilter::Ids(ids) }).await?;
-    let others = if all || retried == asked {
-        String::new()
-    } else {
-        format!("; {} not dead", counted(asked - retried, "other"))
-    };
-    Ok(format!("{} to be tried again{others}\n", counted(retried, "job")))
+    let filter = if all { DeadJobFilter::All } else { DeadJobFilter::Ids(ids) };
+    let retried = queue.retry_dead(filter).await?;
+    let mut text = format!("{} to be tried again", counted(retried, "job"));
+    if !all && retried != asked {
+        text += &format!("; {} not dead", counted(asked - retried, "other"));
+    }
+    Ok(text + "\n")
 }

@@ -8,18 +8,17 @@
 //!
 //! Before it ends, it always waits until the server knows what it has given up.
 //!
-//! Once the command has started, the exit code is its own or 76. A code such as 69 says that it did not run, so a
-//! script may try again.
+//! Once the command has started, the exit code is its own or 76. After any other a script may try again.
 
 mod event;
 
-use crate::args::TargetArgs;
+use crate::args::{TargetArgs, with};
 use crate::child::{Child, ChildExit};
 use crate::event::Reporter;
 use crate::exit::{self, CommandResult, Failure};
 use crate::signals::{Signals, block_on};
 use event::CommandEvent;
-use hierlock::{Guard, Hierlock, ServerUrl, Target, parse_duration};
+use hierlock::{Guard, Hierlock, Request, ServerUrl, Target, parse_duration};
 use std::ffi::OsString;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -107,18 +106,20 @@ impl Run {
         let mut signals = Signals::listen()?;
         let connect = Hierlock::connect_with(url.expose(), self.args.lock.tree.levels.clone());
         let locks = signals.run_until_signal(connect).await??;
-        for warning in locks.warnings() {
-            self.reporter.report(&CommandEvent::Warning { message: warning.clone() });
-        }
+        locks.warnings().iter().for_each(|warning| self.report_warning(warning));
         let result = match self.acquire(&locks, &url, &mut signals).await {
             Ok(guard) => self.run_command(guard, &url, &mut signals).await,
             Err(failure) => Err(failure),
         };
         // No wait, no lock and no session stays behind on the server, unless another signal asks for haste.
         if let Ok(Err(error)) = signals.run_until_signal(locks.close(CLOSE_LIMIT)).await {
-            self.reporter.report(&CommandEvent::Warning { message: error.to_string() });
+            self.report_warning(&error);
         }
         result
+    }
+
+    fn report_warning(&self, warning: &impl ToString) {
+        self.reporter.report(&CommandEvent::Warning { message: warning.to_string() });
     }
 
     fn url(&self) -> Result<ServerUrl, Failure> {
@@ -138,13 +139,9 @@ impl Run {
         signals: &mut Signals,
     ) -> Result<Guard, Failure> {
         let lock = &self.args.lock;
-        let mut request = locks.request_all(lock.targets.clone()).mode(lock.mode);
-        if let Some(limit) = self.args.within {
-            request = request.within(limit);
-        }
-        if self.args.no_wait {
-            request = request.no_wait();
-        }
+        let request = locks.request_all(lock.targets.clone()).mode(lock.mode);
+        let request = with(request, self.args.within, Request::within);
+        let request = if self.args.no_wait { request.no_wait() } else { request };
         let started = Instant::now();
         let mut acquire = pin!(request.acquire());
         let mut notice = pin!(sleep(WAIT_NOTICE_DELAY));
@@ -155,12 +152,12 @@ impl Run {
                 signal = signals.next() => return Err(Failure::signal(signal)),
                 () = &mut notice, if !after_notice => {
                     after_notice = true;
-                    let (targets, hint) = (self.targets.clone(), held_by_outer_run(url, &lock.targets));
-                    self.reporter.report(&CommandEvent::Waiting { targets, hint });
+                    let hint = held_by_outer_run(url, &lock.targets);
+                    self.reporter.report(&CommandEvent::Waiting { targets: &self.targets, hint });
                 }
             }
         };
-        let (targets, waited_ms) = (self.targets.clone(), started.elapsed().as_millis());
+        let (targets, waited_ms) = (&self.targets, started.elapsed().as_millis());
         self.reporter.report(&CommandEvent::Acquired { targets, waited_ms, after_notice });
         Ok(guard)
     }
@@ -172,11 +169,10 @@ impl Run {
         url: &ServerUrl,
         signals: &mut Signals,
     ) -> CommandResult {
-        let visible_url =
-            if self.args.keep_password { url.expose().to_owned() } else { url.without_password() };
-        let variables =
-            [("HIERLOCK_TARGETS", self.targets.join("\n")), ("HIERLOCK_URL", visible_url)];
-        let mut child = Child::start(&self.args.command, variables)?;
+        let url =
+            if self.args.keep_password { url.expose().into() } else { url.without_password() };
+        let variables = [("HIERLOCK_TARGETS", self.targets.join("\n")), ("HIERLOCK_URL", url)];
+        let mut child = Child::start(&self.args.command, &variables)?;
         let mut lost = Box::pin(guard.lost());
         let exit = loop {
             tokio::select! {
@@ -186,13 +182,13 @@ impl Run {
                 error = &mut lost => {
                     self.report_lost(&error, None);
                     child.terminate().await;
-                    self.report_exit(child.wait().await);
+                    self.reporter.report(&CommandEvent::Exited(child.wait().await));
                     return Ok(exit::LOST);
                 }
             }
         };
         drop(lost);
-        self.report_exit(exit);
+        self.reporter.report(&CommandEvent::Exited(exit));
         // A lock that was lost just before the end, or may have been, is lost.
         if let Err(error) = guard.release().await {
             self.report_lost(&error, Some(exit));
@@ -201,20 +197,13 @@ impl Run {
         Ok(exit.code)
     }
 
-    fn report_exit(&self, ChildExit { code, signal }: ChildExit) {
-        self.reporter.report(&CommandEvent::Exited { code, signal });
-    }
-
-    /// `exit` is how the command ended, if it ran to its own end.
-    fn report_lost(&self, error: &hierlock::Error, exit: Option<ChildExit>) {
-        let (code, signal) = (exit.map(|exit| exit.code), exit.and_then(|exit| exit.signal));
+    fn report_lost(&self, error: &hierlock::Error, ended: Option<ChildExit>) {
         let message = error.to_string();
-        self.reporter.report(&CommandEvent::Lost { message, exit: exit::LOST, code, signal });
+        self.reporter.report(&CommandEvent::Lost { message, exit: exit::LOST, ended });
     }
 }
 
-/// Returns a target in conflict with ours that a `hierlock run` around this one holds, by its environment variables:
-/// then this one may wait for itself.
+/// Returns a target in conflict with ours that a `hierlock run` around this one holds: this one may wait for itself.
 fn held_by_outer_run(url: &ServerUrl, targets: &[Target]) -> Option<String> {
     // The password may have been left out.
     let outer_url = ServerUrl::new(std::env::var("HIERLOCK_URL").ok()?);

@@ -1,5 +1,4 @@
-//! A connection of one of the drivers, lent for some statements, whoever owns it. The only place that runs statements on
-//! drivers. Knows nothing of what the statements are for.
+//! A connection of one of the drivers, lent for some statements. The only place that runs statements on drivers.
 
 use crate::Driver;
 use crate::row::{CellRow, Row};
@@ -85,8 +84,7 @@ impl From<sqlx::sqlite::SqliteQueryResult> for ExecuteResult {
 pub struct PacketResult {
     /// The rows of all of them, in order.
     pub rows: Vec<Row>,
-    /// How many rows were changed. Of use on MySQL and MariaDB, which return no changed rows: PostgreSQL
-    /// counts those that were read too, SQLite those of the statement before.
+    /// How many rows were changed. PostgreSQL counts those that were read too, SQLite those of the statement before.
     pub changed: u64,
     /// How many statements were run to their end.
     pub statements: usize,
@@ -104,8 +102,7 @@ pub struct StatementResult {
 /// Everything here runs on the caller's task and has no limit of time.
 ///
 /// # Cancel safety
-/// None of these futures may be dropped before its end if the connection is to be used again: the statement goes on on
-/// the server, and its answer would be taken for that of the next.
+/// None: the statement goes on on the server, and its answer would be taken for that of the next.
 impl ConnectionRef<'_> {
     /// Returns which driver it is of.
     pub fn driver(&self) -> Driver {

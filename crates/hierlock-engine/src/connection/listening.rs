@@ -3,21 +3,13 @@
 use super::ConnectionRef;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
 use sqlx::{Acquire as _, ConnectOptions as _};
-use std::fmt;
 use std::time::Duration;
 
-/// A connection to PostgreSQL on which any statement may run, also LISTEN. A plain connection takes a notification that
-/// it did not ask for as an error.
+/// A connection to PostgreSQL on which LISTEN may run. A plain one takes a notification for an error.
+#[derive(Debug)]
 pub struct ListeningConnection {
     listener: Box<PgListener>,
-    /// Of this one connection, which it comes from.
     pool: PgPool,
-}
-
-impl fmt::Debug for ListeningConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListeningConnection").finish_non_exhaustive()
-    }
 }
 
 impl ListeningConnection {

@@ -8,8 +8,7 @@ pub use connection_ref::{ConnectionRef, ExecuteResult, PacketResult, StatementRe
 #[cfg(feature = "postgres")]
 pub use listening::ListeningConnection;
 
-/// An open connection of ours, as the server and the driver leave it: it is not set up for anything, and nobody ends it
-/// on the server when it is dropped. A [`Session`](crate::Session) is more.
+/// An open connection of ours, which is not set up for anything. A [`Session`](crate::Session) is more.
 #[cfg(feature = "_server")]
 #[derive(Debug)]
 pub enum Connection {

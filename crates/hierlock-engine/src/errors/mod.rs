@@ -1,5 +1,4 @@
-//! What an error of an engine means, as one table per engine. Whoever decides by an error (a lock session, `retry`, the
-//! lab) asks for its class, never for its number.
+//! What an error of an engine means, as one table per engine. Whoever decides by an error asks for its class.
 
 mod innodb;
 mod postgres;
@@ -23,8 +22,7 @@ pub enum ErrorClass {
     LockWaitTimeout,
     /// The whole statement took longer than the server allows.
     StatementTimeout,
-    /// The statement was cancelled: `KILL QUERY`, `pg_cancel_backend`. PostgreSQL reports a statement timeout the same
-    /// way.
+    /// The statement was cancelled, by `KILL QUERY` or `pg_cancel_backend`; on PostgreSQL also a statement timeout.
     Cancelled,
     /// Somebody else writes to the database file (SQLite).
     Busy,
@@ -53,8 +51,7 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// Returns the class of an error of the driver. What the engine has not said itself counts as
-    /// [`ConnectionLost`](Self::ConnectionLost).
+    /// Returns the class of an error of the driver; [`ConnectionLost`](Self::ConnectionLost) if it is no engine's.
     #[cfg(feature = "_driver")]
     pub fn of(error: &sqlx::Error) -> Self {
         let sqlx::Error::Database(error) = error else { return ErrorClass::ConnectionLost };
@@ -91,7 +88,6 @@ impl ErrorClass {
     }
 }
 
-/// Finds the class of a code in the table of an engine.
 fn class_of<C: PartialEq>(code: C, classes: &[(C, ErrorClass)]) -> ErrorClass {
     let known = classes.iter().find(|(known, _)| *known == code);
     known.map_or(ErrorClass::Other, |(_, class)| *class)
@@ -99,10 +95,11 @@ fn class_of<C: PartialEq>(code: C, classes: &[(C, ErrorClass)]) -> ErrorClass {
 
 #[cfg(test)]
 mod tests {
+    use super::ErrorClass::*;
     use super::*;
 
     /// Each code of a table is there once, and has the class that is written behind it.
-    pub(super) fn assert_table<C: Copy + PartialEq + std::fmt::Debug>(
+    fn assert_table<C: Copy + PartialEq + std::fmt::Debug>(
         classes: &[(C, ErrorClass)],
         class: impl Fn(C) -> ErrorClass,
     ) {
@@ -112,10 +109,41 @@ mod tests {
         }
     }
 
+    #[test]
+    fn each_code_has_one_class() {
+        assert_table(&innodb::CLASSES, innodb::class);
+        assert_table(&postgres::CLASSES, |code| postgres::class(code, ""));
+        assert_table(&sqlite::CLASSES, |number| sqlite::class(number, ""));
+        assert_eq!((innodb::class(1064), innodb::class(0)), (Other, Other));
+        assert!(postgres::CLASSES.iter().all(|(code, _)| code.len() == 5));
+        for (code, message, expected) in [
+            ("", "", Other),
+            ("55P03", "canceling statement due to lock timeout", LockWaitTimeout),
+            ("55P03", "could not obtain lock on row in relation \"t\"", LockNotAvailable),
+            ("57014", "canceling statement due to statement timeout", StatementTimeout),
+            ("57014", "canceling statement due to user request", Cancelled),
+        ] {
+            assert_eq!(postgres::class(code, message), expected, "{code}: {message}");
+        }
+        for (number, message, expected) in [
+            // Recovering, an old snapshot, a time limit: the lowest byte decides.
+            (261, "", Busy),
+            (517, "", Busy),
+            (773, "", Busy),
+            (6, "", Other),
+            (19, "", Other),
+            (2067, "", Duplicate),
+            (1, "no such table: t", UndefinedTable),
+            (1, "near \"x\": syntax error", Other),
+        ] {
+            assert_eq!(sqlite::class(number, message), expected, "{number}: {message}");
+        }
+    }
+
     #[cfg(feature = "_driver")]
     #[test]
     fn what_the_driver_says_of_itself_is_a_lost_connection() {
-        assert_eq!(ErrorClass::of(&sqlx::Error::PoolTimedOut), ErrorClass::ConnectionLost);
+        assert_eq!(ErrorClass::of(&sqlx::Error::PoolTimedOut), ConnectionLost);
         let reset = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
         assert!(ErrorClass::of(&reset).is_connection_lost());
     }

@@ -3,8 +3,7 @@
 use super::ErrorClass::{self, *};
 use super::class_of;
 
-/// Each primary number with its class.
-const CLASSES: [(u32, ErrorClass); 2] = [
+pub(super) const CLASSES: [(u32, ErrorClass); 2] = [
     (5, Busy),         // SQLITE_BUSY
     (8, AccessDenied), // SQLITE_READONLY
 ];
@@ -25,28 +24,5 @@ pub fn class(number: u32, message: &str) -> ErrorClass {
         SQLITE_ERROR => Other,
         number if DUPLICATES.contains(&number) => Duplicate,
         number => class_of(number & 0xff, &CLASSES),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lowest_byte_decides() {
-        for (number, message, expected) in [
-            (5, "", Busy),
-            // Recovering, an old snapshot, a time limit.
-            (261, "", Busy),
-            (517, "", Busy),
-            (773, "", Busy),
-            (6, "", Other),
-            (19, "", Other),
-            (2067, "", Duplicate),
-            (1, "no such table: t", UndefinedTable),
-            (1, "near \"x\": syntax error", Other),
-        ] {
-            assert_eq!(class(number, message), expected, "{number}: {message}");
-        }
     }
 }

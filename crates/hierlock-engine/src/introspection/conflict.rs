@@ -1,7 +1,6 @@
 //! Which lock is in the way of which request, by the words in which the servers write their modes. Pure.
 
-/// Must a request for a record of InnoDB wait for a lock on the same record? Both modes are in the words of MySQL's table
-/// of locks: `X,REC_NOT_GAP`, `S,GAP`. Returns None if they are not.
+/// Must a request for a record of InnoDB wait for a lock on it? None if a mode is none of MySQL's, as `X,REC_NOT_GAP`.
 pub fn innodb_records_conflict(wanted: &str, held: &str, is_supremum: bool) -> Option<bool> {
     let (wanted, held) = (InnodbMode::parse(wanted)?, InnodbMode::parse(held)?);
     Some(wanted.waits_for(&held, is_supremum))
@@ -59,8 +58,7 @@ impl<'a> InnodbMode<'a> {
     }
 }
 
-/// Returns how strong a row lock of PostgreSQL is, from 0: as the extension pgrowlocks, the tuple lock of one who
-/// waits, or an error message says it.
+/// Returns how strong a row lock of PostgreSQL is, from 0, by the words of pgrowlocks, `pg_locks` or an error message.
 pub fn row_strength(mode: &str) -> Option<usize> {
     Some(match mode.strip_prefix("For ").unwrap_or(mode) {
         "Key Share" | "AccessShareLock" => 0,
@@ -71,8 +69,8 @@ pub fn row_strength(mode: &str) -> Option<usize> {
     })
 }
 
-/// Must a request for a row of PostgreSQL wait for a lock on it? Modes are written as for [`row_strength`], or are what a
-/// statement was doing: `updating`. Returns None if that is not enough to say.
+/// Must a request for a row of PostgreSQL wait for a lock on it? Modes as for [`row_strength`], or `updating`. None if
+/// that is not enough to say.
 pub fn postgres_rows_conflict(wanted: &str, held: &str) -> Option<bool> {
     const CONFLICTS: [[bool; 4]; 4] = [
         [false, false, false, true],
@@ -88,8 +86,7 @@ pub fn postgres_rows_conflict(wanted: &str, held: &str) -> Option<bool> {
     Some(CONFLICTS[row_strength(wanted)?][held])
 }
 
-/// Must a request for a table wait for a lock on it, of PostgreSQL or of InnoDB? Returns None if the modes are not
-/// known.
+/// Must a request for a table wait for a lock on it, of PostgreSQL or of InnoDB? None if the modes are not known.
 pub fn tables_conflict(wanted: &str, held: &str) -> Option<bool> {
     // Each mode with those that it conflicts with, the first being the lowest bit: as in PostgreSQL's manual.
     const MODES: [(&str, u8); 8] = [

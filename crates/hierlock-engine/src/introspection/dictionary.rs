@@ -49,8 +49,7 @@ impl Dictionary {
             .iter()
             .map(|row| (cell(row, 0), KeyColumn::parse(cell(row, 1), cell(row, 2))))
             .collect();
-        let is_clustered =
-            |row: &&CellRow| number_cell(row, 1).is_some_and(|bits| bits & CLUSTERED != 0);
+        let is_clustered = |row: &&CellRow| number_cell(row, 1).unwrap_or(0) & CLUSTERED != 0;
         let key: Vec<&str> = indexes.iter().filter(is_clustered).map(|row| cell(row, 2)).collect();
         for rows in indexes.chunk_by(|a, b| a[0] == b[0]) {
             let own: Vec<&str> = rows.iter().map(|row| cell(row, 2)).collect();
@@ -68,9 +67,8 @@ impl Dictionary {
     /// A record, by its key: `1`, or `'a', 1`. None if nothing of it is written out.
     pub(super) fn record(&self, index: [&str; 3], fields: &[Option<String>]) -> Option<String> {
         let columns = self.columns(index).unwrap_or(&[KeyColumn::Bytes]);
-        let write = |(column, field): (&KeyColumn, &Option<String>)| match field {
-            Some(hex) => column.write(hex),
-            None => "NULL".to_owned(),
+        let write = |(column, field): (&KeyColumn, &Option<String>)| {
+            field.as_ref().map_or_else(|| "NULL".to_owned(), |hex| column.write(hex))
         };
         let fields: Vec<String> = columns.iter().zip(fields).map(write).collect();
         (!fields.is_empty()).then(|| fields.join(", "))

@@ -4,7 +4,7 @@ use super::dictionary::Dictionary;
 use super::innodb_status::{InnodbLock, first_number, read_lock};
 use super::{DeadlockReport, DeadlockWait};
 
-/// A deadlock, as the text tells it.
+/// A deadlock, as it is in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InnodbDeadlock {
     /// Its time, and the numbers of the statements in it: tells it from another.
@@ -60,11 +60,10 @@ impl InnodbDeadlock {
         locks.flatten().filter_map(InnodbLock::index)
     }
 
-    /// Returns it with sessions and targets; None if a session is not told. The text tells the members in order: each
-    /// waits for the next, and the last for the first.
+    /// Returns it with sessions and targets; None if a session is not told. Each member waits for the next in the text.
     pub(super) fn report(&self, dictionary: &Dictionary) -> Option<DeadlockReport> {
-        let wait = |(at, member): (usize, &DeadlockMember)| {
-            let other = &self.members[(at + 1) % self.members.len()];
+        let others = self.members.iter().cycle().skip(1);
+        let wait = |(member, other): (&DeadlockMember, &DeadlockMember)| {
             let (waiter, holder) = (member.thread?, other.thread?);
             let wants = member.wants.first();
             let wanted = wants.map(|lock| lock.wanted(dictionary));
@@ -72,32 +71,28 @@ impl InnodbDeadlock {
             let blocking = blocking.iter().flat_map(|lock| lock.session_locks(holder, dictionary));
             Some(DeadlockWait { waiter, holder, wanted, blocking: blocking.collect() })
         };
-        let waits: Option<Vec<DeadlockWait>> = self.members.iter().enumerate().map(wait).collect();
-        Some(DeadlockReport { id: self.id.clone(), waits: waits? })
+        let waits = self.members.iter().zip(others).map(wait).collect::<Option<_>>()?;
+        Some(DeadlockReport { id: self.id.clone(), waits })
     }
 }
 
 impl DeadlockMember {
-    /// What this one has, or is queued for, that `waiter` waits for when it wants a lock. Nothing if the text
-    /// does not tell.
+    /// What this one has, or is queued for, that is in the way of `waiter`. Nothing if the text does not tell.
     fn blocks(&self, wants: &InnodbLock, waiter: &Self) -> Vec<InnodbLock> {
         // MySQL lists the very lock, be it granted or not.
         if !self.holds.is_empty() {
             return self.holds.iter().map(|lock| wants.shared_part(lock)).collect();
         }
-        // MariaDB lists all that are granted on the record, whoever has them: the next in the circle, the
-        // waiter itself, or somebody else. It tells them by the number of the transaction, which one that has
-        // changed nothing has not.
+        // MariaDB lists all that are granted on the record, by the number of a transaction that has changed something.
         let Some(number) = self.number else { return Vec::new() };
-        let is_own = |lock: &&InnodbLock| lock.owner == number && wants.waits_for(lock);
-        let granted: Vec<InnodbLock> =
-            waiter.conflicts.iter().filter(is_own).map(|lock| wants.shared_part(lock)).collect();
-        if !granted.is_empty() {
-            return granted;
+        let in_way = |lock: &&InnodbLock| lock.owner == number && wants.waits_for(lock);
+        let granted = waiter.conflicts.iter().filter(in_way).map(|lock| wants.shared_part(lock));
+        let mut blocking: Vec<InnodbLock> = granted.collect();
+        if blocking.is_empty() {
+            // So it is its request that is in the way, in front in the queue.
+            blocking.extend(self.wants.iter().filter(|lock| wants.waits_for(lock)).cloned());
         }
-        // It has none of these, so it is its request that is in the way, in front in the queue.
-        let is_in_queue = |lock: &&InnodbLock| wants.waits_for(lock);
-        self.wants.iter().filter(is_in_queue).cloned().collect()
+        blocking
     }
 
     /// Reads a line below a title: of a list of locks, or of the transaction itself.
@@ -120,165 +115,118 @@ impl DeadlockMember {
 mod tests {
     use super::*;
     use crate::introspection::SessionLock;
+    use crate::introspection::innodb_status::tests::lock_text;
     use proptest::prelude::*;
 
-    /// As MySQL 9 writes it, shortened.
-    const MYSQL: &str = "
-------------------------
-LATEST DETECTED DEADLOCK
-------------------------
-2026-11-16 02:15:31 140426410514112
-*** (1) TRANSACTION:
-TRANSACTION 1576, ACTIVE 0 sec starting index read
-mysql tables in use 2, locked 2
-LOCK WAIT 3 lock struct(s), heap size 1128, 2 row lock(s), undo log entries 1
-MySQL thread id 11, OS thread handle 140426316080832, query id 16 localhost root updating
-update t set v=2 where id=2
+    const EXCLUSIVE: &str = "lock_mode X locks rec but not gap";
+    const WAITING: &str = "lock_mode X locks rec but not gap waiting";
 
-*** (1) HOLDS THE LOCK(S):
-RECORD LOCKS space id 2 page no 4 n bits 72 index PRIMARY of table `lab`.`t` trx id 1576 lock_mode X locks rec but not gap
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
+    fn status(members: [String; 2]) -> String {
+        format!(
+            "\n------------------------\nLATEST DETECTED DEADLOCK\n------------------------\n\
+             2026-11-16 02:15:31 140426410514112\n{}*** WE ROLL BACK TRANSACTION (2)\n\
+             ------------\nTRANSACTIONS\n------------\n",
+            members.concat()
+        )
+    }
 
-*** (1) WAITING FOR THIS LOCK TO BE GRANTED:
-RECORD LOCKS space id 2 page no 4 n bits 72 index PRIMARY of table `lab`.`t` trx id 1576 lock_mode X locks rec but not gap waiting
-Record lock, heap no 3 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
- 0: len 4; hex 80000002; asc     ;;
+    fn transaction(place: u32, name: &str, thread: u32, query: u32) -> String {
+        format!(
+            "*** ({place}) TRANSACTION:\nTRANSACTION {name}, ACTIVE 0 sec starting index read\n\
+             mysql tables in use 2, locked 2\n\
+             MySQL thread id {thread}, OS thread handle 140426316080832, query id {query} localhost root updating\n\
+             update t set v=1 where id=1\n\n"
+        )
+    }
 
-*** (2) TRANSACTION:
-TRANSACTION 1577, ACTIVE 0 sec starting index read
-MySQL thread id 12, OS thread handle 140426315024064, query id 17 localhost root updating
-update t set v=1 where id=1
-
-*** (2) HOLDS THE LOCK(S):
-RECORD LOCKS space id 2 page no 4 n bits 72 index PRIMARY of table `lab`.`t` trx id 1577 lock_mode X locks rec but not gap
-Record lock, heap no 3 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
- 0: len 4; hex 80000002; asc     ;;
-
-*** (2) WAITING FOR THIS LOCK TO BE GRANTED:
-RECORD LOCKS space id 2 page no 4 n bits 72 index PRIMARY of table `lab`.`t` trx id 1577 lock_mode X locks rec but not gap waiting
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
-
-*** WE ROLL BACK TRANSACTION (2)
-------------
-TRANSACTIONS
-------------
-";
-
-    /// As MariaDB 10.11 writes it, shortened: of two who have changed nothing.
-    const MARIADB: &str = "
-------------------------
-LATEST DETECTED DEADLOCK
-------------------------
-2026-11-16 02:15:30 0x7f38a461a6c0
-*** (1) TRANSACTION:
-TRANSACTION (0x7f4f303e2680), ACTIVE 1 sec starting index read
-MariaDB thread id 12, OS thread handle 139881252759232, query id 74 localhost root Updating
-update t set v=1 where id=1
-*** WAITING FOR THIS LOCK TO BE GRANTED:
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 0 lock_mode X locks rec but not gap waiting
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
- 5: SQL NULL;
-
-*** CONFLICTING WITH:
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 0 lock mode S locks rec but not gap
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
-
-
-*** (2) TRANSACTION:
-TRANSACTION (0x7f4f303e2681), ACTIVE 1 sec starting index read
-MariaDB thread id 11, OS thread handle 131085077833408, query id 73 localhost root Updating
-update t set v=2 where id=1
-*** WAITING FOR THIS LOCK TO BE GRANTED:
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 0 lock_mode X locks rec but not gap waiting
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
-
-*** CONFLICTING WITH:
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 0 lock mode S locks rec but not gap
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 6; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
-
-*** WE ROLL BACK TRANSACTION (1)
-------------
-TRANSACTIONS
-";
-
-    fn told(status: &str) -> Vec<String> {
-        let report = InnodbDeadlock::read(status).unwrap().report(&Dictionary::default()).unwrap();
-        let tell = |wait: &DeadlockWait| {
-            let lock = |lock: &SessionLock| {
-                assert_eq!(lock.session, wait.holder);
-                format!("{} {}", if lock.granted { "held" } else { "queued" }, lock.target)
-            };
-            let blocking: Vec<String> = wait.blocking.iter().map(lock).collect();
-            let wanted = wait.wanted.as_ref().unwrap();
-            let (waiter, holder) = (wait.waiter, wait.holder);
-            format!("{waiter} wants {wanted}; {holder}: [{}]", blocking.join("; "))
+    /// As MySQL 9 writes it, shortened: each has the record that the other wants; the second in this mode.
+    fn mysql(second: &str) -> String {
+        let member = |place: u32, mode: &str| {
+            let (number, own, other) = (1575 + place, place, 3 - place);
+            let title = transaction(place, &number.to_string(), 10 + place, 15 + place);
+            let holds = lock_text(number, mode, &[(own + 1, &format!("8000000{own}"))]);
+            let wants = lock_text(number, WAITING, &[(other + 1, &format!("8000000{other}"))]);
+            format!(
+                "{title}*** ({place}) HOLDS THE LOCK(S):\n{holds}\
+                 *** ({place}) WAITING FOR THIS LOCK TO BE GRANTED:\n{wants}"
+            )
         };
-        report.waits.iter().map(tell).collect()
+        status([member(1, EXCLUSIVE), member(2, second)])
+    }
+
+    /// As MariaDB 10.11 writes it, shortened: both want a record that one of them has shared. 0 is a reader.
+    fn mariadb(numbers: [u32; 2], holder: u32) -> String {
+        let member = |place: u32| {
+            let number = numbers[place as usize - 1];
+            let name = if number == 0 { "(0x7f4f303e2680)".to_owned() } else { number.to_string() };
+            let title = transaction(place, &name, 13 - place, 75 - place);
+            let record = [(2, "80000001")];
+            let wants = lock_text(number, WAITING, &record);
+            let conflicts = lock_text(holder, "lock mode S locks rec but not gap", &record);
+            format!(
+                "{title}*** WAITING FOR THIS LOCK TO BE GRANTED:\n{wants}*** CONFLICTING WITH:\n{conflicts}\n"
+            )
+        };
+        status([member(1), member(2)])
+    }
+
+    fn report(status: &str) -> DeadlockReport {
+        InnodbDeadlock::read(status).unwrap().report(&Dictionary::default()).unwrap()
     }
 
     #[test]
-    fn the_report_of_both_is_read() {
-        assert_eq!(
-            told(MYSQL),
-            [
-                "11 wants row 0x80000002 of lab.t (PRIMARY), X,REC_NOT_GAP; 12: [held row 0x80000002 of lab.t (PRIMARY), X,REC_NOT_GAP]",
-                "12 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 11: [held row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP]",
-            ]
-        );
-        // Without a number it is not told whose lock it is.
-        assert_eq!(
-            told(MARIADB),
-            [
-                "12 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 11: []",
-                "11 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 12: []",
-            ]
-        );
-    }
-
-    /// The failure that this prevents: one has the shared lock, and the other only waits; but the text shows that
-    /// lock under both, and the other was said to hold it.
-    #[test]
-    fn a_lock_under_conflicting_with_belongs_to_the_transaction_of_its_number() {
-        let mut status = MARIADB.replace("lock mode S", "lock mode S\u{1}");
-        status = status.replacen("TRANSACTION (0x7f4f303e2680)", "TRANSACTION 263", 1);
-        status = status.replacen("TRANSACTION (0x7f4f303e2681)", "TRANSACTION 264", 1);
-        status = status.replace("trx id 0 lock mode S\u{1}", "trx id 264 lock mode S");
-        let (first, second) = status.split_once("*** (2)").unwrap();
-        let status = format!(
-            "{}*** (2){}",
-            first.replace("trx id 0", "trx id 263"),
-            second.replace("trx id 0", "trx id 264")
-        );
-        assert_eq!(
-            told(&status),
-            [
-                "12 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 11: [held row 0x80000001 of lab.t (PRIMARY), S,REC_NOT_GAP]",
-                "11 wants row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP; 12: [queued row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP]",
-            ]
-        );
-    }
-
-    /// MySQL lists the request of a member under HOLDS, if that is what the other is behind.
-    #[test]
-    fn a_queued_request_is_not_held() {
-        let held = "trx id 1577 lock_mode X locks rec but not gap\n";
-        let status = MYSQL.replace(held, "trx id 1577 lock_mode X locks rec but not gap waiting\n");
-        assert_eq!(
-            told(&status)[0],
-            "11 wants row 0x80000002 of lab.t (PRIMARY), X,REC_NOT_GAP; 12: [queued row 0x80000002 of lab.t (PRIMARY), X,REC_NOT_GAP]"
-        );
+    fn each_wait_is_read_with_what_is_in_the_way() {
+        for (status, expected) in [
+            (
+                mysql(EXCLUSIVE),
+                [
+                    "11 wants row 0x80000002, X,REC_NOT_GAP; 12: [held row 0x80000002, X,REC_NOT_GAP]",
+                    "12 wants row 0x80000001, X,REC_NOT_GAP; 11: [held row 0x80000001, X,REC_NOT_GAP]",
+                ],
+            ),
+            // MySQL lists the request of a member under HOLDS, if that is what the other is behind.
+            (
+                mysql(WAITING),
+                [
+                    "11 wants row 0x80000002, X,REC_NOT_GAP; 12: [queued row 0x80000002, X,REC_NOT_GAP]",
+                    "12 wants row 0x80000001, X,REC_NOT_GAP; 11: [held row 0x80000001, X,REC_NOT_GAP]",
+                ],
+            ),
+            // Without a number it is not known whose lock it is.
+            (
+                mariadb([0, 0], 0),
+                [
+                    "12 wants row 0x80000001, X,REC_NOT_GAP; 11: []",
+                    "11 wants row 0x80000001, X,REC_NOT_GAP; 12: []",
+                ],
+            ),
+            // The failure that this prevents: who only waits was said to hold the lock that is shown under both.
+            (
+                mariadb([263, 264], 264),
+                [
+                    "12 wants row 0x80000001, X,REC_NOT_GAP; 11: [held row 0x80000001, S,REC_NOT_GAP]",
+                    "11 wants row 0x80000001, X,REC_NOT_GAP; 12: [queued row 0x80000001, X,REC_NOT_GAP]",
+                ],
+            ),
+        ] {
+            let describe = |DeadlockWait { waiter, holder, wanted, blocking }| {
+                let lock = |SessionLock { session, target, granted }| {
+                    assert_eq!(session, holder);
+                    format!("{} {target}", if granted { "held" } else { "queued" })
+                };
+                let blocking: Vec<String> = blocking.into_iter().map(lock).collect();
+                let (wanted, blocking) = (wanted.unwrap(), blocking.join("; "));
+                format!("{waiter} wants {wanted}; {holder}: [{blocking}]")
+                    .replace(" of lab.t (PRIMARY)", "")
+            };
+            let waits: Vec<_> = report(&status).waits.into_iter().map(describe).collect();
+            assert_eq!(waits, expected);
+        }
     }
 
     #[test]
     fn a_deadlock_is_told_from_another() {
-        let report = InnodbDeadlock::read(MYSQL).unwrap().report(&Dictionary::default()).unwrap();
-        assert_eq!(report.id, "2026-11-16 02:15:31 1404264105141121617");
+        assert_eq!(report(&mysql(EXCLUSIVE)).id, "2026-11-16 02:15:31 1404264105141121617");
         assert!(InnodbDeadlock::read("").is_none());
     }
 
@@ -286,7 +234,7 @@ TRANSACTIONS
         /// Cut and glued anywhere, it is a deadlock or it is none.
         #[test]
         fn garbage_is_only_garbage(cuts in proptest::collection::vec((0usize..4000, 0usize..4000), 1..6)) {
-            for text in [MYSQL, MARIADB] {
+            for text in [mysql(EXCLUSIVE), mariadb([0, 0], 0)] {
                 let glued: String =
                     cuts.iter().filter_map(|(a, b)| text.get(*a.min(b)..*a.max(b))).collect();
                 let status = format!("\nLATEST DETECTED DEADLOCK\n{glued}");

@@ -1,5 +1,4 @@
-//! Reads what InnoDB says of itself (`SHOW ENGINE INNODB STATUS`): transactions with the locks they hold and wait for.
-//! Pure: text in, transactions out; what cannot be read is left out.
+//! Reads `SHOW ENGINE INNODB STATUS`: transactions and their locks. What cannot be read is left out. Pure.
 
 use super::conflict::InnodbMode;
 use super::dictionary::Dictionary;
@@ -9,7 +8,6 @@ use crate::row::{CellRow, cell};
 /// Asks InnoDB for the text; it is in the third column of the only row.
 pub const QUERY: &str = "SHOW ENGINE INNODB STATUS";
 
-/// The text, from the rows of the answer.
 pub(super) fn text(rows: &[CellRow]) -> &str {
     rows.first().map_or("", |row| cell(row, 2))
 }
@@ -70,8 +68,7 @@ pub struct InnodbLock {
 pub struct InnodbRecord {
     /// Its number on the page; that of the end of the index is 1.
     pub heap: u64,
-    /// Its fields in hexadecimal, as far as they are written out, with an ellipsis behind one that is cut;
-    /// null is none.
+    /// Its fields in hexadecimal, as far as they are written; an ellipsis is behind one that is cut, null is none.
     pub fields: Vec<Option<String>>,
 }
 
@@ -85,7 +82,7 @@ pub fn transactions(status: &str) -> Vec<InnodbTransaction> {
     section.split("\n---TRANSACTION ").skip(1).map(transaction).collect()
 }
 
-/// One block, from behind `TRANSACTION `.
+/// Reads one block, from behind `TRANSACTION `.
 fn transaction(text: &str) -> InnodbTransaction {
     let mut transaction = InnodbTransaction::default();
     let (mut waited, mut wanted, mut in_wait) = (0, Vec::new(), false);
@@ -149,8 +146,7 @@ fn lock_line(line: &str) -> Option<InnodbLock> {
     Some(lock)
 }
 
-/// `` `lab`.`t` ``, and behind it a partition that is not asked for. In double quotes if the session that has the lock has
-/// `ANSI_QUOTES` in its `sql_mode`, and without quotes where `sql_quote_show_create` is off.
+/// Reads `` `lab`.`t` ``, however the settings of the server and the session quote it; a partition is left out.
 fn names(text: &str) -> Option<(String, String)> {
     let (schema, rest) = name(text.trim())?;
     let (table, _) = name(rest.strip_prefix('.')?)?;
@@ -159,8 +155,7 @@ fn names(text: &str) -> Option<(String, String)> {
 
 /// The name that a text begins with, and what stands behind it. A quote in a quoted name is doubled.
 fn name(text: &str) -> Option<(String, &str)> {
-    let quote = text.chars().next().filter(|c| ['`', '"'].contains(c));
-    let Some(quote) = quote else {
+    let Some(quote) = text.chars().next().filter(|c| ['`', '"'].contains(c)) else {
         let end = text.find(['.', ' ', '/']).unwrap_or(text.len());
         return (end > 0).then(|| (text[..end].to_owned(), &text[end..]));
     };
@@ -181,26 +176,20 @@ pub(super) fn first_number(text: &str) -> Option<u64> {
 }
 
 impl InnodbLock {
-    /// ` 0: len 4; hex 80000001; asc     ;;`, below `Record lock, heap no 2 PHYSICAL RECORD: …`.
-    pub(super) fn read_record(&mut self, line: &str) {
+    /// Reads ` 0: len 4; hex 80000001; asc     ;;`, below `Record lock, heap no 2 PHYSICAL RECORD: …`.
+    fn read_record(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("Record lock, heap no ") {
             let heap = first_number(rest).unwrap_or(0);
             self.records.push(InnodbRecord { heap, fields: Vec::new() });
-            return;
+        } else if let Some(record) = self.records.last_mut()
+            && let Some((number, field)) = line.strip_prefix(' ').and_then(|it| it.split_once(": "))
+            && number.parse() == Ok(record.fields.len())
+        {
+            let hex = field.split_once("; hex ").and_then(|(_, hex)| hex.split_once(';'));
+            // Of a long one only the beginning is written.
+            let end = if field.contains("(total ") { "…" } else { "" };
+            record.fields.push(hex.map(|(hex, _)| format!("{hex}{end}")));
         }
-        let (Some(record), Some((number, field))) = (
-            self.records.last_mut(),
-            line.strip_prefix(' ').and_then(|line| line.split_once(": ")),
-        ) else {
-            return;
-        };
-        if number.parse() != Ok(record.fields.len()) {
-            return;
-        }
-        let hex = field.split_once("; hex ").and_then(|(_, hex)| hex.split_once(';'));
-        // Of a long one only the beginning is written.
-        let end = if field.contains("(total ") { "…" } else { "" };
-        record.fields.push(hex.map(|(hex, _)| format!("{hex}{end}")));
     }
 
     /// Its schema, table and index; none for a whole table.
@@ -208,7 +197,7 @@ impl InnodbLock {
         Some([&self.schema, &self.table, self.index.as_deref()?])
     }
 
-    /// Does one who waits for this record wait because of the other lock? As InnoDB itself decides.
+    /// Returns whether one who waits for this lock waits because of the other. As InnoDB itself decides.
     pub fn waits_for(&self, other: &Self) -> bool {
         let (Some(wanted), Some(held)) =
             (InnodbMode::parse(&self.mode), InnodbMode::parse(&other.mode))
@@ -223,7 +212,6 @@ impl InnodbLock {
         record.is_some_and(|record| wanted.waits_for(&held, record.heap == SUPREMUM))
     }
 
-    /// The record of this lock that the other is on, too.
     fn shared_record(&self, other: &Self) -> Option<&InnodbRecord> {
         let is_shared =
             |record: &&InnodbRecord| other.records.iter().any(|r| r.heap == record.heap);
@@ -239,7 +227,6 @@ impl InnodbLock {
         part
     }
 
-    /// What it is on, as far as it is on one record.
     fn target(&self, record: Option<&InnodbRecord>, dictionary: &Dictionary) -> LockTarget {
         let Some(index) = self.index() else {
             return LockTarget::of_table(LockKind::Table, &self.schema, &self.table, &self.mode);
@@ -264,78 +251,67 @@ impl InnodbLock {
     ) -> impl Iterator<Item = SessionLock> {
         // Without records the page was not in memory.
         let records = self.records.iter().map(Some).chain(self.records.is_empty().then_some(None));
-        let lock = move |record| SessionLock {
-            session,
-            target: self.target(record, dictionary),
-            granted: !self.is_waiting,
-        };
-        records.map(lock)
+        records.map(move |record| {
+            let (target, granted) = (self.target(record, dictionary), !self.is_waiting);
+            SessionLock { session, target, granted }
+        })
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As MariaDB 10.11 writes it with its locks, shortened.
-    const STATUS: &str = "
-LATEST DETECTED DEADLOCK
----TRANSACTION 1, ACTIVE 1 sec
-MariaDB thread id 99, OS thread handle 1, query id 1
-------------
-TRANSACTIONS
-------------
-Trx id counter 31
-LIST OF TRANSACTIONS FOR EACH SESSION:
----TRANSACTION (0x7f38a4eb5780), ACTIVE 0 sec starting index read
-mysql tables in use 1, locked 1
-LOCK WAIT 2 lock struct(s), heap size 1128, 1 row lock(s)
-MariaDB thread id 11, OS thread handle 139881247164096, query id 26 localhost root Statistics
-select * from t where id=1 lock in share mode
-------- TRX HAS BEEN WAITING 151975 us FOR THIS LOCK TO BE GRANTED:
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab1`.`t` trx id 0 lock mode S locks rec but not gap waiting
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
- 1: len 6; hex 000000000013; asc       ;;
+    /// A lock on records, each by its place on the page and its first field, as both servers write it.
+    pub(crate) fn lock_text(owner: u32, mode: &str, records: &[(u32, &str)]) -> String {
+        let record = |(heap, hex): &(u32, &str)| {
+            format!(
+                "Record lock, heap no {heap} PHYSICAL RECORD: n_fields 5; compact format; info bits 0\n \
+                 0: len 4; hex {hex}; asc     ;;\n 5: SQL NULL;\n\n"
+            )
+        };
+        let records: String = records.iter().map(record).collect();
+        format!(
+            "RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` \
+             trx id {owner} {mode}\n{records}"
+        )
+    }
 
-------------------
-TABLE LOCK table `lab1`.`t` trx id 0 lock mode IS
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab1`.`t` trx id 0 lock mode S locks rec but not gap waiting
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
-
----TRANSACTION 28, ACTIVE 1 sec inserting
-LOCK WAIT 2 lock struct(s), heap size 1128, 1 row lock(s)
-MariaDB thread id 8, OS thread handle 139881248085696, query id 23 localhost root Update
-insert into t values (20,9,'q')
-------- TRX HAS BEEN WAITING 621109 us FOR THIS LOCK TO BE GRANTED:
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab1`.`t` trx id 28 lock_mode X insert intention waiting
-Record lock, heap no 1 PHYSICAL RECORD: n_fields 1; compact format; info bits 0
- 0: len 8; hex 73757072656d756d; asc supremum;;
-
-------------------
-TABLE LOCK table `lab1`.`t` trx id 28 lock mode IX
----TRANSACTION 27, ACTIVE 1 sec
-3 lock struct(s), heap size 1128, 4 row lock(s), undo log entries 1
-MariaDB thread id 7, OS thread handle 139881252759232, query id 22 localhost root 
-TABLE LOCK table `lab1`.`t` trx id 27 lock mode IX
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab1`.`t` trx id 27 lock_mode X locks rec but not gap
-Record lock, heap no 2 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
- 0: len 4; hex 80000001; asc     ;;
-
-RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab1`.`t` trx id 27 lock_mode X
-Record lock, heap no 1 PHYSICAL RECORD: n_fields 1; compact format; info bits 0
- 0: len 8; hex 73757072656d756d; asc supremum;;
-
-Record lock, heap no 4 PHYSICAL RECORD: n_fields 5; compact format; info bits 0
- 0: len 4; hex 8000000a; asc     ;;
-
-10 LOCKS PRINTED FOR THIS TRX: SUPPRESSING FURTHER PRINTS
---------
-FILE I/O
---------
-";
+    /// As MariaDB 10.11 writes it with its locks, shortened: a reader and an inserter wait for a holder.
+    fn status() -> String {
+        let transaction = |name: &str, count: &str, thread: u32, query: u32, waits: &str| {
+            format!(
+                "---TRANSACTION {name}, ACTIVE 0 sec starting index read\nmysql tables in use 1, locked 1\n\
+                 {count} lock struct(s), heap size 1128, 1 row lock(s)\n\
+                 MariaDB thread id {thread}, OS thread handle 139881247164096, query id {query} localhost root\n\
+                 select 1\n{waits}TABLE LOCK table `lab`.`t` trx id 0 lock mode IX\n"
+            )
+        };
+        let waits = |micros: u32, wanted: &str| {
+            format!(
+                "------- TRX HAS BEEN WAITING {micros} us FOR THIS LOCK TO BE GRANTED:\n\
+                 {wanted}------------------\n"
+            )
+        };
+        let (record, supremum) = ((2, "80000001"), (1, "73757072656d756d"));
+        let read = lock_text(0, "lock mode S locks rec but not gap waiting", &[record]);
+        let insert = lock_text(28, "lock_mode X insert intention waiting", &[supremum]);
+        [
+            "\nLATEST DETECTED DEADLOCK\n---TRANSACTION 1, ACTIVE 1 sec\nMariaDB thread id 99, query id 1\n",
+            "------------\nTRANSACTIONS\n------------\nTrx id counter 31\n",
+            "LIST OF TRANSACTIONS FOR EACH SESSION:\n",
+            &transaction("(0x7f38a4eb5780)", "LOCK WAIT 2", 11, 26, &waits(151_975, &read)),
+            &read,
+            &transaction("28", "LOCK WAIT 2", 8, 23, &waits(621_109, &insert)),
+            &transaction("27", "3", 7, 22, ""),
+            &lock_text(27, "lock_mode X locks rec but not gap", &[record]),
+            &lock_text(27, "lock_mode X", &[supremum, (4, "8000000a")]),
+            "10 LOCKS PRINTED FOR THIS TRX: SUPPRESSING FURTHER PRINTS\n",
+            "--------\nFILE I/O\n--------\n",
+        ]
+        .concat()
+    }
 
     /// The waits of sessions in a mode with ANSI_QUOTES were not seen.
     #[test]
@@ -357,7 +333,7 @@ FILE I/O
 
     #[test]
     fn transactions_are_read_with_their_locks() {
-        let transactions = transactions(STATUS);
+        let transactions = transactions(&status());
         let threads: Vec<_> = transactions.iter().map(|it| it.thread).collect();
         assert_eq!(threads, [Some(11), Some(8), Some(7)], "not that of the deadlock");
         let [reader, inserter, holder] = &transactions[..] else { panic!("{transactions:?}") };
@@ -375,23 +351,18 @@ FILE I/O
 
     #[test]
     fn locks_are_written_in_the_words_of_mysql() {
-        let (transactions, dictionary) = (transactions(STATUS), Dictionary::default());
-        let targets = |lock: &InnodbLock| {
-            let locks = lock.session_locks(7, &dictionary);
-            locks.map(|lock| lock.target.to_string()).collect::<Vec<_>>()
-        };
+        let (transactions, dictionary) = (transactions(&status()), Dictionary::default());
+        let (insert, _) = transactions[1].waits.as_ref().unwrap();
+        let locks = [insert].into_iter().chain(&transactions[2].locks);
+        let locks = locks.flat_map(|lock| lock.session_locks(7, &dictionary));
         assert_eq!(
-            targets(&transactions[1].waits.as_ref().unwrap().0),
-            ["gap before supremum of lab1.t (PRIMARY), X,INSERT_INTENTION"]
-        );
-        let all: Vec<String> = transactions[2].locks.iter().flat_map(targets).collect();
-        assert_eq!(
-            all,
+            locks.map(|lock| lock.target.to_string()).collect::<Vec<_>>(),
             [
-                "table lab1.t, IX",
-                "row 0x80000001 of lab1.t (PRIMARY), X,REC_NOT_GAP",
-                "gap before supremum of lab1.t (PRIMARY), X",
-                "row 0x8000000A of lab1.t (PRIMARY), X",
+                "gap before supremum of lab.t (PRIMARY), X,INSERT_INTENTION",
+                "table lab.t, IX",
+                "row 0x80000001 of lab.t (PRIMARY), X,REC_NOT_GAP",
+                "gap before supremum of lab.t (PRIMARY), X",
+                "row 0x8000000A of lab.t (PRIMARY), X",
             ]
         );
     }
@@ -399,8 +370,9 @@ FILE I/O
     proptest! {
         #[test]
         fn garbage_is_only_garbage(cuts in proptest::collection::vec((0usize..4000, 0usize..4000), 1..6)) {
+            let text = status();
             let glued: String =
-                cuts.iter().filter_map(|(a, b)| STATUS.get(*a.min(b)..*a.max(b))).collect();
+                cuts.iter().filter_map(|(a, b)| text.get(*a.min(b)..*a.max(b))).collect();
             let status = format!("\nTRANSACTIONS\n\n---TRANSACTION {glued}");
             for transaction in transactions(&status) {
                 for lock in &transaction.locks {

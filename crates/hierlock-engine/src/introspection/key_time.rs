@@ -13,24 +13,18 @@ fn fraction(value: u64, digits: usize) -> String {
 
 /// The bytes of the seconds, and those behind.
 fn split(bytes: &[u8], seconds: usize, digits: usize) -> Option<(&[u8], u64)> {
-    let behind = digits.div_ceil(2);
     let (whole, rest) = bytes.split_at_checked(seconds)?;
-    (rest.len() == behind).then_some(())?;
-    Some((whole, if behind == 0 { 0 } else { big_endian(rest)? }))
+    let rest = Some(rest).filter(|rest| rest.len() == digits.div_ceil(2))?;
+    Some((whole, big_endian(rest).unwrap_or(0)))
 }
 
 pub(super) fn date_time(bytes: &[u8], digits: usize) -> Option<String> {
     let (whole, rest) = split(bytes, 5, digits)?;
     let packed = big_endian(whole)?.checked_sub(1 << 39)?;
     let (date, time) = (packed >> 17, packed & 0x1_ffff);
-    let (months, day) = (date >> 5, date & 31);
-    Some(format!(
-        "'{:04}-{:02}-{day:02} {}{}'",
-        months / 13,
-        months % 13,
-        clock(time),
-        fraction(rest, digits)
-    ))
+    let (year, month, day) = ((date >> 5) / 13, (date >> 5) % 13, date & 31);
+    let (time, fraction) = (clock(time), fraction(rest, digits));
+    Some(format!("'{year:04}-{month:02}-{day:02} {time}{fraction}'"))
 }
 
 /// Hours, minutes and seconds in one number.
@@ -42,15 +36,11 @@ fn clock(packed: u64) -> String {
 pub(super) fn timestamp(bytes: &[u8], digits: usize) -> Option<String> {
     let (whole, rest) = split(bytes, 4, digits)?;
     let seconds = big_endian(whole)?;
-    let (days, time) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days as i64);
-    Some(format!(
-        "'{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}{} UTC'",
-        time / 3600,
-        time / 60 % 60,
-        time % 60,
-        fraction(rest, digits)
-    ))
+    let (year, month, day) = civil((seconds / 86_400) as i64);
+    let [hour, minute, second] = [seconds / 3600 % 24, seconds / 60 % 60, seconds % 60];
+    let fraction = fraction(rest, digits);
+    let date = format!("{year:04}-{month:02}-{day:02}");
+    Some(format!("'{date} {hour:02}:{minute:02}:{second:02}{fraction} UTC'"))
 }
 
 /// Year, month and day of a day since 1970, by the usual algorithm of eras of 400 years.

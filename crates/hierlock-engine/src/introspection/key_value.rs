@@ -1,5 +1,4 @@
-//! The values of keys, from the bytes in which InnoDB stores them to what a person would write. Pure. What
-//! cannot be read stays in hexadecimal.
+//! The values of keys, from the bytes of InnoDB to what a person would write; what cannot be read stays bytes. Pure.
 
 use super::key_time::{date_time, time, timestamp};
 
@@ -56,23 +55,18 @@ impl KeyColumn {
         }
     }
 
-    /// A value from its bytes in hexadecimal, as in the text of a deadlock. Behind the beginning of a long
-    /// one, of which the rest is left out, there is an ellipsis.
+    /// Writes a value from its bytes in hexadecimal. Behind the beginning of a long one there is an ellipsis.
     pub(super) fn write(&self, hex: &str) -> String {
-        let (hex, is_cut) = match hex.strip_suffix('…') {
-            Some(hex) => (hex, true),
-            None => (hex, false),
-        };
-        let value = bytes(hex).and_then(|bytes| match (self, is_cut) {
-            (KeyColumn::Text(charset), is_cut) => text(charset, &bytes, is_cut),
-            (column, false) => column.value(&bytes),
-            (_, true) => None,
+        let digits = hex.trim_end_matches('…');
+        let is_cut = digits.len() < hex.len();
+        let value = bytes(digits).and_then(|bytes| match self {
+            KeyColumn::Text(charset) => text(charset, &bytes, is_cut),
+            column => column.value(&bytes).filter(|_| !is_cut),
         });
-        let end = if is_cut { "…" } else { "" };
-        value.unwrap_or_else(|| format!("0x{}{end}", hex.to_uppercase()))
+        value.unwrap_or_else(|| format!("0x{}", hex.to_uppercase()))
     }
 
-    /// A value as MySQL's table of locks writes it: a number, a quoted text, or bytes.
+    /// Writes a value that MySQL's table of locks has written: a number, a quoted text, or bytes.
     pub(super) fn rewrite(&self, data: &str) -> String {
         if let Some(hex) = data.strip_prefix("0x") {
             return self.write(hex);
@@ -80,7 +74,7 @@ impl KeyColumn {
         if let Some(text) = data.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
             return format!("'{}'", text.trim_end_matches(' '));
         }
-        let value = data.parse().ok().and_then(|number| self.coded(number));
+        let value = data.parse().ok().and_then(|number| self.decode(number));
         value.unwrap_or_else(|| data.to_owned())
     }
 
@@ -93,9 +87,9 @@ impl KeyColumn {
                 Some((number - (1i128 << (8 * bytes.len() - 1))).to_string())
             }
             // The first bit is a sign, turned over.
-            KeyColumn::Date => self.coded(big_endian(bytes)? & 0x7f_ffff),
+            KeyColumn::Date => self.decode(big_endian(bytes)? & 0x7f_ffff),
             KeyColumn::Year | KeyColumn::Enum(_) | KeyColumn::Set(_) => {
-                self.coded(big_endian(bytes)?)
+                self.decode(big_endian(bytes)?)
             }
             KeyColumn::DateTime(digits) => date_time(bytes, *digits),
             KeyColumn::Timestamp(digits) => timestamp(bytes, *digits),
@@ -107,8 +101,8 @@ impl KeyColumn {
         }
     }
 
-    /// What is stored as a number and is none; None of a column that is stored otherwise.
-    fn coded(&self, number: u64) -> Option<String> {
+    /// Writes what is stored as a number and is none; None of a column that is stored otherwise.
+    fn decode(&self, number: u64) -> Option<String> {
         match self {
             KeyColumn::Date => {
                 let (year, month, day) = (number >> 9, number >> 5 & 15, number & 31);
@@ -122,11 +116,9 @@ impl KeyColumn {
                 Some(index) => values.get(index as usize).map(|value| format!("'{value}'")),
             },
             KeyColumn::Set(values) => {
-                let is_in = |index: &usize| number >> index & 1 == 1;
-                let members: Vec<&str> = (0..values.len().min(64))
-                    .filter(is_in)
-                    .map(|index| values[index].as_str())
-                    .collect();
+                let members = values.iter().enumerate().take(64);
+                let members = members.filter(|(index, _)| number >> index & 1 == 1);
+                let members: Vec<&str> = members.map(|(_, value)| value.as_str()).collect();
                 Some(format!("'{}'", members.join(",")))
             }
             _ => None,
@@ -153,10 +145,8 @@ pub(super) fn fields(data: &str) -> Vec<&str> {
 fn quoted_list(text: &str) -> Vec<String> {
     let inside = text.trim().strip_prefix('(').and_then(|text| text.rsplit_once(')'));
     let inside = inside.map_or("", |(inside, _)| inside);
-    fields(inside)
-        .into_iter()
-        .filter_map(|field| Some(field.strip_prefix('\'')?.strip_suffix('\'')?.to_owned()))
-        .collect()
+    let unquoted = |field: &str| Some(field.strip_prefix('\'')?.strip_suffix('\'')?.to_owned());
+    fields(inside).into_iter().filter_map(unquoted).collect()
 }
 
 fn bytes(hex: &str) -> Option<Vec<u8>> {
@@ -202,28 +192,20 @@ fn text(charset: &str, bytes: &[u8], is_cut: bool) -> Option<String> {
 fn decimal(bytes: &[u8], all: usize, behind: usize) -> Option<String> {
     const BYTES: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
     let before = all.checked_sub(behind)?;
-    let mut parts = vec![before % 9];
-    parts.extend(std::iter::repeat_n(9, before / 9));
-    let groups_before = parts.len();
-    parts.extend(std::iter::repeat_n(9, behind / 9));
-    parts.push(behind % 9);
-    (bytes.len() == parts.iter().map(|digits| BYTES[*digits]).sum::<usize>()).then_some(())?;
-    let is_negative = bytes.first()? & 0x80 == 0;
-    let mut bytes = bytes.to_vec();
+    let full = std::iter::repeat_n(9, before / 9 + behind / 9);
+    let groups = [before % 9].into_iter().chain(full).chain([behind % 9]);
+    let (sign, flip) = if bytes.first()? & 0x80 == 0 { ("-", 0xff) } else { ("", 0) };
+    let mut bytes: Vec<u8> = bytes.iter().map(|byte| byte ^ flip).collect();
     bytes[0] ^= 0x80;
-    if is_negative {
-        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+    let (mut rest, mut text) = (&bytes[..], String::new());
+    for digits in groups.filter(|digits| *digits > 0) {
+        let (group, next) = rest.split_at_checked(BYTES[digits])?;
+        text += &format!("{:0digits$}", big_endian(group)?);
+        rest = next;
     }
-    let (mut at, mut whole, mut point) = (0, String::new(), String::new());
-    for (group, digits) in parts.iter().enumerate().filter(|(_, digits)| **digits > 0) {
-        let value = big_endian(&bytes[at..at + BYTES[*digits]])?;
-        at += BYTES[*digits];
-        let text = if group < groups_before { &mut whole } else { &mut point };
-        text.push_str(&format!("{value:0digits$}"));
-    }
+    let (whole, point) = text.split_at_checked(before).filter(|_| rest.is_empty())?;
     let whole = whole.trim_start_matches('0');
     let whole = if whole.is_empty() { "0" } else { whole };
-    let sign = if is_negative { "-" } else { "" };
     Some(if point.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{point}") })
 }
 

@@ -1,11 +1,10 @@
-//! What MariaDB tells. Its tables of waits sit on a cache that is renewed only when nobody has read it
-//! for 100 ms, so a busy reader never sees a wait; what InnoDB says of itself is live. With
-//! `innodb_status_output_locks` it lists (up to ten of) the locks of each transaction, from which follows
-//! who is in whose way, by the rules InnoDB itself has. Only an administrator may switch that on; else,
-//! and beyond ten, the tables are asked once for each wait, after the quiet they need.
+//! What MariaDB tells. Its tables of waits sit on a cache that is renewed only when nobody has read it for 100 ms, so a
+//! busy reader never sees a wait; what InnoDB says of itself is live. With `innodb_status_output_locks` it lists (up to ten
+//! of) the locks of each transaction, from which follows who is in whose way. Only an administrator may switch that on;
+//! else, and beyond ten, the tables are asked once for each wait, after the quiet they need.
 //!
-//! Of metadata locks it tells only who holds them, and that only if the plugin `metadata_lock_info` is
-//! there; who waits is seen in the list of processes, and for what is seen in the statement.
+//! Of metadata locks it tells only who holds them, and that only if the plugin `metadata_lock_info` is there; who waits is
+//! seen in the list of processes, and for what is seen in the statement.
 
 use super::innodb_status::{self, InnodbLock, InnodbTransaction};
 use super::metadata::{MetadataLock, Namespace};
@@ -45,25 +44,22 @@ const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
 /// A wait, told from another of the same session: session, statement, page and record.
 type WaitKey = (i64, u64, (u64, u64), u64);
 
-/// What is remembered between two questions.
 #[derive(Debug, Default)]
 pub(super) struct MariadbMemory {
-    /// Who is in the way of waits for which the tables were asked.
     blockers: HashMap<WaitKey, Vec<i64>>,
     pub(super) may_enable_lock_output: bool,
 }
 
 impl Question<'_, '_> {
-    /// What InnoDB says of its transactions.
     async fn transactions(&mut self) -> Result<Vec<InnodbTransaction>> {
-        let status = self.session.cells(innodb_status::QUERY).await?;
-        Ok(innodb_status::transactions(innodb_status::text(&status)))
+        Ok(read_transactions(&self.session.cells(innodb_status::QUERY).await?))
     }
 
-    /// The transactions of a status, with the indexes that they speak of learnt. It is asked for again if the listing of
-    /// locks was found to be off, and may be switched on.
-    async fn listed_transactions(&mut self, status: &str) -> Result<Vec<InnodbTransaction>> {
-        let mut transactions = innodb_status::transactions(status);
+    /// Asks again if the listing of locks is off and may be switched on, and learns the indexes of the transactions.
+    async fn complete(
+        &mut self,
+        mut transactions: Vec<InnodbTransaction>,
+    ) -> Result<Vec<InnodbTransaction>> {
         let is_unlisted = |it: &InnodbTransaction| it.count > 0 && it.locks.is_empty();
         if self.memory.mariadb.may_enable_lock_output && transactions.iter().any(is_unlisted) {
             // Somebody else has switched it off.
@@ -92,11 +88,10 @@ impl Question<'_, '_> {
             self.scope.condition("ID")
         );
         let [status, processes] = ask_all(self.session, [innodb_status::QUERY, &processes]).await?;
-        let transactions = self.listed_transactions(innodb_status::text(&status)).await?;
+        let transactions = self.complete(read_transactions(&status)).await?;
         for transaction in &transactions {
-            let (Some(waiter), Some((wanted, waited))) =
-                (transaction.thread.filter(|pid| self.scope.has(*pid)), &transaction.waits)
-            else {
+            let waiter = transaction.thread.filter(|pid| self.scope.has(*pid));
+            let (Some(waiter), Some((wanted, waited))) = (waiter, &transaction.waits) else {
                 continue;
             };
             let others = || transactions.iter().filter(|other| other.thread != Some(waiter));
@@ -123,7 +118,7 @@ impl Question<'_, '_> {
         Ok(waits)
     }
 
-    /// Who is in the way of a transaction, by the tables; none if its wait is over by the time they tell.
+    /// Returns who is in the way of a transaction, by the tables; None if its wait is over by then.
     async fn blockers(&mut self, transaction: &InnodbTransaction) -> Result<Option<Vec<i64>>> {
         let Some(key) = wait_key(transaction) else { return Ok(None) };
         if let Some(known) = self.memory.mariadb.blockers.get(&key) {
@@ -151,8 +146,8 @@ impl Question<'_, '_> {
     }
 
     pub(super) async fn mariadb_locks(&mut self) -> Result<LockList> {
-        let status = self.session.cells(innodb_status::QUERY).await?;
-        let transactions = self.listed_transactions(innodb_status::text(&status)).await?;
+        let transactions = self.transactions().await?;
+        let transactions = self.complete(transactions).await?;
         let mut list = LockList::default();
         for transaction in &transactions {
             let Some(session) = transaction.thread.filter(|pid| self.scope.has(*pid)) else {
@@ -201,7 +196,10 @@ impl Question<'_, '_> {
     }
 }
 
-/// Which wait of a transaction it is.
+fn read_transactions(status: &[CellRow]) -> Vec<InnodbTransaction> {
+    innodb_status::transactions(innodb_status::text(status))
+}
+
 fn wait_key(transaction: &InnodbTransaction) -> Option<WaitKey> {
     let (wanted, _) = transaction.waits.as_ref()?;
     let heap = wanted.records.first().map_or(0, |record| record.heap);
@@ -209,29 +207,22 @@ fn wait_key(transaction: &InnodbTransaction) -> Option<WaitKey> {
 }
 
 fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
-    let mut lock = MetadataLock {
-        owner: number_cell(row, 0)?,
-        namespace: Namespace::Object,
-        schema: cell(row, 2).to_owned(),
-        name: cell(row, 3).to_owned(),
-        mode: cell(row, 4).trim_start_matches("MDL_").to_owned(),
-        granted: true,
-    };
-    match cell(row, 1) {
+    let (namespace, schema, name) = match (cell(row, 1), cell(row, 2), cell(row, 3)) {
         // The key is where the schema would be.
-        "User lock" => {
-            (lock.namespace, lock.name) = (Namespace::User, std::mem::take(&mut lock.schema));
-        }
-        "Schema metadata lock" | "Backup lock" | "Global read lock" | "Commit lock" => {
-            lock.namespace = Namespace::Other(cell(row, 1).to_owned());
-        }
-        _ => {}
-    }
-    Some(lock)
+        ("User lock", key, _) => (Namespace::User, "", key),
+        (
+            kind @ ("Schema metadata lock" | "Backup lock" | "Global read lock" | "Commit lock"),
+            schema,
+            name,
+        ) => (Namespace::Other(kind.to_owned()), schema, name),
+        (_, schema, name) => (Namespace::Object, schema, name),
+    };
+    let (owner, mode) = (number_cell(row, 0)?, cell(row, 4).trim_start_matches("MDL_"));
+    let [schema, name, mode] = [schema, name, mode].map(str::to_owned);
+    Some(MetadataLock { owner, namespace, schema, name, mode, granted: true })
 }
 
-/// What a session wants, by its state, its statement and its database. Other databases may have tables of the same names:
-/// a name without a database is one of the session's own.
+/// What a session wants, by its state, its statement and its database. A name without a database is one of its own.
 fn wanted(
     waiter: i64,
     state: &str,
@@ -248,10 +239,9 @@ fn wanted(
     };
     match state {
         "User lock" => {
-            let is_it = |lock: &&MetadataLock| {
-                lock.namespace == Namespace::User && statement.contains(lock.name.as_str())
-            };
-            by_others().find(is_it).map(|lock| want(lock, "SHARED_NO_WRITE"))
+            let mut keys = by_others().filter(|lock| lock.namespace == Namespace::User);
+            let key = keys.find(|lock| statement.contains(lock.name.as_str()));
+            key.map(|lock| want(lock, "SHARED_NO_WRITE"))
         }
         "Waiting for table metadata lock" => {
             let mode = wanted_mode(&words);

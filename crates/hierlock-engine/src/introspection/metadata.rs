@@ -1,13 +1,10 @@
-//! Metadata locks of MySQL and MariaDB: who is in whose way. The servers list these locks but not who
-//! waits for whom, so their rules are here, as the two tables of the server's own source.
+//! The rules of metadata locks of MySQL and MariaDB, which list these locks but not who waits for whom.
 
 use super::wait_list::WaitList;
 use super::{LockKind, LockTarget, SessionLock};
 
-/// A metadata lock, held or wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MetadataLock {
-    /// The number of the session.
     pub(super) owner: i64,
     pub(super) namespace: Namespace,
     pub(super) schema: String,
@@ -17,7 +14,6 @@ pub(super) struct MetadataLock {
     pub(super) granted: bool,
 }
 
-/// What sort of thing it is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
     /// A table, a routine, a trigger.
@@ -28,8 +24,7 @@ pub(super) enum Namespace {
     Other(String),
 }
 
-/// The modes of objects, from weak to strong. Who wants one must wait (`-`) for whom, in the same order: for those who
-/// have a lock, and for those who only wait for one and are let go first.
+/// The modes of objects, from weak to strong, with whom they wait for (`-`): those who have a lock, and those in front.
 const MODES: [(&str, &str, &str); 10] = [
     ("SHARED", "+++++++++-", "+++++++++-"),
     ("SHARED_HIGH_PRIO", "+++++++++-", "++++++++++"),
@@ -44,13 +39,10 @@ const MODES: [(&str, &str, &str); 10] = [
 ];
 
 impl MetadataLock {
-    fn is_on_the_same(&self, other: &Self) -> bool {
-        self.namespace == other.namespace && self.schema == other.schema && self.name == other.name
-    }
-
-    /// Must it wait for the other?
     fn waits_for(&self, other: &Self) -> bool {
-        if self.owner == other.owner || !self.is_on_the_same(other) {
+        let (object, others) = ((&self.schema, &self.name), (&other.schema, &other.name));
+        let is_same = self.namespace == other.namespace && object == others;
+        if self.owner == other.owner || !is_same {
             return false;
         }
         let place = |mode: &str| MODES.iter().position(|(known, ..)| *known == mode);
@@ -73,7 +65,6 @@ impl MetadataLock {
         }
     }
 
-    /// Those that are in its way.
     pub(super) fn blockers<'a>(&self, all: &'a [Self]) -> Vec<&'a Self> {
         all.iter().filter(|other| self.waits_for(other)).collect()
     }
@@ -102,7 +93,6 @@ impl MetadataLock {
         waits.add(self.owner, self.target(blockers), owners);
     }
 
-    /// The same as a lock of its session.
     pub(super) fn session_lock(&self) -> SessionLock {
         SessionLock { session: self.owner, target: self.target(&[]), granted: self.granted }
     }
@@ -119,7 +109,7 @@ mod tests {
             namespace: Namespace::Object,
             schema,
             name,
-            mode: mode.to_owned(),
+            mode: mode.into(),
             granted,
         }
     }
@@ -143,11 +133,9 @@ mod tests {
             lock(2, "EXCLUSIVE", false),
             lock(3, "SHARED_READ", false),
         ];
-        let by = |waiter: &MetadataLock| {
-            waiter.blockers(&all).iter().map(|lock| lock.owner).collect::<Vec<_>>()
-        };
-        assert_eq!(by(&all[2]), [1]);
-        assert_eq!(by(&all[3]), [2]);
+        for (waiter, blocker) in [(2, 0), (3, 2)] {
+            assert_eq!(all[waiter].blockers(&all), [&all[blocker]]);
+        }
     }
 
     #[test]

@@ -46,11 +46,9 @@ use std::time::Duration;
 
 type Result<T> = std::result::Result<T, sqlx::Error>;
 
-/// Asks a server about its sessions, and remembers between two questions what need not be asked again. Fails with what
-/// the server says, or if it does not answer.
+/// Asks a server about its sessions. Fails with what the server says, or if it does not answer.
 ///
-/// The session that asks should have a short limit for waits of its own: naming a row of PostgreSQL reads its table,
-/// which somebody may have locked as a whole.
+/// The session that asks should have a short limit for waits: naming a row of PostgreSQL reads its table.
 #[derive(Debug, Default)]
 pub struct Introspection {
     dictionary: Dictionary,
@@ -116,8 +114,8 @@ impl Introspection {
         Ok(list)
     }
 
-    /// Returns the last deadlock of rows or tables that the server remembers. PostgreSQL remembers none: it tells the
-    /// victim, see [`deadlock_of_victim`](Self::deadlock_of_victim).
+    /// Returns the last deadlock that the server remembers; PostgreSQL only tells the
+    /// [victim](Self::deadlock_of_victim).
     pub async fn last_deadlock(
         &mut self,
         session: &mut SessionRef<'_>,
@@ -126,25 +124,12 @@ impl Introspection {
             return Ok(None);
         }
         let status = session.cells(innodb_status::QUERY).await?;
-        let Some(deadlock) = InnodbDeadlock::read(innodb_status::text(&status)) else {
-            return Ok(None);
-        };
+        let deadlock = InnodbDeadlock::read(innodb_status::text(&status));
+        let Some(deadlock) = deadlock else { return Ok(None) };
         for index in deadlock.indexes() {
             self.dictionary.learn(session, index).await?;
         }
         Ok(deadlock.report(&self.dictionary))
-    }
-
-    /// Returns the deadlock in which a session of PostgreSQL was the victim, from the detail and the context of its
-    /// error, a line each. None if it cannot be read.
-    pub async fn deadlock_of_victim(
-        &mut self,
-        session: &mut SessionRef<'_>,
-        scope: &IntrospectionScope,
-        victim: i64,
-        detail: &str,
-    ) -> Result<Option<DeadlockReport>> {
-        Question { session, scope, memory: self }.postgres_deadlock(victim, detail).await
     }
 
     /// Returns how long the youngest wait had lasted when [`lock_waits`](Self::lock_waits) was last asked. Known on
@@ -155,7 +140,7 @@ impl Introspection {
 }
 
 /// The answer to a question that not everybody may ask; None if it was refused.
-fn if_allowed<T>(answer: Result<T>) -> Result<Option<T>> {
+pub(crate) fn if_allowed<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if ErrorClass::of(&error).is_connection_lost() => Err(error),

@@ -8,15 +8,13 @@ use super::{
 };
 use crate::row::{CellRow, cell, number_cell};
 
-/// Whoever asks must be allowed to.
 pub(super) const PERMISSION_CHECK: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
 
 /// The connection of a transaction, in SQL.
 ///
-/// The thread of a lock is the one that *made* it, and that need not be its owner: the lock of a row just
-/// inserted is made by whoever first wants it, and an update that moves a record makes all requests for it
-/// anew, those of others too. But the lock on the table, which every transaction takes before its rows,
-/// is made by itself and never moved.
+/// The thread of a lock is the one that *made* it, which need not be its owner: the lock of a row just inserted is made by
+/// whoever first wants it, and an update that moves a record makes all requests for it anew. But the lock on the table,
+/// which every transaction takes before its rows, is made by itself and never moved.
 fn owner(transaction: &str) -> String {
     format!(
         "(SELECT MAX(o.PROCESSLIST_ID) FROM performance_schema.data_locks h \
@@ -50,15 +48,6 @@ fn metadata_locks(only: &str) -> String {
     )
 }
 
-/// Who waits for a table of an engine without row locks; for whom, it does not tell.
-fn table_level(scope: &IntrospectionScope) -> String {
-    format!(
-        "SELECT PROCESSLIST_ID FROM performance_schema.threads \
-         WHERE {} AND PROCESSLIST_STATE = 'Waiting for table level lock'",
-        scope.condition("PROCESSLIST_ID")
-    )
-}
-
 impl Question<'_, '_> {
     pub(super) async fn mysql_waits(&mut self) -> Result<WaitList> {
         let pending = format!(
@@ -69,14 +58,15 @@ impl Question<'_, '_> {
              AND p.OBJECT_NAME <=> m.OBJECT_NAME)",
             self.scope.condition("q.PROCESSLIST_ID")
         );
-        let questions = [
-            &row_waits(self.scope),
-            &metadata_locks(&pending),
-            &table_level(self.scope),
-            &mysql_flush::waiters(self.scope),
-        ];
-        let [data, metadata, states, flushes] =
-            ask_all(self.session, questions.map(String::as_str)).await?;
+        // Who waits for a table of an engine without row locks; for whom, it does not tell.
+        let table_level = format!(
+            "SELECT PROCESSLIST_ID FROM performance_schema.threads \
+             WHERE {} AND PROCESSLIST_STATE = 'Waiting for table level lock'",
+            self.scope.condition("PROCESSLIST_ID")
+        );
+        let (rows, metadata) = (row_waits(self.scope), metadata_locks(&pending));
+        let questions = [&*rows, &metadata, &table_level, &mysql_flush::waiters(self.scope)];
+        let [data, metadata, states, flushes] = ask_all(self.session, questions).await?;
         let mut waits = WaitList::default();
         for row in &data {
             if let Some(waiter) = number_cell(row, 0) {
@@ -112,9 +102,8 @@ impl Question<'_, '_> {
         let mut locks = Vec::new();
         for row in self.session.cells(&data).await? {
             if let Some(session) = number_cell(&row, 0).filter(|pid| self.scope.has(*pid)) {
-                let (target, granted) =
-                    (self.data_lock(&row[2..]).await?, cell(&row, 1) == "GRANTED");
-                locks.push(SessionLock { session, target, granted });
+                let target = self.data_lock(&row[2..]).await?;
+                locks.push(SessionLock { session, target, granted: cell(&row, 1) == "GRANTED" });
             }
         }
         let ours = metadata_locks(&self.scope.condition("t.PROCESSLIST_ID"));
@@ -156,12 +145,7 @@ fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
         "USER LEVEL LOCK" => Namespace::User,
         other => Namespace::Other(other.to_owned()),
     };
-    Some(MetadataLock {
-        owner: number_cell(row, 0)?,
-        namespace,
-        schema: cell(row, 2).to_owned(),
-        name: cell(row, 3).to_owned(),
-        mode: cell(row, 4).to_owned(),
-        granted: cell(row, 5) == "GRANTED",
-    })
+    let [schema, name, mode] = [2, 3, 4].map(|column| cell(row, column).to_owned());
+    let (owner, granted) = (number_cell(row, 0)?, cell(row, 5) == "GRANTED");
+    Some(MetadataLock { owner, namespace, schema, name, mode, granted })
 }

@@ -1,15 +1,13 @@
-//! Waits of MySQL for `FLUSH TABLES`. They are in no table of locks: `FLUSH TABLES t` waits until nobody
-//! has the old version of `t` open any more, and who wants to open `t` meanwhile waits for the same. Both
-//! show only as a state of the session. Who has a table open is told by its metadata locks: a session
-//! with LOCK TABLES, or one in the middle of a statement. A transaction between two statements has no
-//! table open, though it keeps its metadata lock.
+//! Waits of MySQL for `FLUSH TABLES`. They are in no table of locks: `FLUSH TABLES t` waits until nobody has the old
+//! version of `t` open, and who wants to open `t` meanwhile waits for the same. Both show only as a state of the session.
+//! Who has a table open is told by its metadata locks: a session with LOCK TABLES, or one in the middle of a statement. A
+//! transaction between two statements has no table open, though it keeps its metadata lock.
 
 use super::wait_list::WaitList;
 use super::{IntrospectionScope, LockKind, LockTarget};
 use crate::row::{CellRow, cell, number_cell};
 use crate::{Driver, StatementWords};
 
-/// The state of a session that waits for the old version of a table to be closed.
 const STATE: &str = "Waiting for table flush";
 
 /// Asks who waits so, if one of ours does: session, statement, database.
@@ -31,7 +29,6 @@ pub(super) const OPEN_TABLES: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_SCHEMA, 
      AND (m.LOCK_TYPE IN ('SHARED_READ_ONLY', 'SHARED_NO_WRITE', 'SHARED_NO_READ_WRITE', 'EXCLUSIVE') \
        OR t.PROCESSLIST_COMMAND <> 'Sleep')";
 
-/// Adds the waits for tables to be closed.
 pub(super) fn add_waits(waiters: &[CellRow], open: &[CellRow], waits: &mut WaitList) {
     let statement = |row: &CellRow| StatementWords::of(Driver::Mysql, cell(row, 1));
     let statements: Vec<(i64, StatementWords, &str)> = waiters

@@ -1,6 +1,5 @@
-//! What PostgreSQL tells: who waits for whom exactly, for what in its own way. A row lock is not kept in
-//! its table of locks: who wants a row that is taken waits for the *transaction* that has it, and keeps
-//! the row's place in line (a tuple lock) meanwhile.
+//! What PostgreSQL tells: who waits for whom exactly. A row lock is not in its table of locks: who wants a row that is
+//! taken waits for the *transaction* that has it, and keeps the row's place in line (a tuple lock) meanwhile.
 
 use super::wait_list::WaitList;
 use super::{
@@ -11,13 +10,12 @@ use crate::row::{CellRow, cell, number_cell};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-/// Why row locks are not told without it.
 const NO_ROW_LOCKS: &str = "PostgreSQL tells who has locked which row, and when, only with its extension \
                             pgrowlocks, which could not be made here";
 
-/// The locks of some, with the names of their tables; a table of another database has a number only. Locks of a parallel
-/// worker are its leader's. Who waits for the end of a transaction keeps a place in line for a row: that is what it really
-/// wants. (PostgreSQL 13 does not have `waitstart`: there it is null.)
+/// The locks of some, with the names of their tables (a number in another database). Locks of a parallel worker are its
+/// leader's. Who waits for a transaction keeps a place in line for a row: that is what it wants. (PostgreSQL 13 has no
+/// `waitstart`.)
 fn locks_of(scope: &IntrospectionScope, only: &str) -> String {
     format!(
         "SELECT COALESCE(w.leader_pid, l.pid), l.locktype, l.mode, l.granted, n.nspname, \
@@ -43,22 +41,11 @@ fn locks_of(scope: &IntrospectionScope, only: &str) -> String {
     )
 }
 
-/// Who waits for no lock, but for a snapshot that no writer can spoil.
-fn safe_snapshots(scope: &IntrospectionScope) -> String {
-    format!(
-        "SELECT pid, array_to_string(pg_safe_snapshot_blocking_pids(pid), ' ') \
-         FROM pg_stat_activity WHERE wait_event = 'SafeSnapshot' AND {}",
-        scope.condition("pid")
-    )
-}
-
-/// What is remembered between two questions.
 #[derive(Debug, Default)]
 pub(super) struct PostgresMemory {
     /// How to write the primary key of a table, by schema and table; none if it has none.
     keys: HashMap<[String; 2], Option<String>>,
-    /// The rows that are waited for, by who waits, for which transaction, and where: as long as somebody
-    /// waits for a row, its place is not used for another.
+    /// The rows that are waited for, by who waits, for which transaction, and where. Meanwhile no other row is there.
     rows: HashMap<[String; 5], Option<String>>,
     /// How long the youngest wait had lasted when the waits were last asked for.
     pub(super) youngest_wait: Option<Duration>,
@@ -70,8 +57,13 @@ impl Question<'_, '_> {
     pub(super) async fn postgres_waits(&mut self) -> Result<WaitList> {
         let mut waits = WaitList::default();
         let locks = locks_of(self.scope, "NOT l.granted");
-        let questions = [locks.as_str(), &safe_snapshots(self.scope)];
-        let [locks, snapshots] = ask_all(self.session, questions).await?;
+        // Who waits for no lock, but for a snapshot that no writer can spoil.
+        let snapshots = format!(
+            "SELECT pid, array_to_string(pg_safe_snapshot_blocking_pids(pid), ' ') \
+             FROM pg_stat_activity WHERE wait_event = 'SafeSnapshot' AND {}",
+            self.scope.condition("pid")
+        );
+        let [locks, snapshots] = ask_all(self.session, [&*locks, &snapshots]).await?;
         let waited = locks.iter().map(|row| number_cell(row, 16).unwrap_or(0).max(0) as u64);
         self.memory.postgres.youngest_wait = waited.min().map(Duration::from_millis);
         for row in &locks {
@@ -97,15 +89,11 @@ impl Question<'_, '_> {
         };
         let table = [target.schema.as_deref().unwrap_or_default(), &target.object];
         let wait = [cell(row, 0), cell(row, 7), table[0], table[1], place].map(str::to_owned);
-        let key = match self.memory.postgres.rows.get(&wait) {
-            Some(key) => key.clone(),
-            None => {
-                let key = self.row_key(table, place).await?;
-                self.memory.postgres.rows.insert(wait, key.clone());
-                key
-            }
-        };
-        target.record = key.or(target.record);
+        if !self.memory.postgres.rows.contains_key(&wait) {
+            let key = self.row_key(table, place).await?;
+            self.memory.postgres.rows.insert(wait.clone(), key);
+        }
+        target.record = self.memory.postgres.rows[&wait].clone().or(target.record);
         Ok(target)
     }
 
@@ -131,8 +119,7 @@ impl Question<'_, '_> {
     pub(super) async fn postgres_locks(&mut self) -> Result<LockList> {
         let mut list = LockList::default();
         let mut tables = BTreeSet::new();
-        let rows = locks_of(self.scope, "l.locktype <> 'virtualxid'");
-        let rows = self.session.cells(&rows).await?;
+        let rows = self.session.cells(&locks_of(self.scope, "l.locktype <> 'virtualxid'")).await?;
         for row in &rows {
             let Some(session) = number_cell(row, 0) else { continue };
             let granted = cell(row, 3) == "t";
@@ -197,9 +184,8 @@ impl Question<'_, '_> {
         // Behind a change of the table it cannot be read.
         let Some(rows) = if_allowed(self.session.cells(&sql).await)? else { return Ok(None) };
         for row in rows {
-            let Some(session) = number_cell(&row, 1).filter(|pid| self.scope.has(*pid)) else {
-                continue;
-            };
+            let session = number_cell(&row, 1).filter(|pid| self.scope.has(*pid));
+            let Some(session) = session else { continue };
             let place = cell(&row, 0);
             let key = self.row_key(table, place).await?;
             if let Some(key) = &key {
@@ -215,33 +201,26 @@ impl Question<'_, '_> {
         Ok(Some(locks))
     }
 
-    /// The blockers of a session, from their list. A prepared transaction, which has no process and is 0 there, becomes
-    /// the session that has prepared it, if that is known of all of them.
+    /// The blockers of a session. A prepared transaction, which is 0, becomes its preparer, if all of these are known.
     async fn blockers_of(&mut self, waiter: i64, list: &str) -> Result<Vec<i64>> {
         let (mut blockers, prepared) = (pids(list), &self.scope.prepared);
         if prepared.is_empty() || !blockers.contains(&0) {
             return Ok(blockers);
         }
-        let what = |of: &str| {
-            let columns =
-                ["database", "relation", "page", "tuple", "transactionid", "classid", "objid"];
-            columns.map(|column| format!("{of}.{column}")).join(", ")
-        };
         let sql = format!(
             "SELECT quote_literal(p.gid) FROM pg_locks w JOIN pg_locks h ON h.granted AND h.pid IS NULL \
-             AND h.locktype = w.locktype AND ({}) IS NOT DISTINCT FROM ({}) \
+             AND h.locktype = w.locktype \
+             AND (h.database, h.relation, h.page, h.tuple, h.transactionid, h.classid, h.objid) \
+             IS NOT DISTINCT FROM \
+             (w.database, w.relation, w.page, w.tuple, w.transactionid, w.classid, w.objid) \
              JOIN pg_locks own ON own.granted AND own.pid IS NULL AND own.locktype = 'transactionid' \
              AND own.virtualtransaction = h.virtualtransaction \
              JOIN pg_prepared_xacts p ON p.transaction = own.transactionid \
-             WHERE NOT w.granted AND w.pid = {waiter}",
-            what("h"),
-            what("w")
+             WHERE NOT w.granted AND w.pid = {waiter}"
         );
         let rows = self.session.cells(&sql).await?;
-        let preparer = |row: &CellRow| {
-            let (_, pid) = prepared.iter().find(|(name, _)| name == cell(row, 0))?;
-            Some(*pid)
-        };
+        let preparer =
+            |row: &CellRow| Some(prepared.iter().find(|(name, _)| name == cell(row, 0))?.1);
         let preparers: Option<Vec<i64>> = rows.iter().map(preparer).collect();
         if let Some(preparers) = preparers.filter(|preparers| !preparers.is_empty()) {
             blockers.retain(|pid| *pid != 0);
@@ -277,7 +256,6 @@ fn relation(schema: &str, table: &str) -> String {
     format!("{}.{}", quoted(schema, '"'), quoted(table, '"'))
 }
 
-/// What a lock is on.
 fn target(row: &CellRow) -> LockTarget {
     let mode = cell(row, 2);
     let of_table = |kind| LockTarget::of_table(kind, cell(row, 4), cell(row, 5), mode);

@@ -1,19 +1,24 @@
 //! The deadlock of a session of PostgreSQL, from what the victim is told.
 
 use super::{
-    DeadlockReport, DeadlockWait, LockKind, LockTarget, Question, Result, SessionLock, quoted,
+    DeadlockReport, DeadlockWait, Introspection, IntrospectionScope, LockKind, LockTarget,
+    Question, Result, SessionLock, quoted,
 };
+use crate::SessionRef;
 use crate::row::cell;
 
-impl Question<'_, '_> {
-    /// The deadlock, from the detail of the error: `Process 7 waits for ShareLock on transaction 740; blocked by
-    /// process 8.`, a line for each; and where the victim's own statement was: `while updating tuple (0,2) in relation
-    /// "numbers"`.
-    pub(super) async fn postgres_deadlock(
+impl Introspection {
+    /// Returns the deadlock in which a session of PostgreSQL was the victim; None if it cannot be read. `detail` is the
+    /// detail of its error, `Process 7 waits for ShareLock on transaction 740; blocked by process 8.`, a line for each, and
+    /// its context: `while updating tuple (0,2) in relation "numbers"`.
+    pub async fn deadlock_of_victim(
         &mut self,
+        session: &mut SessionRef<'_>,
+        scope: &IntrospectionScope,
         victim: i64,
         detail: &str,
     ) -> Result<Option<DeadlockReport>> {
+        let mut question = Question { session, scope, memory: self };
         let lines = detail.lines().filter(|line| line.starts_with("Process "));
         let Some(mut waits) = lines.map(read_wait).collect::<Option<Vec<DeadlockWait>>>() else {
             return Ok(None);
@@ -22,7 +27,7 @@ impl Question<'_, '_> {
             let Some(wanted) = wait.wanted.as_mut() else { continue };
             match wanted.kind {
                 LockKind::Row | LockKind::Table => {
-                    self.name_table(wanted).await?;
+                    question.name_table(wanted).await?;
                     if wanted.kind == LockKind::Row {
                         // Only who is queued for a row has a lock on its place.
                         let target = LockTarget { mode: String::new(), ..wanted.clone() };
@@ -32,7 +37,7 @@ impl Question<'_, '_> {
                 }
                 LockKind::Transaction if wait.waiter == victim => {
                     if let Some(context) = detail.lines().find_map(ErrorContext::read) {
-                        *wanted = self.target_of(&context).await?;
+                        *wanted = question.target_of(&context).await?;
                     }
                 }
                 _ => {}
@@ -40,7 +45,9 @@ impl Question<'_, '_> {
         }
         Ok((!waits.is_empty()).then(|| DeadlockReport { id: String::new(), waits }))
     }
+}
 
+impl Question<'_, '_> {
     /// Tables are numbers there, and rows places.
     async fn name_table(&mut self, wanted: &mut LockTarget) -> Result<()> {
         let Ok(number) = wanted.object.parse::<u32>() else { return Ok(()) };
@@ -145,50 +152,43 @@ mod tests {
     #[test]
     fn where_the_victim_was_is_read() {
         for (line, read) in [
-            ("while updating tuple (0,2) in relation \"t\"", Some(("updating", "(0,2)", "t"))),
+            ("updating tuple (0,2) in relation \"t\"", ["updating", "(0,2)", "t"]),
             (
-                "while locking updated version (3,4) of tuple in relation \"a b\"",
-                Some(("locking", "(3,4)", "a b")),
+                "locking updated version (3,4) of tuple in relation \"a b\"",
+                ["locking", "(3,4)", "a b"],
             ),
             (
-                "while inserting index tuple (0,3) in relation \"t_pkey\"",
-                Some(("inserting", "(0,3)", "t_pkey")),
+                "inserting index tuple (0,3) in relation \"t_pkey\"",
+                ["inserting", "(0,3)", "t_pkey"],
             ),
-            ("while updating", None),
-            ("SQL statement \"select 1\"", None),
         ] {
-            let context = ErrorContext::read(line).map(|it| (it.verb, it.place, it.relation));
-            assert_eq!(context, read);
+            let line = format!("while {line}");
+            let context = ErrorContext::read(&line).unwrap();
+            assert_eq!([context.verb, context.place, context.relation], read);
+        }
+        for line in ["while updating", "SQL statement \"select 1\""] {
+            assert!(ErrorContext::read(line).is_none(), "{line}");
         }
     }
 
     #[test]
     fn the_waits_are_read_from_what_the_victim_is_told() {
-        let told = |line: &str| {
+        let describe = |line: &str| {
             let wait = read_wait(line)?;
             Some(format!("{}→{}: {}", wait.waiter, wait.holder, wait.wanted?))
         };
-        for (wants, read) in [
-            ("ShareLock on transaction 740", "transaction 740, ShareLock"),
-            (
-                "ExclusiveLock on tuple (0,2) of relation 16385 of database 5",
-                "row (0,2) of 16385, ExclusiveLock",
-            ),
-            (
-                "AccessExclusiveLock on relation 16385 of database 5",
-                "table 16385, AccessExclusiveLock",
-            ),
-            ("ExclusiveLock on advisory lock [5,0,7,1]", "advisory 7, ExclusiveLock"),
-            (
-                "ExclusiveLock on advisory lock [5,4294967295,4294967295,1]",
-                "advisory -1, ExclusiveLock",
-            ),
-            ("ShareLock on advisory lock [5,1,7,2]", "advisory 1, 7, ShareLock"),
+        for (mode, object, read) in [
+            ("ShareLock", "transaction 740", "transaction 740"),
+            ("ExclusiveLock", "tuple (0,2) of relation 16385 of database 5", "row (0,2) of 16385"),
+            ("AccessExclusiveLock", "relation 16385 of database 5", "table 16385"),
+            ("ExclusiveLock", "advisory lock [5,0,7,1]", "advisory 7"),
+            ("ExclusiveLock", "advisory lock [5,4294967295,4294967295,1]", "advisory -1"),
+            ("ShareLock", "advisory lock [5,1,7,2]", "advisory 1, 7"),
         ] {
-            let line = format!("Process 7 waits for {wants}; blocked by process 8.");
-            assert_eq!(told(&line).as_deref(), Some(format!("7→8: {read}").as_str()));
+            let line = format!("Process 7 waits for {mode} on {object}; blocked by process 8.");
+            assert_eq!(describe(&line), Some(format!("7→8: {read}, {mode}")));
             for cut in 0..line.len() {
-                told(&line[..cut]);
+                describe(&line[..cut]);
             }
         }
     }

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 pub struct IntrospectionScope {
     /// The sessions, by the server's number; None for all.
     pub sessions: Option<BTreeSet<i64>>,
-    /// PostgreSQL: rows of tables in this schema are named by their primary key, and their locks are listed. Other tables
-    /// are not read: their rows are named by their place.
+    /// PostgreSQL: rows in this schema are named by their primary key and their locks are listed; others by their
+    /// place.
     pub schema: Option<String>,
     /// PostgreSQL: the schema of the extension pgrowlocks, which tells who has locked which row, quoted.
     pub row_locks_schema: Option<String>,
-    /// PostgreSQL: prepared transactions, as they are called in SQL, with the sessions that have prepared them. Such a
-    /// session stands for its transaction, which has none of its own.
+    /// PostgreSQL: prepared transactions, as they are called in SQL, with the sessions that stand for them.
     pub prepared: Vec<(String, i64)>,
 }
 

@@ -3,7 +3,6 @@
 use super::{IntrospectionScope, LockTarget, LockWait};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each session waits for, and for whom.
 #[derive(Debug, Default)]
 pub(super) struct WaitList(BTreeMap<i64, (LockTarget, BTreeSet<i64>)>);
 

@@ -1,10 +1,10 @@
 //! Splits SQL into code, quoted text and comments, as each engine reads them. Knows no grammar.
 
 mod open;
-mod rules;
 
 pub use open::OpenToken;
-pub use rules::Rules;
+
+use crate::Driver;
 
 /// A piece of a statement. The texts of all tokens, one behind the other, are the statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,18 +20,16 @@ pub struct Token<'a> {
 pub enum TokenKind {
     /// Keywords, plain names, numbers, operators, white space.
     Code,
-    /// A string literal or a quoted identifier, with its quotes. The prefix of a literal (`E`, `X`, `U&`) is
-    /// code.
+    /// A string literal or a quoted identifier, with its quotes. The prefix of a literal (`E`, `X`, `U&`) is code.
     Quoted,
     /// A comment, with its marks.
     Comment,
 }
 
 impl Token<'_> {
-    /// Returns what is inside of the quotes of a quoted token, with a doubled quote written once. Backslashes are left
-    /// as they are.
+    /// Returns what is inside of the quotes, with a doubled quote written once. Backslashes are left as they are.
     pub fn unquoted(&self) -> String {
-        if let Some(tag) = self.text.starts_with('$').then(|| dollar_tag(self.text)).flatten() {
+        if let Some(tag) = dollar_tag(self.text) {
             let inside = &self.text[tag.len()..];
             return inside.strip_suffix(tag).unwrap_or(inside).to_owned();
         }
@@ -41,6 +39,71 @@ impl Token<'_> {
         let inside = characters.as_str();
         let inside = inside.strip_suffix(close).unwrap_or(inside);
         inside.replace(&format!("{close}{close}"), &close.to_string())
+    }
+}
+
+/// How quotes and comments are read: what the engines differ in. Everybody has `'…'`, `"…"`, `--` and `/* … */`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `--` is a comment only before white space.
+    dashes_need_blank: bool,
+    /// `#` begins a comment.
+    hash_comments: bool,
+    /// A comment may be inside of another.
+    nested_comments: bool,
+    /// A backslash in `'…'` or `"…"` makes the next character part of it.
+    backslash_escapes: bool,
+    /// The same in `E'…'` alone.
+    escape_strings: bool,
+    /// `` `…` `` is an identifier.
+    backquotes: bool,
+    /// `[…]` is an identifier.
+    brackets: bool,
+    /// `$$…$$` and `$tag$…$tag$` are strings.
+    dollar_quotes: bool,
+}
+
+impl Rules {
+    const NONE: Rules = Rules {
+        dashes_need_blank: false,
+        hash_comments: false,
+        nested_comments: false,
+        backslash_escapes: false,
+        escape_strings: false,
+        backquotes: false,
+        brackets: false,
+        dollar_quotes: false,
+    };
+
+    /// Of MySQL and MariaDB.
+    pub const MYSQL: Rules = Rules {
+        dashes_need_blank: true,
+        hash_comments: true,
+        backslash_escapes: true,
+        backquotes: true,
+        ..Rules::NONE
+    };
+
+    /// Of PostgreSQL.
+    pub const POSTGRES: Rules =
+        Rules { nested_comments: true, escape_strings: true, dollar_quotes: true, ..Rules::NONE };
+
+    /// Of SQLite.
+    pub const SQLITE: Rules = Rules { backquotes: true, brackets: true, ..Rules::NONE };
+
+    /// For text of any engine: a quote is what one server calls so and none reads otherwise, a comment what all call
+    /// so.
+    pub const ANY_SERVER: Rules =
+        Rules { dashes_need_blank: true, backquotes: true, dollar_quotes: true, ..Rules::NONE };
+}
+
+impl From<Driver> for Rules {
+    fn from(driver: Driver) -> Self {
+        match driver {
+            Driver::Mysql => Rules::MYSQL,
+            Driver::Postgres => Rules::POSTGRES,
+            Driver::Sqlite => Rules::SQLITE,
+        }
     }
 }
 
@@ -59,8 +122,7 @@ pub fn tokens(rules: impl Into<Rules>, sql: &str) -> Tokens<'_> {
     resume(rules, OpenToken::Nothing, sql)
 }
 
-/// The same for a text that goes on behind the end of a line, where something may be open: the first token is the rest of
-/// that.
+/// The same for a text in whose beginning something may be open: the first token is the rest of that.
 ///
 /// ```
 /// use hierlock_engine::Driver;
@@ -91,16 +153,17 @@ impl<'a> Iterator for Tokens<'a> {
         if rest.is_empty() {
             return None;
         }
-        let special_at = |at: usize| special(self.rules, &self.text[at..], &self.text[..at]);
         let (kind, length, open) = match std::mem::take(&mut self.open) {
             OpenToken::Nothing => special(self.rules, rest, before).unwrap_or_else(|| {
-                let ends = |at: &usize| special_at(self.from + at).is_some();
+                let ends = |at: &usize| {
+                    let (before, rest) = self.text.split_at(self.from + at);
+                    special(self.rules, rest, before).is_some()
+                };
                 let at = rest.char_indices().map(|(at, _)| at).skip(1).find(ends);
                 (TokenKind::Code, at.unwrap_or(rest.len()), OpenToken::Nothing)
             }),
             open => {
-                let kind = open.kind();
-                let (length, open) = open.close(self.rules, rest);
+                let (kind, (length, open)) = (open.kind(), open.close(self.rules, rest));
                 (kind, length, open)
             }
         };
@@ -110,29 +173,21 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// What begins here, if it is not code, how many bytes it has, and whether it is still open behind them. `before` is all
-/// that comes before it.
+/// What begins behind `before`, if it is not code, how many bytes it has, and what is still open behind them.
 fn special(rules: Rules, text: &str, before: &str) -> Option<(TokenKind, usize, OpenToken)> {
-    if begins_line_comment(rules, text) {
-        return Some((
-            TokenKind::Comment,
-            text.find('\n').unwrap_or(text.len()),
-            OpenToken::Nothing,
-        ));
-    }
-    let (mark, open) = opening(rules, text, before)?;
-    let kind = open.kind();
-    let (length, open) = open.close(rules, &text[mark..]);
-    Some((kind, mark + length, open))
-}
-
-/// Everybody reads `--` as a comment, but MySQL and MariaDB only before white space.
-fn begins_line_comment(rules: Rules, text: &str) -> bool {
     let is_blank = |c: char| c.is_whitespace() || c.is_control();
-    match text.strip_prefix("--") {
+    let is_line_comment = match text.strip_prefix("--") {
+        // Everybody reads `--` as a comment, but MySQL and MariaDB only before white space.
         Some(behind) => !rules.dashes_need_blank || behind.chars().next().is_none_or(is_blank),
         None => rules.hash_comments && text.starts_with('#'),
+    };
+    if is_line_comment {
+        let length = text.find('\n').unwrap_or(text.len());
+        return Some((TokenKind::Comment, length, OpenToken::Nothing));
     }
+    let (mark, open) = opening(rules, text, before)?;
+    let (kind, (length, open)) = (open.kind(), open.close(rules, &text[mark..]));
+    Some((kind, mark + length, open))
 }
 
 /// What is opened here, and how many bytes its mark has.
@@ -141,8 +196,10 @@ fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, OpenToken)>
     match text.as_bytes().first()? {
         b'/' if text.starts_with("/*") => Some((2, OpenToken::Comment { depth: 1 })),
         b'\'' => {
-            let is_escape_string = rules.escape_strings && has_escape_prefix(before);
-            quote('\'', rules.backslash_escapes || is_escape_string)
+            // One of PostgreSQL's `E'…'`.
+            let prefix = before.strip_suffix(['e', 'E']).filter(|_| rules.escape_strings);
+            let is_escape = prefix.is_some_and(|it| !it.ends_with(|c| is_of_name(c) || c == '$'));
+            quote('\'', rules.backslash_escapes || is_escape)
         }
         b'"' => quote('"', rules.backslash_escapes),
         b'`' if rules.backquotes => quote('`', false),
@@ -155,18 +212,11 @@ fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, OpenToken)>
     }
 }
 
-/// Is the string behind it one of PostgreSQL's `E'…'`?
-fn has_escape_prefix(before: &str) -> bool {
-    let prefix = before.strip_suffix(['e', 'E']);
-    prefix.is_some_and(|before| !before.ends_with(|c| is_of_name(c) || c == '$'))
-}
-
 /// `$$` or `$tag$` at the beginning of the text.
 fn dollar_tag(text: &str) -> Option<&str> {
-    let end = text[1..].find('$')? + 1;
-    let tag = &text[1..end];
+    let (tag, _) = text.strip_prefix('$')?.split_once('$')?;
     let is_name = tag.chars().all(is_of_name) && !tag.starts_with(|c: char| c.is_ascii_digit());
-    is_name.then(|| &text[..=end])
+    is_name.then(|| &text[..tag.len() + 2])
 }
 
 fn is_of_name(c: char) -> bool {
@@ -176,7 +226,6 @@ fn is_of_name(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Driver;
     use proptest::prelude::*;
 
     /// The tokens, `«quoted»`, `{comment}`, and code as it is.
@@ -252,21 +301,15 @@ mod tests {
 
     /// Pieces that stand for themselves wherever blanks are around them.
     fn piece() -> impl Strategy<Value = (TokenKind, String)> {
-        let text = "[a-z?'\"$*/# -]{0,6}";
-        prop_oneof![
-            Just((TokenKind::Code, "a = ? AND $1 < 5".to_owned())),
-            text.prop_map(|t: String| (TokenKind::Quoted, format!("'{}'", t.replace('\'', "''")))),
-            text.prop_map(|t: String| (
-                TokenKind::Quoted,
-                format!("\"{}\"", t.replace('"', "\"\""))
-            )),
-            text.prop_map(|t: String| (TokenKind::Quoted, format!("$q${}$q$", t.replace('$', "")))),
-            text.prop_map(|t: String| (TokenKind::Comment, format!("--{t}"))),
-            text.prop_map(|t: String| (
-                TokenKind::Comment,
-                format!("/*{}*/", t.replace(['*', '/'], ""))
-            )),
-        ]
+        let piece = |(form, t): (usize, String)| match form {
+            0 => (TokenKind::Code, "a = ? AND $1 < 5".to_owned()),
+            1 => (TokenKind::Quoted, format!("'{}'", t.replace('\'', "''"))),
+            2 => (TokenKind::Quoted, format!("\"{}\"", t.replace('"', "\"\""))),
+            3 => (TokenKind::Quoted, format!("$q${}$q$", t.replace('$', ""))),
+            4 => (TokenKind::Comment, format!("--{t}")),
+            _ => (TokenKind::Comment, format!("/*{}*/", t.replace(['*', '/'], ""))),
+        };
+        (0usize..6, "[a-z?'\"$*/# -]{0,6}").prop_map(piece)
     }
 
     proptest! {
@@ -274,14 +317,10 @@ mod tests {
         #[test]
         fn what_was_put_together_is_taken_apart(pieces in proptest::collection::vec(piece(), 0..12)) {
             let sql: String = pieces.iter().map(|(_, text)| format!("{text}\n")).collect();
-            let is_special = |kind: &TokenKind| *kind != TokenKind::Code;
-            let found: Vec<(TokenKind, String)> = tokens(Driver::Postgres, &sql)
-                .map(|token| (token.kind, token.text.to_owned()))
-                .filter(|(kind, _)| is_special(kind))
-                .collect();
-            let put: Vec<(TokenKind, String)> =
-                pieces.into_iter().filter(|(kind, _)| is_special(kind)).collect();
-            prop_assert_eq!(found, put);
+            let found = tokens(Driver::Postgres, &sql).map(|token| (token.kind, token.text));
+            let put = pieces.iter().map(|(kind, text)| (*kind, text.as_str()));
+            let is_special = |(kind, _): &(TokenKind, &str)| *kind != TokenKind::Code;
+            prop_assert!(found.filter(is_special).eq(put.filter(is_special)), "{}", sql);
         }
 
         /// Whatever the text, nothing of it is lost and no character is cut.
@@ -293,8 +332,7 @@ mod tests {
             }
         }
 
-        /// Line by line, each going on from what is open at the end of the one before, a text is read as it is as a
-        /// whole.
+        /// Line by line, each going on from what is open before it, a text is read as it is as a whole.
         #[test]
         fn lines_are_read_as_their_text_is(sql in "[a席E?'\"`$#\\[\\]*/\\\\ \n-]{0,40}") {
             let kinds = |tokens: &mut Tokens<'_>| {

@@ -48,55 +48,48 @@ impl OpenToken {
     }
 
     /// How many bytes of the text belong to it, with the mark that closes it, and what is open behind them.
-    pub(super) fn close(self, rules: Rules, text: &str) -> (usize, OpenToken) {
-        let end = match &self {
+    pub(super) fn close(mut self, rules: Rules, text: &str) -> (usize, OpenToken) {
+        let end = match &mut self {
             OpenToken::Nothing => Some(0),
             OpenToken::Quote { close, backslash_escapes } => {
                 until_quote(text, *close, *backslash_escapes)
             }
             OpenToken::DollarQuote { tag } => text.find(tag.as_str()).map(|at| at + tag.len()),
-            OpenToken::Comment { depth } => match block_comment(rules, text, *depth) {
-                Ok(end) => Some(end),
-                Err(depth) => return (text.len(), OpenToken::Comment { depth }),
-            },
+            OpenToken::Comment { depth } => block_comment(rules, text, depth),
         };
-        match end {
-            Some(end) => (end, OpenToken::Nothing),
-            None => (text.len(), self),
-        }
+        end.map_or((text.len(), self), |end| (end, OpenToken::Nothing))
     }
 }
 
-/// Where a comment that is open so often is closed, or how often it is open at the end; PostgreSQL nests them.
-fn block_comment(rules: Rules, text: &str, mut depth: usize) -> Result<usize, usize> {
+/// Where a comment that is open so often is closed, or None, with how often it is open then; PostgreSQL nests them.
+fn block_comment(rules: Rules, text: &str, depth: &mut usize) -> Option<usize> {
     let mut at = 0;
     while at < text.len() {
         let rest = &text.as_bytes()[at..];
         if rest.starts_with(b"/*") && rules.nested_comments {
-            (at, depth) = (at + 2, depth + 1);
+            (at, *depth) = (at + 2, *depth + 1);
         } else if rest.starts_with(b"*/") {
-            (at, depth) = (at + 2, depth - 1);
-            if depth == 0 {
-                return Ok(at);
+            (at, *depth) = (at + 2, *depth - 1);
+            if *depth == 0 {
+                return Some(at);
             }
         } else {
             at += 1;
         }
     }
-    Err(depth)
+    None
 }
 
-/// Where a quoted text is closed. A doubled quote is part of it, and so is a quote behind a backslash where backslashes
-/// escape. There is no way to write a `]` in brackets.
+/// Where a quoted text is closed: not at a doubled quote (a `]` is never doubled), nor behind a backslash that escapes.
 fn until_quote(text: &str, close: char, backslash_escapes: bool) -> Option<usize> {
     let mut characters = text.char_indices().peekable();
     while let Some((at, c)) = characters.next() {
         if c == '\\' && backslash_escapes {
             characters.next();
         } else if c == close {
-            match characters.next_if(|(_, next)| *next == close && close != ']') {
-                Some(_) => {}
-                None => return Some(at + close.len_utf8()),
+            let is_doubled = |(_, next): &(usize, char)| *next == close && close != ']';
+            if characters.next_if(is_doubled).is_none() {
+                return Some(at + close.len_utf8());
             }
         }
     }

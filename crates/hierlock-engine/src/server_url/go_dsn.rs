@@ -3,8 +3,7 @@
 use super::ServerUrl;
 
 impl ServerUrl {
-    /// Reads a URL, which stays as it is, or a DSN as Go programs write it for MySQL: `user:pw@tcp(db:3306)/shop`. Returns
-    /// None if it is neither.
+    /// Reads a URL, or a DSN as Go programs write it for MySQL: `user:pw@tcp(db:3306)/shop`. None if it is neither.
     pub fn from_dsn(text: &str) -> Option<Self> {
         if text.contains("://") {
             return Some(Self::new(text));

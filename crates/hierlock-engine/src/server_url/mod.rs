@@ -11,8 +11,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// An address that a person has written: a URL, or what was meant to be one. It may hold a password, so
-/// `Display` and `Debug` show it without. What cannot be told from a secret is hidden too.
+/// A URL that a person has written, or what was meant to be one. `Display` and `Debug` hide what may be a password.
 ///
 /// ```
 /// use hierlock_engine::ServerUrl;
@@ -39,8 +38,7 @@ impl ServerUrl {
         &self.0
     }
 
-    /// Returns the URL without password, for whoever is to know the server and not the secret. A text that
-    /// is no URL comes back as it is shown.
+    /// Returns the URL without password, to be passed on. A text that is no URL comes back as it is shown.
     pub fn without_password(&self) -> String {
         if redact::names_file(&self.0) {
             return self.0.clone();
@@ -52,7 +50,6 @@ impl ServerUrl {
         self.to_string()
     }
 
-    /// The same for the URL of a server.
     #[cfg(feature = "_server")]
     fn server_without_password(&self) -> Option<String> {
         let mut url = url::Url::parse(&self.0).ok()?;
@@ -61,13 +58,11 @@ impl ServerUrl {
             ["password", "sslpassword"].contains(&name) || value.contains("PRIVATE KEY")
         };
         if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
-            let kept: Vec<(String, String)> = url
-                .query_pairs()
-                .filter(|(name, value)| !is_secret(name, value))
-                .map(|(name, value)| (name.into_owned(), value.into_owned()))
-                .collect();
+            let all = url.clone();
+            let mut kept =
+                all.query_pairs().filter(|(name, value)| !is_secret(name, value)).peekable();
             url.set_query(None);
-            if !kept.is_empty() {
+            if kept.peek().is_some() {
                 url.query_pairs_mut().extend_pairs(kept);
             }
         }
@@ -77,8 +72,7 @@ impl ServerUrl {
         Some(url.into())
     }
 
-    /// Fails if a parameter behind the `?` is none of the driver's, with what was probably meant: for those who connect
-    /// by themselves. The driver would ignore it.
+    /// Fails with what was probably meant if a parameter is none of the driver's, which would ignore it.
     pub fn check_parameters(&self) -> Result<(), UrlParameterError> {
         parameters::check(&self.0, UrlUse::Driver)
     }

@@ -1,5 +1,4 @@
-//! Which parameters a URL may have. A driver ignores those that it does not know, so a word that is spelled
-//! wrong would lock something else than was meant: it is refused here.
+//! Which parameters a URL may have. A driver ignores what it does not know, and something else would be locked.
 
 use crate::{Dialect, Driver, nearest};
 
@@ -23,51 +22,31 @@ const SERVERS: &[Driver] = &[Driver::Mysql, Driver::Postgres];
 const SQLITE: &[Driver] = &[Driver::Sqlite];
 
 /// What sqlx reads in the URLs of these drivers, and what never holds a secret: it may be shown.
-const HARMLESS: [(&str, &[Driver]); 16] = [
-    ("sslmode", SERVERS),
-    ("ssl-mode", SERVERS),
-    ("charset", MYSQL),
-    ("collation", MYSQL),
-    ("socket", MYSQL),
-    ("timezone", MYSQL),
-    ("time-zone", MYSQL),
-    ("host", POSTGRES),
-    ("hostaddr", POSTGRES),
-    ("port", POSTGRES),
-    ("dbname", POSTGRES),
-    ("user", POSTGRES),
-    ("application_name", POSTGRES),
-    ("statement-cache-capacity", SERVERS),
-    ("mode", SQLITE),
-    ("cache", SQLITE),
+const HARMLESS: &[(&[Driver], &[&str])] = &[
+    (SERVERS, &["sslmode", "ssl-mode"]),
+    (MYSQL, &["charset", "collation", "socket", "timezone", "time-zone"]),
+    (POSTGRES, &["host", "hostaddr", "port", "dbname", "user", "application_name"]),
+    (SERVERS, &["statement-cache-capacity"]),
+    (SQLITE, &["mode", "cache"]),
 ];
 
 /// What it reads besides, and what is hidden. For PostgreSQL `options[NAME]` comes on top.
-const MAYBE_SECRET: [(&str, &[Driver]); 12] = [
-    ("sslca", MYSQL),
-    ("ssl-ca", SERVERS),
-    ("sslrootcert", POSTGRES),
-    ("ssl-root-cert", POSTGRES),
-    ("sslcert", SERVERS),
-    ("ssl-cert", SERVERS),
-    ("sslkey", SERVERS),
-    ("ssl-key", SERVERS),
-    ("password", POSTGRES),
-    ("options", POSTGRES),
-    ("immutable", SQLITE),
-    ("vfs", SQLITE),
+const MAYBE_SECRET: &[(&[Driver], &[&str])] = &[
+    (MYSQL, &["sslca"]),
+    (SERVERS, &["ssl-ca"]),
+    (POSTGRES, &["sslrootcert", "ssl-root-cert"]),
+    (SERVERS, &["sslcert", "ssl-cert", "sslkey", "ssl-key"]),
+    (POSTGRES, &["password", "options"]),
+    (SQLITE, &["immutable", "vfs"]),
 ];
 
-/// Whether the value of a parameter may be shown, of whatever URL it is.
 pub(super) fn is_harmless(name: &str) -> bool {
-    LOCK_PARAMETERS.contains(&name) || HARMLESS.iter().any(|(known, _)| *known == name)
+    LOCK_PARAMETERS.contains(&name) || HARMLESS.iter().any(|(_, names)| names.contains(&name))
 }
 
-/// The names of the parameters that a driver reads.
 fn names_of(driver: Driver) -> impl Iterator<Item = &'static str> {
-    let of_driver =
-        HARMLESS.iter().chain(&MAYBE_SECRET).filter(move |(_, of)| of.contains(&driver));
-    of_driver.map(|(name, _)| *name)
+    let all = HARMLESS.iter().chain(MAYBE_SECRET);
+    all.filter(move |(drivers, _)| drivers.contains(&driver)).flat_map(|(_, names)| *names).copied()
 }
 
 /// A parameter of a URL that nobody knows.
@@ -103,23 +82,19 @@ pub enum UrlUse {
     Driver,
 }
 
-/// Fails at the first parameter that neither hierlock nor the driver knows, with what was probably meant. A URL without a
-/// scheme that has parameters is left alone: it is refused for that.
+/// Fails at the first parameter that neither hierlock nor the driver knows, with what was probably meant.
 pub fn check(url: &str, of: UrlUse) -> Result<(), UrlParameterError> {
     // As a reader of URLs sees it.
     let (scheme, rest) = url.trim().split_once(':').unwrap_or_default();
     let scheme = &*scheme.to_ascii_lowercase();
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let Some((_, query)) = rest.split_once('?') else { return Ok(()) };
-    if ["memory", "file"].contains(&scheme) {
-        return without(scheme, query);
-    }
-    let driver = match scheme {
-        "sqlite" => Driver::Sqlite,
-        scheme => match Dialect::from_scheme(scheme) {
-            Some(dialect) => dialect.driver(),
-            None => return Ok(()),
-        },
+    let driver = match (scheme, Dialect::from_scheme(scheme)) {
+        ("memory", _) => return without("memory", query),
+        ("file", _) => return without("file", query),
+        ("sqlite", _) => Driver::Sqlite,
+        (_, Some(dialect)) => dialect.driver(),
+        (_, None) => return Ok(()),
     };
     let mut known: Vec<&str> = names_of(driver).collect();
     if of == UrlUse::Lock {
@@ -128,36 +103,31 @@ pub fn check(url: &str, of: UrlUse) -> Result<(), UrlParameterError> {
     for (name, _) in form_urlencoded::parse(query.as_bytes()) {
         let is_option =
             driver == Driver::Postgres && name.starts_with("options[") && name.ends_with(']');
-        let is_known = is_option || known.contains(&&*name);
-        if !is_known {
-            let of_lock = of == UrlUse::Driver && LOCK_PARAMETERS.contains(&&*name);
-            return Err(unknown(name.into_owned(), scheme, &known, of_lock));
+        if is_option || known.contains(&&*name) {
+            continue;
         }
+        let hint = if LOCK_PARAMETERS.contains(&&*name) {
+            "it is for locks, and this is a database".to_owned()
+        } else if let Some(near) = nearest(&name, &known) {
+            format!("did you mean `{near}`?")
+        } else {
+            format!("there are {}", known.join(", "))
+        };
+        let what = format!("a {scheme}: URL");
+        return Err(UrlParameterError::Unknown { name: name.into_owned(), what, hint });
     }
     Ok(())
 }
 
-fn unknown(name: String, scheme: &str, known: &[&str], of_lock: bool) -> UrlParameterError {
-    let hint = if of_lock {
-        "it is for locks, and this is a database".to_owned()
-    } else {
-        match nearest(&name, known) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are {}", known.join(", ")),
-        }
-    };
-    UrlParameterError::Unknown { name, what: format!("a {scheme}: URL"), hint }
-}
-
 /// A `?` may be in the name of a file; followed by `NAME=` it is meant for parameters, which there are none of.
-fn without(scheme: &str, query: &str) -> Result<(), UrlParameterError> {
-    let name = query.split('=').next().filter(|name| name.len() < query.len());
-    let is_word = |name: &&str| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
-    };
-    let Some(name) = name.filter(is_word) else { return Ok(()) };
-    let scheme = if scheme == "file" { "file" } else { "memory" };
-    Err(UrlParameterError::NoParameters { scheme, name: name.to_owned() })
+fn without(scheme: &'static str, query: &str) -> Result<(), UrlParameterError> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    match query.split_once('=') {
+        Some((name, _)) if !name.is_empty() && name.chars().all(is_word) => {
+            Err(UrlParameterError::NoParameters { scheme, name: name.to_owned() })
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -167,29 +137,32 @@ mod tests {
     /// `?tabel=` and `?stratgy=striped` were accepted, and something else was locked than was meant.
     #[test]
     fn a_parameter_that_nobody_knows_is_refused_with_what_was_meant() {
-        for (url, says) in [
-            ("mysql://u:secret@h/d?tabel=x", "did you mean `table`?"),
-            ("mariadb://h/d?stratgy=striped", "did you mean `strategy`?"),
-            ("mysql://h/d?table=x&bukets=3", "did you mean `buckets`?"),
-            ("postgres://h/d?ssl_mode=require", "did you mean `sslmode`?"),
-            ("postgresql://h/d?Table=x", "did you mean `table`?"),
-            (" MySQL://h/d?t%61bel=x", "`tabel` is no parameter of a mysql: URL: did you mean"),
-            ("mysql://h/d?parseTime=true", "there are strategy, "),
-            ("mysql://h/d?options[search_path]=x", "no parameter of a mysql: URL"),
-            ("file:/tmp/x?strategy=striped", "file: has no parameters"),
-            ("memory:x?table=y", "memory: has no parameters"),
+        use UrlUse::{Driver, Lock};
+        for (of, url, says) in [
+            (Lock, "mysql://u:secret@h/d?tabel=x", "did you mean `table`?"),
+            (Lock, "mariadb://h/d?stratgy=striped", "did you mean `strategy`?"),
+            (Lock, "mysql://h/d?table=x&bukets=3", "did you mean `buckets`?"),
+            (Lock, "postgres://h/d?ssl_mode=require", "did you mean `sslmode`?"),
+            (Lock, "postgresql://h/d?Table=x", "did you mean `table`?"),
+            (
+                Lock,
+                " MySQL://h/d?t%61bel=x",
+                "`tabel` is no parameter of a mysql: URL: did you mean",
+            ),
+            (Lock, "mysql://h/d?parseTime=true", "there are strategy, "),
+            (Lock, "mysql://h/d?options[search_path]=x", "no parameter of a mysql: URL"),
+            (Lock, "file:/tmp/x?strategy=striped", "file: has no parameters"),
+            (Lock, "memory:x?table=y", "memory: has no parameters"),
+            (Driver, "sqlite:/x.db?mod=ro", "did you mean `mode`?"),
+            (
+                Driver,
+                "mysql://h/d?table=x",
+                "`table` is no parameter of a mysql: URL: it is for locks",
+            ),
+            (Driver, "postgres://h/d?sslmod=x", "did you mean `sslmode`?"),
         ] {
-            let error = check(url, UrlUse::Lock).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
-            assert!(!error.to_string().contains("secret"), "{error}");
-        }
-        for (url, says) in [
-            ("sqlite:/x.db?mod=ro", "did you mean `mode`?"),
-            ("mysql://h/d?table=x", "`table` is no parameter of a mysql: URL: it is for locks"),
-            ("postgres://h/d?sslmod=x", "did you mean `sslmode`?"),
-        ] {
-            let error = check(url, UrlUse::Driver).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
+            let error = check(url, of).unwrap_err().to_string();
+            assert!(error.contains(says) && !error.contains("secret"), "{error}");
         }
         for url in [
             "mysql://h/d?strategy=per-id&ssl-mode=disabled&",
@@ -199,7 +172,7 @@ mod tests {
             "memory:a?b",
             "mysql://h/d",
         ] {
-            assert!(check(url, UrlUse::Lock).is_ok(), "{url}");
+            assert!(check(url, Lock).is_ok(), "{url}");
         }
     }
 
@@ -209,31 +182,27 @@ mod tests {
     fn the_driver_reads_what_is_listed() {
         use sqlx::mysql::MySqlConnectOptions;
         use sqlx::postgres::PgConnectOptions;
+        use sqlx::sqlite::SqliteConnectOptions;
         const VALUES: [&str; 4] = ["DISABLED", "/x", "7", "127.0.0.9"];
-        fn is_read<T: std::fmt::Debug, E>(
-            name: &str,
-            parse: impl Fn(&str) -> Result<T, E>,
-            url: &str,
-        ) -> bool {
-            let plain = parse(url).map(|options| format!("{options:?}")).ok();
-            VALUES.iter().any(|value| {
-                let with = parse(&format!("{url}?{name}={value}"));
-                with.map(|options| format!("{options:?}")).ok() != plain
-            })
+        fn parse<T: std::str::FromStr + std::fmt::Debug>(url: &str) -> Option<String> {
+            url.parse::<T>().ok().map(|options| format!("{options:?}"))
         }
-        let mysql = |url: &str| url.parse::<MySqlConnectOptions>();
-        let postgres = |url: &str| url.parse::<PgConnectOptions>();
-        for name in names_of(Driver::Mysql) {
-            assert!(is_read(name, mysql, "mysql://h/d"), "{name}");
+        let options = |driver, parameter: &str| match driver {
+            Driver::Mysql => parse::<MySqlConnectOptions>(&format!("mysql://h/d{parameter}")),
+            Driver::Postgres => parse::<PgConnectOptions>(&format!("postgres://h/d{parameter}")),
+            Driver::Sqlite => parse::<SqliteConnectOptions>(&format!("sqlite:x{parameter}")),
+        };
+        let is_read = |driver, name: &str| {
+            let changes =
+                |value: &&str| options(driver, &format!("?{name}={value}")) != options(driver, "");
+            VALUES.iter().any(changes)
+        };
+        for driver in Driver::ALL {
+            for name in names_of(driver) {
+                assert!(is_read(driver, name), "{name}");
+            }
         }
-        for name in names_of(Driver::Postgres).chain(["options[search_path]"]) {
-            assert!(is_read(name, postgres, "postgres://h/d"), "{name}");
-        }
-        assert!(!is_read("tabel", mysql, "mysql://h/d"));
-        assert!(!is_read("tabel", postgres, "postgres://h/d"));
-        for name in names_of(Driver::Sqlite) {
-            let sqlite = |url: &str| url.parse::<sqlx::sqlite::SqliteConnectOptions>();
-            assert!(is_read(name, sqlite, "sqlite:x"), "{name}");
-        }
+        assert!(is_read(Driver::Postgres, "options[search_path]"));
+        assert!(!is_read(Driver::Mysql, "tabel") && !is_read(Driver::Postgres, "tabel"));
     }
 }

@@ -1,26 +1,54 @@
 //! One connection to a server that knows who it is there. Knows nothing of locks.
 
-mod id;
 mod session_ref;
 pub mod settings;
 
-pub use id::SessionId;
 pub use session_ref::SessionRef;
 
 use crate::abandoned::SessionOwner;
 use crate::connection::Connection;
 use crate::row::TextRow;
-use crate::{Dialect, ServerAddress, ServerError, UnreadableAnswer, sessions, timed_out};
+use crate::{Dialect, ServerAddress, ServerError, UnreadableAnswer, sessions};
+use session_ref::within;
 use settings::{Purpose, SessionSettings};
 use std::any::Any;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
+
+/// Who a session is to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionId {
+    /// The server's number for it, by which it can be cancelled.
+    pub pid: i64,
+    /// What tells it from another that has the same number after a restart of the server. None over a socket.
+    pub identity: Option<u64>,
+}
+
+impl SessionId {
+    /// Reads the columns that a session has asked for of itself.
+    pub(crate) fn read(pid: &str, identity: &str) -> Result<Self, UnreadableAnswer> {
+        let pid = pid.parse().map_err(|_| UnreadableAnswer("the number of the session"))?;
+        Ok(Self { pid, identity: hashed(identity) })
+    }
+
+    /// Returns whether that is what the server says of the session that has the number now.
+    pub(crate) fn is(self, rows: &[TextRow]) -> bool {
+        rows.first().is_some_and(|row| self.identity.is_none() || hashed(&row[0]) == self.identity)
+    }
+}
+
+/// A client's port on MySQL and MariaDB, and a time on PostgreSQL. Sockets of one host are all alike.
+fn hashed(identity: &str) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    identity.hash(&mut hasher);
+    identity.contains([':', '.']).then(|| hasher.finish())
+}
 
 /// A connection to a server, set up for a purpose, which knows its number there.
 ///
-/// Dropped, it is ended on the server as well, from another connection of its [`Pool`](crate::Pool): the server may not
-/// have heard that the connection is over, and would keep its locks. Only a session that is known to hold nothing is
-/// just [closed](Self::close), or given back to the pool.
+/// Dropped, it is ended on the server by another connection of its [`Pool`](crate::Pool), since the server may not have
+/// heard of it. Only one that is known to hold nothing is just [closed](Self::close), or given back.
 ///
 /// Its statements fail with what the server says, or if it has not answered within the limit.
 pub struct Session {
@@ -28,7 +56,7 @@ pub struct Session {
     /// Who ends it on the server. None if it is known to hold nothing, or belongs to no pool.
     owner: Option<SessionOwner>,
     /// Whether it is known to be in no transaction and to hold nothing. Whoever is lent the session may change that.
-    is_clean: bool,
+    pub(crate) is_clean: bool,
     /// How long the server may take to answer what it need not wait for.
     answer_limit: Duration,
     /// Who it is to the server.
@@ -48,7 +76,6 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Connects, sets the session up for its purpose and asks who it is.
     pub(crate) async fn connect(
         address: &ServerAddress,
         answer_limit: Duration,
@@ -56,9 +83,7 @@ impl Session {
         owner: Option<SessionOwner>,
     ) -> Result<Self, ServerError> {
         let failed = |source| ServerError::Connect { server: address.to_string(), source };
-        let connect = tokio::time::timeout(answer_limit, address.connect());
-        let connection =
-            connect.await.map_err(|_| failed(timed_out(answer_limit)))?.map_err(failed)?;
+        let connection = within(answer_limit, address.connect()).await.map_err(failed)?;
         let mut session = Self {
             connection,
             owner,
@@ -91,8 +116,8 @@ impl Session {
         settings: &SessionSettings,
     ) -> Result<(), sqlx::Error> {
         let (first, last) = settings.set_up(self.dialect, purpose);
-        let (version, identity) =
-            (sessions::version(self.dialect), sessions::own_identity(self.dialect));
+        let version = sessions::version(self.dialect);
+        let identity = sessions::own_identity(self.dialect);
         let rows = self.rows(&format!("{first}; SELECT {version}, {identity}{last}")).await?;
         // On PostgreSQL settings are rows too.
         let Some([version, is_read_only, pid, identity]) = rows.last().map(|row| &row[..]) else {
@@ -120,8 +145,7 @@ impl Session {
         Ok(pid.ok_or(UnreadableAnswer("the number of the session"))?)
     }
 
-    /// Ends its transaction by ROLLBACK, which frees everything it holds, and makes it ready for the next. If that fails
-    /// it is not known to be clean.
+    /// Ends its transaction by ROLLBACK and makes it ready for the next. If that fails it is not known to be clean.
     pub async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
         if self.dialect.is_innodb() {
             return self.as_ref().roll_back("ROLLBACK").await;
@@ -160,8 +184,7 @@ impl Session {
         }
     }
 
-    /// Lends the session for some statements. It counts as clean again only after a rollback, or when it is
-    /// [marked](Self::mark_clean) so.
+    /// Lends the session. It is clean again only after a rollback, or when it is [marked](Self::mark_clean) so.
     pub fn as_ref(&mut self) -> SessionRef<'_> {
         self.is_clean = false;
         SessionRef {
@@ -177,10 +200,6 @@ impl Session {
     /// Says that it is in no transaction and holds nothing: only then does a pool take it back.
     pub fn mark_clean(&mut self) {
         self.is_clean = true;
-    }
-
-    pub(crate) fn is_clean(&self) -> bool {
-        self.is_clean
     }
 
     /// Sets how long the server may take to answer from now on: filling a table takes longer than answering.
@@ -222,8 +241,7 @@ impl Session {
                     copy.send(rows).await?;
                     copy.finish().await
                 };
-                let limit = self.answer_limit;
-                tokio::time::timeout(limit, copy).await.map_err(|_| timed_out(limit))?
+                within(self.answer_limit, copy).await
             }
             #[cfg(feature = "mysql")]
             Connection::Mysql(_) => {

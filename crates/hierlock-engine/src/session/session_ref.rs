@@ -6,8 +6,7 @@ use crate::row::{CellRow, Row, TextRow};
 use crate::{Dialect, UnreadableAnswer, Value, sessions, timed_out};
 use std::time::Duration;
 
-/// A session, lent for some statements. They fail with what the server says; those that wait for nobody also if it has
-/// not answered within the limit.
+/// A session, lent for some statements. They fail with what the server says; most also if it is silent for too long.
 #[derive(Debug)]
 pub struct SessionRef<'a> {
     /// Its connection.
@@ -51,12 +50,10 @@ impl<'a> SessionRef<'a> {
         }
     }
 
-    /// Runs what may wait for as long as it takes, in one round trip, and returns its rows. Without values these may be
-    /// several statements. Parameters are as the engine itself writes them.
+    /// Runs what may wait for ever, in one round trip. Without values these may be several statements.
     ///
     /// # Cancel safety
-    /// None: dropped before its end it leaves a statement running on the server. Only whoever owns the session may call
-    /// it, and cancels it on the server first.
+    /// None: dropped before its end it leaves a statement running, which its caller must cancel on the server first.
     pub async fn run_unlimited(
         &mut self,
         sql: String,
@@ -124,8 +121,7 @@ impl<'a> SessionRef<'a> {
     }
 }
 
-/// Fails if there is no answer in time.
-async fn within<T>(
+pub(super) async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {

@@ -1,16 +1,13 @@
 //! The session settings that our statements rely on, one table per engine. A server may have other defaults (`SET GLOBAL`,
 //! `init_connect`, `ALTER ROLE … SET`), and a connection of ours must not depend on them.
 //!
-//! A *lock* connection holds locks, a *control* connection asks, cancels and provisions, and *database* connections are those
-//! of the toolbox. Statements of the program run on lock connections
-//! (`Guard::transaction`) and on those of a `Database` too. So these keep the server's `sql_mode`, and what we
-//! say there is understood in every mode: no `BEGIN` (a block, in the mode ORACLE), no backslash in a literal, no name in
-//! double quotes on MySQL and MariaDB. On a `Database` the server's limits of time stay as well.
+//! Statements of the program run on lock connections (`Guard::transaction`) and on those of a `Database` too. So these keep
+//! the server's `sql_mode`, and what we say there is understood in every mode: no `BEGIN` (a block, in the mode ORACLE), no
+//! backslash in a literal, no name in double quotes on MySQL and MariaDB. On a `Database` the server's limits of time stay.
 //!
 //! `search_path` is not set: a lock table, like any other, is the first of its name on the path. All clients need the same.
 //!
-//! A pool that a program brings (`Database::from`) keeps its settings. There every transaction of ours says what it relies
-//! on when it begins, and a statement that is run alone is committed.
+//! A program's own pool (`Database::from`) keeps its settings: there each transaction of ours says what it relies on.
 
 use crate::Dialect;
 use SettingValue::{Fixed, LockWaitTimeout, ServerDefault, SilenceMillis, SilenceSeconds};
@@ -27,7 +24,6 @@ pub enum Purpose {
     Database,
 }
 
-/// The value of a setting.
 #[derive(Clone, Copy)]
 enum SettingValue {
     Fixed(&'static str),
@@ -41,15 +37,13 @@ enum SettingValue {
     ServerDefault,
 }
 
-/// The settings of an engine, each with its value for the purposes [`Lock`](Purpose::Lock),
-/// [`Control`](Purpose::Control) and [`Database`](Purpose::Database).
+/// The settings of an engine, each with its value for each [`Purpose`].
 type SettingsTable = [(&'static str, [SettingValue; 3])];
 
 const fn all(value: &'static str) -> [SettingValue; 3] {
     [Fixed(value); 3]
 }
 
-/// On a `Database` the server's limits of time stay.
 const fn limit(lock: SettingValue, control: &'static str) -> [SettingValue; 3] {
     [lock, Fixed(control), ServerDefault]
 }
@@ -110,8 +104,7 @@ pub const LONGEST_LOCK_WAIT: u32 = 100_000_000;
 /// What whoever opens a session chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionSettings {
-    /// How long a server may hear nothing from a client before it ends its lock sessions. By default it waits as long as
-    /// it does for anybody.
+    /// How long a server may hear nothing from a client before it ends its lock sessions. By default as for anybody.
     pub client_silence: Option<Duration>,
     /// After how many seconds InnoDB ends a wait of a lock session, which then begins again.
     pub lock_wait_timeout: u32,
@@ -124,14 +117,19 @@ impl Default for SessionSettings {
 }
 
 impl SessionSettings {
-    /// Returns the statements that set a session up: those before anything is asked of it, and those behind that
-    /// question.
+    /// Returns the statements that set a session up: those before anything is asked of it, and those behind that.
     pub(super) fn set_up(&self, dialect: Dialect, purpose: Purpose) -> (String, &'static str) {
         if dialect == Dialect::Postgres {
             return (self.postgres(purpose), "");
         }
+        let settings = self.written(INNODB, purpose, |name, value| format!("{name} = {value}"));
+        let no_limit = if purpose == Purpose::Database { "" } else { INNODB_NO_TIME_LIMIT };
+        let first = format!(
+            "SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
+             SET SESSION {settings}{no_limit}"
+        );
         let last = if purpose == Purpose::Lock { "; SET SESSION autocommit = 0" } else { "" };
-        (self.innodb(purpose), last)
+        (first, last)
     }
 
     /// The settings of a table that are not left alone, written by name and value.
@@ -147,23 +145,12 @@ impl SessionSettings {
                 ServerDefault => return None,
                 Fixed(value) => value.to_owned(),
                 LockWaitTimeout => self.lock_wait_timeout.to_string(),
-                SilenceSeconds => {
-                    silence.map_or(28_800, |millis| millis.div_ceil(1000)).to_string()
-                }
+                SilenceSeconds => silence.map_or(28_800, |ms| ms.div_ceil(1000)).to_string(),
                 SilenceMillis => silence.unwrap_or(0).to_string(),
             };
             Some(write(name, &value))
         };
         table.iter().filter_map(setting).collect::<Vec<_>>().join(", ")
-    }
-
-    fn innodb(&self, purpose: Purpose) -> String {
-        let settings = self.written(INNODB, purpose, |name, value| format!("{name} = {value}"));
-        let no_limit = if purpose == Purpose::Database { "" } else { INNODB_NO_TIME_LIMIT };
-        format!(
-            "SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
-             SET SESSION {settings}{no_limit}"
-        )
     }
 
     /// A limit of time comes first, for it would be one for the rest.
@@ -180,16 +167,16 @@ impl SessionSettings {
     }
 }
 
-/// A host that has vanished is noticed by the server's kernel within half a minute, not after two hours.
-/// What is sooner stays; over a Unix socket there is nothing to set.
+/// A vanished host is noticed by the server's kernel within half a minute. What is sooner stays.
 const KEEP_ALIVE: &str = "SELECT set_config(name, least, false) FROM (VALUES \
      ('tcp_keepalives_idle', '15'), ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3') \
      ) k(name, least) WHERE current_setting(name)::int > least::int";
 
 /// What a session of PostgreSQL is told that only listens, and is idle most of the time.
 pub fn listener() -> String {
-    format!("{}; {NEVER_IDLE}", SessionSettings::default().postgres(Purpose::Database))
+    format!(
+        "{}; SELECT set_config('idle_session_timeout', '0', false) \
+         WHERE current_setting('idle_session_timeout', true) IS NOT NULL",
+        SessionSettings::default().postgres(Purpose::Database)
+    )
 }
-
-const NEVER_IDLE: &str = "SELECT set_config('idle_session_timeout', '0', false) \
-     WHERE current_setting('idle_session_timeout', true) IS NOT NULL";

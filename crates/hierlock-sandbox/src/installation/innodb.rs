@@ -1,41 +1,19 @@
-//! What MySQL and MariaDB have in common.
+//! MySQL and MariaDB.
 
+use super::{Installation, find_program};
+use crate::Engine;
 use crate::error::{Error, Result};
 use std::io::Read;
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Where it keeps its temporary tables. A server that starts removes those that it finds in its directory
-/// for them, so one that is shared would cost another server its own, and its life.
-pub(super) fn tmpdir(directory: &Path) -> String {
-    format!("--tmpdir={}", directory.join("tmp").display())
-}
+/// Where a MySQL may be that was unpacked, not installed: its root holds `usr/sbin/mysqld`.
+const MYSQL_ROOT: &str = "HIERLOCK_MYSQL_ROOT";
 
-/// What a server needs before it is started for the first time.
-pub(super) fn prepare(directory: &Path) -> Result<()> {
-    std::fs::write(directory.join("init.sql"), INIT_SQL)
-        .map_err(|source| Error::io("write the server's first statements", source))?;
-    std::fs::create_dir(directory.join("tmp"))
-        .map_err(|source| Error::io("make a directory for temporary tables", source))
-}
-
-/// Options for a server that is small, quick to start, and need not survive a power cut.
-pub(super) fn serve(mut command: Command, directory: &Path, port: u16) -> Command {
-    let at = |option: &str, name: &str| format!("--{option}={}", directory.join(name).display());
-    command
-        .arg(at("datadir", "data"))
-        .arg(tmpdir(directory))
-        .arg(at("socket", "socket"))
-        .arg(at("pid-file", "pid"))
-        .arg(at("init-file", "init.sql"))
-        .arg(format!("--port={port}"))
-        .args(["--bind-address=127.0.0.1", "--skip-log-bin", "--max-connections=500"])
-        .args(["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=128M"])
-        .args(["--character-set-server=utf8mb4", "--skip-name-resolve"]);
-    command
-}
+/// The option of MySQL that cannot be changed once there is a data directory.
+const PERMANENT_OPTION: &str = "--lower-case-table-names";
 
 /// Run by the server each time it starts. Without names to resolve, `localhost` is only the socket.
 const INIT_SQL: &str = "\
@@ -44,24 +22,149 @@ CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';
 GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;
 ";
 
-/// It greets with protocol version 10; while it is starting nobody listens, or the socket is closed.
-pub(super) fn is_ready(port: u16) -> bool {
-    let greets = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        // Three bytes of length, a sequence number, then the version.
-        let mut greeting = [0; 5];
-        stream.read_exact(&mut greeting)?;
-        Ok(greeting[4] == 10)
-    };
-    greets().unwrap_or(false)
+pub(super) struct Innodb {
+    engine: Engine,
+    server: PathBuf,
+    /// MariaDB: the program that makes a data directory. MySQL's server does it itself.
+    install: Option<PathBuf>,
+    /// If MySQL was unpacked: the root of the tree, with libraries of its own.
+    root: Option<PathBuf>,
 }
 
-pub(super) fn url(scheme: &str, port: u16) -> String {
-    format!("{scheme}://root@127.0.0.1:{port}/hierlock")
+pub(super) fn find_mariadb() -> Option<Innodb> {
+    let places = ["/usr/sbin".into(), "/usr/bin".into()];
+    let server = find_program("mariadbd", &places)?;
+    let install = Some(find_program("mariadb-install-db", &places)?);
+    Some(Innodb { engine: Engine::Mariadb, server, install, root: None })
+}
+
+pub(super) fn find_mysql() -> Option<Innodb> {
+    let mysql = |server, root| Innodb { engine: Engine::Mysql, server, install: None, root };
+    let unpacked = || {
+        let root = unpacked_root()?;
+        let server = root.join("usr/sbin/mysqld");
+        server.is_file().then(|| mysql(server, Some(root)))
+    };
+    find_program("mysqld", &["/usr/sbin".into(), "/usr/local/mysql/bin".into()])
+        // MariaDB installs a program of that name too.
+        .filter(|program| !says_mariadb(program))
+        .map(|server| mysql(server, None))
+        .or_else(unpacked)
+}
+
+/// Where `scripts/install-servers` puts it.
+fn unpacked_root() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    variable(MYSQL_ROOT).or_else(|| {
+        let cache = variable("XDG_CACHE_HOME");
+        let cache = cache.or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+        Some(cache.join("hierlock/mysql"))
+    })
+}
+
+fn says_mariadb(program: &Path) -> bool {
+    let version = Command::new(program).arg("--version").output();
+    version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("MariaDB"))
+}
+
+fn path_option(option: &str, directory: &Path, name: &str) -> String {
+    format!("--{option}={}", directory.join(name).display())
 }
 
 /// Servers refuse to run as root unless told that it is meant.
-pub(super) fn as_root() -> Option<&'static str> {
+fn as_root() -> Option<&'static str> {
     nix::unistd::getuid().is_root().then_some("--user=root")
+}
+
+impl Innodb {
+    /// The server with its first options. An unpacked one has a loader of its own, since the system may be older.
+    fn command(&self) -> Command {
+        let Some(root) = &self.root else {
+            let mut command = Command::new(&self.server);
+            command.arg("--no-defaults").args(as_root());
+            return command;
+        };
+        let library = root.join("usr/lib/x86_64-linux-gnu");
+        let private = root.join("usr/lib/mysql/private");
+        let mut command = Command::new(library.join("ld-linux-x86-64.so.2"));
+        command
+            .args(["--library-path", &format!("{}:{}", library.display(), private.display())])
+            .arg(&self.server)
+            .arg("--no-defaults")
+            .arg(path_option("basedir", root, "usr"))
+            .arg(path_option("lc-messages-dir", root, "usr/share/mysql"))
+            .arg(path_option("plugin-dir", root, "usr/lib/mysql/plugin"))
+            .args(as_root());
+        command
+    }
+}
+
+fn own_options(engine: Engine) -> &'static [&'static str] {
+    match engine {
+        // Tells who holds metadata locks. Where it is not installed, the server starts all the same.
+        Engine::Mariadb => &["--plugin-load-add=metadata_lock_info"],
+        _ => &["--secure-file-priv=NULL", "--mysqlx=0"],
+    }
+}
+
+impl Installation for Innodb {
+    fn prepare(&self, directory: &Path, options: &[&str]) -> Result<Command> {
+        std::fs::write(directory.join("init.sql"), INIT_SQL)
+            .map_err(Error::io("write the server's first statements"))?;
+        // For temporary tables. A server that starts removes what it finds there, so it must not be shared.
+        let tmp = std::fs::create_dir(directory.join("tmp"));
+        tmp.map_err(Error::io("make a directory for temporary tables"))?;
+        let mut command;
+        if let Some(install) = &self.install {
+            command = Command::new(install);
+            command.arg("--no-defaults").args(as_root());
+            command.args(["--auth-root-authentication-method=normal"]);
+            command.args(["--skip-test-db", "--skip-name-resolve"]);
+        } else {
+            command = self.command();
+            command.arg("--initialize-insecure").args(own_options(self.engine));
+            command.args(options.iter().filter(|option| option.starts_with(PERMANENT_OPTION)));
+        }
+        command.arg(path_option("datadir", directory, "data"));
+        command.arg(path_option("tmpdir", directory, "tmp"));
+        Ok(command)
+    }
+
+    /// It is small, quick to start, and need not survive a power cut.
+    fn serve(&self, directory: &Path, port: u16) -> Command {
+        let mut command = self.command();
+        command.args(own_options(self.engine));
+        for (option, name) in [
+            ("datadir", "data"),
+            ("tmpdir", "tmp"),
+            ("socket", "socket"),
+            ("pid-file", "pid"),
+            ("init-file", "init.sql"),
+        ] {
+            command.arg(path_option(option, directory, name));
+        }
+        command
+            .arg(format!("--port={port}"))
+            .args(["--bind-address=127.0.0.1", "--skip-log-bin", "--max-connections=500"])
+            .args(["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=128M"])
+            .args(["--character-set-server=utf8mb4", "--skip-name-resolve"]);
+        command
+    }
+
+    /// It greets with protocol version 10; while it is starting nobody listens, or the socket is closed.
+    fn is_ready(&self, port: u16, _: &Path) -> bool {
+        let greets = || -> std::io::Result<bool> {
+            let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            // Three bytes of length, a sequence number, then the version.
+            let mut greeting = [0; 5];
+            stream.read_exact(&mut greeting)?;
+            Ok(greeting[4] == 10)
+        };
+        greets().unwrap_or(false)
+    }
+
+    fn url(&self, port: u16) -> String {
+        format!("{}://root@127.0.0.1:{port}/hierlock", self.engine)
+    }
 }

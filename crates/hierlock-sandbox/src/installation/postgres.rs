@@ -2,7 +2,7 @@
 
 use super::{Installation, find_program};
 use crate::error::Result;
-use crate::supervisor::User;
+use crate::supervisor::{User, never_root};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,7 +33,7 @@ fn package_places() -> Vec<PathBuf> {
 impl Installation for Postgres {
     /// It refuses to run as root.
     fn user(&self) -> User {
-        User::NeverRoot
+        never_root()
     }
 
     fn prepare(&self, directory: &Path, _: &[&str]) -> Result<Command> {
@@ -67,8 +67,7 @@ impl Installation for Postgres {
         command
     }
 
-    /// The last line of its pid file says so, once it accepts connections. The first says whose file it
-    /// is: one that was killed leaves its own.
+    /// The last line of its pid file says so. The first says whose file it is: one that was killed leaves its own.
     fn is_ready(&self, _: u16, directory: &Path) -> bool {
         let read = |name| std::fs::read_to_string(directory.join(name)).unwrap_or_default();
         let (pid, text) = (read("server.pid"), read("data/postmaster.pid"));

@@ -42,7 +42,6 @@ pub(super) enum WorkEvent<'a> {
     },
 }
 
-/// One attempt at a job.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Attempt {
     job: i64,
@@ -77,7 +76,7 @@ impl<'a> WorkEvent<'a> {
     fn failed(attempt: Attempt, error: &'a str, next: FailureOutcome) -> Self {
         let again_in_ms = match next {
             FailureOutcome::RetryAfter(pause) => {
-                Some(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+                Some(pause.as_millis().try_into().unwrap_or(u64::MAX))
             }
             FailureOutcome::Dead => None,
         };
@@ -97,12 +96,8 @@ impl crate::event::Event for WorkEvent<'_> {
         Some(match self {
             Self::Warning { message } => format!("warning: {message}"),
             Self::Started(_) | Self::Done { .. } => return None,
-            Self::Failed {
-                attempt: Attempt { job, attempt, max_attempts },
-                error,
-                again_in_ms,
-                ..
-            } => {
+            Self::Failed { attempt: of, error, again_in_ms, .. } => {
+                let Attempt { job, attempt, max_attempts } = of;
                 // The rest of it was passed on already.
                 let error = error.lines().next().unwrap_or_default();
                 let next = match again_in_ms {

@@ -47,15 +47,13 @@ pub(super) fn work(place: &DatabaseArgs, args: WorkArgs) -> CommandResult {
 }
 
 async fn run_jobs(queue: Queue, args: WorkArgs, signals: &mut Signals) -> CommandResult {
-    let mut worker = queue
+    let worker = queue
         .worker(&worker_name())
         .concurrency(args.concurrency.into())
         .batch(args.batch.unwrap_or(args.concurrency).into())
         .lease(args.lease)
         .poll_every(args.poll);
-    if args.until_empty {
-        worker = worker.until_empty();
-    }
+    let worker = if args.until_empty { worker.until_empty() } else { worker };
     let (handle, reporter) = (worker.handle(), Reporter::new(args.json, false));
     let runner = Arc::new(JobRunner::new(queue, args.command, reporter, handle.clone()));
     let (reporting, running) = (runner.clone(), runner.clone());
@@ -71,7 +69,7 @@ async fn run_jobs(queue: Queue, args: WorkArgs, signals: &mut Signals) -> Comman
             worked = &mut working => {
                 let worked = worked?;
                 unrecorded = worked.unrecorded;
-                runner.report(&WorkEvent::from(worked));
+                runner.reporter.report(&WorkEvent::from(worked));
                 break;
             }
             signal = signals.next() => {
@@ -79,16 +77,16 @@ async fn run_jobs(queue: Queue, args: WorkArgs, signals: &mut Signals) -> Comman
                 match received.len() {
                     1 => handle.stop(),
                     2 => {
-                        runner.terminate_commands();
+                        runner.terminating.send_replace(true);
                         give_up.as_mut().reset(Instant::now() + GIVE_BACK_LIMIT);
                     }
                     _ => give_up.as_mut().reset(Instant::now()),
                 }
-                runner.report(&WorkEvent::Stopping { at_once: received.len() > 1 });
+                runner.reporter.report(&WorkEvent::Stopping { at_once: received.len() > 1 });
             }
             () = &mut give_up => {
                 let message = "what was not given back comes back when its lease ends";
-                runner.report(&WorkEvent::Warning { message });
+                runner.reporter.report(&WorkEvent::Warning { message });
                 break;
             }
         }

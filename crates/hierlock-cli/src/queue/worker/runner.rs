@@ -10,7 +10,7 @@ use hierlock::queue::{ClaimedJob, JobOutcome, Queue, WorkerHandle};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::pin::pin;
-use std::process::ChildStdin;
+use std::process::{ChildStdin, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
@@ -24,22 +24,12 @@ const GIVE_BACK_DELAY: Duration = Duration::from_millis(20);
 pub(super) struct JobRunner {
     queue: Queue,
     command: Vec<OsString>,
-    reporter: Reporter,
+    pub(super) reporter: Reporter,
     worker: WorkerHandle,
     /// When jobs started whose end was not reported yet.
     started: Mutex<HashMap<(i64, i64), Instant>>,
-    /// Whether commands are to be ended.
-    terminating: watch::Sender<bool>,
+    pub(super) terminating: watch::Sender<bool>,
     start_failure: Mutex<Option<Failure>>,
-}
-
-/// How a run of the command went.
-enum CommandOutcome {
-    Done,
-    Failed(String),
-    /// We have ended it, or it could not be started.
-    NotDone,
-    Lost,
 }
 
 impl JobRunner {
@@ -54,91 +44,66 @@ impl JobRunner {
         Self { queue, command, reporter, worker, started, terminating, start_failure }
     }
 
-    pub(super) fn report(&self, event: &WorkEvent<'_>) {
-        self.reporter.report(event);
-    }
-
-    /// Ends all commands.
-    pub(super) fn terminate_commands(&self) {
-        self.terminating.send_replace(true);
-    }
-
-    /// Returns why the command could not be started, if it could not.
     pub(super) fn take_start_failure(&self) -> Option<Failure> {
-        self.start_failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.start_failure).take()
     }
 
     /// Runs the command for a job. The worker records the result, unless the job was given back.
     pub(super) async fn run(&self, job: &ClaimedJob) -> Result<(), String> {
-        self.started().insert(run_key(job), Instant::now());
-        match self.run_command(job).await {
-            CommandOutcome::Done => Ok(()),
-            CommandOutcome::Failed(error) => Err(error),
-            CommandOutcome::NotDone => give_back(job).await,
-            CommandOutcome::Lost => {
-                // The database may be away, and the worker not know for sure for a while.
-                self.report_end(job, &JobOutcome::Lost);
-                // Should it still be ours after all, it has failed.
-                Err("the lease could not be extended, and the command was ended".to_owned())
+        lock(&self.started).insert(run_key(job), Instant::now());
+        let variables = [
+            ("HIERLOCK_QUEUE", self.queue.name().to_owned()),
+            ("HIERLOCK_JOB", job.id().to_string()),
+            ("HIERLOCK_ATTEMPT", job.attempt().to_string()),
+        ];
+        let mut child = match Child::spawn(&self.command, &variables, Stdio::piped) {
+            Ok(child) => child,
+            Err(failure) => {
+                // It would be the same for every job.
+                lock(&self.start_failure).get_or_insert(failure);
+                self.worker.stop();
+                return give_back(job).await;
+            }
+        };
+        self.reporter.report(&WorkEvent::Started(Attempt::from(job)));
+        let mut tail = StderrTail::follow(child.stderr.take());
+        let mut feed = pin!(feed(child.stdin.take(), job.payload()));
+        let mut lost = pin!(job.lost());
+        // The sender is ours.
+        let mut terminating =
+            pin!(async { _ = self.terminating.subscribe().wait_for(|it| *it).await });
+        let mut is_fed = false;
+        loop {
+            tokio::select! {
+                exit = child.wait() => return result_of(exit, &tail.lines().await),
+                () = &mut feed, if !is_fed => is_fed = true,
+                () = &mut lost => {
+                    child.terminate().await;
+                    // The database may be away, and the worker not know for sure for a while.
+                    self.report_end(job, &JobOutcome::Lost);
+                    // Should it still be ours after all, it has failed.
+                    return Err("the lease could not be extended, and the command was ended".to_owned());
+                }
+                () = &mut terminating => {
+                    child.terminate().await;
+                    let is_done = child.wait().await.code == 0;
+                    return if is_done { Ok(()) } else { give_back(job).await };
+                }
             }
         }
     }
 
     /// Reports how a job ended, once.
     pub(super) fn report_end(&self, job: &ClaimedJob, ended: &JobOutcome) {
-        let since = self.started().remove(&run_key(job));
+        let since = lock(&self.started).remove(&run_key(job));
         if let Some(event) = since.and_then(|since| WorkEvent::ended(job, ended, since.elapsed())) {
-            self.report(&event);
+            self.reporter.report(&event);
         }
     }
+}
 
-    fn started(&self) -> MutexGuard<'_, HashMap<(i64, i64), Instant>> {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn run_command(&self, job: &ClaimedJob) -> CommandOutcome {
-        let variables = [
-            ("HIERLOCK_QUEUE", self.queue.name().to_owned()),
-            ("HIERLOCK_JOB", job.id().to_string()),
-            ("HIERLOCK_ATTEMPT", job.attempt().to_string()),
-        ];
-        let mut child = match Child::start_piped(&self.command, variables) {
-            Ok(child) => child,
-            Err(failure) => {
-                // It would be the same for every job.
-                let mut first = self.start_failure.lock().unwrap_or_else(PoisonError::into_inner);
-                first.get_or_insert(failure);
-                self.worker.stop();
-                return CommandOutcome::NotDone;
-            }
-        };
-        self.report(&WorkEvent::Started(Attempt::from(job)));
-        let mut tail = StderrTail::follow(child.stderr.take());
-        let mut feed = pin!(feed(child.stdin.take(), job.payload()));
-        let mut lost = pin!(job.lost());
-        let mut terminating = pin!(async {
-            // The sender is ours.
-            let _ = self.terminating.subscribe().wait_for(|terminating| *terminating).await;
-        });
-        let mut is_fed = false;
-        loop {
-            tokio::select! {
-                exit = child.wait() => return outcome_of(exit, &tail.lines().await),
-                () = &mut feed, if !is_fed => is_fed = true,
-                () = &mut lost => {
-                    child.terminate().await;
-                    return CommandOutcome::Lost;
-                }
-                () = &mut terminating => {
-                    child.terminate().await;
-                    return match child.wait().await.code {
-                        0 => CommandOutcome::Done,
-                        _ => CommandOutcome::NotDone,
-                    };
-                }
-            }
-        }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// ID and claim: a job may run again before its last run has ended.
@@ -156,8 +121,8 @@ async fn give_back(job: &ClaimedJob) -> Result<(), String> {
         }
         job.give_back().await.map_err(|error| error.to_string())
     };
-    let result = timeout(GIVE_BACK_LIMIT, attempts).await;
-    let result = result.unwrap_or_else(|_| Err("the database does not answer".to_owned()));
+    let in_time = timeout(GIVE_BACK_LIMIT, attempts).await;
+    let result = in_time.unwrap_or_else(|_| Err("the database does not answer".to_owned()));
     result.map_err(|why| format!("it was ended, and not given back: {why}"))
 }
 
@@ -168,11 +133,11 @@ async fn feed(stdin: Option<ChildStdin>, payload: &str) {
     }
 }
 
-fn outcome_of(exit: ChildExit, stderr: &str) -> CommandOutcome {
+fn result_of(exit: ChildExit, stderr: &str) -> Result<(), String> {
     let exit = match exit {
-        ChildExit { code: 0, .. } => return CommandOutcome::Done,
+        ChildExit { code: 0, .. } => return Ok(()),
         ChildExit { signal: Some(signal), .. } => format!("signal {signal}"),
         ChildExit { code, .. } => format!("exit code {code}"),
     };
-    CommandOutcome::Failed(if stderr.is_empty() { exit } else { format!("{exit}\n{stderr}") })
+    Err(if stderr.is_empty() { exit } else { format!("{exit}\n{stderr}") })
 }

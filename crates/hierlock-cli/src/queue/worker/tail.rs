@@ -7,13 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How much is kept with a job that failed.
 const MAX_BYTES: usize = 2000;
-/// How long the end of standard error is waited for when the command has ended. A process that it has left behind
-/// may keep it open.
+/// How long the end of standard error is waited for: a process that the command has left behind may keep it open.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
-/// A task that reads standard error.
 pub(super) struct StderrTail {
     tail: Arc<Mutex<Tail>>,
     task: Option<JoinHandle<()>>,

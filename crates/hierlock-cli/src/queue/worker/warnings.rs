@@ -2,14 +2,13 @@
 
 use super::event::WorkEvent;
 use crate::event::Reporter;
-use std::fmt;
+use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tracing::field::{Field, Visit};
+use tracing::field::Field;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 
-/// How often the same warning is repeated.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) struct WarningSubscriber {
@@ -27,9 +26,9 @@ impl WarningSubscriber {
 
     fn is_due(&self, message: &str) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last
-            .as_ref()
-            .is_none_or(|(text, at)| text != message || at.elapsed() >= REPEAT_INTERVAL);
+        let is_new =
+            |(text, at): &(String, Instant)| text != message || at.elapsed() >= REPEAT_INTERVAL;
+        let is_due = last.as_ref().is_none_or(is_new);
         if is_due {
             *last = Some((message.to_owned(), Instant::now()));
         }
@@ -44,12 +43,13 @@ impl Subscriber for WarningSubscriber {
     }
 
     fn event(&self, event: &tracing::Event<'_>) {
-        let mut fields = WarningFields::default();
-        event.record(&mut fields);
-        let message = match fields.error {
-            Some(error) => format!("{}: {error}", fields.message),
-            None => fields.message,
-        };
+        let (mut message, mut error) = (String::new(), String::new());
+        event.record(&mut |field: &Field, value: &dyn Debug| match field.name() {
+            "message" => message = format!("{value:?}"),
+            "error" => error = format!(": {value:?}"),
+            _ => {}
+        });
+        message += &error;
         if self.is_due(&message) {
             self.reporter.report(&WorkEvent::Warning { message: &message });
         }
@@ -67,22 +67,6 @@ impl Subscriber for WarningSubscriber {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct WarningFields {
-    message: String,
-    error: Option<String>,
-}
-
-impl Visit for WarningFields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            "error" => self.error = Some(format!("{value:?}")),
-            _ => {}
-        }
-    }
 }
 
 #[cfg(test)]
