@@ -108,7 +108,7 @@ impl LeaseTask {
         }
     }
 
-    /// Holds the lease while a keep-alive task renews it.
+    /// Holds it with the help of a task that renews it.
     async fn keep(&mut self, kept: KeptLease, target: &Target) {
         for _ in 0..self.task.random.between(1, 4) {
             let hold_time = self.task.hold_time();

@@ -134,7 +134,7 @@ async fn a_release_that_is_cut_off_can_be_repeated(store: Store) {
     assert!(!leases.release(token).await.unwrap());
 }
 
-/// The connections look open but are dead; a request on a new one gets a response.
+/// Nobody says that they are of no use; but what is asked on a new one is answered.
 async fn a_kept_lease_outlives_forgotten_connections(store: Store) {
     let direct = provisioned(&store).await;
     let Some((proxy, _)) = behind_a_network(&store).await else { return };
@@ -147,7 +147,7 @@ async fn a_kept_lease_outlives_forgotten_connections(store: Store) {
     assert!(kept.release().await.unwrap());
 }
 
-/// The heartbeat retries until it gets a response.
+/// Its heartbeat asks again, until somebody answers.
 async fn a_kept_lease_outlives_cut_connections(store: Store) {
     let direct = provisioned(&store).await;
     let Some((proxy, leases)) = behind_a_network(&store).await else { return };
