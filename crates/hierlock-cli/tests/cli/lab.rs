@@ -275,7 +275,7 @@ fn interrupt_and_check(server: &Sandbox, text: &str, begun: &str) {
     assert_eq!(process.wait().unwrap().code(), Some(130));
     assert_eq!(count(server, COUNT_LEFTOVERS), 0);
     // A server needs a moment to notice a closed connection.
-    until("nothing is done any more", || count(server, begun) == 0);
+    until("no statement runs", || count(server, begun) == 0);
 }
 
 #[test]

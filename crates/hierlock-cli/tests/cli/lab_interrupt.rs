@@ -88,7 +88,7 @@ fn ctrl_c_keeps_finished_records_in_every_report() {
     assert!(said.contains("interrupted: 1 of 2 cases were run; this report is partial"), "{said}");
     assert!(said.contains("1 agreed"), "{said}");
     assert_eq!(count(&server, COUNT_CREATED), 0);
-    until("nothing is done any more", || count(&server, COUNT_RUNNING) == 0);
+    until("no statement runs", || count(&server, COUNT_RUNNING) == 0);
 }
 
 /// Blessing a file by a part of its cases would write expectations for cases that were not observed.
@@ -155,7 +155,7 @@ fn an_interrupted_matrix_prints_what_was_observed() {
     let mut command = hierlock(&arguments);
     command.args(["--json", "--jobs", "8", "--url", server.url()]);
     let process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    until("it begins", || count(&server, COUNT_CREATED) > 0);
+    until("the matrix has begun", || count(&server, COUNT_CREATED) > 0);
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
     let output = process.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));

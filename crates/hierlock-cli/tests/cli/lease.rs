@@ -115,7 +115,7 @@ fn leases_are_listed_by_subtree() {
 fn an_expired_lease_is_listed_and_swept() {
     let store = TestDatabase::file();
     store.ok(&[&acquire("u1", "ada")[..], &["--ttl", "1ms"]].concat());
-    until("it is over", || tokens(&store, &[]).is_empty());
+    until("the lease has expired", || tokens(&store, &[]).is_empty());
     assert_eq!(tokens(&store, &["--expired"]), [1]);
     assert!(store.ok(&["lease", "list", "--expired"]).contains(" ago)"));
     let lost = store.json_with(76, &["lease", "renew", "1"]);
@@ -149,7 +149,7 @@ fn a_signal_while_waiting_leaves_nothing() {
         let waits = [&acquire("u1", "bob")[..], &["--wait", "60s"]].concat();
         let mut waiter = store.command(&waits).stderr(Stdio::null()).spawn().unwrap();
         let threads = format!("/proc/{}/task", waiter.id());
-        until("it talks to the file", || fs::read_dir(&threads).is_ok_and(|t| t.count() > 1));
+        until("it has opened the file", || fs::read_dir(&threads).is_ok_and(|t| t.count() > 1));
         send_signal(&waiter, signal);
         assert_eq!(waiter.wait().unwrap().code(), Some(128 + signal as i32));
     }

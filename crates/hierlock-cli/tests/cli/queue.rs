@@ -125,7 +125,7 @@ fn add_and_stats_print_json() {
 
 /// A payload with bytes that a shell would change, and longer than a pipe buffer.
 #[test]
-fn a_payload_arrives_as_it_is() {
+fn a_payload_arrives_unchanged() {
     let store = TestDatabase::file();
     let payload = "$HOME 'ü' \\ \n\n\ttwo lines\r\n".repeat(10_000);
     let added = store.fed(&["queue", "add", "mail", "-"], payload.as_bytes());
@@ -234,7 +234,7 @@ fn the_first_signal_lets_commands_finish() {
         let mut holder = Holder::start(work(&store, &["--batch", "3"], &script));
         assert_eq!(counts(&store), [0, 0, 3, 0]);
         signal(holder.pid(), stop);
-        until("the rest is given back", || counts(&store) == [2, 0, 1, 0]);
+        until("the other jobs are returned", || counts(&store) == [2, 0, 1, 0]);
         fs::write(go, "").unwrap();
         let (code, said) = holder.wait();
         assert_eq!((code, holder.line()), (Some(0), "done".to_owned()), "{said}");

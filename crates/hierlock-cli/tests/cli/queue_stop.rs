@@ -42,7 +42,7 @@ impl IdleWorker {
         let pid = Pid::from_raw(self.process.id() as i32);
         kill(pid, Signal::SIGTERM).unwrap();
         let begun = Instant::now();
-        until("it ends", || is_gone(pid.as_raw()) || begun.elapsed() > STOP_TIMEOUT);
+        until("the worker ends", || is_gone(pid.as_raw()) || begun.elapsed() > STOP_TIMEOUT);
         println!("{:?} after the signal", begun.elapsed());
         assert!(is_gone(pid.as_raw()), "it stays");
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
@@ -77,7 +77,7 @@ fn a_silent_server_does_not_delay_an_idle_worker() {
     let (_, address) = store.url.rsplit_once('@').unwrap();
     let (_, port) = address.split_once('/').unwrap().0.rsplit_once(':').unwrap();
     let port = port.parse().unwrap();
-    until("it asks in vain", || is_unread(port));
+    until("a request waits for a response", || is_unread(port));
     idle.assert_ends_soon();
 }
 

@@ -39,7 +39,7 @@ fn arguments_are_passed_without_a_shell() {
 }
 
 #[test]
-fn the_command_sees_what_is_held() {
+fn the_command_gets_targets_and_url_as_variables() {
     let place = TestDirectory::new();
     let show = "printf '%s|%s' \"$HIERLOCK_TARGETS\" \"$HIERLOCK_URL\"";
     let output = place.run(&["u1/a%2Fb", "u2", "--", "sh", "-c", show]).output().unwrap();
@@ -286,7 +286,7 @@ fn a_lost_lock_ends_the_whole_group() {
 
 /// A command that ignores SIGTERM is killed.
 #[test]
-fn a_stubborn_command_is_ended_when_its_lock_is_lost() {
+fn a_command_that_ignores_sigterm_is_killed_on_loss() {
     let place = TestDirectory::new();
     let script = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
     let mut holder = Holder::start(place.run(&["--json", "u1", "--", "sh", "-c", script]));

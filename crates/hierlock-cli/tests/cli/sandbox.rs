@@ -42,7 +42,7 @@ fn a_sandbox_runs_until_it_is_signalled() {
 }
 
 #[test]
-fn a_detached_sandbox_keeps_running() {
+fn keep_leaves_the_sandbox_running() {
     let output = hierlock(&["sandbox", "postgres", "--print-url", "--keep"]).output().unwrap();
     if code(&output) != Some(0) && is_skipped(&stderr(&output)) {
         return;
@@ -51,7 +51,7 @@ fn a_detached_sandbox_keeps_running() {
     assert!(answers(url.trim()), "{url}");
     let end = said.rsplit("kill ").next().unwrap().trim().parse().unwrap();
     kill(Pid::from_raw(end), Signal::SIGTERM).unwrap();
-    until("it has ended", || !answers(url.trim()));
+    until("the server has ended", || !answers(url.trim()));
 }
 
 #[test]

@@ -224,7 +224,7 @@ async fn an_incompatible_table_is_not_changed() {
 }
 
 #[tokio::test]
-async fn advisory_keys_need_nothing() {
+async fn advisory_keys_need_no_provisioning() {
     let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
     let Some(database) = Database::empty(setup).await else { return };
     let bare = database.url.split('?').next().unwrap();

@@ -10,9 +10,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const ROLE: &str = "HIERLOCK_TEST_ROLE";
 const URL: &str = "HIERLOCK_TEST_URL";
-const ARGUMENT: &str = "HIERLOCK_TEST_PLACE";
+const ARGUMENT: &str = "HIERLOCK_TEST_ARGUMENT";
 /// Marks the lines for the parent process, because the test harness prints too.
-const LINE_PREFIX: &str = "part> ";
+const LINE_PREFIX: &str = "child> ";
 pub(crate) const INCREMENTS: u64 = 12;
 
 /// Another process. Dropping it kills the process.
@@ -24,12 +24,12 @@ pub(crate) struct ChildProcess {
 
 impl ChildProcess {
     /// Starts a process in a role. The argument is what it locks, or where it writes.
-    pub(crate) fn spawn(role: &str, url: &str, place: impl AsRef<Path>) -> Self {
+    pub(crate) fn spawn(role: &str, url: &str, argument: impl AsRef<Path>) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child_process::run_role_of_another_test", "--nocapture"])
             .env(ROLE, role)
             .env(URL, url)
-            .env(ARGUMENT, place.as_ref())
+            .env(ARGUMENT, argument.as_ref())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -79,7 +79,7 @@ fn print_line(line: &str) {
 /// Does nothing unless another test has started it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_role_of_another_test() {
-    let (Ok(role), Ok(url), Ok(place)) =
+    let (Ok(role), Ok(url), Ok(argument)) =
         (std::env::var(ROLE), std::env::var(URL), std::env::var(ARGUMENT))
     else {
         return;
@@ -87,12 +87,12 @@ async fn run_role_of_another_test() {
     let locks = Hierlock::connect(&url).await.unwrap();
     match role.as_str() {
         "holder" => {
-            let _guard = locks.acquire(target(&place)).await.unwrap();
+            let _guard = locks.acquire(target(&argument)).await.unwrap();
             print_line("holds");
             std::future::pending::<()>().await;
         }
         "waiter" => {
-            let wait = locks.acquire(target(&place));
+            let wait = locks.acquire(target(&argument));
             let waits = async {
                 until_waiting(&locks, 1).await;
                 print_line("waits");
@@ -106,9 +106,9 @@ async fn run_role_of_another_test() {
                 () = waits => {}
             }
         }
-        "adder" => increment(&locks, Path::new(&place)).await,
-        "obeys" => hold_on_command(&locks),
-        "soak" => soak::run_workers(&locks, Path::new(&place)).await,
+        "adder" => increment(&locks, Path::new(&argument)).await,
+        "holder on command" => hold_on_command(&locks),
+        "soak" => soak::run_workers(&locks, Path::new(&argument)).await,
         other => panic!("{other}"),
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// No keep-alive runs, so the fault hits the operation.
 const URL_PARAMETERS: &str = "keep_alive_ms=3600000&silence_ms=500&reconnect_ms=10000";
 
-on_each_engine!(every_fault_at_every_operation);
+on_each_engine!(no_fault_at_any_operation_leaves_a_lock);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
@@ -24,7 +24,7 @@ enum Operation {
 const OPERATIONS: [Operation; 4] =
     [Operation::Acquire, Operation::Try, Operation::Extend, Operation::Release];
 
-async fn every_fault_at_every_operation(setup: Setup) {
+async fn no_fault_at_any_operation_leaves_a_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let begun = Instant::now();
     let others = database.connect().await;

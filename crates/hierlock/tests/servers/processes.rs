@@ -84,7 +84,7 @@ fn nodes() -> Vec<Target> {
 async fn two_processes_conflict_as_the_model_says(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect().await;
-    let mut other = ChildProcess::spawn("obeys", &database.url, "");
+    let mut other = ChildProcess::spawn("holder on command", &database.url, "");
     for held in nodes() {
         other.send(&held.to_string());
         other.expect_line(&held.to_string());

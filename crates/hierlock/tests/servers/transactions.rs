@@ -17,7 +17,7 @@ on_every_setup!(
     a_dropped_acquire_in_ends_its_wait,
     a_transaction_whose_connection_is_gone_ends_at_once,
     work_is_committed_with_the_lock,
-    work_is_undone_with_the_lock,
+    work_is_rolled_back_with_the_lock,
     work_that_ends_the_transaction_loses_the_lock,
     work_that_fails_is_not_committed,
     work_that_was_dropped_midway_keeps_the_lock,
@@ -251,7 +251,7 @@ async fn work_is_committed_with_the_lock(setup: Setup) {
     assert!(is_free(&locks, "u1").await);
 }
 
-async fn work_is_undone_with_the_lock(setup: Setup) {
+async fn work_is_rolled_back_with_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, mut outside) = (database.connect_sql().await, with_numbers(&database).await);
     for drops in [true, false] {
