@@ -1,24 +1,26 @@
-//! Every timed line under Criterion: a group a line, a function a contender.
+//! Runs every timed workload under Criterion: a group for each workload, a function for each contender.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use hierlock_bench::entrants::ENTRANTS;
-use hierlock_bench::work::LINES;
+use hierlock_bench::any_contender::CONTENDERS;
+use hierlock_bench::work::WORKLOADS;
 
-fn lines(criterion: &mut Criterion) {
-    for line in LINES {
-        let mut group = criterion.benchmark_group(line.name);
-        for entrant in ENTRANTS {
-            // One cycle is enough to learn whether it can.
-            if entrant.time(line.work, 1).is_none() {
+fn workloads(criterion: &mut Criterion) {
+    for workload in WORKLOADS {
+        let mut group = criterion.benchmark_group(workload.name);
+        for contender in CONTENDERS {
+            // One cycle shows whether the contender supports the workload.
+            if contender.time(workload.pattern, 1).is_none() {
                 continue;
             }
-            group.bench_function(entrant.name, |bencher| {
-                bencher.iter_custom(|cycles| entrant.time(line.work, cycles).unwrap_or_default());
+            group.bench_function(contender.name, |bencher| {
+                bencher.iter_custom(|cycles| {
+                    contender.time(workload.pattern, cycles).unwrap_or_default()
+                });
             });
         }
         group.finish();
     }
 }
 
-criterion_group!(memory, lines);
+criterion_group!(memory, workloads);
 criterion_main!(memory);

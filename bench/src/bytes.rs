@@ -1,71 +1,71 @@
-//! What is weighed: many paths held at once, and what stays when all are released.
+//! Measures memory: bytes for each of many paths held at once, and bytes left after all are released.
 
-use crate::allocator::Count;
+use crate::allocator::LiveByteCounter;
 use crate::contenders::{Contender, Path};
-use crate::work::here;
+use crate::work::current_thread_runtime;
 use std::fmt::Write;
 
-/// How the held paths hang together.
+/// Which ancestors the held paths share.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape {
-    /// A user and an account for each path: three nodes a path.
-    Apart,
-    /// A hundred resources to an account, ten accounts to a user: only for those who share ancestors.
-    Together,
+pub enum PathLayout {
+    /// Each path has a user and an account of its own, so three nodes per path.
+    SeparateUsers,
+    /// A hundred resources in an account and ten accounts in a user. Needs shared locks on ancestors.
+    SharedAccounts,
 }
 
-/// A line of the comparison: bytes, not time.
+/// One line of the comparison that measures bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
-    /// In tables.
+pub struct MemoryWorkload {
+    /// The name in tables.
     pub name: &'static str,
-    /// What is held.
-    pub shape: Shape,
+    /// Which paths are held.
+    pub layout: PathLayout,
 }
 
-/// Every load that is weighed.
-pub const LOADS: [Load; 2] = [
-    Load { name: "a user for each", shape: Shape::Apart },
-    Load { name: "100 to an account", shape: Shape::Together },
+/// All workloads that measure bytes.
+pub const MEMORY_WORKLOADS: [MemoryWorkload; 2] = [
+    MemoryWorkload { name: "a user for each", layout: PathLayout::SeparateUsers },
+    MemoryWorkload { name: "100 to an account", layout: PathLayout::SharedAccounts },
 ];
 
-/// Live bytes, the guards in the caller's hands included.
+/// Live bytes, including the guards that the caller holds.
 #[derive(Clone, Copy, Debug)]
-pub struct Weight {
-    /// For each path, while all are held.
+pub struct MemoryUse {
+    /// Bytes for each path while all are held.
     pub per_hold: f64,
-    /// In all, when every path is released and the lock manager is still there.
+    /// Total bytes after every path is released, while the lock manager still exists.
     pub left: isize,
 }
 
-impl Shape {
-    /// Whether a contender can hold it at all.
-    pub fn suits<C: Contender>(self) -> bool {
-        C::SHARES_ANCESTORS || matches!(self, Shape::Apart)
+impl PathLayout {
+    /// Returns whether a contender can hold these paths at the same time.
+    pub fn is_possible_for<C: Contender>(self) -> bool {
+        C::SHARES_ANCESTORS || matches!(self, PathLayout::SeparateUsers)
     }
 
-    /// Holds so many distinct paths. Zeros, unless [`Counting`](crate::allocator::Counting) is the
-    /// program's allocator.
-    pub fn weigh<C: Contender>(self, paths: usize) -> Weight {
-        here().block_on(async {
+    /// Holds `paths` distinct paths and counts the bytes. Returns zeros unless
+    /// [`CountingAllocator`](crate::allocator::CountingAllocator) is the program's allocator.
+    pub fn measure_bytes<C: Contender>(self, paths: usize) -> MemoryUse {
+        current_thread_runtime().block_on(async {
             let contender = C::new().await;
             let mut ids = Ids::default();
-            let count = Count::start();
+            let count = LiveByteCounter::start();
             let mut held = Vec::with_capacity(paths);
             for number in 0..paths {
                 held.push(contender.acquire(ids.path(self, number)).await);
             }
-            // What the IDs still own is not the contender's.
+            // The IDs belong to the benchmark, not to the contender.
             drop(ids);
-            let per_hold = count.live() as f64 / paths as f64;
+            let per_hold = count.bytes() as f64 / paths as f64;
             drop(held);
-            assert!(contender.is_idle(), "{} remembers what it released", C::NAME);
-            Weight { per_hold, left: count.live() }
+            assert!(contender.is_idle(), "{} still knows nodes after their release", C::NAME);
+            MemoryUse { per_hold, left: count.bytes() }
         })
     }
 }
 
-/// Texts that are written over for each path.
+/// Buffers for the IDs of one path, reused for the next.
 #[derive(Default)]
 struct Ids {
     user: String,
@@ -74,10 +74,10 @@ struct Ids {
 }
 
 impl Ids {
-    fn path(&mut self, shape: Shape, number: usize) -> Path<'_> {
-        let [user, account, resource] = match shape {
-            Shape::Apart => [number, 1, 1],
-            Shape::Together => [number / 1000, number / 100 % 10, number % 100],
+    fn path(&mut self, layout: PathLayout, number: usize) -> Path<'_> {
+        let [user, account, resource] = match layout {
+            PathLayout::SeparateUsers => [number, 1, 1],
+            PathLayout::SharedAccounts => [number / 1000, number / 100 % 10, number % 100],
         };
         let Self { user: u, account: a, resource: r } = self;
         for (text, kind, id) in [
@@ -86,7 +86,7 @@ impl Ids {
             (&mut *r, "resource", resource),
         ] {
             text.clear();
-            write!(text, "{kind}-{id}").expect("a String takes everything");
+            write!(text, "{kind}-{id}").expect("writing to a String cannot fail");
         }
         Path { user: u, account: a, resource: r }
     }

@@ -1,5 +1,5 @@
-//! Ways to fill a lock table, each from `CREATE TABLE` to the last row. hierlock's makes the agreement
-//! besides, and can be killed at any point.
+//! Methods to fill a lock table, each from `CREATE TABLE` to the last row. hierlock's method also writes the
+//! agreement, and can be killed at any point.
 
 use hierlock::sql::Provision;
 use hierlock::{Buckets, Hierarchy};
@@ -11,84 +11,85 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The levels of the default tree.
+/// The number of levels of the default tree.
 pub const LEVELS: u32 = 3;
-/// How many rows one statement, or one file, has.
-const CHUNK: u32 = 100_000;
+/// The number of rows of one statement or one file.
+const ROWS_PER_CHUNK: u32 = 100_000;
 const TABLE: &str = "filled";
-/// So few pages that are still to be written do not matter; nor does a server that never gets there.
-const CLEAN: u64 = 50;
-const SETTLES_WITHIN: Duration = Duration::from_secs(20);
+/// The server counts as flushed when at most this many dirty pages are left.
+const MAX_DIRTY_PAGES: u64 = 50;
+/// How long to wait for the server to flush. After that the fill starts anyway.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What goes wrong ends the run.
+/// Any error ends the run.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A way to fill a table.
+/// A method to fill a lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// `hierlock::sql::Provision`, as it is.
+pub enum FillMethod {
+    /// `hierlock::sql::Provision` with its defaults.
     Hierlock,
-    /// One statement: levels and digits, joined.
+    /// One statement that joins levels and digits.
     CrossJoin,
-    /// `LOAD DATA LOCAL` or `COPY`, on so many connections.
+    /// `LOAD DATA LOCAL` or `COPY`, on this many connections.
     Load(u32),
-    /// `INSERT … SELECT` of a series, in chunks, on so many connections.
+    /// `INSERT … SELECT` of a series in chunks, on this many connections.
     Select(u32),
 }
 
-impl Way {
-    /// All of them, ours first.
-    pub const ALL: [Way; 8] = [
-        Way::Hierlock,
-        Way::CrossJoin,
-        Way::Load(1),
-        Way::Load(2),
-        Way::Load(4),
-        Way::Select(1),
-        Way::Select(2),
-        Way::Select(4),
+impl FillMethod {
+    /// All methods, hierlock first.
+    pub const ALL: [FillMethod; 8] = [
+        FillMethod::Hierlock,
+        FillMethod::CrossJoin,
+        FillMethod::Load(1),
+        FillMethod::Load(2),
+        FillMethod::Load(4),
+        FillMethod::Select(1),
+        FillMethod::Select(2),
+        FillMethod::Select(4),
     ];
 
-    /// For the table.
+    /// Returns its name in the table.
     pub fn name(self) -> String {
         match self {
-            Way::Hierlock => "hierlock".to_owned(),
-            Way::CrossJoin => "cross join".to_owned(),
-            Way::Load(n) => format!("load ×{n}"),
-            Way::Select(n) => format!("select ×{n}"),
+            FillMethod::Hierlock => "hierlock".to_owned(),
+            FillMethod::CrossJoin => "cross join".to_owned(),
+            FillMethod::Load(n) => format!("load ×{n}"),
+            FillMethod::Select(n) => format!("select ×{n}"),
         }
     }
 }
 
-/// A server, and files ready to be loaded.
+/// A server, and the files to load into it.
 #[derive(Debug)]
-pub struct Place {
+pub struct FillServer {
     server: Sandbox,
     engine: Engine,
     buckets: u32,
     files: tempfile::TempDir,
 }
 
-/// The number in the last column of the first row.
-async fn number(session: &mut ConnectionRef<'_>, sql: &str) -> Result<u64> {
-    let rows = session.packet(sql).await?.rows;
+/// Returns the number in the last column of the first row.
+async fn fetch_number(connection: &mut ConnectionRef<'_>, sql: &str) -> Result<u64> {
+    let rows = connection.packet(sql).await?.rows;
     let row = rows.into_iter().next().ok_or("no answer")?.into_text()?;
     Ok(row.last().ok_or("no column")?.parse()?)
 }
 
-impl Place {
-    /// Starts a server and writes the files. So many rows: a third of them on each level.
+impl FillServer {
+    /// Starts a server and writes the files. A third of the rows belongs to each level.
     pub fn new(engine: Engine, rows: u32) -> Result<Self> {
         let server = Sandbox::start(engine)?;
-        let place = Self { server, engine, buckets: rows / LEVELS, files: tempfile::tempdir()? };
-        for (number, (level, first, last)) in place.chunks().enumerate() {
-            let mut file = std::io::BufWriter::new(std::fs::File::create(place.file(number))?);
+        let server = Self { server, engine, buckets: rows / LEVELS, files: tempfile::tempdir()? };
+        for (number, (level, first, last)) in server.chunks().enumerate() {
+            let mut file = std::io::BufWriter::new(std::fs::File::create(server.file(number))?);
             for bucket in first..=last {
                 writeln!(file, "{level}\t{bucket}")?;
             }
             file.flush()?;
         }
-        Ok(place)
+        Ok(server)
     }
 
     fn file(&self, number: usize) -> PathBuf {
@@ -99,8 +100,8 @@ impl Place {
         let buckets = self.buckets;
         (0..LEVELS).flat_map(move |level| {
             (0..buckets)
-                .step_by(CHUNK as usize)
-                .map(move |first| (level, first, (first + CHUNK - 1).min(buckets - 1)))
+                .step_by(ROWS_PER_CHUNK as usize)
+                .map(move |first| (level, first, (first + ROWS_PER_CHUNK - 1).min(buckets - 1)))
         })
     }
 
@@ -108,41 +109,42 @@ impl Place {
         Ok(ServerAddress::from_url(&self.server.url().parse()?)?.connect().await?)
     }
 
-    /// Fills a new table, and makes sure that it is full. None: it cannot be done here.
-    pub async fn fill(&self, way: Way) -> Result<Option<Duration>> {
+    /// Fills a new table, checks the number of rows, and returns the time. Returns `None` if the method is not
+    /// possible on this machine.
+    pub async fn fill(&self, method: FillMethod) -> Result<Option<Duration>> {
         let mut connection = self.connect().await?;
         let mut session = connection.as_ref();
         session.run(&format!("DROP TABLE IF EXISTS {TABLE}, hier_lock_meta")).await?;
         if self.engine == Engine::Mysql {
             session.run("SET GLOBAL local_infile = 1").await?;
         }
-        self.settle(&mut session).await?;
+        self.wait_until_flushed(&mut session).await?;
         let begun = Instant::now();
-        if way != Way::Hierlock {
-            session.run(&self.create()).await?;
+        if method != FillMethod::Hierlock {
+            session.run(&self.create_table_sql()).await?;
         }
-        match way {
-            Way::Hierlock => self.provision().await?,
-            Way::CrossJoin => {
-                session.run(&self.cross_join()).await?;
+        match method {
+            FillMethod::Hierlock => self.provision().await?,
+            FillMethod::CrossJoin => {
+                session.run(&self.cross_join_sql()).await?;
             }
-            Way::Load(_) if self.engine != Engine::Postgres && client().is_none() => {
+            FillMethod::Load(_) if self.engine != Engine::Postgres && find_client().is_none() => {
                 return Ok(None);
             }
-            Way::Load(connections) => self.load(connections).await?,
-            Way::Select(connections) => self.select(connections).await?,
+            FillMethod::Load(connections) => self.load(connections).await?,
+            FillMethod::Select(connections) => self.select(connections).await?,
         }
         let time = begun.elapsed();
-        let count = number(&mut session, &format!("SELECT COUNT(*) FROM {TABLE}")).await?;
+        let count = fetch_number(&mut session, &format!("SELECT COUNT(*) FROM {TABLE}")).await?;
         if count == u64::from(self.buckets * LEVELS) {
             Ok(Some(time))
         } else {
-            Err(format!("{way:?} made {count} rows").into())
+            Err(format!("{method:?} made {count} rows").into())
         }
     }
 
-    /// What the fill before has left to the server to write must not fall on the next.
-    async fn settle(&self, session: &mut ConnectionRef<'_>) -> Result<()> {
+    /// Waits until the server has written the pages of the previous fill, so that the next one does not pay for them.
+    async fn wait_until_flushed(&self, session: &mut ConnectionRef<'_>) -> Result<()> {
         if self.engine == Engine::Postgres {
             session.run("CHECKPOINT").await?;
             return Ok(());
@@ -150,7 +152,9 @@ impl Place {
         session.run("SET GLOBAL innodb_max_dirty_pages_pct = 0").await?;
         let begun = Instant::now();
         let status = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'";
-        while number(session, status).await? > CLEAN && begun.elapsed() < SETTLES_WITHIN {
+        while fetch_number(session, status).await? > MAX_DIRTY_PAGES
+            && begun.elapsed() < FLUSH_TIMEOUT
+        {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         session.run("SET GLOBAL innodb_max_dirty_pages_pct = 90").await?;
@@ -165,7 +169,7 @@ impl Place {
         Ok(())
     }
 
-    fn create(&self) -> String {
+    fn create_table_sql(&self) -> String {
         let (unsigned, engine) = match self.engine {
             Engine::Postgres => ("", ""),
             _ => (" UNSIGNED", " ENGINE = InnoDB"),
@@ -178,8 +182,8 @@ impl Place {
         )
     }
 
-    /// As it is often written: a table of ten digits, joined to itself until there are enough.
-    fn cross_join(&self) -> String {
+    /// The common form: a table of ten digits, joined to itself until there are enough rows.
+    fn cross_join_sql(&self) -> String {
         let digits: Vec<String> = (0..10).map(|d| format!("SELECT {d} AS d")).collect();
         let digits = digits.join(" UNION ALL ");
         let places = self.buckets.saturating_sub(1).max(1).ilog10() + 1;
@@ -202,16 +206,16 @@ impl Place {
             let mine = self.chunks().skip(worker as usize).step_by(connections as usize);
             tasks.spawn(async move {
                 if engine == Engine::Mysql {
-                    let depth = format!("SET SESSION cte_max_recursion_depth = {CHUNK}");
+                    let depth = format!("SET SESSION cte_max_recursion_depth = {ROWS_PER_CHUNK}");
                     connection.as_ref().run(&depth).await?;
                 }
                 for (level, first, last) in mine {
-                    connection.as_ref().run(&series(engine, level, first, last)).await?;
+                    connection.as_ref().run(&insert_series_sql(engine, level, first, last)).await?;
                 }
                 Ok(())
             });
         }
-        all(tasks).await
+        join_all(tasks).await
     }
 
     async fn load(&self, connections: u32) -> Result<()> {
@@ -238,11 +242,11 @@ impl Place {
                 }
             }
         }
-        all(tasks).await
+        join_all(tasks).await
     }
 }
 
-fn series(engine: Engine, level: u32, first: u32, last: u32) -> String {
+fn insert_series_sql(engine: Engine, level: u32, first: u32, last: u32) -> String {
     let into = format!("INSERT INTO {TABLE} (level, bucket)");
     match engine {
         Engine::Mysql => format!(
@@ -256,15 +260,16 @@ fn series(engine: Engine, level: u32, first: u32, last: u32) -> String {
     }
 }
 
-async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
+async fn join_all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
     Ok(())
 }
 
-/// The client of either server speaks to both. The driver cannot send files.
-fn client() -> Option<&'static str> {
+/// Returns the command-line client of MariaDB or MySQL; each works with both servers. The driver cannot send
+/// files.
+fn find_client() -> Option<&'static str> {
     ["mariadb", "mysql"].into_iter().find(|name| {
         let version = Command::new(name).arg("--version").stdout(Stdio::null()).status();
         version.is_ok_and(|status| status.success())
@@ -272,7 +277,7 @@ fn client() -> Option<&'static str> {
 }
 
 fn load_data(url: &str, files: &[PathBuf]) -> Result<()> {
-    let name = client().ok_or("no client")?;
+    let name = find_client().ok_or("no client")?;
     let (address, database) = url.rsplit_once('/').ok_or("no database in the URL")?;
     let port = address.rsplit(':').next().ok_or("no port in the URL")?;
     let statements: String = files

@@ -1,7 +1,7 @@
-//! What is timed: the lines of the comparison, each the same code for every contender.
+//! The workloads that are timed. Every contender runs the same code.
 //!
-//! A *cycle* is one acquire and one release. Whatever a cycle needs besides (runtimes, threads, the
-//! text of IDs) is made before the clock starts; keys and targets are made inside.
+//! A *cycle* is one acquire and one release. Runtimes, threads and the text of IDs are created before the
+//! clock starts; keys and targets are created inside the cycle.
 
 use crate::contenders::{Contender, Path};
 use std::hint::black_box;
@@ -14,78 +14,98 @@ use tokio::task::{JoinSet, yield_now};
 /// One line of the comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// In tables.
+    /// The name in tables.
     pub name: &'static str,
-    /// What is done.
-    pub work: Work,
-    /// How often, for a sample of a few milliseconds.
+    /// Which resources are locked, and by whom.
+    pub pattern: AccessPattern,
+    /// The number of cycles in a sample, which takes a few milliseconds.
     pub cycles: u64,
 }
 
-/// What is done over and over.
+/// Which resources a workload locks, and from where.
 #[derive(Clone, Copy, Debug)]
-pub enum Work {
-    /// One resource, one thread, nobody else.
+pub enum AccessPattern {
+    /// One thread locks one resource after the other.
     OneThread,
-    /// One resource for each of two threads, which have nothing in common but the lock manager.
+    /// Two threads, each with a user of its own. They share only the lock manager.
     TwoUsers,
-    /// One resource for each of two threads, of one account: only for those who share ancestors.
+    /// Two threads with different resources of one account. Needs shared locks on ancestors.
     OneAccount,
-    /// The same resource for many tasks on two workers, each of which yields while it holds it.
+    /// Many tasks on two worker threads lock the same resource, and each yields while it holds the lock.
     OneResource {
-        /// How many tasks.
+        /// The number of tasks.
         tasks: u32,
     },
-    /// A hundred resources of one account at once, one thread.
-    Hundred,
+    /// One thread locks a hundred resources of one account at once.
+    HundredResources,
 }
 
-/// Every line that is timed.
-pub const LINES: [Workload; 6] = [
-    Workload { name: "path, 1 thread", work: Work::OneThread, cycles: 6_000 },
-    Workload { name: "path, 2 threads, a user each", work: Work::TwoUsers, cycles: 6_000 },
-    Workload { name: "path, 2 threads, one account", work: Work::OneAccount, cycles: 6_000 },
-    Workload { name: "one resource, 2 tasks", work: Work::OneResource { tasks: 2 }, cycles: 3_000 },
+/// All workloads that are timed.
+pub const WORKLOADS: [Workload; 6] = [
+    Workload { name: "path, 1 thread", pattern: AccessPattern::OneThread, cycles: 6_000 },
     Workload {
-        name: "one resource, 64 tasks",
-        work: Work::OneResource { tasks: 64 },
+        name: "path, 2 threads, a user each",
+        pattern: AccessPattern::TwoUsers,
+        cycles: 6_000,
+    },
+    Workload {
+        name: "path, 2 threads, one account",
+        pattern: AccessPattern::OneAccount,
+        cycles: 6_000,
+    },
+    Workload {
+        name: "one resource, 2 tasks",
+        pattern: AccessPattern::OneResource { tasks: 2 },
         cycles: 3_000,
     },
-    Workload { name: "100 resources at once", work: Work::Hundred, cycles: 100 },
+    Workload {
+        name: "one resource, 64 tasks",
+        pattern: AccessPattern::OneResource { tasks: 64 },
+        cycles: 3_000,
+    },
+    Workload {
+        name: "100 resources at once",
+        pattern: AccessPattern::HundredResources,
+        cycles: 100,
+    },
 ];
 
-impl Work {
-    /// Whether a contender can do it at all.
-    pub fn suits<C: Contender>(self) -> bool {
-        C::SHARES_ANCESTORS || !matches!(self, Work::OneAccount)
+impl AccessPattern {
+    /// Returns whether a contender supports it.
+    pub fn is_possible_for<C: Contender>(self) -> bool {
+        C::SHARES_ANCESTORS || !matches!(self, AccessPattern::OneAccount)
     }
 
-    /// Does about so many cycles, with nothing else locked; how long that many take.
+    /// Runs about `cycles` cycles with nothing else locked, and returns how long `cycles` of them take.
     pub fn time<C: Contender>(self, cycles: u64) -> Duration {
-        let contender = Arc::new(here().block_on(C::new()));
+        let contender = Arc::new(current_thread_runtime().block_on(C::new()));
         let time = match self {
-            Work::OneThread => one_thread(&*contender, cycles),
-            Work::TwoUsers => {
-                two_threads(&*contender, [Account::new(1, 0), Account::new(2, 0)], cycles)
+            AccessPattern::OneThread => time_one_thread(&*contender, cycles),
+            AccessPattern::TwoUsers => {
+                time_two_threads(&*contender, [Account::new(1, 0), Account::new(2, 0)], cycles)
             }
-            Work::OneAccount => {
+            AccessPattern::OneAccount => {
                 let apart = [Account::new(1, 0), Account::new(1, Account::RESOURCES)];
-                two_threads(&*contender, apart, cycles)
+                time_two_threads(&*contender, apart, cycles)
             }
-            Work::OneResource { tasks } => one_resource(contender.clone(), tasks, cycles),
-            Work::Hundred => hundred(&*contender, cycles),
+            AccessPattern::OneResource { tasks } => {
+                time_one_resource(contender.clone(), tasks, cycles)
+            }
+            AccessPattern::HundredResources => time_hundred_resources(&*contender, cycles),
         };
-        assert!(contender.is_idle(), "{} remembers what it released", C::NAME);
+        assert!(contender.is_idle(), "{} still knows nodes after their release", C::NAME);
         time
     }
 }
 
-/// A runtime of this thread alone.
-pub(crate) fn here() -> Runtime {
-    Builder::new_current_thread().build().expect("a runtime without drivers needs nothing")
+/// Creates a runtime that runs on the current thread only.
+pub(crate) fn current_thread_runtime() -> Runtime {
+    Builder::new_current_thread()
+        .build()
+        .expect("a runtime without I/O drivers can always be built")
 }
 
-/// An account, and some of its resources to go round in.
+/// An account and the resources of it that are locked in turn.
 struct Account {
     user: String,
     account: String,
@@ -109,29 +129,29 @@ impl Account {
     }
 }
 
-/// From when to when a thread was busy.
-struct Busy {
+/// When a thread began its cycles and when it ended them.
+struct BusyTime {
     from: Instant,
     to: Instant,
 }
 
-async fn go_round<C: Contender>(contender: &C, account: &Account, cycles: u64) -> Busy {
+async fn run_cycles<C: Contender>(contender: &C, account: &Account, cycles: u64) -> BusyTime {
     let from = Instant::now();
     for cycle in 0..cycles {
         black_box(contender.acquire(account.path(cycle)).await);
     }
-    Busy { from, to: Instant::now() }
+    BusyTime { from, to: Instant::now() }
 }
 
-fn one_thread<C: Contender>(contender: &C, cycles: u64) -> Duration {
+fn time_one_thread<C: Contender>(contender: &C, cycles: u64) -> Duration {
     let account = Account::new(1, 0);
-    let busy = here().block_on(go_round(contender, &account, cycles));
+    let busy = current_thread_runtime().block_on(run_cycles(contender, &account, cycles));
     busy.to - busy.from
 }
 
-/// Each of the threads does half of the cycles. Threads, not tasks: two tasks that never wait may
-/// well be run by one worker, one after the other.
-fn two_threads<C: Contender>(contender: &C, accounts: [Account; 2], cycles: u64) -> Duration {
+/// Each thread runs half of the cycles. These are threads because two tasks that never wait may run on one
+/// worker thread, one after the other.
+fn time_two_threads<C: Contender>(contender: &C, accounts: [Account; 2], cycles: u64) -> Duration {
     let each = cycles.div_ceil(2);
     let start = Barrier::new(2);
     let [a, b] = thread::scope(|scope| {
@@ -139,19 +159,20 @@ fn two_threads<C: Contender>(contender: &C, accounts: [Account; 2], cycles: u64)
             .each_ref()
             .map(|account| {
                 scope.spawn(|| {
-                    let runtime = here();
+                    let runtime = current_thread_runtime();
                     start.wait();
-                    runtime.block_on(go_round(contender, account, each))
+                    runtime.block_on(run_cycles(contender, account, each))
                 })
             })
-            .map(|thread| thread.join().expect("a thread that only locks"))
+            .map(|thread| thread.join().expect("the thread does not panic"))
     });
-    share(a.to.max(b.to) - a.from.min(b.from), cycles, each * 2)
+    scale_to(a.to.max(b.to) - a.from.min(b.from), cycles, each * 2)
 }
 
-fn one_resource<C: Contender>(contender: Arc<C>, tasks: u32, cycles: u64) -> Duration {
+fn time_one_resource<C: Contender>(contender: Arc<C>, tasks: u32, cycles: u64) -> Duration {
     let each = cycles.div_ceil(tasks.into());
-    let runtime = Builder::new_multi_thread().worker_threads(2).build().expect("two threads");
+    let runtime =
+        Builder::new_multi_thread().worker_threads(2).build().expect("a runtime with two threads");
     let account = Arc::new(Account::new(1, 0));
     let from = Instant::now();
     runtime.block_on(async {
@@ -167,18 +188,18 @@ fn one_resource<C: Contender>(contender: Arc<C>, tasks: u32, cycles: u64) -> Dur
             });
         }
         while let Some(task) = running.join_next().await {
-            task.expect("a task that only locks");
+            task.expect("the task does not panic");
         }
     });
-    share(from.elapsed(), cycles, each * u64::from(tasks))
+    scale_to(from.elapsed(), cycles, each * u64::from(tasks))
 }
 
-fn hundred<C: Contender>(contender: &C, cycles: u64) -> Duration {
+fn time_hundred_resources<C: Contender>(contender: &C, cycles: u64) -> Duration {
     let Account { user, account, resources } = Account::new(1, 0);
-    // In no order, each once: 37 and the length have no divisor in common.
+    // In no particular order and each once: 37 and the number of resources have no common divisor.
     let asked: Vec<String> =
         (0..100).map(|i| resources[i * 37 % Account::RESOURCES].clone()).collect();
-    here().block_on(async {
+    current_thread_runtime().block_on(async {
         let from = Instant::now();
         for _ in 0..cycles {
             black_box(contender.acquire_resources(&user, &account, &asked).await);
@@ -187,7 +208,7 @@ fn hundred<C: Contender>(contender: &C, cycles: u64) -> Duration {
     })
 }
 
-/// What `asked` cycles take if `done` of them, a few more, took this long.
-fn share(time: Duration, asked: u64, done: u64) -> Duration {
+/// Scales the time of `done` cycles, which may be a few more than `asked`, to `asked` cycles.
+fn scale_to(time: Duration, asked: u64, done: u64) -> Duration {
     time.mul_f64(asked as f64 / done.max(1) as f64)
 }

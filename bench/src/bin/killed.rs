@@ -1,23 +1,23 @@
-//! The queue's promise under murder: jobs are worked on by processes that are killed with -9 at random and
-//! started again. Every job is done, none is lost, none stays claimed; how often one ran twice is counted,
-//! and each of those is explained: its first worker was killed, or says itself that it gave up (a file of
-//! SQLite was busy for too long, or its lease had ended).
+//! Checks the promise of the queue while workers are killed: processes that work on jobs receive SIGKILL at random
+//! and are started again. Every job must be done, none lost, none left claimed. A job that ran twice must have a
+//! reason: its first worker was killed, or recorded that it gave up (a file of SQLite was busy for too long, or
+//! its lease had expired).
 //!
-//! A job's effect is a row `(job, claim, worker)` in a table, written *before* the job is completed and in a
-//! transaction of its own: so a worker that is killed in between leaves a trace, and the job runs again. The
-//! same effect written in the transaction that completes the job is there exactly once.
+//! A job writes a trace `(job, claim, worker)` in a transaction of its own *before* it is completed, so a run that is
+//! cut short is seen, and the job runs again. Its effect is written in the transaction that completes the job, so
+//! it is there exactly once.
 
 use hierlock::database::Database;
 use hierlock::queue::{ClaimedJob, Queue};
-use hierlock_bench::toolbox::{Place, Result, Where, write};
+use hierlock_bench::toolbox::{BenchDatabase, DatabaseKind, Result, write_in_transaction};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 const WORKERS: usize = 8;
 const LEASE: Duration = Duration::from_secs(5);
 const USAGE: &str = "usage: killed [--jobs N] [mysql] [mariadb] [postgres] [sqlite]";
-/// One worker is killed about so often.
-const MURDER_EVERY: Duration = Duration::from_millis(150);
+/// The time between two kills.
+const KILL_INTERVAL: Duration = Duration::from_millis(150);
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
             name => names.push(name.to_owned()),
         }
     }
-    if !names.iter().all(|name| Where::ALL.iter().any(|at| at.to_string() == *name)) {
+    if !names.iter().all(|name| DatabaseKind::ALL.iter().any(|kind| kind.to_string() == *name)) {
         return Err(USAGE.into());
     }
     println!(
@@ -41,9 +41,9 @@ fn main() -> Result<()> {
     );
     println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     let runtime = runtime()?;
-    for at in Where::ALL {
-        if names.is_empty() || names.contains(&at.to_string()) {
-            runtime.block_on(prove(at, jobs))?;
+    for kind in DatabaseKind::ALL {
+        if names.is_empty() || names.contains(&kind.to_string()) {
+            runtime.block_on(run_workers(kind, jobs))?;
         }
     }
     Ok(())
@@ -53,7 +53,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// A worker that is to be killed.
+/// Works on jobs until the queue is empty, or until it is killed.
 async fn work(url: &str, name: &str) -> Result<()> {
     let database = Database::connect(url).await?;
     let queue = Queue::new(database.clone(), "bench")?;
@@ -66,7 +66,13 @@ async fn work(url: &str, name: &str) -> Result<()> {
                 let done = run(&database, &job).await;
                 if done.is_err() {
                     let gave_up = [job.id().into()];
-                    write(&database, "INSERT INTO gave_up VALUES (?)", &gave_up, None).await?;
+                    write_in_transaction(
+                        &database,
+                        "INSERT INTO gave_up VALUES (?)",
+                        &gave_up,
+                        None,
+                    )
+                    .await?;
                 }
                 done
             }
@@ -75,14 +81,15 @@ async fn work(url: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// One run: its trace, and its effect together with its end.
+/// Runs one job: writes its trace, then its effect together with its completion.
 async fn run(database: &Database, job: &ClaimedJob) -> hierlock::Result<()> {
     let trace = [job.id().into(), job.claim_number().into(), job.worker().into()];
-    write(database, "INSERT INTO ran VALUES (?, ?, ?)", &trace, None).await?;
-    write(database, "INSERT INTO effects VALUES (?)", &[job.id().into()], Some(job)).await
+    write_in_transaction(database, "INSERT INTO ran VALUES (?, ?, ?)", &trace, None).await?;
+    write_in_transaction(database, "INSERT INTO effects VALUES (?)", &[job.id().into()], Some(job))
+        .await
 }
 
-/// A worker process; killed when this is dropped.
+/// A worker process. Dropping it kills the process.
 struct Worker {
     process: Child,
     name: String,
@@ -99,25 +106,26 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-async fn prove(at: Where, jobs: usize) -> Result<()> {
-    let place = Place::start(at).await?;
-    let mut tx = place.database.begin().await?;
+/// Starts and kills workers until all jobs are done, then prints and checks the counts.
+async fn run_workers(kind: DatabaseKind, jobs: usize) -> Result<()> {
+    let bench = BenchDatabase::start(kind).await?;
+    let mut tx = bench.database.begin().await?;
     tx.run("CREATE TABLE ran (job BIGINT, claim BIGINT, worker VARCHAR(64))").await?;
     tx.run("CREATE TABLE effects (job BIGINT PRIMARY KEY)").await?;
     tx.run("CREATE TABLE killed (worker VARCHAR(64) PRIMARY KEY)").await?;
     tx.run("CREATE TABLE gave_up (job BIGINT)").await?;
     tx.commit().await?;
-    let queue = place.queue_of(jobs).await?;
+    let queue = bench.fill_queue(jobs).await?;
     let begun = Instant::now();
     let (mut number, mut killed, mut workers) = (0, Vec::new(), Vec::new());
     let limit = Duration::from_secs(1800);
-    let mut last_murder = Instant::now();
+    let mut last_kill = Instant::now();
     loop {
         workers.retain_mut(|worker: &mut Worker| !matches!(worker.process.try_wait(), Ok(Some(_))));
         let stats = queue.stats().await?;
@@ -126,11 +134,11 @@ async fn prove(at: Where, jobs: usize) -> Result<()> {
             break;
         }
         while !is_over && workers.len() < WORKERS {
-            workers.push(Worker::start(&place.url, number)?);
+            workers.push(Worker::start(&bench.url, number)?);
             number += 1;
         }
-        if !is_over && last_murder.elapsed() > MURDER_EVERY {
-            last_murder = Instant::now();
+        if !is_over && last_kill.elapsed() > KILL_INTERVAL {
+            last_kill = Instant::now();
             let chosen = begun.elapsed().subsec_nanos() as usize % workers.len();
             let victim = workers.swap_remove(chosen);
             killed.push(victim.name.clone());
@@ -141,7 +149,7 @@ async fn prove(at: Where, jobs: usize) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let mut tx = place.database.begin().await?;
+    let mut tx = bench.database.begin().await?;
     for name in &killed {
         tx.execute("INSERT INTO killed VALUES (?)", [name.into()]).await?;
     }
@@ -162,12 +170,12 @@ async fn prove(at: Where, jobs: usize) -> Result<()> {
     let explained = by_killed + others;
     let lost = jobs as i64 - done;
     println!(
-        "| {at} | {jobs} | {seconds:.0} | {} | {done} | {lost} | {claimed} | {dead} | {twice} | \
+        "| {kind} | {jobs} | {seconds:.0} | {} | {done} | {lost} | {claimed} | {dead} | {twice} | \
          {by_killed} | {others} | {effects} |",
         killed.len()
     );
     if lost != 0 || claimed != 0 || dead != 0 || effects != jobs as i64 || explained != twice {
-        return Err("the promise is broken".into());
+        return Err("a job was lost, left over, or run twice without a reason".into());
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! How fast a lock table is filled: hierlock beside other ways, on servers of its own, as one table.
+//! Measures how fast a lock table is filled by hierlock and by other methods, on throw-away servers.
 //!
-//! The ways take turns, so that whatever else the machine does falls on all of them alike; a cell is the
-//! median of its rounds.
+//! The methods take turns, so that other load on the machine affects all of them alike. A cell is the median
+//! of its rounds.
 
-use hierlock_bench::filling::{Place, Result, Way};
+use hierlock_bench::filling::{FillMethod, FillServer, Result};
 use hierlock_sandbox::Engine;
 use std::io::{IsTerminal, Write, stderr};
 
@@ -12,69 +12,72 @@ const ROUNDS: usize = 3;
 const ENGINES: [Engine; 3] = [Engine::Mysql, Engine::Mariadb, Engine::Postgres];
 const USAGE: &str = "usage: provision [--rows N] [--rounds N] [mysql] [mariadb] [postgres]";
 
-struct Asked {
+struct Args {
     rows: u32,
     rounds: usize,
     engines: Vec<Engine>,
 }
 
 fn main() -> Result<()> {
-    let asked = asked()?;
+    let args = parse_args()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut table = Vec::new();
-    for engine in &asked.engines {
+    for engine in &args.engines {
         // One server at a time, so that none disturbs another.
-        let place = match Place::new(*engine, asked.rows) {
-            Ok(place) => place,
+        let server = match FillServer::new(*engine, args.rows) {
+            Ok(server) => server,
             Err(error) => {
                 eprintln!("{engine}: left out, because {error}");
                 continue;
             }
         };
-        table.push((*engine, runtime.block_on(rates(*engine, &place, &asked))?));
-        // What is known so far, for whoever does not wait for the rest.
-        progress("");
-        print(&table, asked.rows);
+        table.push((*engine, runtime.block_on(measure_rates(*engine, &server, &args))?));
+        // The results so far, in case the run is interrupted.
+        show_progress("");
+        print_table(&table, args.rows);
     }
     Ok(())
 }
 
-fn asked() -> Result<Asked> {
-    let mut asked = Asked { rows: ROWS, rounds: ROUNDS, engines: Vec::new() };
+fn parse_args() -> Result<Args> {
+    let mut args = Args { rows: ROWS, rounds: ROUNDS, engines: Vec::new() };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--rows" => asked.rows = arguments.next().ok_or(USAGE)?.parse().map_err(|_| USAGE)?,
+            "--rows" => args.rows = arguments.next().ok_or(USAGE)?.parse().map_err(|_| USAGE)?,
             "--rounds" => {
-                asked.rounds = arguments.next().ok_or(USAGE)?.parse().map_err(|_| USAGE)?
+                args.rounds = arguments.next().ok_or(USAGE)?.parse().map_err(|_| USAGE)?
             }
-            name => asked.engines.push(name.parse().map_err(|_| USAGE)?),
+            name => args.engines.push(name.parse().map_err(|_| USAGE)?),
         }
     }
-    if asked.engines.is_empty() {
-        asked.engines = ENGINES.to_vec();
+    if args.engines.is_empty() {
+        args.engines = ENGINES.to_vec();
     }
-    Ok(asked)
+    Ok(args)
 }
 
-/// Rows a second of each way, if it can be done.
-async fn rates(engine: Engine, place: &Place, asked: &Asked) -> Result<Vec<Option<f64>>> {
-    let ways = Way::ALL.len();
-    let mut rounds = vec![Vec::new(); ways];
-    // A new server makes its files larger the first time, at the cost of whoever comes first: not counted.
-    progress(&format!("{engine}, warming up"));
-    place.fill(Way::ALL[0]).await?;
-    for round in 0..asked.rounds {
-        // Nobody is always first, nor always after the same one. There are eight ways, so every odd stride
-        // meets them all.
+/// Returns the rows per second of each method, or `None` if it is not possible here.
+async fn measure_rates(
+    engine: Engine,
+    server: &FillServer,
+    args: &Args,
+) -> Result<Vec<Option<f64>>> {
+    let methods = FillMethod::ALL.len();
+    let mut rounds = vec![Vec::new(); methods];
+    // The first fill is not counted: a new server extends its files then.
+    show_progress(&format!("{engine}, warming up"));
+    server.fill(FillMethod::ALL[0]).await?;
+    for round in 0..args.rounds {
+        // No method is always first or always after the same one. There are eight methods, so every odd stride
+        // visits them all.
         let stride = 2 * round + 1;
-        for turn in 0..ways {
-            let place_of_way = (round + turn * stride) % ways;
-            let way = Way::ALL[place_of_way];
-            progress(&format!("{engine}, round {round}: {}", way.name()));
-            let time = place.fill(way).await?;
-            rounds[place_of_way]
-                .extend(time.map(|time| f64::from(asked.rows) / time.as_secs_f64()));
+        for turn in 0..methods {
+            let index = (round + turn * stride) % methods;
+            let method = FillMethod::ALL[index];
+            show_progress(&format!("{engine}, round {round}: {}", method.name()));
+            let time = server.fill(method).await?;
+            rounds[index].extend(time.map(|time| f64::from(args.rows) / time.as_secs_f64()));
         }
     }
     Ok(rounds.into_iter().map(median).collect())
@@ -85,7 +88,7 @@ fn median(mut samples: Vec<f64>) -> Option<f64> {
     samples.get(samples.len() / 2).copied()
 }
 
-fn print(table: &[(Engine, Vec<Option<f64>>)], rows: u32) {
+fn print_table(table: &[(Engine, Vec<Option<f64>>)], rows: u32) {
     println!("{rows} rows; thousands of rows a second, and how many times as fast hierlock is\n");
     print!("| {:<12} |", "way");
     for (engine, _) in table {
@@ -96,8 +99,8 @@ fn print(table: &[(Engine, Vec<Option<f64>>)], rows: u32) {
         print!("{}:|{}:|", "-".repeat(11), "-".repeat(7));
     }
     println!();
-    for (number, way) in Way::ALL.iter().enumerate() {
-        print!("| {:<12} |", way.name());
+    for (number, method) in FillMethod::ALL.iter().enumerate() {
+        print!("| {:<12} |", method.name());
         for (_, rates) in table {
             let rate =
                 rates[number].map_or("–".to_owned(), |rate| format!("{:.0}", rate / 1000.0));
@@ -112,10 +115,10 @@ fn print(table: &[(Engine, Vec<Option<f64>>)], rows: u32) {
     println!();
 }
 
-/// What is being measured now, for someone who watches. Nothing depends on it.
-fn progress(what: &str) {
-    let mut watched = stderr();
-    if watched.is_terminal() {
-        let _ = write!(watched, "\r\x1b[K{what}");
+/// Shows what is being measured, if stderr is a terminal.
+fn show_progress(what: &str) {
+    let mut terminal = stderr();
+    if terminal.is_terminal() {
+        let _ = write!(terminal, "\r\x1b[K{what}");
     }
 }

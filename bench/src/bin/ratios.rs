@@ -1,51 +1,51 @@
-//! Every line for every contender, side by side, as one table of ratios.
+//! Runs every workload with every contender and prints one table with times, bytes and ratios.
 //!
-//! The contenders take turns in short rounds, so that whatever else the machine does falls on all
-//! of them alike; a cell is the median of its rounds.
+//! The contenders take turns in short rounds, so that other load on the machine affects all of them alike. A
+//! cell is the median of its rounds.
 
-use hierlock_bench::allocator::Counting;
-use hierlock_bench::bytes::LOADS;
-use hierlock_bench::entrants::ENTRANTS;
-use hierlock_bench::work::{LINES, Workload};
+use hierlock_bench::allocator::CountingAllocator;
+use hierlock_bench::any_contender::CONTENDERS;
+use hierlock_bench::bytes::MEMORY_WORKLOADS;
+use hierlock_bench::work::{WORKLOADS, Workload};
 use std::io::{IsTerminal, Write, stderr};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const ROUNDS: usize = 51;
 const PATHS: usize = 1_000_000;
 
-/// For each contender, if it can: nanoseconds or bytes. Less is better.
-type Cells = [Option<f64>; ENTRANTS.len()];
+/// Nanoseconds or bytes of each contender, or `None` if it does not support the workload. Less is better.
+type Cells = [Option<f64>; CONTENDERS.len()];
 
 fn main() {
     let mut table = vec![header()];
-    for line in LINES {
-        progress(line.name);
-        table.push(row(&format!("{}, ns", line.name), timed(line)));
+    for workload in WORKLOADS {
+        show_progress(workload.name);
+        table.push(row(&format!("{}, ns", workload.name), time_workload(workload)));
     }
-    for load in LOADS {
-        progress(load.name);
-        let weights = ENTRANTS.map(|entrant| entrant.weigh(load.shape, PATHS));
-        let per_hold = weights.map(|weight| weight.map(|weight| weight.per_hold));
-        let left = weights.map(|weight| weight.map(|weight| weight.left as f64));
-        table.push(row(&format!("held, {}, B a hold", load.name), per_hold));
-        table.push(row(&format!("released, {}, B left in all", load.name), left));
+    for workload in MEMORY_WORKLOADS {
+        show_progress(workload.name);
+        let memory = CONTENDERS.map(|contender| contender.measure_bytes(workload.layout, PATHS));
+        let per_hold = memory.map(|memory| memory.map(|memory| memory.per_hold));
+        let left = memory.map(|memory| memory.map(|memory| memory.left as f64));
+        table.push(row(&format!("held, {}, B a hold", workload.name), per_hold));
+        table.push(row(&format!("released, {}, B left in all", workload.name), left));
     }
-    progress("");
-    print(&table);
+    show_progress("");
+    print_table(&table);
 }
 
-/// Nanoseconds a cycle.
-fn timed(line: Workload) -> Cells {
-    let Workload { work, cycles, .. } = line;
-    let mut rounds = [const { Vec::new() }; ENTRANTS.len()];
+/// Returns nanoseconds per cycle.
+fn time_workload(workload: Workload) -> Cells {
+    let Workload { pattern, cycles, .. } = workload;
+    let mut rounds = [const { Vec::new() }; CONTENDERS.len()];
     for round in 0..ROUNDS {
-        // Nobody is always first, nor always after the same one.
-        for turn in 0..ENTRANTS.len() {
-            let place = (round + turn) % ENTRANTS.len();
-            let time = ENTRANTS[place].time(work, cycles);
-            rounds[place].extend(time.map(|time| time.as_nanos() as f64 / cycles as f64));
+        // No contender is always first.
+        for turn in 0..CONTENDERS.len() {
+            let index = (round + turn) % CONTENDERS.len();
+            let time = CONTENDERS[index].time(pattern, cycles);
+            rounds[index].extend(time.map(|time| time.as_nanos() as f64 / cycles as f64));
         }
     }
     rounds.map(median)
@@ -57,7 +57,7 @@ fn median(mut samples: Vec<f64>) -> Option<f64> {
 }
 
 fn header() -> Vec<String> {
-    let [ours, others @ ..] = ENTRANTS.map(|entrant| entrant.name);
+    let [ours, others @ ..] = CONTENDERS.map(|contender| contender.name);
     let mut cells = vec!["line".to_owned(), ours.to_owned()];
     cells.extend(others.map(str::to_owned));
     cells.extend(others.map(|other| format!("vs {other}")));
@@ -77,8 +77,8 @@ fn row(name: &str, values: Cells) -> Vec<String> {
     cells
 }
 
-/// As Markdown that also reads well in a terminal.
-fn print(table: &[Vec<String>]) {
+/// Prints Markdown that is aligned for a terminal.
+fn print_table(table: &[Vec<String>]) {
     let width = |column: usize| {
         table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
     };
@@ -106,10 +106,10 @@ fn print(table: &[Vec<String>]) {
     println!("\nRatios above 1: hierlock is faster, or smaller.");
 }
 
-/// What is being measured now, for someone who watches. Nothing depends on it.
-fn progress(what: &str) {
-    let mut watched = stderr();
-    if watched.is_terminal() {
-        let _ = write!(watched, "\r\x1b[K{what}");
+/// Shows what is being measured, if stderr is a terminal.
+fn show_progress(what: &str) {
+    let mut terminal = stderr();
+    if terminal.is_terminal() {
+        let _ = write!(terminal, "\r\x1b[K{what}");
     }
 }

@@ -1,33 +1,36 @@
-//! hierlock on real servers beside the straightforward way, its own statement sent by hand, and the floor,
-//! as ratios in one run: with the server next door, and with a network in between.
+//! Compares hierlock on real servers with a statement per row, with its own statement alone, and with two bare round
+//! trips: on the loopback, and with network latency.
 //!
-//! The contenders take turns in short rounds, so that whatever else the machine does falls on all of
-//! them alike; a cell is the lower quartile of its rounds, for what disturbs a round only ever adds to it.
+//! The contenders take turns in short rounds, so that other load on the machine affects all of them alike. A cell
+//! is the lower quartile of its rounds, because a disturbance only makes a round slower.
 
 use hierlock::Hierlock;
-use hierlock_bench::servers::{Alone, Bench, Floor, Nodes, Setup, Statement, Straightforward};
+use hierlock_bench::servers::{
+    BenchServer, DedicatedConnection, Nodes, RoundTripFloor, ServerSetup, SingleStatement,
+    StatementPerRow,
+};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How far away the server is.
+/// The network latency between client and server.
 #[derive(Clone, Copy)]
-struct Distance {
+struct Latency {
     name: &'static str,
     one_way: Duration,
     rounds: usize,
 }
 
-/// Next door; as far as the next rack may be, and the next building.
-const DISTANCES: [Distance; 3] = [
-    Distance { name: "here", one_way: Duration::ZERO, rounds: 41 },
-    Distance { name: "0.05 ms away", one_way: Duration::from_micros(50), rounds: 15 },
-    Distance { name: "0.5 ms away", one_way: Duration::from_micros(500), rounds: 7 },
+/// None, that of the next rack, and that of the next building.
+const LATENCIES: [Latency; 3] = [
+    Latency { name: "local", one_way: Duration::ZERO, rounds: 41 },
+    Latency { name: "0.05 ms away", one_way: Duration::from_micros(50), rounds: 15 },
+    Latency { name: "0.5 ms away", one_way: Duration::from_micros(500), rounds: 7 },
 ];
 
-/// What is done in one cell: so many clients, each takes so many resources, so many times in a round.
+/// How many clients lock how many resources each, and how often in a round.
 #[derive(Clone, Copy)]
 struct Workload {
     name: &'static str,
@@ -36,7 +39,7 @@ struct Workload {
     cycles: usize,
 }
 
-const LINES: [Workload; 3] = [
+const WORKLOADS: [Workload; 3] = [
     Workload { name: "1 client", clients: 1, resources: 1, cycles: 40 },
     Workload { name: "8 clients", clients: 8, resources: 1, cycles: 20 },
     Workload { name: "100 resources", clients: 1, resources: 100, cycles: 6 },
@@ -49,73 +52,74 @@ fn main() -> Result<()> {
          | faster than straightforward | of its statement | of the floor |"
     );
     println!("|---|---|---|--:|--:|--:|--:|--:|--:|--:|");
-    for setup in Setup::ALL {
+    for setup in ServerSetup::ALL {
         runtime.block_on(measure(setup))?;
     }
     Ok(())
 }
 
-/// The lines of one server.
-async fn measure(setup: Setup) -> Result<()> {
-    let mut bench = Bench::start(setup).await?;
-    for distance in DISTANCES {
-        if !distance.one_way.is_zero() {
-            bench.move_away(distance.one_way)?;
+/// Measures all workloads on one server.
+async fn measure(setup: ServerSetup) -> Result<()> {
+    let mut server = BenchServer::start(setup).await?;
+    for latency in LATENCIES {
+        if !latency.one_way.is_zero() {
+            server.add_latency(latency.one_way)?;
         }
-        let mut contenders = Contenders::new(&bench).await?;
-        for line in LINES {
-            let [ours, statement, theirs, floor] = contenders.run(line, distance.rounds).await?;
+        let mut contenders = Contenders::new(&server).await?;
+        for workload in WORKLOADS {
+            let [hierlock, statement, per_row, floor] =
+                contenders.run(workload, latency.rounds).await?;
             println!(
-                "| {} {} | {} | {} | {ours:.0} | {statement:.0} | {theirs:.0} | {floor:.0} | {:.2} \
+                "| {} {} | {} | {} | {hierlock:.0} | {statement:.0} | {per_row:.0} | {floor:.0} | {:.2} \
                  | {:.2} | {:.2} |",
                 setup.engine,
                 setup.strategy,
-                distance.name,
-                line.name,
-                theirs / ours,
-                ours / statement,
-                ours / floor,
+                latency.name,
+                workload.name,
+                per_row / hierlock,
+                hierlock / statement,
+                hierlock / floor,
             );
         }
     }
     Ok(())
 }
 
-/// All that take turns. The last two have a connection for each client.
+/// The contenders, which take turns. The last two have a connection for each client.
 struct Contenders {
     locks: Hierlock,
-    by_hand: Arc<Straightforward>,
-    statement: Vec<Statement>,
-    floor: Vec<Floor>,
+    statement_per_row: Arc<StatementPerRow>,
+    statement: Vec<SingleStatement>,
+    floor: Vec<RoundTripFloor>,
 }
 
 impl Contenders {
-    async fn new(bench: &Bench) -> Result<Self> {
+    async fn new(server: &BenchServer) -> Result<Self> {
         Ok(Self {
-            locks: bench.hierlock().await?,
-            by_hand: Arc::new(Straightforward::new(bench).await?),
-            statement: opened(bench).await?,
-            floor: opened(bench).await?,
+            locks: server.hierlock().await?,
+            statement_per_row: Arc::new(StatementPerRow::new(server).await?),
+            statement: open_connections(server).await?,
+            floor: open_connections(server).await?,
         })
     }
 
-    /// Microseconds a cycle: ours, its statement, the straightforward way, the floor.
-    async fn run(&mut self, line: Workload, rounds: usize) -> Result<[f64; 4]> {
+    /// Returns microseconds per cycle: hierlock, its statement, a statement per row, two round trips.
+    async fn run(&mut self, workload: Workload, rounds: usize) -> Result<[f64; 4]> {
         let mut samples: [Vec<f64>; 4] = Default::default();
         for round in 0..rounds {
             for turn in 0..4 {
-                let place = (round + turn) % 4;
+                let contender = (round + turn) % 4;
                 let begun = Instant::now();
-                match place {
-                    0 => ours(&self.locks, line).await?,
-                    1 => alone(&mut self.statement, line).await?,
-                    2 => theirs(&self.by_hand, line).await?,
-                    _ => alone(&mut self.floor, line).await?,
+                match contender {
+                    0 => run_hierlock(&self.locks, workload).await?,
+                    1 => run_dedicated(&mut self.statement, workload).await?,
+                    2 => run_statement_per_row(&self.statement_per_row, workload).await?,
+                    _ => run_dedicated(&mut self.floor, workload).await?,
                 }
-                let each = begun.elapsed().as_secs_f64() * 1e6 / line.cycles as f64;
-                // The first warms up.
+                let each = begun.elapsed().as_secs_f64() * 1e6 / workload.cycles as f64;
+                // The first round warms up.
                 if round > 0 {
-                    samples[place].push(each);
+                    samples[contender].push(each);
                 }
             }
         }
@@ -123,17 +127,20 @@ impl Contenders {
     }
 }
 
-/// Each client in a task, as with the others.
-async fn alone<A: Alone>(connections: &mut Vec<A>, line: Workload) -> Result<()> {
-    let clients = connections.drain(..line.clients).enumerate();
+/// Runs each client in a task, as for the other contenders.
+async fn run_dedicated<C: DedicatedConnection>(
+    connections: &mut Vec<C>,
+    workload: Workload,
+) -> Result<()> {
+    let clients = connections.drain(..workload.clients).enumerate();
     let tasks: Vec<_> = clients
         .map(|(client, mut connection)| {
-            let nodes = Nodes { client, resources: line.resources };
+            let nodes = Nodes { client, resources: workload.resources };
             tokio::spawn(async move {
-                for _ in 0..line.cycles {
+                for _ in 0..workload.cycles {
                     connection.cycle(&nodes).await?;
                 }
-                Ok::<A, sqlx::Error>(connection)
+                Ok::<C, sqlx::Error>(connection)
             })
         })
         .collect();
@@ -143,18 +150,18 @@ async fn alone<A: Alone>(connections: &mut Vec<A>, line: Workload) -> Result<()>
     Ok(())
 }
 
-/// So many as the line with the most clients needs.
-async fn opened<A: Alone>(bench: &Bench) -> Result<Vec<A>> {
-    let most = LINES.iter().map(|line| line.clients).max().unwrap_or_default();
+/// Opens as many connections as the workload with the most clients needs.
+async fn open_connections<C: DedicatedConnection>(server: &BenchServer) -> Result<Vec<C>> {
+    let most = WORKLOADS.iter().map(|workload| workload.clients).max().unwrap_or_default();
     let mut connections = Vec::new();
     for _ in 0..most {
-        connections.push(A::open(bench).await?);
+        connections.push(C::open(server).await?);
     }
     Ok(connections)
 }
 
-async fn ours(locks: &Hierlock, line: Workload) -> Result<()> {
-    let Workload { clients, resources, cycles, .. } = line;
+async fn run_hierlock(locks: &Hierlock, workload: Workload) -> Result<()> {
+    let Workload { clients, resources, cycles, .. } = workload;
     let tasks: Vec<_> = (0..clients)
         .map(|client| {
             let (locks, nodes) = (locks.clone(), Nodes { client, resources });
@@ -172,14 +179,18 @@ async fn ours(locks: &Hierlock, line: Workload) -> Result<()> {
     Ok(())
 }
 
-async fn theirs(by_hand: &Arc<Straightforward>, line: Workload) -> Result<()> {
-    let Workload { clients, resources, cycles, .. } = line;
+async fn run_statement_per_row(
+    statement_per_row: &Arc<StatementPerRow>,
+    workload: Workload,
+) -> Result<()> {
+    let Workload { clients, resources, cycles, .. } = workload;
     let tasks: Vec<_> = (0..clients)
         .map(|client| {
-            let (by_hand, nodes) = (by_hand.clone(), Nodes { client, resources });
+            let (statement_per_row, nodes) =
+                (statement_per_row.clone(), Nodes { client, resources });
             tokio::spawn(async move {
                 for _ in 0..cycles {
-                    by_hand.cycle(&nodes).await?;
+                    statement_per_row.cycle(&nodes).await?;
                 }
                 Ok::<(), sqlx::Error>(())
             })

@@ -1,9 +1,9 @@
-//! Kills, stops and cuts off processes at random while they use hierlock, and checks what they recorded.
-//! `scripts/soak` builds and runs it; `hierlock_bench::soak` has all of it.
+//! Kills, stops and disconnects processes at random while they use hierlock, and checks what they recorded.
+//! `scripts/soak` builds and runs it; the code is in `hierlock_bench::soak`.
 
-use hierlock_bench::soak::arena::Outcome;
-use hierlock_bench::soak::lanes::{self, Progress};
+use hierlock_bench::soak::schedule::{self, Progress};
 use hierlock_bench::soak::setup::Setup;
+use hierlock_bench::soak::setup_run::Outcome;
 use hierlock_bench::soak::{Options, Result, USAGE, clock, report, worker};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -15,12 +15,12 @@ use tokio::sync::watch;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let done = match words.split_first() {
+    let result = match words.split_first() {
         Some((first, rest)) if first == "--worker" => worker::work(rest),
         Some((first, rest)) if first == "--visit" => worker::visit(rest),
         _ => return run(&words),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("soak worker: {error}");
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line says.
+/// The options of a run.
 struct Args {
     seconds: u64,
     seed: u64,
@@ -38,13 +38,13 @@ struct Args {
     keep: Option<PathBuf>,
 }
 
-/// What else it may ask for.
+/// What the command line asks for.
 enum Command {
     Run(Args),
     Print(String),
 }
 
-fn read(words: &[String]) -> std::result::Result<Command, String> {
+fn parse_args(words: &[String]) -> std::result::Result<Command, String> {
     let mut args =
         Args { seconds: 600, seed: clock::now(), setups: Vec::new(), broken: false, keep: None };
     let mut words = words.iter();
@@ -60,7 +60,7 @@ fn read(words: &[String]) -> std::result::Result<Command, String> {
             "--backend" => {
                 let name = value()?;
                 let named: Vec<Setup> =
-                    Setup::all().into_iter().filter(|setup| setup.is_named(name)).collect();
+                    Setup::all().into_iter().filter(|setup| setup.matches_name(name)).collect();
                 if named.is_empty() {
                     return Err(format!("there is no backend `{name}`; --list prints them"));
                 }
@@ -81,7 +81,7 @@ fn read(words: &[String]) -> std::result::Result<Command, String> {
 }
 
 fn run(words: &[String]) -> ExitCode {
-    let args = match read(words) {
+    let args = match parse_args(words) {
         Ok(Command::Run(args)) => args,
         Ok(Command::Print(text)) => {
             println!("{text}");
@@ -94,11 +94,11 @@ fn run(words: &[String]) -> ExitCode {
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let done = match runtime {
+    let result = match runtime {
         Ok(runtime) => runtime.block_on(soak(args)),
         Err(error) => Err(error.into()),
     };
-    done.unwrap_or_else(|error| {
+    result.unwrap_or_else(|error| {
         eprintln!("soak: {error}");
         ExitCode::from(69)
     })
@@ -112,31 +112,31 @@ async fn soak(args: Args) -> Result<ExitCode> {
         return Err(format!("{} is not there; scripts/soak builds it", hierlock.display()).into());
     }
     let (interrupt, interrupted) = watch::channel(false);
-    tokio::spawn(until_signalled(interrupt)?);
+    tokio::spawn(wait_for_signal(interrupt)?);
     println!("seed {}, {} setups, {} seconds", args.seed, args.setups.len(), args.seconds);
     let (seed, broken) = (args.seed, args.broken);
     let is_interrupted = interrupted.clone();
     let options = Arc::new(Options { seed, broken, directory, hierlock, interrupted });
     let outcomes = Arc::new(Mutex::new(Vec::<Outcome>::new()));
-    let tell = {
+    let report_outcome = {
         let outcomes = outcomes.clone();
         move |outcome: Outcome| {
             clear_line();
-            println!("{}", report::line(&outcome));
+            println!("{}", report::setup_line(&outcome));
             outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
         }
     };
     let progress = Arc::new(Progress::default());
-    let showing = tokio::spawn(show(progress.clone()));
+    let progress_task = tokio::spawn(show_progress(progress.clone()));
     let length = Duration::from_secs(args.seconds);
-    let ran = lanes::run(&args.setups, &options, length, &progress, tell).await;
-    showing.abort();
+    let result = schedule::run(&args.setups, &options, length, &progress, report_outcome).await;
+    progress_task.abort();
     clear_line();
     let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
     let names: Vec<String> = Setup::all().iter().map(Setup::to_string).collect();
     outcomes.sort_by_key(|outcome| names.iter().position(|name| *name == outcome.name));
     print!("\n{}", report::report(&outcomes));
-    ran?;
+    result?;
     let violations: usize = outcomes.iter().map(|outcome| outcome.violations.len()).sum();
     let (verdict, code) = match (violations, *is_interrupted.borrow()) {
         (0, false) => ("nothing was violated".to_owned(), 0),
@@ -147,8 +147,8 @@ async fn soak(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Sends true at the first signal that asks it to end.
-fn until_signalled(interrupt: watch::Sender<bool>) -> Result<impl Future<Output = ()>> {
+/// Sends true at the first SIGINT or SIGTERM.
+fn wait_for_signal(interrupt: watch::Sender<bool>) -> Result<impl Future<Output = ()>> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
     Ok(async move {
@@ -158,18 +158,18 @@ fn until_signalled(interrupt: watch::Sender<bool>) -> Result<impl Future<Output 
         }
         eprintln!("\nsoak: ending all processes");
         interrupt.send_replace(true);
-        // Whoever asks whether it was sent may still do so.
+        // Keeps the channel open for receivers that read the value later.
         interrupt.closed().await;
     })
 }
 
-/// Shows what is under way: a line that changes at a terminal, else a line now and then.
-async fn show(progress: Arc<Progress>) {
-    let (begun, is_terminal) = (Instant::now(), std::io::stdout().is_terminal());
-    let every = Duration::from_secs(if is_terminal { 1 } else { 15 });
+/// Shows the running setups: a line that is updated on a terminal, otherwise a new line every 15 seconds.
+async fn show_progress(progress: Arc<Progress>) {
+    let (started, is_terminal) = (Instant::now(), std::io::stdout().is_terminal());
+    let interval = Duration::from_secs(if is_terminal { 1 } else { 15 });
     loop {
-        tokio::time::sleep(every).await;
-        let line = format!("{:>4} s  {}", begun.elapsed().as_secs(), progress.names().join(", "));
+        tokio::time::sleep(interval).await;
+        let line = format!("{:>4} s  {}", started.elapsed().as_secs(), progress.names().join(", "));
         if is_terminal {
             print!("\r\x1b[K{line}");
             let _ = std::io::stdout().flush();

@@ -1,29 +1,30 @@
-//! The queue and the leases beside plain SQL for the same work, as ratios in one run, on each engine.
+//! Compares the queue and the leases with plain SQL for the same work, on each engine.
 //!
-//! They take turns in short rounds, so that whatever else the machine does falls on both alike; a cell is
-//! the lower quartile of its rounds, for what disturbs a round only ever adds to it.
+//! The contenders take turns in short rounds, so that other load on the machine affects all of them alike. A cell
+//! is the lower quartile of its rounds, because a disturbance only makes a round slower.
 
 use hierlock::Target;
 use hierlock::lease::{LeaseRequest, Leases};
 use hierlock::queue::Queue;
-use hierlock_bench::toolbox::{ByHand, Place, Result, TTL, Where};
+use hierlock_bench::toolbox::{BenchDatabase, DatabaseKind, PlainSql, Result, TTL};
 use std::sync::Arc;
 use std::time::Instant;
 
 const WORKERS: usize = 8;
 const USAGE: &str = "usage: toolbox [jobs] [leases] [mysql] [mariadb] [postgres] [sqlite]";
 
-/// What is done in one cell.
+/// The work of one cell.
 #[derive(Clone, Copy)]
 enum Workload {
-    /// So many jobs are claimed in such batches by all workers, and completed.
+    /// All workers together claim `jobs` jobs in batches and complete them.
     Queue { batch: usize, jobs: usize },
-    /// So many clients lease a node and release it, so many times each.
+    /// Each client leases a node and releases it, `cycles` times.
     Lease { clients: usize, cycles: usize },
 }
 
 impl Workload {
-    /// Short ones need more, to find some that nothing disturbed. The first warms up.
+    /// Returns the number of rounds. Short rounds need more of them, to include some without a disturbance. The first
+    /// one warms up.
     fn rounds(self) -> usize {
         match self {
             Workload::Queue { .. } => 11,
@@ -31,8 +32,8 @@ impl Workload {
         }
     }
 
-    /// What it is of.
-    fn of(self) -> &'static str {
+    /// Returns the name of the feature on the command line.
+    fn feature(self) -> &'static str {
         match self {
             Workload::Queue { .. } => "jobs",
             Workload::Lease { .. } => "leases",
@@ -40,7 +41,7 @@ impl Workload {
     }
 }
 
-const LINES: [Workload; 4] = [
+const WORKLOADS: [Workload; 4] = [
     Workload::Queue { batch: 1, jobs: 1600 },
     Workload::Queue { batch: 20, jobs: 8000 },
     Workload::Lease { clients: 1, cycles: 60 },
@@ -49,75 +50,82 @@ const LINES: [Workload; 4] = [
 
 fn main() -> Result<()> {
     let names: Vec<String> = std::env::args().skip(1).collect();
-    let known_lines = LINES.map(|line| line.of().to_owned());
-    let known_places = Where::ALL.map(|at| at.to_string());
-    if !names.iter().all(|name| known_lines.contains(name) || known_places.contains(name)) {
+    let known_features = WORKLOADS.map(|workload| workload.feature().to_owned());
+    let known_databases = DatabaseKind::ALL.map(|kind| kind.to_string());
+    if !names.iter().all(|name| known_features.contains(name) || known_databases.contains(name)) {
         return Err(USAGE.into());
     }
     let is_wanted = |name: &str, known: &[String]| {
         names.iter().any(|wanted| wanted == name) || !names.iter().any(|name| known.contains(name))
     };
-    let lines: Vec<Workload> =
-        LINES.into_iter().filter(|line| is_wanted(line.of(), &known_lines)).collect();
+    let workloads: Vec<Workload> = WORKLOADS
+        .into_iter()
+        .filter(|workload| is_wanted(workload.feature(), &known_features))
+        .collect();
     let runtime = tokio::runtime::Runtime::new()?;
     println!(
-        "| database | line | hierlock, µs | its worker, µs | by hand, µs | hierlock / by hand | worker / by hand |"
+        "| database | line | hierlock, µs | its worker, µs | plain SQL, µs | hierlock / plain SQL | worker / plain SQL |"
     );
     println!("|---|---|--:|--:|--:|--:|--:|");
-    for at in Where::ALL {
-        if is_wanted(&at.to_string(), &known_places) {
-            runtime.block_on(measure(at, &lines))?;
+    for kind in DatabaseKind::ALL {
+        if is_wanted(&kind.to_string(), &known_databases) {
+            runtime.block_on(measure(kind, &workloads))?;
         }
     }
     Ok(())
 }
 
-/// The lines of one engine: microseconds a job, or a lease.
-async fn measure(at: Where, lines: &[Workload]) -> Result<()> {
-    let place = Place::start(at).await?;
-    for &line in lines {
+/// Measures the workloads on one engine, in microseconds per job or lease.
+async fn measure(kind: DatabaseKind, workloads: &[Workload]) -> Result<()> {
+    let bench = BenchDatabase::start(kind).await?;
+    for &workload in workloads {
         let mut samples: [Vec<f64>; 3] = Default::default();
-        for round in 0..line.rounds() {
+        for round in 0..workload.rounds() {
             for turn in 0..3 {
                 let contender = (round + turn) % 3;
-                let Some(each) = once(&place, line, contender).await? else { continue };
+                let Some(each) = time_round(&bench, workload, contender).await? else { continue };
                 if round > 0 {
                     samples[contender].push(each);
                 }
             }
         }
-        let [ours, worker, theirs] = samples.map(lower_quartile);
-        let speed = |ours: Option<f64>| match (ours, theirs) {
-            (Some(ours), Some(theirs)) => format!("{:.2}", theirs / ours),
+        let [hierlock, worker, plain_sql] = samples.map(lower_quartile);
+        let speed = |hierlock: Option<f64>| match (hierlock, plain_sql) {
+            (Some(hierlock), Some(plain_sql)) => format!("{:.2}", plain_sql / hierlock),
             _ => "–".to_owned(),
         };
         let time = |time: Option<f64>| time.map_or("–".to_owned(), |time| format!("{time:.0}"));
-        let name = match line {
+        let name = match workload {
             Workload::Queue { batch, .. } => format!("jobs, {WORKERS} workers, batches of {batch}"),
             Workload::Lease { clients, .. } => format!("leases, clients: {clients}"),
         };
         println!(
-            "| {at} | {name} | {} | {} | {} | {} | {} |",
-            time(ours),
+            "| {kind} | {name} | {} | {} | {} | {} | {} |",
+            time(hierlock),
             time(worker),
-            time(theirs),
-            speed(ours),
+            time(plain_sql),
+            speed(hierlock),
             speed(worker)
         );
     }
     Ok(())
 }
 
-/// One round of one contender: hierlock's own calls, its worker, plain SQL. Microseconds each.
-async fn once(place: &Place, line: Workload, contender: usize) -> Result<Option<f64>> {
-    match line {
+/// Runs one round of one contender (0: hierlock's calls, 1: its worker, 2: plain SQL) and returns microseconds per job
+/// or lease.
+async fn time_round(
+    bench: &BenchDatabase,
+    workload: Workload,
+    contender: usize,
+) -> Result<Option<f64>> {
+    match workload {
         Workload::Queue { batch, jobs } => {
-            let queue = place.queue_of(jobs).await?;
+            let queue = bench.fill_queue(jobs).await?;
             let begun = Instant::now();
             match contender {
-                0 => each_worker(|_| claims(queue.clone(), batch)).await?,
-                1 => each_worker(|number| works(queue.clone(), number, batch)).await?,
-                _ => each_worker(|_| by_hand(place.by_hand.clone(), batch)).await?,
+                0 => run_workers(|_| claim_until_empty(queue.clone(), batch)).await?,
+                1 => run_workers(|number| run_worker(queue.clone(), number, batch)).await?,
+                _ => run_workers(|_| run_plain_sql(bench.plain_sql.clone(), batch)).await?,
             }
             let took = begun.elapsed();
             let left = queue.stats().await?;
@@ -130,11 +138,11 @@ async fn once(place: &Place, line: Workload, contender: usize) -> Result<Option<
             if contender == 1 {
                 return Ok(None);
             }
-            let leases = Arc::new(Leases::new(place.database.clone()));
+            let leases = Arc::new(Leases::new(bench.database.clone()));
             let begun = Instant::now();
             let tasks: Vec<_> = (0..clients)
                 .map(|client| {
-                    let (leases, by_hand) = (leases.clone(), place.by_hand.clone());
+                    let (leases, plain_sql) = (leases.clone(), bench.plain_sql.clone());
                     tokio::spawn(async move {
                         let user = format!("u{client}");
                         let node = Target::resource(&user, "a1", "r1")?;
@@ -143,7 +151,7 @@ async fn once(place: &Place, line: Workload, contender: usize) -> Result<Option<
                                 let request = LeaseRequest::new(node.clone(), &user).ttl(TTL);
                                 leases.acquire(request).await?.release().await?;
                             } else {
-                                by_hand.lease(&node, &user).await?;
+                                plain_sql.lease(&node, &user).await?;
                             }
                         }
                         Result::Ok(())
@@ -158,7 +166,7 @@ async fn once(place: &Place, line: Workload, contender: usize) -> Result<Option<
     }
 }
 
-async fn each_worker<W>(work: impl Fn(usize) -> W) -> Result<()>
+async fn run_workers<W>(work: impl Fn(usize) -> W) -> Result<()>
 where
     W: Future<Output = Result<()>> + Send + 'static,
 {
@@ -169,8 +177,8 @@ where
     Ok(())
 }
 
-/// Until there is nothing left.
-async fn claims(queue: Queue, batch: usize) -> Result<()> {
+/// Claims and completes jobs until the queue is empty.
+async fn claim_until_empty(queue: Queue, batch: usize) -> Result<()> {
     loop {
         let jobs = queue.claim("w", batch, TTL).await?;
         if jobs.is_empty() {
@@ -180,14 +188,14 @@ async fn claims(queue: Queue, batch: usize) -> Result<()> {
     }
 }
 
-async fn works(queue: Queue, number: usize, batch: usize) -> Result<()> {
+async fn run_worker(queue: Queue, number: usize, batch: usize) -> Result<()> {
     let worker = queue.worker(&format!("w{number}")).batch(batch).concurrency(batch).until_empty();
     worker.run(|_| async { Ok::<(), hierlock::Error>(()) }).await?;
     Ok(())
 }
 
-async fn by_hand(by_hand: ByHand, batch: usize) -> Result<()> {
-    while by_hand.claim_and_complete(batch).await? > 0 {}
+async fn run_plain_sql(plain_sql: PlainSql, batch: usize) -> Result<()> {
+    while plain_sql.claim_and_complete(batch).await? > 0 {}
     Ok(())
 }
 

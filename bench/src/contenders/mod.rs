@@ -1,9 +1,8 @@
-//! Who is compared: one way each to lock a resource of an account of a user, ancestors shared where
-//! the contender can share.
+//! The contenders. Each locks a resource of an account of a user, with shared locks on the ancestors if it has
+//! them.
 //!
-//! Each is written as one would write it for production: cancelling a wait and releasing leave
-//! nothing behind, several resources are taken in one order, and keys are made inside the work that
-//! is measured.
+//! Each is written as for production: a cancelled wait and a release leave nothing behind, several resources
+//! are locked in one order, and keys are created inside the measured work.
 
 mod hierlock;
 mod lockable;
@@ -18,30 +17,30 @@ pub use rwlock_map::RwLockMap;
 /// The IDs of a resource, from the root.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
-    /// The root.
+    /// The user, which is the root.
     pub user: &'a str,
-    /// One of the user's.
+    /// An account of the user.
     pub account: &'a str,
-    /// One of the account's.
+    /// A resource of the account.
     pub resource: &'a str,
 }
 
-/// A way to lock. Dropping what was acquired releases it.
+/// A lock manager to compare. Dropping what was acquired releases it.
 pub trait Contender: Send + Sync + Sized + 'static {
-    /// In tables.
+    /// The name in tables.
     const NAME: &'static str;
-    /// Two holders below one account do not wait for each other.
+    /// Whether it takes ancestors shared, so that two holders below one account do not wait for each other.
     const SHARES_ANCESTORS: bool;
-    /// One resource, held.
-    type One<'a>: Send;
-    /// Several resources, held.
-    type Many<'a>: Send;
+    /// The guard of one resource.
+    type OneGuard<'a>: Send;
+    /// The guard of several resources.
+    type ManyGuard<'a>: Send;
 
-    /// With nothing locked.
+    /// Creates it with nothing locked.
     fn new() -> impl Future<Output = Self>;
 
-    /// Locks one resource; waits as long as it takes.
-    fn acquire<'a>(&'a self, path: Path<'_>) -> impl Future<Output = Self::One<'a>> + Send;
+    /// Locks one resource. Waits without a limit.
+    fn acquire<'a>(&'a self, path: Path<'_>) -> impl Future<Output = Self::OneGuard<'a>> + Send;
 
     /// Locks several resources of one account, given in any order.
     fn acquire_resources<'a>(
@@ -49,13 +48,13 @@ pub trait Contender: Send + Sync + Sized + 'static {
         user: &str,
         account: &str,
         resources: &[String],
-    ) -> impl Future<Output = Self::Many<'a>> + Send;
+    ) -> impl Future<Output = Self::ManyGuard<'a>> + Send;
 
-    /// Nothing is held, and no node is remembered.
+    /// Returns whether nothing is held and no node is kept in memory.
     fn is_idle(&self) -> bool;
 }
 
-/// Keys of nodes, for contenders that need one text for each. The IDs here contain no `/`.
+/// Keys of nodes, for contenders that lock by string. The IDs contain no `/`.
 mod keys {
     pub(super) fn account(user: &str, account: &str) -> String {
         [user, "/", account].concat()
@@ -65,8 +64,8 @@ mod keys {
         [user, "/", account, "/", resource].concat()
     }
 
-    /// The one order in which everybody takes the resources of an account.
-    pub(super) fn ordered(resources: &[String]) -> Vec<&str> {
+    /// Returns the resources of an account in the order in which everybody locks them.
+    pub(super) fn sorted(resources: &[String]) -> Vec<&str> {
         let mut ids: Vec<&str> = resources.iter().map(String::as_str).collect();
         ids.sort_unstable();
         ids.dedup();

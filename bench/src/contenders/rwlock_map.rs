@@ -1,9 +1,9 @@
-//! By hand: a `tokio::sync::RwLock` for each node, in a concurrent map.
+//! A `tokio::sync::RwLock` for each node, in a concurrent map.
 //!
-//! 1. A lock is cloned out of the map under the lock of its shard, so whoever counts under that
-//!    same lock sees every user of it.
-//! 2. On release an entry that only the map knows is removed; otherwise another user will do it.
-//! 3. Waiting and holding are the same to the map, so a wait that is cancelled cleans up alike.
+//! 1. A lock is cloned out of the map under the lock of its shard, so the reference count read under that lock
+//!    includes every user.
+//! 2. A release removes an entry that nobody else refers to. Otherwise the last user removes it.
+//! 3. The map does not distinguish waiting from holding, so a cancelled wait cleans up in the same way.
 
 use super::{Contender, Path, keys};
 use dashmap::DashMap;
@@ -14,7 +14,7 @@ type Locks = DashMap<String, Arc<RwLock<()>>>;
 type Read<'a> = Node<'a, OwnedRwLockReadGuard<()>>;
 type Write<'a> = Node<'a, OwnedRwLockWriteGuard<()>>;
 
-/// The locks of all nodes that somebody uses.
+/// The locks of all nodes in use.
 #[derive(Debug, Default)]
 pub struct RwLockMap {
     locks: Locks,
@@ -28,38 +28,38 @@ struct Node<'a, Guard> {
     guard: Option<Guard>,
 }
 
-/// One resource, held. The first field is released first.
+/// The guard of one resource. The first field is released first.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held, never read")]
-pub struct One<'a> {
+pub struct OneGuard<'a> {
     resource: Write<'a>,
     account: Read<'a>,
     user: Read<'a>,
 }
 
-/// Several resources, held. The first field is released first.
+/// The guard of several resources. The first field is released first.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held, never read")]
-pub struct Many<'a> {
+pub struct ManyGuard<'a> {
     resources: Vec<Write<'a>>,
     account: Read<'a>,
     user: Read<'a>,
 }
 
 impl RwLockMap {
-    fn enter<Guard>(&self, key: String) -> (Arc<RwLock<()>>, Node<'_, Guard>) {
+    fn insert<Guard>(&self, key: String) -> (Arc<RwLock<()>>, Node<'_, Guard>) {
         let lock = self.locks.entry(key.clone()).or_default().clone();
         (lock, Node { locks: &self.locks, key, guard: None })
     }
 
     async fn read(&self, key: String) -> Read<'_> {
-        let (lock, mut node) = self.enter(key);
+        let (lock, mut node) = self.insert(key);
         node.guard = Some(lock.read_owned().await);
         node
     }
 
     async fn write(&self, key: String) -> Write<'_> {
-        let (lock, mut node) = self.enter(key);
+        let (lock, mut node) = self.insert(key);
         node.guard = Some(lock.write_owned().await);
         node
     }
@@ -76,21 +76,21 @@ impl<Guard> Drop for Node<'_, Guard> {
 impl Contender for RwLockMap {
     const NAME: &'static str = "tokio RwLock map";
     const SHARES_ANCESTORS: bool = true;
-    type One<'a> = One<'a>;
-    type Many<'a> = Many<'a>;
+    type OneGuard<'a> = OneGuard<'a>;
+    type ManyGuard<'a> = ManyGuard<'a>;
 
     async fn new() -> Self {
         Self::default()
     }
 
-    async fn acquire<'a>(&'a self, path: Path<'_>) -> One<'a> {
+    async fn acquire<'a>(&'a self, path: Path<'_>) -> OneGuard<'a> {
         let Path { user, account, resource } = path;
         let resource_key = keys::resource(user, account, resource);
         let account_key = keys::account(user, account);
         let user = self.read(user.to_owned()).await;
         let account = self.read(account_key).await;
         let resource = self.write(resource_key).await;
-        One { resource, account, user }
+        OneGuard { resource, account, user }
     }
 
     async fn acquire_resources<'a>(
@@ -98,15 +98,15 @@ impl Contender for RwLockMap {
         user: &str,
         account: &str,
         resources: &[String],
-    ) -> Many<'a> {
-        let ordered = keys::ordered(resources);
+    ) -> ManyGuard<'a> {
+        let sorted = keys::sorted(resources);
         let user_node = self.read(user.to_owned()).await;
         let account_node = self.read(keys::account(user, account)).await;
-        let mut held = Vec::with_capacity(ordered.len());
-        for resource in ordered {
+        let mut held = Vec::with_capacity(sorted.len());
+        for resource in sorted {
             held.push(self.write(keys::resource(user, account, resource)).await);
         }
-        Many { resources: held, account: account_node, user: user_node }
+        ManyGuard { resources: held, account: account_node, user: user_node }
     }
 
     fn is_idle(&self) -> bool {

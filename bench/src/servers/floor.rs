@@ -1,6 +1,6 @@
-//! Nothing can be faster: two round trips that ask for nothing, on a connection kept open.
+//! The lower bound: two round trips with `SELECT 1` on an open connection.
 
-use super::{Alone, Bench, Nodes};
+use super::{BenchServer, DedicatedConnection, Nodes};
 use hierlock_sandbox::Engine;
 use sqlx::{
     ConnectOptions, MySqlConnection, PgConnection, mysql::MySqlConnectOptions,
@@ -8,18 +8,18 @@ use sqlx::{
 };
 use std::str::FromStr;
 
-/// A connection.
-pub enum Floor {
+/// A connection that makes two round trips per cycle.
+pub enum RoundTripFloor {
     /// To MySQL or MariaDB.
     Innodb(Box<MySqlConnection>),
     /// To PostgreSQL.
     Postgres(Box<PgConnection>),
 }
 
-impl Alone for Floor {
-    async fn open(bench: &Bench) -> Result<Self, sqlx::Error> {
-        let url = bench.bare_url();
-        Ok(match bench.setup.engine {
+impl DedicatedConnection for RoundTripFloor {
+    async fn open(server: &BenchServer) -> Result<Self, sqlx::Error> {
+        let url = server.bare_url();
+        Ok(match server.setup.engine {
             Engine::Postgres => {
                 let options = PgConnectOptions::from_str(&url)?.disable_statement_logging();
                 Self::Postgres(Box::new(options.connect().await?))

@@ -1,54 +1,54 @@
-//! hierlock on real servers beside the straightforward way: a pool, BEGIN, SET, a SELECT a row, ROLLBACK;
-//! beside its own statement sent by hand; and beside the floor, two bare round trips. Next door, or at some
-//! distance.
+//! Compares hierlock on real servers with a statement per row (a pool, BEGIN, SET, a SELECT for each row,
+//! ROLLBACK), with the same statement that hierlock sends, and with two bare round trips. Each with and without
+//! network latency.
 
-mod distance;
+mod delay_proxy;
 mod floor;
-mod statement;
-mod straightforward;
+mod single_statement;
+mod statement_per_row;
 
-pub use floor::Floor;
-pub use statement::Statement;
-pub use straightforward::Straightforward;
+pub use floor::RoundTripFloor;
+pub use single_statement::SingleStatement;
+pub use statement_per_row::StatementPerRow;
 
 use hierlock::sql::{Provision, Strategy};
 use hierlock::{Buckets, Hierarchy, Hierlock, Target};
 use hierlock_sandbox::{Engine, Sandbox};
 use std::time::Duration;
 
-/// Enough that the clients of a line never meet.
+/// Enough buckets that the clients of a workload never share one.
 pub const BUCKETS: u32 = 100_000;
 
-/// What is measured: a server, and how it is locked on.
+/// A server and a lock strategy to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct ServerSetup {
     /// The server.
     pub engine: Engine,
     /// How a node becomes a slot.
     pub strategy: Strategy,
 }
 
-impl Setup {
-    /// All that are measured.
-    pub const ALL: [Setup; 4] = [
-        Setup { engine: Engine::Mysql, strategy: Strategy::Striped },
-        Setup { engine: Engine::Mariadb, strategy: Strategy::Striped },
-        Setup { engine: Engine::Postgres, strategy: Strategy::Striped },
-        Setup { engine: Engine::Postgres, strategy: Strategy::Advisory },
+impl ServerSetup {
+    /// All setups that are measured.
+    pub const ALL: [ServerSetup; 4] = [
+        ServerSetup { engine: Engine::Mysql, strategy: Strategy::Striped },
+        ServerSetup { engine: Engine::Mariadb, strategy: Strategy::Striped },
+        ServerSetup { engine: Engine::Postgres, strategy: Strategy::Striped },
+        ServerSetup { engine: Engine::Postgres, strategy: Strategy::Advisory },
     ];
 }
 
 /// The nodes of one acquire: resources of one account of one user.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// Who; different for each client.
+    /// The number of the client. Clients lock different users.
     pub client: usize,
-    /// How many resources.
+    /// The number of resources.
     pub resources: usize,
 }
 
 impl Nodes {
-    /// As targets.
+    /// Returns the resources as targets.
     pub fn targets(&self) -> Vec<Target> {
         let (user, account) = (format!("u{}", self.client), format!("a{}", self.client));
         (0..self.resources)
@@ -56,7 +56,7 @@ impl Nodes {
             .collect()
     }
 
-    /// As rows, root first, each with its level: what one would lock by hand.
+    /// Returns the rows to lock as (level, bucket), the root first.
     pub fn rows(&self) -> Vec<(i16, i32)> {
         let buckets = Buckets::new(BUCKETS).unwrap_or_default();
         let targets = self.targets();
@@ -72,68 +72,68 @@ impl Nodes {
     }
 }
 
-/// What has a connection of its own.
-pub trait Alone: Sized + Send + 'static {
-    /// Opens it.
+/// A contender with a connection for each client, without a pool.
+pub trait DedicatedConnection: Sized + Send + 'static {
+    /// Opens the connection.
     ///
     /// # Errors
-    /// A server that is gone.
-    fn open(bench: &Bench) -> impl Future<Output = Result<Self, sqlx::Error>>;
+    /// Fails if the server cannot be reached.
+    fn open(server: &BenchServer) -> impl Future<Output = Result<Self, sqlx::Error>>;
 
-    /// Takes and gives back.
+    /// Locks and releases the nodes once.
     ///
     /// # Errors
-    /// A server that is gone.
+    /// Fails if the server cannot be reached.
     fn cycle(&mut self, nodes: &Nodes) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 }
 
-/// A server of its own, with the rows it needs.
-pub struct Bench {
-    /// What is measured.
-    pub setup: Setup,
-    /// How to connect, with the strategy.
+/// A throw-away server with a filled lock table.
+pub struct BenchServer {
+    /// The engine and the strategy.
+    pub setup: ServerSetup,
+    /// The URL for hierlock, with the strategy.
     pub url: String,
     sandbox: Sandbox,
 }
 
-impl Bench {
-    /// Starts it.
+impl BenchServer {
+    /// Starts the server and fills its lock table.
     ///
     /// # Errors
-    /// A server that is not installed or does not start.
-    pub async fn start(setup: Setup) -> Result<Self, Box<dyn std::error::Error>> {
+    /// Fails if the server is not installed or does not start.
+    pub async fn start(setup: ServerSetup) -> Result<Self, Box<dyn std::error::Error>> {
         let sandbox = Sandbox::start(setup.engine)?;
         let url = format!("{}?strategy={}", sandbox.url(), setup.strategy);
-        let bench = Self { setup, url, sandbox };
+        let server = Self { setup, url, sandbox };
         if setup.strategy == Strategy::Striped {
-            let url = format!("{}&buckets={BUCKETS}", bench.url);
+            let url = format!("{}&buckets={BUCKETS}", server.url);
             Provision::connect(&url, Hierarchy::default()).await?.run(|_| ()).await?;
         }
-        Ok(bench)
+        Ok(server)
     }
 
-    /// Moves it away: what is sent to it arrives so much later, and so do its answers.
+    /// Puts a proxy in front of the server that delays every byte by `one_way`, in each direction.
     ///
     /// # Errors
-    /// No port is free.
-    pub fn move_away(&mut self, one_way: Duration) -> Result<(), Box<dyn std::error::Error>> {
+    /// Fails if no port is free.
+    pub fn add_latency(&mut self, one_way: Duration) -> Result<(), Box<dyn std::error::Error>> {
         let (before, rest) = self.sandbox.url().rsplit_once(':').ok_or("no port in the URL")?;
         let (port, database) = rest.split_once('/').ok_or("no database in the URL")?;
-        let port = distance::away(port.parse()?, one_way)?;
+        let port = delay_proxy::start(port.parse()?, one_way)?;
         self.url = format!("{before}:{port}/{database}?strategy={}", self.setup.strategy);
         Ok(())
     }
 
-    /// How a driver connects.
+    /// Returns the URL for sqlx, without parameters.
     pub fn bare_url(&self) -> String {
         let bare = self.url.split('?').next().unwrap_or_default();
         bare.replacen("mariadb", "mysql", 1)
     }
 
-    /// hierlock's own client.
+    /// Connects hierlock.
     ///
     /// # Errors
-    /// A server that is gone.
+    /// Fails if the server cannot be reached.
     pub async fn hierlock(&self) -> hierlock::Result<Hierlock> {
         Hierlock::connect(&self.url).await
     }

@@ -1,13 +1,13 @@
-//! What is done to processes, their networks and their server, at random.
+//! Injects faults into processes, their connections and their server at random.
 
-use super::arena::Arena;
-use super::check::Disturbance;
+use super::check::Fault;
 use super::clock;
-use super::ledger::Entries;
+use super::driver_log::LogEntries;
 use super::proxy::{Flow, Proxy, Reset};
 use super::random::Random;
 use super::setup::Place;
-use super::slot::Slot;
+use super::setup_run::SetupRun;
+use super::slot::WorkerSlot;
 use nix::sys::signal::Signal;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,34 +15,34 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Does something every now and then until the time is over; all of it has ended when this returns.
-pub async fn disturb(arena: Arc<Arena>, mut random: Random, length: Duration) {
+/// Injects faults for `length`. All of them have ended when this returns.
+pub async fn inject(run: Arc<SetupRun>, mut random: Random, length: Duration) {
     let begun = Instant::now();
-    let mut restarts = restarts(&arena, &mut random, length);
-    let mut under_way = JoinSet::new();
-    while begun.elapsed() < length && !arena.is_interrupted() {
+    let mut restarts = plan_restarts(&run, &mut random, length);
+    let mut active = JoinSet::new();
+    while begun.elapsed() < length && !run.is_interrupted() {
         sleep(Duration::from_millis(random.between(100, 700))).await;
-        while under_way.try_join_next().is_some() {}
+        while active.try_join_next().is_some() {}
         if let Some((_, gracefully)) = restarts.pop_if(|(at, _)| begun.elapsed() > *at) {
-            arena.restart(gracefully).await;
+            run.restart(gracefully).await;
             continue;
         }
-        let slot = arena.slots[random.below(arena.slots.len() as u64) as usize].clone();
+        let slot = run.slots[random.below(run.slots.len() as u64) as usize].clone();
         if slot.is_disturbed.swap(true, Ordering::SeqCst) {
             continue;
         }
-        let (arena, random) = (arena.clone(), Random::new(random.number()));
-        under_way.spawn(async move {
-            one(&arena, &slot, random).await;
+        let (run, random) = (run.clone(), Random::new(random.next_u64()));
+        active.spawn(async move {
+            inject_one(&run, &slot, random).await;
             slot.is_disturbed.store(false, Ordering::SeqCst);
         });
     }
-    while under_way.join_next().await.is_some() {}
+    while active.join_next().await.is_some() {}
 }
 
-/// When the server is restarted, the latest first: once in good order, once by a kill.
-fn restarts(arena: &Arena, random: &mut Random, length: Duration) -> Vec<(Duration, bool)> {
-    if arena.server.is_none() || length < Duration::from_secs(20) {
+/// Returns when the server is restarted, the latest first: once by an orderly shutdown, once by SIGKILL.
+fn plan_restarts(run: &SetupRun, random: &mut Random, length: Duration) -> Vec<(Duration, bool)> {
+    if run.server.is_none() || length < Duration::from_secs(20) {
         return Vec::new();
     }
     let first_is_graceful = random.chance(50);
@@ -50,20 +50,20 @@ fn restarts(arena: &Arena, random: &mut Random, length: Duration) -> Vec<(Durati
     vec![(at(60, 75), !first_is_graceful), (at(25, 40), first_is_graceful)]
 }
 
-/// Does one thing to a slot.
-async fn one(arena: &Arena, slot: &Slot, mut random: Random) {
+/// Injects one fault into a slot.
+async fn inject_one(run: &SetupRun, slot: &WorkerSlot, mut random: Random) {
     let kind = random.below(100);
     match &slot.proxy {
-        _ if arena.setup.place == Place::Memory => stop(arena, slot, &mut random, false).await,
-        Some(proxy) if kind < 50 => cut(arena, slot, proxy, &mut random).await,
-        _ if kind < 80 => kill(arena, slot),
-        _ => stop(arena, slot, &mut random, true).await,
+        _ if run.setup.place == Place::Memory => stop(run, slot, &mut random, false).await,
+        Some(proxy) if kind < 50 => cut(run, slot, proxy, &mut random).await,
+        _ if kind < 80 => kill(run, slot),
+        _ => stop(run, slot, &mut random, true).await,
     }
 }
 
-fn kill(arena: &Arena, slot: &Slot) {
+fn kill(run: &SetupRun, slot: &WorkerSlot) {
     slot.signal(Signal::SIGKILL, |worker| {
-        let mut entries = arena.ledger.entries();
+        let mut entries = run.log.entries();
         entries.counts.kills += 1;
         if let Some(process) = entries.processes.get_mut(&worker) {
             process.killed = process.killed.or(Some(clock::now()));
@@ -71,34 +71,33 @@ fn kill(arena: &Arena, slot: &Slot) {
     });
 }
 
-async fn stop(arena: &Arena, slot: &Slot, random: &mut Random, may_kill: bool) {
-    let Some(stopped) = slot.signal(Signal::SIGSTOP, |_| arena.ledger.entries().counts.stops += 1)
+async fn stop(run: &SetupRun, slot: &WorkerSlot, random: &mut Random, may_kill: bool) {
+    let Some(stopped) = slot.signal(Signal::SIGSTOP, |_| run.log.entries().counts.stops += 1)
     else {
         return;
     };
     let is_long = random.chance(30);
     let millis = if is_long { random.between(1000, 6000) } else { random.between(5, 300) };
-    arena.pause(Duration::from_millis(millis)).await;
+    run.pause(Duration::from_millis(millis)).await;
     if may_kill && random.chance(20) {
-        return kill(arena, slot);
+        return kill(run, slot);
     }
-    // Another one may be there now: then that one goes on, which it does anyway.
+    // Another process may run in the slot by now. SIGCONT does nothing to it.
     slot.signal(Signal::SIGCONT, |worker| {
         let (slot, since) = (Some(slot.number), clock::now());
         if worker == stopped {
-            arena.ledger.disturb(Disturbance { slot, since, until: since, severs: false });
+            run.log.add_fault(Fault { slot, since, until: since, closes_connections: false });
         }
     });
 }
 
-async fn cut(arena: &Arena, slot: &Slot, proxy: &Proxy, random: &mut Random) {
-    let count = |count: &dyn Fn(&mut Entries)| count(&mut arena.ledger.entries());
+async fn cut(run: &SetupRun, slot: &WorkerSlot, proxy: &Proxy, random: &mut Random) {
+    let count = |count: &dyn Fn(&mut LogEntries)| count(&mut run.log.entries());
     let since = clock::now();
-    let span = Duration::from_millis(match random.chance(30) {
-        true => random.between(1000, 5000),
-        false => random.between(5, 500),
-    });
-    let severs = match random.below(10) {
+    let is_long = random.chance(30);
+    let millis = if is_long { random.between(1000, 5000) } else { random.between(5, 500) };
+    let span = Duration::from_millis(millis);
+    let closes_connections = match random.below(10) {
         kind @ 0..=5 => {
             count(&|entries| entries.counts.resets += 1);
             let reset = match kind {
@@ -111,32 +110,32 @@ async fn cut(arena: &Arena, slot: &Slot, proxy: &Proxy, random: &mut Random) {
         }
         6..=7 => {
             count(&|entries| entries.counts.stalls += 1);
-            proxy.set(Flow::Stall);
-            arena.pause(span).await;
-            let severs = random.chance(30);
-            if severs {
+            proxy.set_flow(Flow::Stall);
+            run.pause(span).await;
+            let closes_connections = random.chance(30);
+            if closes_connections {
                 proxy.reset(Reset::Both).await;
             }
-            proxy.set(Flow::Pass);
-            severs
+            proxy.set_flow(Flow::Pass);
+            closes_connections
         }
         8 => {
-            count(&|entries| entries.counts.lost_answers += 1);
-            proxy.set(Flow::LoseAnswers);
-            arena.pause(span).await;
+            count(&|entries| entries.counts.lost_responses += 1);
+            proxy.set_flow(Flow::LoseResponses);
+            run.pause(span).await;
             proxy.reset(Reset::Both).await;
-            proxy.set(Flow::Pass);
+            proxy.set_flow(Flow::Pass);
             true
         }
         _ => {
             count(&|entries| entries.counts.splits += 1);
-            proxy.set(Flow::Split);
-            arena.pause(span).await;
-            proxy.set(Flow::Pass);
-            // Everything arrives: nothing may be lost by that.
+            proxy.set_flow(Flow::Split);
+            run.pause(span).await;
+            proxy.set_flow(Flow::Pass);
+            // All bytes arrive, so this must not cost a lock and is no fault.
             return;
         }
     };
     let (slot, until) = (Some(slot.number), clock::now());
-    arena.ledger.disturb(Disturbance { slot, since, until, severs });
+    run.log.add_fault(Fault { slot, since, until, closes_connections });
 }

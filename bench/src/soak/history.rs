@@ -1,5 +1,4 @@
-//! What happened, as it was recorded beside the locks: a line for each event, appended to one file by all
-//! processes of a setup.
+//! The history of a setup: a line for each event, appended to one file by all processes.
 //!
 //! ```text
 //!   TIME WORKER TASK VISIT KIND …
@@ -13,7 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Names a visit: a process by the number that the driver gave it, a task in it, and a visit of that task.
+/// Identifies a visit: the number of the process, of the task in it, and of the visit of that task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisitId {
     /// The process.
@@ -30,27 +29,27 @@ impl fmt::Display for VisitId {
     }
 }
 
-/// What happened in a visit.
+/// An event of a visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It asked for these.
+    /// It requests these locks.
     Ask(Vec<Claim>),
-    /// It did not get them.
+    /// The request failed.
     NotGranted(Reason),
-    /// It holds these; recorded after the acquire returned.
+    /// It holds these locks. Recorded after the acquire has returned.
     Begin(Vec<Claim>),
-    /// It holds these as well; recorded after the extension returned.
+    /// It holds these locks as well. Recorded after the extension has returned.
     Extend(Vec<Claim>),
-    /// The server answered on its session with a token. The question was sent at `asked`, so it was held then.
+    /// The server returned a token on its session. The request was sent at `asked`, so the lock was held then.
     Token {
-        /// When the question was sent.
+        /// When the request was sent.
         asked: u64,
-        /// The answer.
+        /// The token.
         token: u64,
     },
-    /// A lease is valid until then, on the clock of the histories.
+    /// A lease is valid until this time on the clock of the histories.
     Valid {
-        /// Until when.
+        /// The end of the lease.
         until: u64,
     },
     /// A write under a lease was checked in a transaction.
@@ -59,39 +58,39 @@ pub enum Event {
     Commit,
     /// The transaction of the check was committed.
     Committed,
-    /// Its work is over; recorded before the release is asked for.
+    /// Its work is over. Recorded before the release is requested.
     End,
     /// The release was confirmed.
     Released,
     /// Its guard said that the lock is lost, or the release failed.
     Lost,
-    /// A job, whose number is that of the visit, is begun.
+    /// A run of a job begins. The number of the visit is that of the job.
     Run,
-    /// A run of a job failed, or was no longer this run's.
+    /// A run of a job failed, or lost its claim.
     Fail,
 }
 
 /// Why a lock was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// It was not free, and was not to be waited for.
+    /// It was held, and the request did not wait.
     Busy,
-    /// Its deadline came.
+    /// The deadline passed.
     Timeout,
-    /// It would have been a deadlock.
+    /// The request was the victim of a deadlock.
     Deadlock,
     /// The caller dropped the future.
     Dropped,
-    /// The server could not be used.
+    /// The server could not be reached.
     Failed,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Reason; 5] =
         [Reason::Busy, Reason::Timeout, Reason::Deadlock, Reason::Dropped, Reason::Failed];
 
-    /// Its name in a history.
+    /// Returns its name in a history.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Busy => "busy",
@@ -102,8 +101,8 @@ impl Reason {
         }
     }
 
-    /// Reads an error of hierlock.
-    pub fn of(error: &hierlock::Error) -> Self {
+    /// Returns the reason of an error of hierlock.
+    pub fn from_error(error: &hierlock::Error) -> Self {
         if error.is_would_block() || error.is_held() {
             Reason::Busy
         } else if error.is_timeout() {
@@ -116,14 +115,14 @@ impl Reason {
     }
 }
 
-/// An event of a visit, and when it was.
+/// A line of a history: an event, its time and its visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryLine {
-    /// On the [clock](clock::now) of the histories.
+    /// The time on the [clock](clock::now) of the histories.
     pub at: u64,
-    /// Of which visit.
+    /// The visit.
     pub visit: VisitId,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
@@ -132,10 +131,10 @@ impl fmt::Display for HistoryLine {
         let VisitId { worker, task, number } = self.visit;
         write!(f, "{} {worker} {task} {number} ", self.at)?;
         match &self.event {
-            Event::Ask(claims) => write!(f, "ask {}", written(claims)),
+            Event::Ask(claims) => write!(f, "ask {}", format_claims(claims)),
             Event::NotGranted(reason) => write!(f, "not-granted {}", reason.name()),
-            Event::Begin(claims) => write!(f, "begin {}", written(claims)),
-            Event::Extend(claims) => write!(f, "extend {}", written(claims)),
+            Event::Begin(claims) => write!(f, "begin {}", format_claims(claims)),
+            Event::Extend(claims) => write!(f, "extend {}", format_claims(claims)),
             Event::Token { asked, token } => write!(f, "token {asked} {token}"),
             Event::Valid { until } => write!(f, "valid {until}"),
             Event::Check => f.write_str("check"),
@@ -150,14 +149,14 @@ impl fmt::Display for HistoryLine {
     }
 }
 
-/// Writes claims as `MODE:PATH,MODE:PATH`.
-pub fn written(claims: &[Claim]) -> String {
+/// Formats claims as `MODE:PATH,MODE:PATH`.
+pub fn format_claims(claims: &[Claim]) -> String {
     let claims: Vec<String> = claims.iter().map(|c| format!("{}:{}", c.mode, c.target)).collect();
     claims.join(",")
 }
 
-/// Reads what [`written`] writes.
-pub fn read_claims(text: &str) -> Option<Vec<Claim>> {
+/// Parses what [`format_claims`] writes.
+pub fn parse_claims(text: &str) -> Option<Vec<Claim>> {
     let claim = |text: &str| {
         let (mode, path) = text.split_once(':')?;
         Some(Claim { target: path.parse().ok()?, mode: mode.parse::<Mode>().ok()? })
@@ -166,14 +165,14 @@ pub fn read_claims(text: &str) -> Option<Vec<Claim>> {
 }
 
 impl HistoryLine {
-    /// Reads a line of a history.
-    pub fn read(line: &str) -> Option<Self> {
+    /// Parses a line of a history.
+    pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let at = words.next()?.parse().ok()?;
         let mut number = || words.next()?.parse().ok();
         let visit = VisitId { worker: number()?, task: number()?, number: number()? };
         let kind = words.next()?;
-        let mut claims = || read_claims(words.next()?);
+        let mut claims = || parse_claims(words.next()?);
         let event = match kind {
             "ask" => Event::Ask(claims()?),
             "begin" => Event::Begin(claims()?),
@@ -201,24 +200,24 @@ impl HistoryLine {
     }
 }
 
-/// Appends events to the file that all processes of a setup share. A line is one small write, so it is there as
-/// a whole or not at all, also if its process is killed.
+/// Appends events to the file that all processes of a setup share. A line is one small write, so it is complete or
+/// missing, even if the process is killed.
 #[derive(Debug)]
 pub struct Recorder(File);
 
 impl Recorder {
-    /// Opens the file, which is made if it is not there.
+    /// Opens the file, and creates it if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// Fails if the file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         OpenOptions::new().append(true).create(true).open(path).map(Self)
     }
 
-    /// Records that something happens now.
+    /// Records an event with the current time.
     ///
     /// # Panics
-    /// If it cannot be written: a history with a gap proves nothing.
+    /// Panics if the line cannot be written: a history with a gap proves nothing.
     pub fn record(&self, visit: VisitId, event: Event) {
         let line = format!("{}\n", HistoryLine { at: clock::now(), visit, event });
         (&self.0).write_all(line.as_bytes()).expect("the history can be written");
@@ -228,11 +227,11 @@ impl Recorder {
 /// Reads a whole history.
 ///
 /// # Errors
-/// If the file cannot be read, or has a line that is none.
+/// Fails if the file cannot be read, or contains a line that is no event.
 pub fn read(path: &Path) -> Result<Vec<HistoryLine>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let line =
-        |line: &str| HistoryLine::read(line).ok_or_else(|| format!("not an event: `{line}`"));
+        |line: &str| HistoryLine::parse(line).ok_or_else(|| format!("not an event: `{line}`"));
     text.lines().map(line).collect()
 }
 
@@ -241,8 +240,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_read_back() {
-        let claims = read_claims("exclusive:u1/a1,shared:u2,update:u3/a1/r1").unwrap();
+    fn a_line_parses_back_to_its_event() {
+        let claims = parse_claims("exclusive:u1/a1,shared:u2,update:u3/a1/r1").unwrap();
         let visit = VisitId { worker: 17, task: 2, number: 5 };
         let events = [
             Event::Ask(claims.clone()),
@@ -262,9 +261,9 @@ mod tests {
         let reasons = Reason::ALL.map(Event::NotGranted);
         for event in events.into_iter().chain(reasons) {
             let line = HistoryLine { at: 3, visit, event };
-            assert_eq!(HistoryLine::read(&line.to_string()), Some(line));
+            assert_eq!(HistoryLine::parse(&line.to_string()), Some(line));
         }
-        assert_eq!(HistoryLine::read("3 17 2 5 begin exclusive"), None);
-        assert_eq!(HistoryLine::read("3 17 2"), None);
+        assert_eq!(HistoryLine::parse("3 17 2 5 begin exclusive"), None);
+        assert_eq!(HistoryLine::parse("3 17 2"), None);
     }
 }

@@ -1,35 +1,36 @@
-//! hierlock under fire: processes that are killed, stopped and cut off at random, over every way to lock and all
-//! of the toolbox, with a history that is checked. `README.md` says how to run it and what its counts mean.
+//! Fault injection: processes that use hierlock are killed, stopped and disconnected at random, with every backend and
+//! every part of the toolbox, and the recorded history is checked. `README.md` says how to run it and what its
+//! counts mean.
 //!
 //! ```text
-//!   bin/soak.rs ──► lanes.rs: the setups of a place one after the other, places beside each other
+//!   bin/soak.rs ──► schedule.rs: the setups of each server one after the other, servers in parallel
 //!                      │
 //!                      ▼
-//!                   arena.rs: one setup ──► slot.rs: a process after the other ──► proxy.rs ──► server.rs
-//!                      │  faults.rs: kill, stop, cut, restart ──► ledger.rs        │
+//!                   setup_run.rs: one setup ──► slot.rs: one process at a time ──► proxy.rs ──► server.rs
+//!                      │  faults.rs: kill, stop, cut, restart ──► driver_log.rs    │
 //!                      │                                              │            ▼
-//!                      │                                              │     worker/: use the library, or are run
-//!                      │                                              ▼            │ by `hierlock run`
+//!                      │                                              │     worker/: use the library, or run
+//!                      │                                              ▼            │ under `hierlock run`
 //!                      ▼                                           check/ ◄────────┘ history.rs
-//!                   finish.rs: everything is free, every job done   pure
+//!                   final_check.rs: everything is free, every job is done
 //!                      │
 //!                      ▼
 //!                   report.rs: counts, violations
 //! ```
 
-pub mod arena;
 pub mod check;
 pub mod clock;
+pub mod driver_log;
 pub mod faults;
-pub mod finish;
+pub mod final_check;
 pub mod history;
-pub mod lanes;
-pub mod ledger;
 pub mod proxy;
 pub mod random;
 pub mod report;
+pub mod schedule;
 pub mod server;
 pub mod setup;
+pub mod setup_run;
 pub mod slot;
 pub mod tree;
 pub mod worker;
@@ -42,20 +43,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The longest time for which a lease is taken.
-pub const LONGEST_LEASE: Duration = Duration::from_secs(2);
-/// How long a claimed job is its worker's.
-pub const LEASE_OF_JOBS: Duration = Duration::from_secs(2);
+/// The longest time to live of a lease.
+pub const MAX_LEASE_TTL: Duration = Duration::from_secs(2);
+/// How long a worker owns a job that it has claimed.
+pub const JOB_LEASE_TTL: Duration = Duration::from_secs(2);
 
-/// How to call it.
+/// The help text.
 pub const USAGE: &str = "\
 usage: scripts/soak [SECONDS] [--seed N] [--backend NAME]… [--break] [--keep DIR]
 
-Kills, stops and cuts off processes at random while they use hierlock, and checks what they recorded.
+Kills, stops and disconnects processes at random while they use hierlock, and checks what they recorded.
 
-  SECONDS          how long processes are under fire, 600 unless told; starting and checking come on top
+  SECONDS          how long faults are injected, 600 by default; starting and checking come on top
   --seed N         repeats the random choices of another run, as far as timing allows
-  --backend NAME   only these: a place (memory, file, sqlite, mysql, mariadb, postgres), a part
+  --backend NAME   only these setups: a place (memory, file, sqlite, mysql, mariadb, postgres), a part
                    (locks, leases, queue), or a setup such as mysql-per-id; can be given several times
   --list           prints the setups
   --break          breaks every second process on purpose: the run must find it, and fail
@@ -64,24 +65,24 @@ Kills, stops and cuts off processes at random while they use hierlock, and check
 Exit codes: 0 nothing was violated, 1 something was, 64 called wrongly, 69 a server is missing or fails,
 130 interrupted";
 
-/// What a run is told.
+/// The options of a run.
 pub struct Options {
-    /// Of all random choices.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Are processes broken on purpose?
+    /// Whether processes are broken on purpose.
     pub broken: bool,
-    /// Where histories and files are.
+    /// The directory of histories and files.
     pub directory: PathBuf,
     /// The `hierlock` command.
     pub hierlock: PathBuf,
-    /// Is it to end at once?
+    /// Becomes true when the run is to end at once.
     pub interrupted: watch::Receiver<bool>,
 }
 
-/// Returns the queue of a database, which tries what failed again soon.
+/// Returns the queue of a database. Failed jobs are retried after a short pause.
 ///
 /// # Errors
-/// Never, for this name.
+/// Never fails for this name.
 pub fn queue(database: &Database) -> hierlock::Result<Queue> {
     let queue = Queue::new(database.clone(), "soak")?;
     Ok(queue.pauses(Duration::from_millis(20), Duration::from_millis(300)))

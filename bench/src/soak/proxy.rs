@@ -1,4 +1,4 @@
-//! The network between the processes of a slot and their server, which fails when it is told to.
+//! The proxy between the processes of a slot and their server. It fails on request.
 
 use super::Result;
 use std::net::SocketAddr;
@@ -9,81 +9,81 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// How long the side that was not told of a cut keeps its connection: then its network gives up.
-const UNTOLD: Duration = Duration::from_secs(4);
-/// How many bytes arrive at a time when they are split.
-const SPLIT: usize = 3;
+/// How long a half-open connection stays open after the other side was reset.
+const HALF_OPEN_TIMEOUT: Duration = Duration::from_secs(4);
+/// How many bytes are forwarded at a time with [`Flow::Split`].
+const SPLIT_SIZE: usize = 3;
 
 /// How bytes are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// As they come.
+    /// As they arrive.
     Pass,
     /// A few at a time.
     Split,
     /// Not at all; connections stay open, and new ones are accepted.
     Stall,
-    /// What the client says arrives; the answers do not.
-    LoseAnswers,
+    /// Requests of the client are forwarded, responses are dropped.
+    LoseResponses,
 }
 
-/// Who hears that a connection is reset.
+/// Which side sees a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Client and server.
     Both,
-    /// Only the client. The server hears nothing for some seconds.
+    /// Only the client. For the server the connection stays half-open for some seconds.
     Client,
-    /// Only the server. The client hears nothing for some seconds.
+    /// Only the server. For the client the connection stays half-open for some seconds.
     Server,
 }
 
 struct Network {
     flow: watch::Sender<Flow>,
-    /// The last reset, and how many there were: connections that are open end when it changes.
+    /// The number of resets and the last of them. Open connections end when it changes.
     resets: watch::Sender<(u64, Reset)>,
-    /// Shared by all connections that the next reset will end.
+    /// Cloned by every connection that the next reset ends; its reference count says how many are open.
     open: Mutex<Arc<()>>,
     server: SocketAddr,
 }
 
-/// A port on the loopback that leads to a server.
+/// A port on the loopback that forwards to a server.
 pub struct Proxy {
-    /// Where it listens.
+    /// The port on which it listens.
     pub port: u16,
     network: Arc<Network>,
     listening: AbortHandle,
 }
 
 impl Proxy {
-    /// Starts one before a server.
+    /// Starts a proxy for a server.
     ///
     /// # Errors
-    /// No port is free.
-    pub async fn before(server: SocketAddr) -> Result<Self> {
+    /// Fails if no port is free.
+    pub async fn start(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
         let (flow, resets) = (watch::Sender::new(Flow::Pass), watch::Sender::new((0, Reset::Both)));
         let network = Arc::new(Network { flow, resets, open: Mutex::default(), server });
-        let between = network.clone();
+        let accepted = network.clone();
         let listening = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                // Before a byte is forwarded: a reset must not miss it.
-                let (open, resets) = between.subscribe();
-                connections.spawn(carry(client, between.clone(), open, resets));
+                // Before the first byte is forwarded, so that no reset misses this connection.
+                let (open, resets) = accepted.subscribe();
+                connections.spawn(forward_connection(client, accepted.clone(), open, resets));
                 while connections.try_join_next().is_some() {}
             }
         });
         Ok(Self { port, network, listening: listening.abort_handle() })
     }
 
-    /// Forwards in another way from now on.
-    pub fn set(&self, flow: Flow) {
+    /// Changes how bytes are forwarded from now on.
+    pub fn set_flow(&self, flow: Flow) {
         self.network.flow.send_replace(flow);
     }
 
-    /// Resets all connections that are open; that is done when it returns.
+    /// Resets all open connections and returns when that is done.
     pub async fn reset(&self, reset: Reset) {
         let open = self.network.reset(reset);
         while Arc::strong_count(&open) > 1 {
@@ -93,7 +93,7 @@ impl Proxy {
 }
 
 impl Network {
-    /// Begins a reset; what comes back is shared with those that it has not ended yet.
+    /// Starts a reset. The result is shared with the connections that have not ended yet.
     fn reset(&self, reset: Reset) -> Arc<()> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         self.resets.send_modify(|(count, last)| (*count, *last) = (*count + 1, reset));
@@ -113,7 +113,7 @@ impl Drop for Proxy {
 }
 
 /// Forwards one connection until both directions have ended, or it is reset.
-async fn carry(
+async fn forward_connection(
     mut client: TcpStream,
     network: Arc<Network>,
     open: Arc<()>,
@@ -125,22 +125,22 @@ async fn carry(
         let (mut from_client, mut to_client) = client.split();
         let (mut from_server, mut to_server) = server.split();
         let requests = async {
-            pump(&mut from_client, &mut to_server, &network, false).await;
+            forward_bytes(&mut from_client, &mut to_server, &network, false).await;
             let _ = to_server.shutdown().await;
         };
-        let answers = async {
-            pump(&mut from_server, &mut to_client, &network, true).await;
+        let responses = async {
+            forward_bytes(&mut from_server, &mut to_client, &network, true).await;
             let _ = to_client.shutdown().await;
         };
         tokio::select! {
-            _ = async { tokio::join!(requests, answers) } => return,
+            _ = async { tokio::join!(requests, responses) } => return,
             changed = resets.changed() => match changed {
                 Ok(()) => resets.borrow().1,
                 Err(_) => return,
             },
         }
     };
-    let untold = match reset {
+    let half_open = match reset {
         Reset::Both => {
             abort(server);
             abort(client);
@@ -156,25 +156,25 @@ async fn carry(
         }
     };
     drop(open);
-    let _ = tokio::time::timeout(UNTOLD, swallow(untold)).await;
+    let _ = tokio::time::timeout(HALF_OPEN_TIMEOUT, discard_input(half_open)).await;
 }
 
-/// Closes a connection with a reset, not with an orderly end.
+/// Closes a connection with a TCP reset.
 fn abort(stream: TcpStream) {
     let _ = stream.set_zero_linger();
 }
 
-/// Reads until the other side has ended.
-async fn swallow(mut stream: TcpStream) {
+/// Reads and drops bytes until the other side closes the connection.
+async fn discard_input(mut stream: TcpStream) {
     let mut bytes = [0; 4096];
     while let Ok(1..) = stream.read(&mut bytes).await {}
 }
 
-async fn pump(
+async fn forward_bytes(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
     network: &Network,
-    are_answers: bool,
+    are_responses: bool,
 ) {
     let mut bytes = [0; 16 * 1024];
     let mut flow = network.flow.subscribe();
@@ -184,10 +184,10 @@ async fn pump(
             return;
         };
         let Ok(read @ 1..) = read else { return };
-        if now == Flow::LoseAnswers && are_answers {
+        if now == Flow::LoseResponses && are_responses {
             continue;
         }
-        let size = if now == Flow::Split { SPLIT } else { read };
+        let size = if now == Flow::Split { SPLIT_SIZE } else { read };
         for piece in bytes[..read].chunks(size) {
             if to.write_all(piece).await.is_err() {
                 return;

@@ -1,23 +1,23 @@
-//! Random numbers that a seed repeats.
+//! Random numbers that are repeatable by their seed.
 
 /// A generator (splitmix64). The same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Begins at a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Begins at a seed of its own for one of many that share a seed.
+    /// Creates generator `number` of many that are derived from one seed.
     pub fn derive(seed: u64, number: u64) -> Self {
         let mut random = Self(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Self(random.number())
+        Self(random.next_u64())
     }
 
     /// Returns the next number.
-    pub fn number(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,7 +27,7 @@ impl Random {
 
     /// Returns a number from 0 to `limit` - 1.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.number() % limit.max(1)
+        self.next_u64() % limit.max(1)
     }
 
     /// Returns a number from `from` to `to`.
@@ -35,7 +35,7 @@ impl Random {
         from + self.below(to - from + 1)
     }
 
-    /// Returns true `percent` times in a hundred.
+    /// Returns true with a probability of `percent` in a hundred.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,12 +1,12 @@
-//! What is printed.
+//! The report of a run, as text.
 
-use super::arena::Outcome;
+use super::driver_log::Counts;
 use super::history::Reason;
-use super::ledger::Counts;
+use super::setup_run::Outcome;
 use std::fmt::Write as _;
 
-/// How many violations of a setup are printed.
-const PRINTED: usize = 10;
+/// At most this many violations of a setup are printed.
+const MAX_PRINTED_VIOLATIONS: usize = 10;
 
 const COLUMNS: [&str; 15] = [
     "setup",
@@ -26,8 +26,8 @@ const COLUMNS: [&str; 15] = [
     "violations",
 ];
 
-/// The line of a setup that is over.
-pub fn line(outcome: &Outcome) -> String {
+/// Returns the line of a finished setup.
+pub fn setup_line(outcome: &Outcome) -> String {
     let verdict = match outcome.violations.len() {
         0 => "nothing violated".to_owned(),
         count => format!("{count} VIOLATIONS"),
@@ -56,7 +56,7 @@ fn cells(name: &str, seconds: f64, outcome: &Outcome) -> Vec<String> {
         counts.cuts(),
         counts.restarts + counts.crashes,
         findings.visits,
-        findings.killed_inside,
+        findings.killed_while_holding,
         findings.lost,
         findings.tokens,
         dropped,
@@ -68,7 +68,7 @@ fn cells(name: &str, seconds: f64, outcome: &Outcome) -> Vec<String> {
     [name.to_owned(), format!("{seconds:.0}")].into_iter().chain(numbers).collect()
 }
 
-/// The whole report.
+/// Returns the whole report.
 pub fn report(outcomes: &[Outcome]) -> String {
     let mut all = Outcome::default();
     let mut rows = vec![COLUMNS.map(str::to_owned).to_vec()];
@@ -81,11 +81,12 @@ pub fn report(outcomes: &[Outcome]) -> String {
     details(&mut text, &all);
     for outcome in outcomes.iter().filter(|outcome| !outcome.violations.is_empty()) {
         let _ = writeln!(text, "\n{}: {} violations", outcome.name, outcome.violations.len());
-        for violation in outcome.violations.iter().take(PRINTED) {
+        for violation in outcome.violations.iter().take(MAX_PRINTED_VIOLATIONS) {
             let _ = writeln!(text, "  {violation}");
         }
-        if outcome.violations.len() > PRINTED {
-            let _ = writeln!(text, "  and {} more", outcome.violations.len() - PRINTED);
+        if outcome.violations.len() > MAX_PRINTED_VIOLATIONS {
+            let _ =
+                writeln!(text, "  and {} more", outcome.violations.len() - MAX_PRINTED_VIOLATIONS);
         }
     }
     text
@@ -100,9 +101,9 @@ fn add(all: &mut Outcome, one: &Outcome) {
     all.violations.extend(one.violations.iter().cloned());
     let (all, one) = (&mut all.findings, &one.findings);
     all.visits += one.visits;
-    all.killed_inside += one.killed_inside;
+    all.killed_while_holding += one.killed_while_holding;
     all.lost += one.lost;
-    all.lost_undisturbed += one.lost_undisturbed;
+    all.lost_without_fault += one.lost_without_fault;
     all.tokens += one.tokens;
     all.writes += one.writes;
     all.freed_after = all.freed_after.max(one.freed_after);
@@ -125,22 +126,23 @@ fn table(rows: &[Vec<String>]) -> String {
 }
 
 fn details(text: &mut String, all: &Outcome) {
-    let Counts { resets, stalls, lost_answers, splits, restarts, crashes, exits, .. } = &all.counts;
+    let Counts { resets, stalls, lost_responses, splits, restarts, crashes, exits, .. } =
+        &all.counts;
     let findings = &all.findings;
     let exits: Vec<String> = exits.iter().map(|(code, n)| format!("{code}: {n}")).collect();
     let reasons: Vec<String> =
         findings.not_granted.iter().map(|(reason, n)| format!("{n} {}", reason.name())).collect();
     let _ = write!(
         text,
-        "\ncuts: {resets} resets, {stalls} stalls, {lost_answers} with answers lost, {splits} with bytes split; \
+        "\ncuts: {resets} resets, {stalls} stalls, {lost_responses} with responses lost, {splits} with bytes split; \
          servers: {restarts} restarted, {crashes} killed\n\
          not granted: {}\n\
          exit codes of hierlock run: {}\n\
          lost without a cut, stop or restart: {}; writes checked under a lease: {}; jobs done: {}\n\
-         longest until somebody got what a killed process had held: {:.1?}\n",
+         longest wait for a lock that a killed process had held: {:.1?}\n",
         reasons.join(", "),
         exits.join(", "),
-        findings.lost_undisturbed,
+        findings.lost_without_fault,
         findings.writes,
         all.jobs.done,
         findings.freed_after,

@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// So few that nodes which have nothing to do with each other share rows.
+/// So few buckets that unrelated nodes share rows.
 const BUCKETS: u32 = 7;
 
-/// A server that is restarted now and then.
+/// A server that can be restarted.
 pub struct Server {
-    /// Which kind.
+    /// The engine.
     pub engine: Engine,
     url: String,
     address: SocketAddr,
@@ -26,10 +26,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one. What it commits outlives a kill of it, which is not so with a sandbox's own settings.
+    /// Starts a server. Unlike with the default settings of a sandbox, its commits survive a kill.
     ///
     /// # Errors
-    /// It is not installed, or does not start.
+    /// Fails if the server is not installed or does not start.
     pub fn start(engine: Engine) -> Result<Self> {
         let durable: &[&str] = match engine {
             Engine::Postgres => &["-c", "synchronous_commit=on"],
@@ -43,21 +43,21 @@ impl Server {
         Ok(Self { engine, url, address, sandbox: Mutex::new(sandbox) })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it, in good order or by a kill, and starts it again on what it has left.
+    /// Ends the server, by an orderly shutdown or by SIGKILL, and starts it again with the same data.
     ///
     /// # Errors
-    /// It does not start.
+    /// Fails if the server does not start.
     pub fn restart(&self, gracefully: bool) -> Result<()> {
         let mut sandbox = self.sandbox.lock().unwrap_or_else(PoisonError::into_inner);
-        let pid = sandbox.pid().ok_or("the server has no process number")?;
+        let pid = sandbox.pid().ok_or("the server has no process id")?;
         let signal = match (gracefully, self.engine) {
             (false, _) => Signal::SIGKILL,
-            // It does not wait for clients to go.
+            // A fast shutdown, which does not wait for clients.
             (true, Engine::Postgres) => Signal::SIGINT,
             (true, Engine::Mysql | Engine::Mariadb) => Signal::SIGTERM,
         };
@@ -66,8 +66,8 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a database, and returns how to connect to it.
-    async fn make_database(&self, name: &str) -> Result<String> {
+    /// Creates a database and returns its URL.
+    async fn create_database(&self, name: &str) -> Result<String> {
         let (server, _) = self.url.rsplit_once('/').ok_or("no database in the URL")?;
         let sql = AssertSqlSafe(format!("CREATE DATABASE {name}"));
         match self.engine {
@@ -88,22 +88,22 @@ impl Server {
 }
 
 /// Where the locks or tables of a setup are.
-pub struct Database {
-    /// How processes connect.
+pub struct SetupDatabase {
+    /// The URL for processes.
     pub url: String,
-    /// The database alone, without what is said of locks.
+    /// The URL without the parameters of locks.
     pub bare_url: String,
 }
 
-impl Database {
-    /// Makes it, with all that the setup needs.
+impl SetupDatabase {
+    /// Creates the database and the tables that the setup needs.
     ///
     /// # Errors
-    /// What the database says.
-    pub async fn make(setup: Setup, server: Option<&Server>, directory: &Path) -> Result<Self> {
+    /// Fails if the database does.
+    pub async fn create(setup: Setup, server: Option<&Server>, directory: &Path) -> Result<Self> {
         let bare_url = match (setup.place, server) {
             (Place::Server(_), Some(server)) => {
-                server.make_database(&setup.to_string().replace('-', "_")).await?
+                server.create_database(&setup.to_string().replace('-', "_")).await?
             }
             (Place::Server(_), None) => return Err("there is no server".into()),
             (Place::Memory, _) => "memory:".to_owned(),
@@ -146,15 +146,15 @@ impl Database {
         Ok(Self { url, bare_url })
     }
 
-    /// How processes connect through a proxy.
-    pub fn through(&self, port: u16) -> String {
+    /// Returns the URL through a proxy.
+    pub fn url_through(&self, port: u16) -> String {
         let (login, rest) = self.url.rsplit_once('@').unwrap_or_default();
         let (_, rest) = rest.split_once('/').unwrap_or_default();
         format!("{login}@127.0.0.1:{port}/{rest}")
     }
 }
 
-/// Makes the rows that clients lock.
+/// Creates the rows that clients lock.
 async fn provision(url: &str, strategy: Strategy) -> Result<()> {
     match strategy {
         Strategy::Striped => {
@@ -166,7 +166,7 @@ async fn provision(url: &str, strategy: Strategy) -> Result<()> {
             provision.run(|_| ()).await?;
             let nodes: Vec<Target> = tree::leaves()
                 .iter()
-                .flat_map(|leaf| [false, true].map(|broken| tree::locked(leaf, broken)))
+                .flat_map(|leaf| [false, true].map(|broken| tree::node_to_lock(leaf, broken)))
                 .collect();
             provision.add(&nodes).await?;
         }

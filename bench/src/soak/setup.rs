@@ -1,4 +1,4 @@
-//! What is tried: each way to lock, and the parts of the toolbox, on each place where they can be.
+//! The setups: each lock strategy and each part of the toolbox, at each place that has it.
 
 use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
@@ -7,24 +7,24 @@ use std::fmt;
 /// Where locks or tables are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In one process.
+    /// The memory of one process.
     Memory,
-    /// In a file of the host, by the kernel's locks.
+    /// A file with kernel locks.
     File,
-    /// In a file of SQLite.
+    /// A database file of SQLite.
     Sqlite,
-    /// On a server.
+    /// A server.
     Server(Engine),
 }
 
-/// What is used there.
+/// Which part of hierlock is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Locks.
     Locks {
-        /// How a node becomes a slot, on a server.
+        /// The strategy, on a server.
         strategy: Option<Strategy>,
-        /// Do guards share a session?
+        /// Whether guards share a session (`scope=session`).
         in_session: bool,
     },
     /// Leases.
@@ -36,14 +36,14 @@ pub enum Part {
 /// A part at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Where.
+    /// Where the locks or tables are.
     pub place: Place,
-    /// What.
+    /// Which part is used.
     pub part: Part,
 }
 
 impl Setup {
-    /// All there are, those of one place beside each other.
+    /// Returns all setups, grouped by place.
     pub fn all() -> Vec<Setup> {
         let mut all = Vec::new();
         for place in Place::ALL {
@@ -52,8 +52,8 @@ impl Setup {
         all
     }
 
-    /// Does it go by this name: its own, that of its place, or that of its part?
-    pub fn is_named(self, name: &str) -> bool {
+    /// Returns whether `name` is the name of this setup, of its place or of its part.
+    pub fn matches_name(self, name: &str) -> bool {
         let part = match self.part {
             Part::Locks { .. } => "locks",
             Part::Leases => "leases",
@@ -64,7 +64,7 @@ impl Setup {
 }
 
 impl Place {
-    /// All of them.
+    /// All places.
     pub const ALL: [Place; 6] = [
         Place::Memory,
         Place::File,
@@ -74,7 +74,7 @@ impl Place {
         Place::Server(Engine::Postgres),
     ];
 
-    /// Its name, as in a URL.
+    /// Returns its name, as in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Place::Memory => "memory",
@@ -124,13 +124,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setup_has_a_name_of_its_own_and_goes_by_those_of_its_place_and_part() {
+    fn setup_names_are_unique_and_match_place_and_part() {
         let all = Setup::all();
         let mut names: Vec<String> = all.iter().map(Setup::to_string).collect();
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all.len());
-        let named = |name: &str| all.iter().filter(|setup| setup.is_named(name)).count();
+        let named = |name: &str| all.iter().filter(|setup| setup.matches_name(name)).count();
         assert_eq!((named("postgres"), named("mysql"), named("file")), (7, 5, 1));
         assert_eq!((named("leases"), named("queue"), named("locks")), (4, 4, 13));
         assert_eq!((named("postgres-advisory-session"), named("oracle")), (1, 0));

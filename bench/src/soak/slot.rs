@@ -1,4 +1,4 @@
-//! A place for one process after the other, with the network that all of them go through.
+//! A slot runs one process after the other. All of them connect through the proxy of the slot.
 
 use super::proxy::Proxy;
 use nix::sys::signal::{Signal, kill};
@@ -12,90 +12,91 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub enum Program {
     /// A worker that uses the library until it is told to stop.
     Library,
-    /// A `hierlock run`, with one visit.
+    /// A `hierlock run` with one visit.
     Run,
 }
 
-/// A place for one process after the other.
-pub struct Slot {
-    /// Which one.
+/// Runs one process after the other.
+pub struct WorkerSlot {
+    /// Its number.
     pub number: usize,
-    /// What runs here.
+    /// The program that it runs.
     pub program: Program,
-    /// Between its processes and their server.
+    /// The proxy between its processes and their server.
     pub proxy: Option<Proxy>,
-    /// Where its processes connect to.
+    /// The URL for its processes.
     pub url: String,
-    /// Do its processes lock something else than they say?
+    /// Whether its processes lock other nodes than they record.
     pub broken: bool,
-    /// Is something being done to its network or process?
+    /// Whether a fault is being injected.
     pub is_disturbed: AtomicBool,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningProcess>>,
 }
 
-struct Running {
+struct RunningProcess {
     worker: u32,
     process: Child,
 }
 
-impl Slot {
-    /// An empty one.
+impl WorkerSlot {
+    /// Creates an empty slot.
     pub fn new(number: usize, program: Program, proxy: Option<Proxy>, url: String) -> Self {
         let (broken, is_disturbed) = (false, AtomicBool::new(false));
         Self { number, program, proxy, url, broken, is_disturbed, running: Mutex::default() }
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> MutexGuard<'_, Option<RunningProcess>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a process, which ends with this if it has not before.
+    /// Starts a process. Dropping the slot kills it.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// Fails if the process cannot be started.
     pub fn start(&self, worker: u32, command: &mut Command) -> std::io::Result<()> {
         let process = command.spawn()?;
-        *self.running() = Some(Running { worker, process });
+        *self.running() = Some(RunningProcess { worker, process });
         Ok(())
     }
 
-    /// Sends a signal to the process, if there is one; its number. `before` is called before.
+    /// Sends a signal to the process, after a call of `before`, and returns the number of the process. Does nothing if
+    /// the slot is empty.
     pub fn signal(&self, signal: Signal, before: impl FnOnce(u32)) -> Option<u32> {
-        // Nobody reaps it meanwhile, so that its process number is its own.
+        // The lock keeps others from reaping the process, so its process id is not reused.
         let running = self.running();
-        let Running { worker, process } = running.as_ref()?;
+        let RunningProcess { worker, process } = running.as_ref()?;
         before(*worker);
-        // It may have ended.
+        // The process may have ended already.
         let _ = kill(Pid::from_raw(process.id().cast_signed()), signal);
         Some(*worker)
     }
 
-    /// Tells a worker to stop, by the end of its standard input.
+    /// Tells a worker to stop by closing its standard input.
     pub fn close_input(&self) {
         if let Some(running) = self.running().as_mut() {
             drop(running.process.stdin.take());
         }
     }
 
-    /// The process that has ended, and how.
+    /// Returns the number and the status of the process if it has ended.
     pub fn reap(&self) -> Option<(u32, ExitStatus)> {
         let mut running = self.running();
-        let Running { worker, process } = running.as_mut()?;
+        let RunningProcess { worker, process } = running.as_mut()?;
         let ended = (*worker, process.try_wait().ok()??);
         *running = None;
         Some(ended)
     }
 
-    /// Is nothing running here?
+    /// Returns whether no process is running.
     pub fn is_empty(&self) -> bool {
         self.running().is_none()
     }
 }
 
-impl Drop for Slot {
+impl Drop for WorkerSlot {
     fn drop(&mut self) {
-        if let Some(Running { process, .. }) = self.running().as_mut() {
-            // It may have ended.
+        if let Some(RunningProcess { process, .. }) = self.running().as_mut() {
+            // The process may have ended already.
             let _ = process.kill();
             let _ = process.wait();
         }

@@ -1,4 +1,4 @@
-//! The tree whose nodes are locked: so small that ancestors and descendants meet all the time.
+//! The tree whose nodes are locked. It is so small that ancestors and descendants conflict all the time.
 
 use super::random::Random;
 use hierlock::{Claim, Mode, Target};
@@ -7,7 +7,7 @@ const USERS: u64 = 6;
 const ACCOUNTS: u64 = 2;
 const RESOURCES: u64 = 3;
 
-/// Returns the roots, and with them everything.
+/// Returns the roots. Locking all of them locks everything.
 pub fn roots() -> Vec<Target> {
     (0..USERS).filter_map(|u| Target::user(&format!("u{u}")).ok()).collect()
 }
@@ -23,8 +23,8 @@ pub fn leaves() -> Vec<Target> {
     leaves
 }
 
-/// Returns a node: mostly a leaf, sometimes one above.
-pub fn node(random: &mut Random) -> Target {
+/// Returns a random node, mostly a leaf.
+pub fn random_node(random: &mut Random) -> Target {
     let leaves = leaves();
     let leaf = leaves[random.below(leaves.len() as u64) as usize].clone();
     match random.below(12) {
@@ -34,14 +34,14 @@ pub fn node(random: &mut Random) -> Target {
     }
 }
 
-/// Returns one to three claims, mostly exclusive.
-pub fn claims(random: &mut Random) -> Vec<Claim> {
+/// Returns one to three random claims.
+pub fn random_claims(random: &mut Random) -> Vec<Claim> {
     let count = if random.chance(70) { 1 } else { random.between(2, 3) };
-    (0..count).map(|_| Claim { target: node(random), mode: mode(random) }).collect()
+    (0..count).map(|_| Claim { target: random_node(random), mode: random_mode(random) }).collect()
 }
 
-/// Returns a mode, mostly exclusive.
-pub fn mode(random: &mut Random) -> Mode {
+/// Returns a random mode, mostly exclusive.
+pub fn random_mode(random: &mut Random) -> Mode {
     match random.below(10) {
         0..=2 => Mode::Shared,
         3 => Mode::Update,
@@ -49,8 +49,8 @@ pub fn mode(random: &mut Random) -> Mode {
     }
 }
 
-/// Returns the node that is really locked. A process that is broken on purpose locks another one than it says.
-pub fn locked(target: &Target, broken: bool) -> Target {
+/// Returns the node to lock. A process that is broken on purpose locks another node than it records.
+pub fn node_to_lock(target: &Target, broken: bool) -> Target {
     if !broken {
         return target.clone();
     }

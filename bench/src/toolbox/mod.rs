@@ -1,8 +1,8 @@
-//! hierlock's queue and leases beside the same work in plain SQL, on each engine, on the same tables.
+//! Compares hierlock's queue and leases with plain SQL that does the same work on the same tables, on each engine.
 
-mod by_hand;
+mod plain_sql;
 
-pub use by_hand::ByHand;
+pub use plain_sql::PlainSql;
 
 use hierlock::database::{Database, Value};
 use hierlock::lease::Leases;
@@ -11,84 +11,84 @@ use hierlock::retry::{RetryPolicy, retry};
 use hierlock_sandbox::{Engine, Sandbox};
 use tempfile::TempDir;
 
-/// What is returned here.
+/// The result of everything here.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How long a claim and a lease last: longer than any round.
+/// How long a claim and a lease last. Longer than any round.
 pub const TTL: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// Where it is measured.
+/// The kind of database that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
-    /// On a server of its own.
+pub enum DatabaseKind {
+    /// A throw-away server.
     Server(Engine),
-    /// In a file.
+    /// A file of SQLite.
     Sqlite,
 }
 
-impl Where {
-    /// All of them.
-    pub const ALL: [Where; 4] = [
-        Where::Server(Engine::Mysql),
-        Where::Server(Engine::Mariadb),
-        Where::Server(Engine::Postgres),
-        Where::Sqlite,
+impl DatabaseKind {
+    /// All kinds.
+    pub const ALL: [DatabaseKind; 4] = [
+        DatabaseKind::Server(Engine::Mysql),
+        DatabaseKind::Server(Engine::Mariadb),
+        DatabaseKind::Server(Engine::Postgres),
+        DatabaseKind::Sqlite,
     ];
 }
 
-impl std::fmt::Display for Where {
+impl std::fmt::Display for DatabaseKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Where::Server(engine) => write!(f, "{engine}"),
-            Where::Sqlite => f.write_str("sqlite"),
+            DatabaseKind::Server(engine) => write!(f, "{engine}"),
+            DatabaseKind::Sqlite => f.write_str("sqlite"),
         }
     }
 }
 
 /// A database with the tables of the toolbox.
-pub struct Place {
-    /// How to connect.
+pub struct BenchDatabase {
+    /// The URL.
     pub url: String,
     /// hierlock's connections.
     pub database: Database,
-    /// Those of plain SQL, with the same settings.
-    pub by_hand: ByHand,
+    /// The connections of plain SQL, with the same settings.
+    pub plain_sql: PlainSql,
     _server: Option<Sandbox>,
     _directory: Option<TempDir>,
 }
 
-impl Place {
-    /// Starts it.
+impl BenchDatabase {
+    /// Starts the server or creates the file, and provisions the tables.
     ///
     /// # Errors
-    /// A server that is not installed or does not start.
-    pub async fn start(at: Where) -> Result<Self> {
-        let (server, directory) = match at {
-            Where::Server(engine) => {
+    /// Fails if a server is not installed or does not start.
+    pub async fn start(kind: DatabaseKind) -> Result<Self> {
+        let (server, directory) = match kind {
+            DatabaseKind::Server(engine) => {
                 (Some(Sandbox::start(engine).map_err(|e| e.to_string())?), None)
             }
-            Where::Sqlite => (None, Some(tempfile::tempdir()?)),
+            DatabaseKind::Sqlite => (None, Some(tempfile::tempdir()?)),
         };
         let url = match (&server, &directory) {
             (Some(server), _) => server.url().to_owned(),
             (_, Some(directory)) => format!("sqlite:{}", directory.path().join("a.db").display()),
-            _ => return Err("no place".into()),
+            _ => return Err("no database".into()),
         };
         let database = Database::connect(&url).await?;
         Leases::new(database.clone()).provision().await?;
         Queue::new(database.clone(), "bench")?.provision().await?;
-        let by_hand = ByHand::connect(&url).await?;
-        Ok(Self { url, database, by_hand, _server: server, _directory: directory })
+        let plain_sql = PlainSql::connect(&url).await?;
+        Ok(Self { url, database, plain_sql, _server: server, _directory: directory })
     }
 
-    /// The queue, with so many jobs in it.
+    /// Returns the queue after adding `jobs` jobs to it.
     ///
     /// # Errors
-    /// What the database says.
-    pub async fn queue_of(&self, jobs: usize) -> Result<Queue> {
+    /// Fails if the database does.
+    pub async fn fill_queue(&self, jobs: usize) -> Result<Queue> {
         let queue = Queue::new(self.database.clone(), "bench")?;
         for chunk in (0..jobs).collect::<Vec<_>>().chunks(500) {
-            // However often its worker is killed, a job does not die of it.
+            // A job survives however often its worker is killed.
             let job = |number: &usize| Job::new(number.to_string()).max_attempts(1000);
             queue.enqueue_all(chunk.iter().map(job)).await?;
         }
@@ -96,20 +96,20 @@ impl Place {
     }
 }
 
-/// Writes a row in a transaction of its own, in which a job may end too.
+/// Writes a row in a transaction of its own, which also completes the job `completes`.
 ///
 /// # Errors
-/// What the database says, after some attempts.
-pub async fn write(
+/// Fails with the last error of the database after some attempts.
+pub async fn write_in_transaction(
     database: &Database,
     sql: &str,
     values: &[Value],
-    ends: Option<&ClaimedJob>,
+    completes: Option<&ClaimedJob>,
 ) -> hierlock::Result<()> {
     let written = retry(RetryPolicy::default().attempts(10), |_| async {
         let mut tx = database.begin().await?;
         tx.execute(sql, values.iter().cloned()).await?;
-        if let Some(job) = ends {
+        if let Some(job) = completes {
             job.complete_in(&mut tx).await?;
         }
         tx.commit().await

@@ -1,5 +1,5 @@
-//! A complete backend written from outside of hierlock, with nothing but its public API: one table behind one mutex. It
-//! passes the suite as ours do.
+//! A complete backend outside of hierlock, with nothing but its public API: one table behind one mutex. It passes
+//! the same suite as the built-in backends.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::backend::{AcquireRequest, Backend, FencingHold, Hold, LockConflict};
@@ -28,7 +28,7 @@ struct TableBackend {
 #[derive(Debug, Default)]
 struct Table {
     rows: Mutex<Rows>,
-    /// Something was freed.
+    /// Notified when something is released.
     freed: Notify,
 }
 
@@ -39,7 +39,7 @@ struct Rows {
     owners: BTreeMap<u64, Owner>,
 }
 
-/// Somebody who holds, or is on the way to it.
+/// An owner of holds, or of an acquire in progress.
 #[derive(Clone, Debug)]
 struct Owner {
     name: Option<String>,
@@ -62,7 +62,7 @@ impl Table {
 }
 
 impl Rows {
-    /// Who holds a node in a mode that conflicts.
+    /// Returns the owners that hold a node in a conflicting mode.
     fn blockers(&self, id: u64, node: &Target, mode: SlotMode) -> Vec<u64> {
         let others = self.owners.iter().filter(|(other, _)| **other != id);
         others
@@ -73,7 +73,7 @@ impl Rows {
             .collect()
     }
 
-    /// Takes a node, unless somebody is in the way; then, in which mode it is wanted.
+    /// Takes a node unless another owner conflicts; then returns the mode that is needed.
     fn take(&mut self, id: u64, node: &Target, mode: SlotMode) -> Result<(), SlotMode> {
         let held = self.owners[&id].holds.get(node).copied();
         let mode = held.map_or(mode, |held| held.join(mode));
@@ -85,7 +85,7 @@ impl Rows {
     }
 
     fn owner(&mut self, id: u64) -> &mut Owner {
-        self.owners.get_mut(&id).expect("it is there until its hold is dropped")
+        self.owners.get_mut(&id).expect("the owner exists until its hold is dropped")
     }
 }
 
@@ -107,7 +107,7 @@ impl Backend for TableBackend {
     async fn acquire(&self, request: AcquireRequest) -> Result<TableHold> {
         let plan = self.plan(request.claims())?;
         let mut hold = TableHold::new(self, request.name());
-        hold.take(&plan, &request, IfNotFree::Wait).await?;
+        hold.take(&plan, &request, OnConflict::Wait).await?;
         Ok(hold)
     }
 
@@ -130,7 +130,7 @@ impl Backend for TableBackend {
     }
 }
 
-/// What an owner has; dropped, everything is free.
+/// The hold of an owner. Dropping it releases everything.
 #[derive(Debug)]
 struct TableHold {
     hierarchy: Hierarchy,
@@ -138,9 +138,10 @@ struct TableHold {
     id: u64,
 }
 
-/// Acquires take nodes in one order, so they may wait. An extension does not, and nobody here would notice a deadlock.
+/// What to do on a conflict. Acquires take nodes in one order, so they may wait. An extension may not, because this
+/// backend does not detect deadlocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum IfNotFree {
+enum OnConflict {
     Wait,
     Fail,
 }
@@ -160,7 +161,7 @@ impl TableHold {
         &mut self,
         plan: &Plan,
         request: &AcquireRequest,
-        if_not_free: IfNotFree,
+        on_conflict: OnConflict,
     ) -> Result<()> {
         let attempt = Attempt::begin(self);
         for step in plan.steps() {
@@ -176,7 +177,7 @@ impl TableHold {
                 if !request.wait_limit().waits() {
                     return Err(Error::would_block(conflict));
                 }
-                if if_not_free == IfNotFree::Fail {
+                if on_conflict == OnConflict::Fail {
                     return Err(Error::out_of_order(conflict));
                 }
                 let since = Instant::now();
@@ -195,7 +196,7 @@ impl TableHold {
     }
 }
 
-/// A plan on the way; dropped before its end, the owner has what it had.
+/// An acquire in progress. If it is dropped before its end, the owner holds what it held before.
 struct Attempt<'a> {
     hold: &'a TableHold,
     before: Option<Owner>,
@@ -230,7 +231,7 @@ impl Hold for TableHold {
     async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
         let claims = request.claims().iter().cloned();
         let plan = Plan::new(&self.hierarchy, claims, Slots::Paths, ModeSet::Intentions)?;
-        self.take(&plan, &request, IfNotFree::Fail).await
+        self.take(&plan, &request, OnConflict::Fail).await
     }
 
     async fn release(self) -> Result<()> {
@@ -265,9 +266,9 @@ impl Drop for TableHold {
     }
 }
 
-/// What its table stands on fails in a way of its own.
+/// The backend fails with an error type of its own.
 #[test]
-fn a_failure_of_its_own_is_the_source() {
+fn an_error_of_the_backend_is_the_source() {
     let error = Error::backend(std::io::Error::other("the disk is full"));
     assert_eq!(error.to_string(), "the lock backend failed: the disk is full");
     assert!(std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>()));

@@ -1,5 +1,5 @@
-//! What servers say about their sessions, on real servers. Where none is installed a test says so and is skipped, except
-//! in CI.
+//! What real servers report about their sessions. If a server is not installed the test says so and is skipped,
+//! except in CI.
 #![cfg(all(feature = "mysql", feature = "postgres"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,17 +12,17 @@ use hierlock_sandbox::{Engine, Server, on_each_server};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Longer than anything here takes, however busy the machine.
+/// Longer than anything here takes on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-on_each_server!(a_wait_is_seen_by_who_asks_for_it, a_deadlock_is_reported);
+on_each_server!(a_lock_wait_is_listed, a_deadlock_is_reported);
 
 async fn connect(server: &Server) -> Session {
     let address = ServerAddress::from_url(&server.url().parse().unwrap()).unwrap();
     Session::connect_alone(&address, ANSWER_LIMIT).await.unwrap()
 }
 
-/// A table with the rows 1 and 2.
+/// Creates a table with the rows 1 and 2.
 async fn make_table(session: &mut Session, name: &str) {
     session.run(&format!("CREATE TABLE {name} (id INT PRIMARY KEY)")).await.unwrap();
     session.run(&format!("INSERT INTO {name} VALUES (1), (2)")).await.unwrap();
@@ -32,7 +32,7 @@ fn lock(table: &str, id: u32) -> String {
     format!("SELECT id FROM {table} WHERE id = {id} FOR UPDATE")
 }
 
-/// Runs a statement that waits, and then the end of its transaction.
+/// Runs a statement that waits, and then ends its transaction.
 fn begin(mut session: Session, sql: String) -> JoinHandle<Result<(), sqlx::Error>> {
     tokio::spawn(async move {
         let result = session.as_ref().run_unlimited(sql, Vec::new()).await;
@@ -41,7 +41,7 @@ fn begin(mut session: Session, sql: String) -> JoinHandle<Result<(), sqlx::Error
     })
 }
 
-async fn a_wait_is_seen_by_who_asks_for_it(engine: Engine) {
+async fn a_lock_wait_is_listed(engine: Engine) {
     let Some(server) = Server::for_tests(engine) else { return };
     let table = "introspection_wait";
     let (mut asking, mut holder, mut waiter) =
@@ -74,7 +74,7 @@ async fn a_wait_is_seen_by_who_asks_for_it(engine: Engine) {
     assert_eq!(waits, [], "who was not asked about waits unseen");
     let list = introspection.locks(&mut asking.as_ref(), &only_holder).await.unwrap();
     assert!(list.locks.iter().all(|lock| lock.session == held_by && lock.granted));
-    // MariaDB lists none unless an administrator has switched that on, and says so.
+    // MariaDB lists none unless an administrator has enabled that, and says so.
     assert!(!list.locks.is_empty() || engine == Engine::Mariadb && !list.incomplete.is_empty());
 
     let all = list_sessions(&mut asking.as_ref(), &everybody).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_deadlock_is_reported(engine: Engine) {
         assert!(wait.waiter != wait.holder && pids.contains(&wait.holder));
         let wanted = wait.wanted.as_ref().unwrap();
         let record = if wait.waiter == victims[0] { "2" } else { "1" };
-        // The other one is only told to wait for a transaction.
+        // The other session only waits for a transaction.
         if engine != Engine::Postgres || wait.waiter == *victim {
             assert_eq!((wanted.object.as_str(), wanted.record.as_deref()), (table, Some(record)));
         }

@@ -1,4 +1,4 @@
-//! Real servers: they start, answer, and are gone with whoever started them.
+//! Real servers: they start, accept connections, and end with the process that started them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock_sandbox::{Engine, Sandbox, on_each_server};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PART: &str = "HIERLOCK_SANDBOX_TEST_PART";
+const ROLE: &str = "HIERLOCK_SANDBOX_TEST_ROLE";
 
 fn port(url: &str) -> u16 {
     url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap()
@@ -30,9 +30,9 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-on_each_server!(lives_and_leaves_nothing);
+on_each_server!(a_server_starts_and_cleans_up);
 
-async fn lives_and_leaves_nothing(engine: Engine) {
+async fn a_server_starts_and_cleans_up(engine: Engine) {
     let Some(sandbox) = Sandbox::for_tests(engine) else { return };
     let (url, pid) = (sandbox.url().to_owned(), sandbox.pid().unwrap());
     let directory = sandbox.directory().to_owned();
@@ -44,7 +44,7 @@ async fn lives_and_leaves_nothing(engine: Engine) {
 }
 
 #[test]
-fn a_killed_server_is_started_again_where_it_was() {
+fn a_killed_server_restarts_on_its_data() {
     let Some(mut sandbox) = Sandbox::for_tests(Engine::Postgres) else { return };
     let (url, killed) = (sandbox.url().to_owned(), sandbox.pid().unwrap());
     let kill = Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap();
@@ -58,7 +58,7 @@ fn a_killed_server_is_started_again_where_it_was() {
 }
 
 #[test]
-fn several_run_at_once() {
+fn several_servers_run_at_once() {
     let Some(first) = Sandbox::for_tests(Engine::Postgres) else { return };
     let second = Sandbox::for_tests(Engine::Postgres).unwrap();
     assert_ne!(first.url(), second.url());
@@ -67,10 +67,10 @@ fn several_run_at_once() {
     assert!(answers(second.url()));
 }
 
-/// MariaDB removes temporary tables that it finds when it starts. In a directory that servers share these
-/// were those of another one, which crashed when it next used them.
+/// When MariaDB starts it removes the temporary tables that it finds. In a directory that servers share these
+/// belonged to another server, which crashed when it next used them.
 #[test]
-fn one_that_starts_leaves_the_temporary_tables_of_others_alone() {
+fn a_start_keeps_the_temporary_tables_of_others() {
     let shared = std::env::temp_dir();
     let others = shared.join(format!("#sql-temptable-{}-1.MAI", std::process::id()));
     std::fs::write(&others, "").unwrap();
@@ -82,8 +82,8 @@ fn one_that_starts_leaves_the_temporary_tables_of_others_alone() {
 
 /// Does nothing unless another test has started it.
 #[test]
-fn a_part_in_another_test() {
-    let Ok(engine) = std::env::var(PART) else { return };
+fn run_role_of_another_test() {
+    let Ok(engine) = std::env::var(ROLE) else { return };
     let sandbox = Sandbox::start(engine.parse().unwrap()).unwrap();
     println!(
         "\nstarted {} {} {}",
@@ -94,22 +94,21 @@ fn a_part_in_another_test() {
     std::thread::sleep(Duration::from_secs(120));
 }
 
-/// The failure this prevents: a test run that is killed leaves servers behind, until the machine has
-/// no memory left.
+/// The failure this prevents: a killed test run leaves servers behind, until the machine has no memory left.
 #[test]
-fn kill_9_of_the_parent_ends_the_servers() {
+fn killing_the_parent_ends_the_servers() {
     for engine in Engine::ALL {
-        // Only to learn whether it is installed.
+        // Checks only whether it is installed.
         let Some(_installed) = Sandbox::for_tests(engine) else { continue };
         let mut parent = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_part_in_another_test", "--nocapture"])
-            .env(PART, engine.name())
+            .args(["--exact", "run_role_of_another_test", "--nocapture"])
+            .env(ROLE, engine.name())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines();
         let line = lines.find_map(|line| line.unwrap().strip_prefix("started ").map(str::to_owned));
-        let line = line.expect("the part never started its server");
+        let line = line.expect("the child never started its server");
         let words: Vec<&str> = line.split(' ').collect();
         let (pid, directory, url) = (words[0].parse().unwrap(), PathBuf::from(words[1]), words[2]);
         assert!(is_alive(pid) && answers(url));

@@ -1,4 +1,4 @@
-//! Every public type can be sent to and shared with other threads and shown, and what is async can be spawned.
+//! Every public type is Send, Sync and Debug, and every async method returns a future that can be spawned.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::backend::{
@@ -25,17 +25,17 @@ use hierlock::{
 };
 use std::fmt::Debug;
 
-fn travels<T: Send + Sync + Debug>() {}
+fn assert_send_sync_debug<T: Send + Sync + Debug>() {}
 
-macro_rules! all_travel {
+macro_rules! assert_all_send_sync_debug {
     ($($of:ty),* $(,)?) => {
-        $(travels::<$of>();)*
+        $(assert_send_sync_debug::<$of>();)*
     };
 }
 
 #[test]
 fn every_type_is_send_sync_and_debug() {
-    all_travel!(
+    assert_all_send_sync_debug!(
         Hierlock,
         Hierlock<SqlBackend>,
         Hierlock<MemoryBackend>,
@@ -66,8 +66,8 @@ fn every_type_is_send_sync_and_debug() {
         Statistics,
         ServerUrl,
     );
-    all_travel!(AnyBackend, AnyHold, AcquireRequest, WaitLimit, LockConflict);
-    all_travel!(
+    assert_all_send_sync_debug!(AnyBackend, AnyHold, AcquireRequest, WaitLimit, LockConflict);
+    assert_all_send_sync_debug!(
         Scheme,
         Dialect,
         Strategy,
@@ -79,12 +79,23 @@ fn every_type_is_send_sync_and_debug() {
         Work<'static, sqlx::PgConnection>,
         Work<'static, sqlx::MySqlConnection>,
     );
-    all_travel!(Database, Transaction, Row, Value);
-    all_travel!(RetryPolicy, RetryCause, GiveUpReason, RetryError<Error>);
-    all_travel!(RetryError<Box<dyn std::error::Error + Send + Sync>>, RetryError<anyhow::Error>);
-    all_travel!(VersionedTable, VersionedRow, Changes, UpdateOutcome, VersionCheck);
-    all_travel!(Leases, Lease, LeaseGuard, LeaseRequest, LeaseFilter, LeaseInfo, ForcedRelease);
-    all_travel!(
+    assert_all_send_sync_debug!(Database, Transaction, Row, Value);
+    assert_all_send_sync_debug!(RetryPolicy, RetryCause, GiveUpReason, RetryError<Error>);
+    assert_all_send_sync_debug!(
+        RetryError<Box<dyn std::error::Error + Send + Sync>>,
+        RetryError<anyhow::Error>
+    );
+    assert_all_send_sync_debug!(VersionedTable, VersionedRow, Changes, UpdateOutcome, VersionCheck);
+    assert_all_send_sync_debug!(
+        Leases,
+        Lease,
+        LeaseGuard,
+        LeaseRequest,
+        LeaseFilter,
+        LeaseInfo,
+        ForcedRelease
+    );
+    assert_all_send_sync_debug!(
         Queue,
         ClaimedJob,
         Worker,
@@ -99,7 +110,7 @@ fn every_type_is_send_sync_and_debug() {
         PromotionCounts,
         QueueStats,
     );
-    all_travel!(
+    assert_all_send_sync_debug!(
         blocking::Hierlock,
         blocking::Guard,
         blocking::Request<'static>,
@@ -115,7 +126,7 @@ fn every_type_is_send_sync_and_debug() {
     );
 }
 
-fn spawns<F: Future + Send>(future: F) {
+fn assert_spawnable<F: Future + Send>(future: F) {
     drop(future);
 }
 
@@ -123,32 +134,34 @@ fn target() -> Target {
     Target::user("u1").unwrap()
 }
 
-/// Made and dropped, never polled: that it compiles is the test.
+/// The futures are created and dropped, never polled. The test is that this compiles.
 #[tokio::test]
 async fn every_future_can_be_spawned() {
     let locks = Hierlock::connect("memory:").await.unwrap();
-    spawns(Hierlock::connect("memory:"));
-    spawns(Hierlock::connect_sql("postgres://h/d"));
-    spawns(Hierlock::builder().connect("memory:"));
-    spawns(Preview::of("memory:", Hierarchy::default()));
-    spawns(locks.acquire(target()));
-    spawns(locks.try_acquire(target()));
-    spawns(locks.acquire_all([target()]));
-    spawns(locks.acquire_children(&target(), ["a"]));
-    spawns(locks.request(target()).acquire());
-    spawns(locks.close(std::time::Duration::ZERO));
+    assert_spawnable(Hierlock::connect("memory:"));
+    assert_spawnable(Hierlock::connect_sql("postgres://h/d"));
+    assert_spawnable(Hierlock::builder().connect("memory:"));
+    assert_spawnable(Preview::of("memory:", Hierarchy::default()));
+    assert_spawnable(locks.acquire(target()));
+    assert_spawnable(locks.try_acquire(target()));
+    assert_spawnable(locks.acquire_all([target()]));
+    assert_spawnable(locks.acquire_children(&target(), ["a"]));
+    assert_spawnable(locks.request(target()).acquire());
+    assert_spawnable(locks.close(std::time::Duration::ZERO));
     let mut guard = locks.acquire(target()).await.unwrap();
-    spawns(guard.extend([target()]));
-    spawns(guard.request(target()).try_acquire());
-    spawns(guard.upgrade());
-    spawns(guard.token());
-    spawns(guard.lost());
-    spawns(guard.release());
-    spawns(retry(RetryPolicy::default(), async |_| anyhow::Ok(())));
-    spawns(until_current(3, async |_| Err::<(), Error>("".parse::<Target>().unwrap_err())));
+    assert_spawnable(guard.extend([target()]));
+    assert_spawnable(guard.request(target()).try_acquire());
+    assert_spawnable(guard.upgrade());
+    assert_spawnable(guard.token());
+    assert_spawnable(guard.lost());
+    assert_spawnable(guard.release());
+    assert_spawnable(retry(RetryPolicy::default(), async |_| anyhow::Ok(())));
+    assert_spawnable(until_current(3, async |_| {
+        Err::<(), Error>("".parse::<Target>().unwrap_err())
+    }));
 }
 
-/// The same for locks in transactions, and the toolbox.
+/// The same for locks in transactions and for the toolbox.
 #[allow(dead_code, reason = "that it compiles is the test")]
 fn futures_of_databases_can_be_spawned(
     locks: &Hierlock<SqlBackend>,
@@ -157,15 +170,15 @@ fn futures_of_databases_can_be_spawned(
     tx: &mut Transaction,
     (leases, lease, queue): (&Leases, &mut Lease, &Queue),
 ) {
-    spawns(Hierlock::beside(pool));
-    spawns(locks.acquire_in(tx, [target()]));
-    spawns(locks.request(target()).acquire_in(tx));
-    spawns(guard.transaction::<sqlx::PgConnection>());
-    spawns(guard.commit());
-    spawns(leases.acquire(LeaseRequest::new(target(), "ada")));
-    spawns(lease.renew());
-    spawns(lease.check_in(tx));
-    spawns(queue.enqueue_in(tx, Job::new("x")));
-    spawns(queue.claim("w", 1, std::time::Duration::ZERO));
-    spawns(queue.worker("w").run(async |_| Ok::<(), String>(())));
+    assert_spawnable(Hierlock::beside(pool));
+    assert_spawnable(locks.acquire_in(tx, [target()]));
+    assert_spawnable(locks.request(target()).acquire_in(tx));
+    assert_spawnable(guard.transaction::<sqlx::PgConnection>());
+    assert_spawnable(guard.commit());
+    assert_spawnable(leases.acquire(LeaseRequest::new(target(), "ada")));
+    assert_spawnable(lease.renew());
+    assert_spawnable(lease.check_in(tx));
+    assert_spawnable(queue.enqueue_in(tx, Job::new("x")));
+    assert_spawnable(queue.claim("w", 1, std::time::Duration::ZERO));
+    assert_spawnable(queue.worker("w").run(async |_| Ok::<(), String>(())));
 }

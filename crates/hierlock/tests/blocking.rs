@@ -1,4 +1,4 @@
-//! The blocking twins: locks, leases, queues; and named managers.
+//! The blocking API of locks, leases and queues; and named lock managers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::blocking::{
@@ -32,7 +32,7 @@ fn threads_wait_for_each_other() {
 }
 
 #[test]
-fn the_whole_surface() {
+fn every_lock_method_works_without_async() {
     let locks = Hierlock::connect_with("memory:", Hierarchy::default()).unwrap();
     let mut guard = locks.acquire_children(&target("u1/a1"), ["r2", "r1"]).unwrap();
     guard.extend([target("u2")]).unwrap();
@@ -52,9 +52,9 @@ fn the_whole_surface() {
     assert_eq!(locks.hierarchy().len(), 3);
 }
 
-/// It blocks a worker, as any blocking call does, but neither panics nor deadlocks with the runtime.
+/// A blocking call blocks the worker thread, but it neither panics nor deadlocks with the runtime.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_works_inside_a_runtime() {
+async fn blocking_calls_work_inside_a_runtime() {
     let locks = Hierlock::connect("memory:").unwrap();
     let guard = locks.acquire(target("u1")).unwrap();
     let late = locks.request(target("u1")).within(Duration::from_millis(5)).acquire();
@@ -66,7 +66,7 @@ async fn it_works_inside_a_runtime() {
 }
 
 #[test]
-fn a_name_is_shared_and_none_is_not() {
+fn only_a_named_manager_is_shared() {
     let one = Hierlock::connect("memory:shared-by-name").unwrap();
     let two = Hierlock::connect("memory:shared-by-name").unwrap();
     let guard = one.acquire(target("u1")).unwrap();
@@ -78,12 +78,12 @@ fn a_name_is_shared_and_none_is_not() {
     let error = Hierlock::connect_with("memory:shared-by-name", other.clone()).unwrap_err();
     assert!(error.to_string().contains("user/account/resource"), "{error}");
     drop((guard, one, two));
-    // Nobody has it any more, so the name is free.
+    // Nobody uses the name any more, so it is free.
     Hierlock::connect_with("memory:shared-by-name", other).unwrap();
 }
 
 #[test]
-fn a_url_that_leads_nowhere_says_what_would() {
+fn an_unknown_url_error_lists_the_known_ones() {
     for url in ["", "memory", "redis://x", "u1/a1"] {
         let error = Hierlock::connect(url).unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("file:PATH"), "{error}");
@@ -91,9 +91,9 @@ fn a_url_that_leads_nowhere_says_what_would() {
     assert!(Hierlock::connect("file:").unwrap_err().to_string().contains("names no file"));
 }
 
-/// Requests can be named, without a type of the async ones.
+/// Functions can take and return blocking requests without naming an async type.
 #[test]
-fn requests_have_types_of_their_own() {
+fn blocking_requests_have_their_own_types() {
     fn shared<'a>(locks: &'a Hierlock, path: &str) -> Request<'a> {
         locks.request(target(path)).mode(Mode::Shared)
     }
@@ -114,20 +114,21 @@ fn requests_have_types_of_their_own() {
     locks.close(Duration::ZERO).unwrap();
 }
 
-/// A database of its own. Not a thread here is part of a runtime.
+/// Returns a new database. No thread of these tests belongs to a runtime.
 fn database() -> (TempDir, Database) {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("app.db").display());
     (directory, Database::connect(&url).unwrap())
 }
 
-fn number(database: &Database, sql: &str) -> i64 {
+fn fetch_number(database: &Database, sql: &str) -> i64 {
     database.query(sql, []).unwrap()[0].int(0).unwrap()
 }
 
-/// The failure this prevents: the connection of a dropped transaction is closed by a task, and without a runtime that panics.
+/// The failure this prevents: a task closes the connection of a dropped transaction, which panics without a
+/// runtime.
 #[test]
-fn a_transaction_that_is_dropped_is_undone() {
+fn a_dropped_transaction_is_rolled_back() {
     let (_directory, database) = database();
     let mut tx = database.begin().unwrap();
     tx.run("CREATE TABLE t (id BIGINT PRIMARY KEY)").unwrap();
@@ -140,16 +141,16 @@ fn a_transaction_that_is_dropped_is_undone() {
     };
     drop(add(1));
     add(2).rollback().unwrap();
-    assert_eq!(number(&database, "SELECT COUNT(*) FROM t"), 0);
+    assert_eq!(fetch_number(&database, "SELECT COUNT(*) FROM t"), 0);
     add(3).commit().unwrap();
-    assert_eq!(number(&database, "SELECT id FROM t"), 3);
+    assert_eq!(fetch_number(&database, "SELECT id FROM t"), 3);
     assert!(database.now().unwrap().elapsed().unwrap() < Duration::from_secs(60));
     assert_eq!(database.for_update(), "");
     database.close();
 }
 
 #[test]
-fn leases() {
+fn leases_work_without_async() {
     let (_directory, database) = database();
     let leases = Leases::new(&database).with_hierarchy(Hierarchy::default());
     assert!(leases.script().contains("hier_leases"));
@@ -187,7 +188,7 @@ fn leases() {
 }
 
 #[test]
-fn a_lease_that_is_kept_is_renewed_without_a_runtime() {
+fn a_kept_lease_is_renewed_without_a_runtime() {
     let (_directory, database) = database();
     let leases = Leases::new(&database);
     leases.provision().unwrap();
@@ -199,7 +200,7 @@ fn a_lease_that_is_kept_is_renewed_without_a_runtime() {
     let first = kept.expires_at();
     let begun = Instant::now();
     while kept.expires_at() == first {
-        assert!(begun.elapsed() < 2 * ttl, "it was never renewed");
+        assert!(begun.elapsed() < 2 * ttl, "the lease was never renewed");
         assert!(kept.lost(Duration::from_millis(10)).is_none());
     }
     let mut tx = database.begin().unwrap();
@@ -207,7 +208,7 @@ fn a_lease_that_is_kept_is_renewed_without_a_runtime() {
     tx.rollback().unwrap();
     assert!(kept.release().unwrap());
 
-    // Dropped, it is released; left, it stays.
+    // A dropped lease is released; a lease that is left stays.
     drop(keep());
     let left = loop {
         match leases.acquire(LeaseRequest::new(target("u1"), "bob").ttl(ttl)) {
@@ -223,7 +224,7 @@ fn a_lease_that_is_kept_is_renewed_without_a_runtime() {
 }
 
 #[test]
-fn queues() {
+fn queues_work_without_async() {
     let (_directory, database) = database();
     let mails = Queue::new(&database, "mails").unwrap().pauses(Duration::ZERO, Duration::ZERO);
     assert!(mails.script().contains("hier_jobs") && mails.name() == "mails");
@@ -270,7 +271,7 @@ fn queues() {
     assert_eq!(mails.retry_dead(DeadJobFilter::All).unwrap(), 1);
 }
 
-/// A handler may block, fail and panic, and use the other twins.
+/// A handler may block, fail and panic, and use the other blocking APIs.
 #[test]
 fn a_worker_runs_handlers_that_block() {
     let (_directory, database) = database();
@@ -321,7 +322,7 @@ fn a_worker_is_stopped_from_another_thread() {
     mails.enqueue(Job::new("one")).unwrap();
     let begun = Instant::now();
     while mails.stats().unwrap().ready + mails.stats().unwrap().claimed > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "nobody did it");
+        assert!(begun.elapsed() < Duration::from_secs(30), "no worker ran the job");
     }
     handle.stop();
     assert_eq!(running.join().unwrap(), 1);

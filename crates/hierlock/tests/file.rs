@@ -6,7 +6,7 @@ use hierlock::Hierlock;
 use hierlock_conformance::conformance;
 
 conformance!(async || {
-    // Left to the test's own file, which is gone with its directory.
+    // The directory is leaked on purpose, so that the file exists as long as the test runs.
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file:{}", directory.path().join("locks").display());
     let locks = Hierlock::connect(&url).await.unwrap();

@@ -1,4 +1,4 @@
-//! The toolbox on SQLite, where nothing needs to be installed.
+//! The toolbox on SQLite, which needs no server.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::retry::{GiveUpReason, RetryCause, RetryPolicy, Retryable, retry};
@@ -8,14 +8,14 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// A connection that does not wait for others by itself.
+/// Opens a connection without a busy timeout.
 async fn connect(file: &Path) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(file).create_if_missing(true);
     options.busy_timeout(Duration::ZERO).connect().await.unwrap()
 }
 
 #[tokio::test]
-async fn a_busy_file_is_tried_again() {
+async fn a_busy_file_is_retried() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.db");
     let mut first = connect(&file).await;
@@ -42,5 +42,5 @@ async fn a_busy_file_is_tried_again() {
     let again = retry(RetryPolicy::default(), |_| async {
         second.lock().await.execute("INSERT INTO t VALUES (1)").await
     });
-    assert_eq!(again.await.unwrap_err().attempts, 1, "it would fail again");
+    assert_eq!(again.await.unwrap_err().attempts, 1, "a permanent error is not retried");
 }

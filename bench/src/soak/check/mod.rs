@@ -1,21 +1,21 @@
-//! Is a history right? Pure: events and what was done to the processes go in, counts and violations come out.
+//! Checks a history. This is pure code: events and faults go in, counts and violations come out.
 //!
-//! 1. **No overlap.** Two visits are at conflicting nodes (the same, or one above the other; shared goes with
-//!    shared and with update) only one after the other.
+//! 1. **No overlap.** Two visits at conflicting nodes do not overlap. Nodes conflict if they are the same, or if one is
+//!    an ancestor of the other; shared is compatible with shared and with update.
 //! 2. **A visit begins** when its acquire has returned. **It ends**
-//!    - at its `end`, if the release was confirmed: whoever confirms it has held the lock all the time;
-//!    - else at the first of these: its `end`; the kill of its process; the first moment since its request at which
-//!      something was done to its connections or its server, or at which its process went on after a stop (from
-//!      then on the server may have freed the lock, or the client may have given it up);
-//!    - and, if the guard said that it is lost or the work was cut short, at the last question that the server
-//!      answered on its session (or its beginning): the session may have ended at any time after.
-//! 3. **A lease** is held from the return of its acquire to its `end` or to the moment at which it was told to be
-//!    lost, but not beyond the time until which the database said it is valid; kills, cuts and restarts change nothing. A checked write holds it from the check
-//!    to the COMMIT, however late, if that was confirmed.
-//! 4. **Tokens ascend**: of two conflicting holds, the later one's are all greater.
-//! 5. **A loss is told**: no release is confirmed of a hold whose connection was cut.
-//! 6. **A killed holder is gone**: if somebody waits, somebody at a conflicting node is granted within
-//!    [`FREE_WITHIN`], not counting the time in which the server is restarted.
+//!    - at its `end` if the release was confirmed, which proves that the lock was held all the time;
+//!    - otherwise at the first of these: its `end`; the kill of its process; the first fault of its connections or its
+//!      server since its request; the moment at which its process continued after a stop (from then on the server may
+//!      have freed the lock, or the client may have given it up);
+//!    - if the guard reported a loss or the work was cut short, no later than the last response of the server on its
+//!      session (or its beginning): the session may have ended at any time after that.
+//! 3. **A lease** is held from the return of its acquire to its `end` or to the report of its loss, but not after the
+//!    database says that it expires. Kills, cuts and restarts change nothing. A checked write holds the lease from the
+//!    check to the COMMIT, however late, if that was confirmed.
+//! 4. **Tokens ascend**: of two conflicting holds, all tokens of the later one are greater.
+//! 5. **A loss is reported**: no release is confirmed for a hold whose connection was cut.
+//! 6. **The locks of a killed holder are freed**: if somebody waits, a conflicting request is granted within
+//!    [`RELEASE_TIMEOUT`], not counting the time in which the server restarts.
 
 mod jobs;
 #[cfg(test)]
@@ -34,65 +34,65 @@ use std::fmt;
 use std::time::Duration;
 use visit::{Hold, Visit};
 
-/// How long it may take until a node that a killed process held is granted to somebody who waits.
-pub const FREE_WITHIN: Duration = Duration::from_secs(30);
+/// How long it may take until a lock of a killed process is granted to a waiter.
+pub const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Where its connections go through: what is done to the slot is done to it.
+    /// Its slot. A fault of the slot affects the process.
     pub slot: usize,
-    /// When it was killed; recorded before the signal was sent.
+    /// When it was killed. Recorded before the signal was sent.
     pub killed: Option<u64>,
-    /// Was it a `hierlock run` that ended with exit code 0? That is a confirmed release.
+    /// Whether it was a `hierlock run` with exit code 0, which confirms the release.
     pub confirmed: bool,
-    /// Has it ended, however?
+    /// Whether it has ended, for any reason.
     pub ended: bool,
 }
 
-/// Something that was done to connections, a server or a process, after which a lock may be free.
+/// A fault of connections, a server or a process that may cost a lock. Kills are recorded in [`Process`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disturbance {
-    /// To the processes of this slot; to all if there is none.
+pub struct Fault {
+    /// The slot whose processes it affects; all processes if `None`.
     pub slot: Option<usize>,
-    /// Recorded before it began.
+    /// When it began. Recorded before.
     pub since: u64,
-    /// Recorded after it ended.
+    /// When it ended. Recorded after.
     pub until: u64,
-    /// Are all connections gone in the end that were open when it began?
-    pub severs: bool,
+    /// Whether it closes all connections that were open when it began.
+    pub closes_connections: bool,
 }
 
-impl Disturbance {
-    fn hits(&self, slot: usize) -> bool {
+impl Fault {
+    fn affects(&self, slot: usize) -> bool {
         self.slot.is_none_or(|hit| hit == slot)
     }
 }
 
-/// What is checked.
+/// A history to check.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// What the processes recorded.
+    /// The events that the processes recorded.
     pub lines: Vec<HistoryLine>,
     /// All processes, by their numbers.
     pub processes: BTreeMap<u32, Process>,
-    /// What was done to them, other than kills.
-    pub disturbances: Vec<Disturbance>,
+    /// The faults, without kills.
+    pub faults: Vec<Fault>,
 }
 
-/// By which rules a visit ends.
+/// The rules that decide when a visit ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// A lock is as long as its session.
+    /// A lock lasts as long as its session.
     Locks,
-    /// A lease is as long as the database says, whoever is gone.
+    /// A lease lasts until it expires in the database, even if its process is gone.
     Leases,
 }
 
-/// Something that must not happen.
+/// A violation of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Two visits at conflicting nodes at the same time.
+    /// Two visits held conflicting nodes at the same time.
     Overlap {
         /// The one that came first.
         first: VisitId,
@@ -100,8 +100,8 @@ pub enum Violation {
         held: Claim,
         /// The other one.
         second: VisitId,
-        /// What that was given meanwhile.
-        given: Claim,
+        /// What it was granted meanwhile.
+        granted: Claim,
         /// For how long both held it.
         nanos: u64,
     },
@@ -116,16 +116,16 @@ pub enum Violation {
         /// Its smallest token.
         not_greater: u64,
     },
-    /// A release was confirmed although the connection had been cut.
-    NotTold(VisitId),
-    /// Nobody got what a killed process held, although somebody waited for it.
+    /// A release was confirmed after the connection was cut.
+    UnreportedLoss(VisitId),
+    /// The lock of a killed process was not freed, although somebody waited for it.
     NotFreed {
         /// The visit of the killed process.
         holder: VisitId,
-        /// Who waited.
+        /// The visit that waited.
         waiter: VisitId,
     },
-    /// Anything else, in words.
+    /// Any other violation, as text.
     Other(String),
 }
 
@@ -133,63 +133,63 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let claim = |claim: &Claim| format!("{} {}", claim.target, claim.mode);
         match self {
-            Violation::Overlap { first, held, second, given, nanos } => write!(
+            Violation::Overlap { first, held, second, granted, nanos } => write!(
                 f,
-                "overlap: visit {second} was given {} while {first} held {}, for {:?}",
-                claim(given),
+                "overlap: visit {second} was granted {} while {first} held {}, for {:?}",
+                claim(granted),
                 claim(held),
                 Duration::from_nanos(*nanos)
             ),
             Violation::Token { first, token, second, not_greater } => {
                 write!(f, "token: {second} has {not_greater} after {first} had {token}")
             }
-            Violation::NotTold(visit) => write!(
+            Violation::UnreportedLoss(visit) => write!(
                 f,
-                "loss not told: the release of visit {visit} was confirmed after its connection was cut"
+                "loss not reported: the release of visit {visit} was confirmed after its connection was cut"
             ),
             Violation::NotFreed { holder, waiter } => write!(
                 f,
                 "not freed: the process of visit {holder} was killed, and {waiter} still waits \
-                 {FREE_WITHIN:?} later"
+                 {RELEASE_TIMEOUT:?} later"
             ),
-            Violation::Other(words) => f.write_str(words),
+            Violation::Other(text) => f.write_str(text),
         }
     }
 }
 
-/// What a history has in it.
+/// What the check of a history found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Visits that began.
     pub visits: u64,
-    /// Those that began, and whose process was killed before they ended.
-    pub killed_inside: u64,
-    /// Those whose guard said that the lock is lost.
+    /// Visits whose process was killed before they ended.
+    pub killed_while_holding: u64,
+    /// Visits whose guard reported that the lock is lost.
     pub lost: u64,
-    /// Those of them that nothing was done to: a server that was too slow to answer.
-    pub lost_undisturbed: u64,
+    /// Losses without a fault: the server was too slow to respond.
+    pub lost_without_fault: u64,
     /// Tokens that were compared.
     pub tokens: u64,
     /// Writes under a lease that were committed.
     pub writes: u64,
-    /// The same, by the token of their lease.
+    /// Committed writes by the token of their lease.
     pub writes_by_token: BTreeMap<u64, u64>,
     /// Requests that were not granted.
     pub not_granted: BTreeMap<Reason, u64>,
-    /// The longest time until a conflicting visit began after the kill of a holder that somebody waited for.
+    /// The longest time from the kill of a holder to the grant of a conflicting request that waited.
     pub freed_after: Duration,
-    /// What must not be.
+    /// The violations.
     pub violations: Vec<Violation>,
 }
 
-/// Do two claims exclude each other?
+/// Returns whether two claims exclude each other.
 pub fn conflict(a: &Claim, b: &Claim) -> bool {
     let is_related = a.target.contains(&b.target) || b.target.contains(&a.target);
-    let go_together = matches!(
+    let are_compatible = matches!(
         (a.mode, b.mode),
         (Mode::Shared, Mode::Shared | Mode::Update) | (Mode::Update, Mode::Shared)
     );
-    is_related && !go_together
+    is_related && !are_compatible
 }
 
 /// Checks a history.
@@ -198,17 +198,16 @@ pub fn check(history: &History, rules: Rules) -> Findings {
     let mut findings = Findings::default();
     for visit in visits.values() {
         findings.visits += u64::from(visit.begin.is_some());
-        findings.killed_inside += u64::from(visit.is_killed_inside(history));
+        findings.killed_while_holding += u64::from(visit.was_killed_while_holding(history));
         findings.lost += u64::from(visit.lost.is_some());
-        findings.lost_undisturbed +=
-            u64::from(visit.lost.is_some() && !visit.is_disturbed(history));
+        findings.lost_without_fault += u64::from(visit.lost.is_some() && !visit.has_fault(history));
         findings.writes += visit.writes.len() as u64;
         findings.writes_by_token.extend(visit.committed());
         if let Some(reason) = visit.not_granted {
             *findings.not_granted.entry(reason).or_default() += 1;
         }
-        if rules == Rules::Locks && visit.is_loss_untold(history) {
-            findings.violations.push(Violation::NotTold(visit.id));
+        if rules == Rules::Locks && visit.has_unreported_loss(history) {
+            findings.violations.push(Violation::UnreportedLoss(visit.id));
         }
     }
     let mut holds: Vec<Hold> =
@@ -217,7 +216,7 @@ pub fn check(history: &History, rules: Rules) -> Findings {
     findings.violations.extend(overlaps(&holds));
     findings.violations.extend(tokens::check(&holds, &mut findings.tokens));
     if rules == Rules::Locks {
-        freed(history, &visits, &mut findings);
+        check_release_after_kill(history, &visits, &mut findings);
     }
     findings
 }
@@ -233,7 +232,7 @@ fn overlaps(holds: &[Hold]) -> Vec<Violation> {
                     first: earlier.visit,
                     held: earlier.claim.clone(),
                     second: hold.visit,
-                    given: hold.claim.clone(),
+                    granted: hold.claim.clone(),
                     nanos: earlier.until.min(hold.until) - hold.since,
                 });
             }
@@ -243,15 +242,19 @@ fn overlaps(holds: &[Hold]) -> Vec<Violation> {
     found
 }
 
-/// Looks at what became free by a kill.
-fn freed(history: &History, visits: &BTreeMap<VisitId, Visit>, findings: &mut Findings) {
+/// Checks that the locks of killed processes are granted to waiters in time.
+fn check_release_after_kill(
+    history: &History,
+    visits: &BTreeMap<VisitId, Visit>,
+    findings: &mut Findings,
+) {
     let mut begun: Vec<&Visit> = visits.values().filter(|visit| visit.begin.is_some()).collect();
     begun.sort_by_key(|visit| visit.begin);
-    let bound = FREE_WITHIN.as_nanos() as u64;
-    for holder in visits.values().filter(|visit| visit.is_killed_inside(history)) {
+    let bound = RELEASE_TIMEOUT.as_nanos() as u64;
+    for holder in visits.values().filter(|visit| visit.was_killed_while_holding(history)) {
         let Some(killed) = history.processes[&holder.id.worker].killed else { continue };
-        let away = away(history, killed, killed + bound);
-        let bound = bound + away;
+        let restarting = restart_time(history, killed, killed + bound);
+        let bound = bound + restarting;
         let wanted = |other: &&Visit| other.id != holder.id && holder.conflicts(other);
         let waiter = visits.values().filter(wanted).find(|visit| visit.waits_at(history, killed));
         let Some(waiter) = waiter else { continue };
@@ -260,7 +263,7 @@ fn freed(history: &History, visits: &BTreeMap<VisitId, Visit>, findings: &mut Fi
         let after = next.and_then(|visit| visit.begin).map(|begin| begin - killed);
         match after {
             Some(after) if after <= bound => {
-                let after = Duration::from_nanos(after.saturating_sub(away));
+                let after = Duration::from_nanos(after.saturating_sub(restarting));
                 findings.freed_after = findings.freed_after.max(after);
             }
             _ if waiter.waits_at(history, killed + bound) => {
@@ -272,9 +275,9 @@ fn freed(history: &History, visits: &BTreeMap<VisitId, Visit>, findings: &mut Fi
     }
 }
 
-/// For how long the server was being restarted meanwhile: nobody can be granted anything then.
-fn away(history: &History, from: u64, to: u64) -> u64 {
-    let restarts = history.disturbances.iter().filter(|d| d.slot.is_none());
-    let meanwhile = restarts.filter(|d| d.until > from && d.since < to);
-    meanwhile.map(|d| d.until - d.since.max(from)).sum()
+/// Returns how long the server was restarting between `from` and `to`. Nothing can be granted then.
+fn restart_time(history: &History, from: u64, to: u64) -> u64 {
+    let restarts = history.faults.iter().filter(|fault| fault.slot.is_none());
+    let meanwhile = restarts.filter(|fault| fault.until > from && fault.since < to);
+    meanwhile.map(|fault| fault.until - fault.since.max(from)).sum()
 }

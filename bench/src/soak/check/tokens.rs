@@ -1,4 +1,4 @@
-//! Do fencing tokens ascend?
+//! Checks that fencing tokens ascend.
 
 use super::visit::Hold;
 use super::{Violation, conflict};
@@ -6,10 +6,10 @@ use crate::soak::history::VisitId;
 use hierlock::{Claim, Mode, Target};
 use std::collections::BTreeMap;
 
-/// Compares each token with those of all who held a conflicting node before, in the order in which they began.
+/// Compares each token with the tokens of earlier holds of conflicting nodes. `holds` are in order of their start.
 pub(super) fn check(holds: &[Hold], compared: &mut u64) -> Vec<Violation> {
     let mut found = Vec::new();
-    // By node and mode: the greatest token so far, and whose it was.
+    // By node and mode: the greatest token so far, and its owner.
     let mut greatest: BTreeMap<(Target, Mode), (Claim, Vec<LastToken>)> = BTreeMap::new();
     for hold in holds {
         let Some((least, most)) = hold.tokens else { continue };
@@ -28,7 +28,7 @@ pub(super) fn check(holds: &[Hold], compared: &mut u64) -> Vec<Violation> {
         let node = (hold.claim.target.clone(), hold.claim.mode);
         let (_, before) = greatest.entry(node).or_insert((hold.claim.clone(), Vec::new()));
         before.push(LastToken { owner: hold.owner, visit: hold.visit, token: most });
-        // The greatest, and the greatest of anybody else: an owner is not compared with itself.
+        // Keeps the greatest token and the greatest of another owner, since an owner is not compared with itself.
         before.sort_by_key(|one| std::cmp::Reverse(one.token));
         before.dedup_by_key(|one| one.owner);
         before.truncate(2);

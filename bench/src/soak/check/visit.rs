@@ -1,11 +1,11 @@
-//! One visit, put together from its events.
+//! A visit, assembled from its events.
 
-use super::{Disturbance, History, Rules, conflict};
+use super::{Fault, History, Rules, conflict};
 use crate::soak::history::{Event, Reason, VisitId};
 use hierlock::Claim;
 use std::collections::BTreeMap;
 
-/// A visit, as far as it got.
+/// A visit with the events that were recorded.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) id: VisitId,
@@ -13,37 +13,37 @@ pub(super) struct Visit {
     wanted: Vec<Claim>,
     pub(super) not_granted: Option<Reason>,
     pub(super) begin: Option<u64>,
-    /// When the wait ended, however it did.
+    /// When the wait ended, for any reason.
     answered: Option<u64>,
-    /// What it held, since when.
+    /// What it held, with the start of each hold.
     claims: Vec<(Claim, u64)>,
-    /// When a question was sent that was answered, and the answer.
+    /// The time of each token request that succeeded, and its token.
     tokens: Vec<(u64, u64)>,
     valid: Option<u64>,
     end: Option<u64>,
     released: bool,
-    /// When it was told that it is lost.
+    /// When its loss was reported.
     pub(super) lost: Option<u64>,
-    /// From the check to the COMMIT, of those that were confirmed.
+    /// The times of check and COMMIT of each confirmed write.
     pub(super) writes: Vec<(u64, u64)>,
     checked: Option<u64>,
     committing: Option<u64>,
 }
 
-/// Something that somebody held for some time.
+/// A claim that was held for some time.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) visit: VisitId,
-    /// Whom it does not exclude: the same visit, or the same owner of leases.
+    /// The owner, which does not exclude itself: the visit, or the owner of leases.
     pub(super) owner: VisitId,
     pub(super) claim: Claim,
     pub(super) since: u64,
     pub(super) until: u64,
-    /// The smallest and the greatest token that was asked for meanwhile.
+    /// The smallest and the greatest token that was read meanwhile.
     pub(super) tokens: Option<(u64, u64)>,
 }
 
-/// Puts the visits of a history together.
+/// Assembles the visits of a history.
 pub(super) fn collect(history: &History) -> BTreeMap<VisitId, Visit> {
     let mut visits = BTreeMap::new();
     for line in &history.lines {
@@ -51,7 +51,7 @@ pub(super) fn collect(history: &History) -> BTreeMap<VisitId, Visit> {
         visit.read(line.at, &line.event);
     }
     for visit in visits.values_mut() {
-        // A `hierlock run` says by its exit code that it has released the lock.
+        // The exit code of a `hierlock run` confirms the release.
         if let Some(process) = history.processes.get(&visit.id.worker)
             && process.confirmed
             && visit.end.is_some()
@@ -116,7 +116,7 @@ impl Visit {
         }
     }
 
-    /// Its token and how many writes it committed under it.
+    /// Returns its token and the number of writes that it committed under it.
     pub(super) fn committed(&self) -> Option<(u64, u64)> {
         let (_, token) = self.tokens.first()?;
         Some((*token, self.writes.len() as u64))
@@ -130,36 +130,37 @@ impl Visit {
         history.processes.get(&self.id.worker)?.killed
     }
 
-    /// What was done to it from its request on: between the grant and its beginning is some time, in which the
-    /// lock may have been lost.
-    fn disturbances<'a>(&self, history: &'a History) -> impl Iterator<Item = &'a Disturbance> {
+    /// Returns the faults since its request. They count from the request on, because the lock may be lost between the
+    /// grant and the beginning of the visit.
+    fn faults<'a>(&self, history: &'a History) -> impl Iterator<Item = &'a Fault> {
         let (slot, asked) = (self.slot(history), self.asked.or(self.begin).unwrap_or(u64::MAX));
-        history.disturbances.iter().filter(move |d| d.hits(slot) && d.until >= asked)
+        history.faults.iter().filter(move |fault| fault.affects(slot) && fault.until >= asked)
     }
 
-    pub(super) fn is_disturbed(&self, history: &History) -> bool {
-        self.disturbances(history).next().is_some()
+    pub(super) fn has_fault(&self, history: &History) -> bool {
+        self.faults(history).next().is_some()
     }
 
-    /// Was its process killed while it held?
-    pub(super) fn is_killed_inside(&self, history: &History) -> bool {
+    /// Returns whether its process was killed while it held the lock.
+    pub(super) fn was_killed_while_holding(&self, history: &History) -> bool {
         let (Some(begin), Some(killed)) = (self.begin, self.killed(history)) else { return false };
         begin < killed && self.end.is_none_or(|end| killed < end) && !self.released
     }
 
-    pub(super) fn is_loss_untold(&self, history: &History) -> bool {
+    pub(super) fn has_unreported_loss(&self, history: &History) -> bool {
         let (Some(begin), Some(end), true) = (self.begin, self.end, self.released) else {
             return false;
         };
-        self.disturbances(history).any(|d| d.severs && begin < d.since && d.until < end)
+        self.faults(history)
+            .any(|fault| fault.closes_connections && begin < fault.since && fault.until < end)
     }
 
-    /// Does it wait at that moment?
+    /// Returns whether it waits at that moment.
     pub(super) fn waits_at(&self, history: &History, moment: u64) -> bool {
         self.asked.is_some_and(|asked| asked < moment)
             && self.answered.is_none_or(|answered| answered > moment)
             && self.killed(history).is_none_or(|killed| killed > moment)
-            // One without an answer may have ended with its process.
+            // A request without a result may have ended with its process.
             && (self.answered.is_some() || !self.has_ended(history))
     }
 
@@ -172,7 +173,7 @@ impl Visit {
         self.claims.iter().any(|(held, _)| wanted.iter().any(|wanted| conflict(held, wanted)))
     }
 
-    /// Until when it held a lock for sure: the rules of the module above.
+    /// Returns until when it certainly held a lock, by the rules of the parent module.
     fn lock_until(&self, history: &History, begin: u64) -> u64 {
         if let (true, Some(end)) = (self.released, self.end) {
             return end;
@@ -184,17 +185,17 @@ impl Visit {
             (false, Some(end), killed) => end.min(killed.unwrap_or(end)),
             (false, None, Some(killed)) => killed,
         };
-        let disturbed = self.disturbances(history).map(|d| d.since.max(begin));
-        disturbed.fold(until, u64::min)
+        let fault_times = self.faults(history).map(|fault| fault.since.max(begin));
+        fault_times.fold(until, u64::min)
     }
 
-    /// Until when it held a lease for sure. One that is lost is given back by who kept it.
+    /// Returns until when it certainly held a lease. The owner gives up a lease when its loss is reported.
     fn lease_until(&self) -> u64 {
         let ends = [self.valid.unwrap_or(0)].into_iter().chain(self.end).chain(self.lost);
         ends.fold(u64::MAX, u64::min)
     }
 
-    /// What it held for sure.
+    /// Returns what it certainly held.
     pub(super) fn holds(&self, history: &History, rules: Rules) -> Vec<Hold> {
         let Some(begin) = self.begin else { return Vec::new() };
         let (owner, until) = match rules {

@@ -1,25 +1,26 @@
-//! Was nothing written by an owner whose lease was over?
+//! Checks that no owner wrote after its lease was over.
 
 use super::Violation;
 use hierlock::Target;
 use std::collections::BTreeMap;
 
-/// A write under a lease, as it is in the database.
+/// A write under a lease, as read from the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The node of the lease.
     pub target: Target,
-    /// The lease.
+    /// The token of the lease.
     pub token: u64,
 }
 
-/// Checks writes in the order in which they were made against how many each token's owner knows to be committed.
+/// Checks that writes, in the order in which they were made, have ascending tokens, and that every committed write is
+/// there. `committed` counts the confirmed commits of each token.
 pub fn check_writes(writes: &[Write], committed: &BTreeMap<u64, u64>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut greatest: BTreeMap<&Target, u64> = BTreeMap::new();
-    let mut there: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut found_by_token: BTreeMap<u64, u64> = BTreeMap::new();
     for Write { target, token } in writes {
-        *there.entry(*token).or_default() += 1;
+        *found_by_token.entry(*token).or_default() += 1;
         let before = greatest.iter().filter(|(t, _)| t.contains(target) || target.contains(t));
         if let Some((other, later)) = before.max_by_key(|(_, token)| **token)
             && later > token
@@ -32,7 +33,7 @@ pub fn check_writes(writes: &[Write], committed: &BTreeMap<u64, u64>) -> Vec<Vio
         *most = (*most).max(*token);
     }
     for (token, count) in committed {
-        let there = there.get(token).copied().unwrap_or(0);
+        let there = found_by_token.get(token).copied().unwrap_or(0);
         if there < *count {
             found.push(Violation::Other(format!(
                 "lost write: {count} of lease {token} were committed, and {there} are there"
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_or_lost_write_is_found() {
+    fn stale_and_lost_writes_are_found() {
         let write = |path: &str, token| Write { target: path.parse().unwrap(), token };
         let found = |writes: &[Write], committed: &[(u64, u64)]| {
             let committed = committed.iter().copied().collect();
@@ -57,9 +58,9 @@ mod tests {
         let good = [write("u1/a1", 3), write("u1/a1", 3), write("u1", 5), write("u2", 4)];
         assert_eq!(found(&good, &[(3, 2), (4, 1)]), [""; 0]);
         let stale = [write("u1", 5), write("u1/a1", 3)];
-        let says = "stale write: lease 3 of u1/a1 wrote after lease 5 of u1";
-        assert_eq!(found(&stale, &[]), [says]);
-        let says = "lost write: 3 of lease 3 were committed, and 2 are there";
-        assert_eq!(found(&good, &[(3, 3)]), [says]);
+        let expected = "stale write: lease 3 of u1/a1 wrote after lease 5 of u1";
+        assert_eq!(found(&stale, &[]), [expected]);
+        let expected = "lost write: 3 of lease 3 were committed, and 2 are there";
+        assert_eq!(found(&good, &[(3, 3)]), [expected]);
     }
 }

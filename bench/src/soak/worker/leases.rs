@@ -1,8 +1,8 @@
-//! A worker that leases nodes and writes under its leases.
+//! A worker process that leases nodes and writes under its leases.
 
-use super::{StopSignal, Task, WorkerArgs, all_end};
+use super::{StopSignal, Task, WorkerArgs, join_tasks};
 use crate::soak::history::{Event, Reason, Recorder};
-use crate::soak::{LONGEST_LEASE, Result, clock, tree};
+use crate::soak::{MAX_LEASE_TTL, Result, clock, tree};
 use hierlock::database::Database;
 use hierlock::lease::{Lease, LeaseGuard, LeaseRequest, Leases};
 use hierlock::{Claim, Mode, Target};
@@ -15,44 +15,44 @@ const TASKS: u32 = 4;
 pub(super) async fn work(args: WorkerArgs, stop: StopSignal) -> Result<()> {
     let recorder = Arc::new(Recorder::open(&args.history)?);
     let connect = async || Database::connect(&args.url).await;
-    let Some(database) = stop.until_it_works(connect).await else { return Ok(()) };
+    let Some(database) = stop.retry_until_stopped(connect).await else { return Ok(()) };
     let args = Arc::new(args);
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let (database, leases) = (database.clone(), Leases::new(database.clone()));
             let task = Task::new(&args, &recorder, &stop, task);
-            (task.doing.clone(), tokio::spawn(Editor { task, database, leases }.run()))
+            (task.activity.clone(), tokio::spawn(LeaseTask { task, database, leases }.run()))
         })
         .collect();
-    all_end(tasks, stop).await?;
+    join_tasks(tasks, stop).await?;
     Ok(())
 }
 
-struct Editor {
+struct LeaseTask {
     task: Task,
     database: Database,
     leases: Leases,
 }
 
-impl Editor {
+impl LeaseTask {
     async fn run(mut self) {
         while !self.task.stop.is_set() {
             self.task.visit.number += 1;
-            self.edit().await;
+            self.lease_and_write().await;
             sleep(Duration::from_millis(self.task.random.below(20))).await;
         }
     }
 
-    async fn edit(&mut self) {
-        let target = tree::node(&mut self.task.random);
+    async fn lease_and_write(&mut self) {
+        let target = tree::random_node(&mut self.task.random);
         let claims = vec![Claim { target: target.clone(), mode: Mode::Exclusive }];
         self.task.record(Event::Ask(claims.clone()));
         let owner = format!("w{}t{}", self.task.visit.worker, self.task.visit.task);
-        let (ttl, patience) = (self.ttl(), self.task.random.below(1500));
-        let request = LeaseRequest::new(tree::locked(&target, self.task.broken), owner)
+        let (ttl, wait_limit) = (self.ttl(), self.task.random.below(1500));
+        let request = LeaseRequest::new(tree::node_to_lock(&target, self.task.broken), owner)
             .ttl(ttl)
-            .wait_up_to(Duration::from_millis(patience));
-        self.task.does("acquire");
+            .wait_up_to(Duration::from_millis(wait_limit));
+        self.task.set_activity("acquire");
         let acquire = self.leases.acquire(request);
         let lease = if self.task.random.chance(10) {
             let limit = Duration::from_micros(self.task.random.below(20_000));
@@ -65,10 +65,10 @@ impl Editor {
         };
         let lease = match lease {
             Ok(lease) => lease,
-            Err(error) => return self.task.not_granted(Reason::of(&error)).await,
+            Err(error) => return self.task.not_granted(Reason::from_error(&error)).await,
         };
         self.task.record(Event::Begin(claims));
-        self.task.record(Event::Valid { until: clock::of(lease.expires_at()) });
+        self.task.record(Event::Valid { until: clock::from_system_time(lease.expires_at()) });
         let token = u64::try_from(lease.token()).unwrap_or(0);
         self.task.record(Event::Token { asked: clock::now(), token });
         if self.task.random.chance(40) {
@@ -79,21 +79,21 @@ impl Editor {
     }
 
     fn ttl(&mut self) -> Duration {
-        Duration::from_millis(self.task.random.between(200, LONGEST_LEASE.as_millis() as u64))
+        Duration::from_millis(self.task.random.between(200, MAX_LEASE_TTL.as_millis() as u64))
     }
 
-    /// Holds it without help: it is renewed by hand, or expires.
+    /// Holds the lease without keep-alive. It is renewed explicitly, or expires.
     async fn hold(&mut self, mut lease: Lease, target: &Target) {
         for _ in 0..self.task.random.between(1, 3) {
-            sleep(self.task.stay()).await;
+            sleep(self.task.hold_time()).await;
             if self.task.random.chance(50) && !self.write(&lease, target).await {
                 return;
             }
             if self.task.random.chance(30) {
-                self.task.does("renew");
+                self.task.set_activity("renew");
                 match lease.renew().await {
                     Ok(()) => {
-                        let until = clock::of(lease.expires_at());
+                        let until = clock::from_system_time(lease.expires_at());
                         self.task.record(Event::Valid { until });
                     }
                     Err(error) if error.is_lost() => return self.task.record(Event::Lost),
@@ -103,7 +103,7 @@ impl Editor {
         }
         self.task.record(Event::End);
         if self.task.random.chance(80) {
-            self.task.does("release");
+            self.task.set_activity("release");
             let _ = lease.release().await;
         }
     }
@@ -111,32 +111,32 @@ impl Editor {
     /// Holds it with the help of a task that renews it.
     async fn keep(&mut self, kept: LeaseGuard, target: &Target) {
         for _ in 0..self.task.random.between(1, 4) {
-            let stay = self.task.stay();
+            let hold_time = self.task.hold_time();
             tokio::select! {
-                () = sleep(stay) => {}
+                () = sleep(hold_time) => {}
                 _ = kept.lost() => return self.task.record(Event::Lost),
             }
-            self.task.record(Event::Valid { until: clock::of(kept.expires_at()) });
+            self.task.record(Event::Valid { until: clock::from_system_time(kept.expires_at()) });
             if self.task.random.chance(50) && !self.write(kept.lease(), target).await {
                 return;
             }
         }
         self.task.record(Event::End);
         if self.task.random.chance(70) {
-            self.task.does("release");
+            self.task.set_activity("release");
             let _ = kept.release().await;
         }
     }
 
-    /// Writes something that is checked; false if the lease was lost.
+    /// Makes a checked write. Returns false if the lease was lost.
     async fn write(&mut self, lease: &Lease, target: &Target) -> bool {
-        self.task.does("begin");
+        self.task.set_activity("begin");
         let Ok(mut tx) = self.database.begin().await else { return true };
-        self.task.does("check");
+        self.task.set_activity("check");
         match lease.check_in(&mut tx).await {
             Ok(()) => self.task.record(Event::Check),
             Err(error) => {
-                self.task.does("roll back");
+                self.task.set_activity("roll back");
                 let _ = tx.rollback().await;
                 if error.is_lost() {
                     self.task.record(Event::Lost);
@@ -149,7 +149,7 @@ impl Editor {
         if tx.execute(sql, values).await.is_err() {
             return true;
         }
-        // A writer of SQLite is alone, and the others would wait.
+        // SQLite has one writer at a time, so the others would wait.
         let longest = if self.task.args.url.starts_with("sqlite:") { 3 } else { 40 };
         let slow = longest > 3 && self.task.random.chance(5);
         let pause = if slow {
@@ -159,7 +159,7 @@ impl Editor {
         };
         sleep(Duration::from_millis(pause)).await;
         self.task.record(Event::Commit);
-        self.task.does("commit");
+        self.task.set_activity("commit");
         if tx.commit().await.is_ok() {
             self.task.record(Event::Committed);
         }

@@ -1,11 +1,11 @@
-//! The processes that are killed, stopped and cut: they use the library, or are the command under a
-//! `hierlock run`, and record what they do.
+//! The worker processes: they use the library, or are the command of a `hierlock run`, and record what they do. The
+//! driver kills, stops and disconnects them.
 
 mod jobs;
 mod leases;
 mod locks;
 
-use super::history::{Event, Reason, Recorder, VisitId, read_claims};
+use super::history::{Event, Reason, Recorder, VisitId, parse_claims};
 use super::random::Random;
 use super::setup::Part;
 use super::{Result, USAGE};
@@ -16,28 +16,28 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// How long the tasks of a worker may take to end when they are told to: less than the driver waits.
-const ENDS_WITHIN: Duration = Duration::from_secs(45);
+/// How long the tasks of a worker may take to end after they are told to stop. Less than the driver waits.
+const STOP_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// What a worker process is told.
+/// The arguments of a worker process.
 #[derive(Clone, Debug)]
 pub struct WorkerArgs {
-    /// What it uses: `locks`, `leases` or `queue`.
+    /// The part that it uses: `locks`, `leases` or `queue`.
     pub part: String,
-    /// Where.
+    /// The URL.
     pub url: String,
-    /// Where it records what it does.
+    /// The file in which it records what it does.
     pub history: PathBuf,
     /// Its number.
     pub worker: u32,
-    /// Of its random numbers.
+    /// The seed of its random numbers.
     pub seed: u64,
-    /// Does it lock something else than it says?
+    /// Whether it locks other nodes than it records.
     pub broken: bool,
 }
 
 impl WorkerArgs {
-    /// Its name on the command line.
+    /// Returns the name of a part on the command line.
     pub fn name_of(part: Part) -> &'static str {
         match part {
             Part::Locks { .. } => "locks",
@@ -46,7 +46,7 @@ impl WorkerArgs {
         }
     }
 
-    /// As words of a command line.
+    /// Returns the arguments as words of a command line.
     pub fn words(&self) -> Vec<String> {
         let Self { part, url, history, worker, seed, broken } = self;
         let history = history.display().to_string();
@@ -54,7 +54,7 @@ impl WorkerArgs {
         [vec![part.clone(), url.clone(), history], numbers.to_vec()].concat()
     }
 
-    fn read(words: &[String]) -> Result<Self> {
+    fn parse_args(words: &[String]) -> Result<Self> {
         let [part, url, history, worker, seed, broken] = words else { return Err(USAGE.into()) };
         Ok(Self {
             part: part.clone(),
@@ -70,11 +70,11 @@ impl WorkerArgs {
 /// Works until standard input ends.
 ///
 /// # Errors
-/// If it is called wrongly, or something is not as it must be.
+/// Fails if the arguments are wrong, a file cannot be opened, or a task does not stop.
 pub fn work(words: &[String]) -> Result<()> {
-    let args = WorkerArgs::read(words)?;
+    let args = WorkerArgs::parse_args(words)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stop = StopSignal::at_end_of_input();
+    let stop = StopSignal::from_stdin();
     runtime.block_on(async {
         match args.part.as_str() {
             "locks" => locks::work(args, stop).await,
@@ -85,27 +85,27 @@ pub fn work(words: &[String]) -> Result<()> {
     })
 }
 
-/// The command under a `hierlock run`: a visit by itself.
+/// Records one visit. This is the command of a `hierlock run`.
 ///
 /// # Errors
-/// If it is called wrongly.
+/// Fails if the arguments are wrong or the history cannot be opened.
 pub fn visit(words: &[String]) -> Result<()> {
     let [history, worker, claims, millis] = words else { return Err(USAGE.into()) };
     let recorder = Recorder::open(history.as_ref())?;
     let visit = VisitId { worker: worker.parse()?, task: 0, number: 0 };
-    recorder.record(visit, Event::Begin(read_claims(claims).ok_or(USAGE)?));
+    recorder.record(visit, Event::Begin(parse_claims(claims).ok_or(USAGE)?));
     std::thread::sleep(Duration::from_millis(millis.parse()?));
     recorder.record(visit, Event::End);
     Ok(())
 }
 
-/// Tells tasks that it is time to stop.
+/// Tells tasks to stop.
 #[derive(Clone)]
 struct StopSignal(watch::Receiver<bool>);
 
 impl StopSignal {
-    /// At the end of standard input: the driver has closed it, or is gone.
-    fn at_end_of_input() -> Self {
+    /// Is set at the end of standard input: the driver has closed it, or has ended.
+    fn from_stdin() -> Self {
         let (sender, receiver) = watch::channel(false);
         std::thread::spawn(move || {
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -122,8 +122,8 @@ impl StopSignal {
         let _ = self.0.wait_for(|is_set| *is_set).await;
     }
 
-    /// Tries until it works, or until it is told to stop: servers are away now and then.
-    async fn until_it_works<T>(
+    /// Retries until an attempt succeeds or the signal is set. Servers are down now and then.
+    async fn retry_until_stopped<T>(
         &self,
         mut attempt: impl AsyncFnMut() -> hierlock::Result<T>,
     ) -> Option<T> {
@@ -137,20 +137,20 @@ impl StopSignal {
     }
 }
 
-/// Waits for tasks that were told to stop; fails with what they are doing if they do not.
-async fn all_end(
+/// Waits until the tasks have stopped. Fails with their activities if they do not stop in time.
+async fn join_tasks(
     tasks: Vec<(Arc<Mutex<&'static str>>, JoinHandle<()>)>,
     mut stop: StopSignal,
 ) -> Result<()> {
-    let mut doing = Vec::new();
+    let mut activities = Vec::new();
     let mut handles = Vec::new();
-    for (does, handle) in tasks {
-        doing.push(does);
+    for (activity, handle) in tasks {
+        activities.push(activity);
         handles.push(handle);
     }
     let late = async {
         stop.wait().await;
-        sleep(ENDS_WITHIN).await;
+        sleep(STOP_TIMEOUT).await;
     };
     let all = async {
         for handle in handles {
@@ -161,33 +161,32 @@ async fn all_end(
     tokio::select! {
         ended = all => ended,
         () = late => {
-            let doing: Vec<_> =
-                doing.iter().map(|does| *does.lock().unwrap_or_else(PoisonError::into_inner)).collect();
-            Err(format!("tasks have not ended {ENDS_WITHIN:?} after they were told to; they do: {doing:?}").into())
+            let activities: Vec<_> = activities.iter().map(|activity| *activity.lock().unwrap_or_else(PoisonError::into_inner)).collect();
+            Err(format!("tasks have not ended {STOP_TIMEOUT:?} after they were told to; their activities: {activities:?}").into())
         }
     }
 }
 
-/// One task of a worker: what it needs to make visits and to record them.
+/// A task of a worker, with what it needs to make visits and to record them.
 struct Task {
     args: Arc<WorkerArgs>,
     recorder: Arc<Recorder>,
     random: Random,
     visit: VisitId,
     stop: StopSignal,
-    /// Does it lock something else than it says?
+    /// Whether it locks other nodes than it records.
     broken: bool,
-    /// What it waits for, to be told if that never comes.
-    doing: Arc<Mutex<&'static str>>,
+    /// What it is doing, for the error message if it does not stop.
+    activity: Arc<Mutex<&'static str>>,
 }
 
 impl Task {
     fn new(args: &Arc<WorkerArgs>, recorder: &Arc<Recorder>, stop: &StopSignal, task: u32) -> Self {
-        // In one process every second task is broken, not every second process.
+        // With `memory:` there is one process, so every second task is broken instead of every second process.
         let broken = args.broken && (task % 2 == 1 || !args.url.starts_with("memory:"));
         Self {
             broken,
-            doing: Arc::default(),
+            activity: Arc::default(),
             args: args.clone(),
             recorder: recorder.clone(),
             random: Random::derive(args.seed, u64::from(args.worker) << 16 | u64::from(task)),
@@ -196,15 +195,15 @@ impl Task {
         }
     }
 
-    fn does(&self, doing: &'static str) {
-        *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
+    fn set_activity(&self, activity: &'static str) {
+        *self.activity.lock().unwrap_or_else(PoisonError::into_inner) = activity;
     }
 
     fn record(&self, event: Event) {
         self.recorder.record(self.visit, event);
     }
 
-    /// Records why it was not granted, and lets a server that is away come back.
+    /// Records why a request was not granted, and pauses if the server is down.
     async fn not_granted(&self, reason: Reason) {
         self.record(Event::NotGranted(reason));
         if reason == Reason::Failed {
@@ -212,14 +211,14 @@ impl Task {
         }
     }
 
-    /// How long a visit lasts: mostly next to nothing, sometimes long enough for anything to happen.
-    fn stay(&mut self) -> Duration {
-        let stay = Duration::from_millis(match self.random.below(50) {
+    /// Returns how long to hold a lock: mostly very short, sometimes long enough for a fault.
+    fn hold_time(&mut self) -> Duration {
+        let hold_time = Duration::from_millis(match self.random.below(50) {
             0 => self.random.between(200, 1500),
             1..=6 => self.random.between(5, 50),
             _ => self.random.below(3),
         });
-        // In one process nothing can happen to it.
-        if self.args.url.starts_with("memory:") { stay / 20 } else { stay }
+        // With `memory:` there are no faults but stops, so holding long has no use.
+        if self.args.url.starts_with("memory:") { hold_time / 20 } else { hold_time }
     }
 }

@@ -1,5 +1,5 @@
-//! `hierlock lab run --bless` on generated files. Of 300 random files 38 were still red after it, and some could
-//! not even be read any more.
+//! `hierlock lab run --bless` on generated files. The failure this prevents: of 300 random files 38 still failed
+//! after it, and some could not even be parsed.
 
 use crate::support::{TestDirectory, code, hierlock, stderr, stdout};
 use hierlock_lab::Scenario;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-/// Numbers that look random, and are the same in every run.
+/// A random number generator that gives the same numbers in every run.
 struct Random(u64);
 
 impl Random {
@@ -19,12 +19,12 @@ impl Random {
         (self.0 >> 11) as usize % sides
     }
 
-    fn one<'t>(&mut self, of: &[&'t str]) -> &'t str {
+    fn pick<'t>(&mut self, of: &[&'t str]) -> &'t str {
         of[self.below(of.len())]
     }
 
-    /// In so many of ten cases.
-    fn is(&mut self, of_ten: usize) -> bool {
+    /// Returns true in `of_ten` of ten cases.
+    fn chance(&mut self, of_ten: usize) -> bool {
         self.below(10) < of_ten
     }
 }
@@ -63,11 +63,11 @@ const EXPECTATIONS: [&str; 14] = [
 ];
 
 fn lock_step(random: &mut Random) -> String {
-    let node = random.one(&NODES);
-    let mode = random.one(&["", "shared ", "update ", "exclusive "]);
+    let node = random.pick(&NODES);
+    let mode = random.pick(&["", "shared ", "update ", "exclusive "]);
     match random.below(8) {
         0..4 => format!("lock {mode}{node}"),
-        // Whether it still waits later is a matter of speed, so nothing else is said of it.
+        // Whether it still waits later depends on timing, so nothing else is expected of it.
         4 => format!("lock within 50ms {node}\n = refused"),
         5 => format!("try {mode}{node}"),
         6 => format!("extend {mode}{node}"),
@@ -76,7 +76,7 @@ fn lock_step(random: &mut Random) -> String {
 }
 
 fn statement(random: &mut Random) -> String {
-    let (key, word) = (random.one(&KEYS), random.one(&WORDS));
+    let (key, word) = (random.pick(&KEYS), random.pick(&WORDS));
     match random.below(12) {
         0 => "commit".to_owned(),
         1 => "rollback".to_owned(),
@@ -91,7 +91,7 @@ fn statement(random: &mut Random) -> String {
     }
 }
 
-/// A file that may well not be one.
+/// Returns the text of a scenario, which may be invalid.
 fn scenario(random: &mut Random, engines: &[&str], step: fn(&mut Random) -> String) -> String {
     let has_sql = engines.contains(&"mysql");
     let from = random.below(engines.len());
@@ -99,56 +99,56 @@ fn scenario(random: &mut Random, engines: &[&str], step: fn(&mut Random) -> Stri
     let mut text =
         format!("# Generated\n# why\nengines: {}   # here\nlimit: 20s\n", engines.join(" "));
     let keys: [&str; 2] = if has_sql { ["1", "2"] } else { ["u1", "u2"] };
-    let has_axis = random.is(6);
+    let has_axis = random.chance(6);
     if has_axis {
         text += &format!("for each key: {}\n", keys.join(" | "));
     }
     if has_sql {
-        if random.is(5) {
+        if random.chance(5) {
             text += "for each isolation: read committed | serializable\n";
         }
         text += "setup:\n  create table t (id int primary key, v int, w varchar(30));\n  \
                  insert into t values (1, 10, 'a'), (2, 20, null);\n";
         text +=
-            random.one(&["A> begin\n", "A> begin\nB> begin\n", "A> begin\nB> begin\nC> begin\n"]);
+            random.pick(&["A> begin\n", "A> begin\nB> begin\n", "A> begin\nB> begin\nC> begin\n"]);
     }
     let mut guards = engines.to_vec();
     if has_axis {
         guards.extend(keys);
     }
     for _ in 0..3 + random.below(7) {
-        let who = random.one(&["A", "B", "C"]);
-        let note = random.one(&["", "", "   # a note"]);
+        let who = random.pick(&["A", "B", "C"]);
+        let note = random.pick(&["", "", "   # a note"]);
         match random.below(6) {
-            0 => text += &format!("{who}< = {}{note}\n", random.one(&EXPECTATIONS)),
-            1 => text += &format!("{who}> [{}] {}\n", random.one(&guards), step(random)),
+            0 => text += &format!("{who}< = {}{note}\n", random.pick(&EXPECTATIONS)),
+            1 => text += &format!("{who}> [{}] {}\n", random.pick(&guards), step(random)),
             _ => text += &format!("{who}> {}\n", step(random)),
         }
         if text.ends_with("= refused\n") {
             continue;
         }
-        let indent = random.one(&[" ", "   "]);
+        let indent = random.pick(&[" ", "   "]);
         match random.below(10) {
             0..4 => {}
-            4..7 => text += &format!("{indent}= {}{note}\n", random.one(&EXPECTATIONS)),
+            4..7 => text += &format!("{indent}= {}{note}\n", random.pick(&EXPECTATIONS)),
             7 => {
-                let (guard, some) = (random.one(&guards), random.one(&EXPECTATIONS));
+                let (guard, some) = (random.pick(&guards), random.pick(&EXPECTATIONS));
                 text += &format!("{indent}= [{guard}] {some}\n");
-                text += &format!("{indent}= {}\n\n", random.one(&EXPECTATIONS));
+                text += &format!("{indent}= {}\n\n", random.pick(&EXPECTATIONS));
             }
             8 => text += &format!("{indent}| 1 | *\n{indent}| x | 'a | b'\n"),
             _ => {
                 text += &format!("{indent}= by key | *\n");
                 for key in keys {
-                    text += &format!("{indent}: {key} | {}\n", random.one(&EXPECTATIONS));
+                    text += &format!("{indent}: {key} | {}\n", random.pick(&EXPECTATIONS));
                 }
             }
         }
     }
-    if random.is(1) { text.replace('\n', "\r\n") } else { text }
+    if random.chance(1) { text.replace('\n', "\r\n") } else { text }
 }
 
-/// So many files that can be read.
+/// Writes files that can be parsed.
 fn files(
     place: &TestDirectory,
     count: usize,
@@ -169,7 +169,7 @@ fn files(
     files
 }
 
-fn lab(files: &[&Path], urls: &[String], options: &[&str]) -> Output {
+fn run_lab(files: &[&Path], urls: &[String], options: &[&str]) -> Output {
     let mut command = hierlock(&["lab", "run"]);
     command.args(files).args(options);
     for url in urls {
@@ -178,18 +178,18 @@ fn lab(files: &[&Path], urls: &[String], options: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Blesses files, and holds what is promised: a file is left as it was, with the reason told, or it is read
-/// again, laid out stably, agrees, and blessing it again changes nothing.
+/// Blesses files and checks the promise: a file is unchanged and the reason is printed, or it parses, is formatted,
+/// passes, and blessing it again changes nothing.
 fn bless(files: &[PathBuf], urls: &[String]) {
     let before: Vec<String> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let all: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    let said = stderr(&lab(&all, urls, &["--bless"]));
+    let said = stderr(&run_lab(&all, urls, &["--bless"]));
     let mut blessed = Vec::new();
     for (file, before) in files.iter().zip(&before) {
         let text = fs::read_to_string(file).unwrap();
         let told = format!("{} is not changed: ", file.display());
         if let Some(line) = said.lines().find(|line| line.contains(&told)) {
-            // A session is given a step while it waits: that is for a person to repair.
+            // A session gets a step while it waits, which only a person can fix.
             assert!(line.contains("cannot be run to its end"), "{line}\n{before}");
             assert_eq!(text, *before, "{line}");
             continue;
@@ -202,7 +202,7 @@ fn bless(files: &[PathBuf], urls: &[String]) {
     }
     assert!(blessed.len() > files.len() / 2, "{} of {}\n{said}", blessed.len(), files.len());
     let again: Vec<&Path> = blessed.iter().map(|(file, _)| *file).collect();
-    let output = lab(&again, urls, &["--bless"]);
+    let output = run_lab(&again, urls, &["--bless"]);
     assert_eq!(code(&output), Some(0), "still red:\n{}", stdout(&output));
     for (file, text) in &blessed {
         assert_eq!(fs::read_to_string(file).unwrap(), *text, "{}", file.display());
@@ -210,13 +210,13 @@ fn bless(files: &[PathBuf], urls: &[String]) {
 }
 
 #[test]
-fn generated_files_that_lock_nodes() {
+fn generated_lock_scenarios_can_be_blessed() {
     let place = TestDirectory::new();
     bless(&files(&place, 60, &["memory", "file"], lock_step), &[]);
 }
 
 #[test]
-fn generated_files_of_statements() {
+fn generated_sql_scenarios_can_be_blessed() {
     let engines = [Engine::Mysql, Engine::Mariadb, Engine::Postgres];
     let servers: Option<Vec<Server>> = engines.into_iter().map(Server::for_tests).collect();
     let Some(servers) = servers else { return };

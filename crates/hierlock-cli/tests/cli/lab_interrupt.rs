@@ -1,4 +1,4 @@
-//! `hierlock lab` is interrupted: every record that was made by then was once lost, and no report written.
+//! Interrupting `hierlock lab`. The failure this prevents: all records were lost, and no report was written.
 
 use crate::support::{TestDirectory, hierlock, until};
 use hierlock_sandbox::{Engine, Sandbox};
@@ -12,11 +12,11 @@ use std::process::{Child, Command, Stdio};
 const QUICK: &str = "# Quick\nengines: postgres\nA> select 1\n = rows 1\n";
 const LONG: &str = "# Long\nlimit: 10m\nengines: postgres\nA> select pg_sleep(600)\n";
 
-/// Statements of [`LONG`] that run.
-const RUNS: &str = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' \
+/// Counts running statements of [`LONG`].
+const COUNT_RUNNING: &str = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' \
                     AND pid <> pg_backend_pid() AND state = 'active'";
-/// Schemas and databases of the lab.
-const MADE: &str = "SELECT (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'hierlock_lab%') \
+/// Counts schemas and databases of the lab.
+const COUNT_CREATED: &str = "SELECT (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'hierlock_lab%') \
                     + (SELECT count(*) FROM pg_database WHERE datname LIKE 'hierlock_lab%')";
 
 fn count(server: &Sandbox, sql: &str) -> i64 {
@@ -24,14 +24,14 @@ fn count(server: &Sandbox, sql: &str) -> i64 {
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 
-/// A run of a quick scenario and then of one that never ends.
+/// A run of a quick scenario and of one that never ends.
 struct Run {
     place: TestDirectory,
     process: Child,
 }
 
 impl Run {
-    /// The second scenario is under way when this returns.
+    /// Returns when the second scenario is running.
     fn start(server: &Sandbox, options: &[&str]) -> Self {
         let place = TestDirectory::new();
         let mut command = hierlock(&["lab", "run", "--jobs", "1", "--url", server.url()]);
@@ -43,7 +43,7 @@ impl Run {
         command.args(options).current_dir(place.directory.path());
         let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let run = Self { place, process };
-        until("the second scenario begins", || count(server, RUNS) > 0);
+        until("the second scenario begins", || count(server, COUNT_RUNNING) > 0);
         run
     }
 
@@ -51,7 +51,7 @@ impl Run {
         kill(Pid::from_raw(self.process.id() as i32), signal).unwrap();
     }
 
-    /// The exit code and what was said.
+    /// Waits for the end and returns the exit code and standard error.
     fn end(mut self) -> (Option<i32>, String, TestDirectory) {
         let mut said = String::new();
         self.process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
@@ -65,13 +65,13 @@ fn read(place: &TestDirectory, file: &str) -> String {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_run_in_every_report() {
+fn ctrl_c_keeps_finished_records_in_every_report() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let run = Run::start(&server, &["--json", "--html", "r.html", "--junit", "r.xml"]);
     run.signal(Signal::SIGINT);
     let (code, said, place) = run.end();
     assert_eq!(code, Some(130), "{said}");
-    assert_eq!(count(&server, MADE), 0);
+    assert_eq!(count(&server, COUNT_CREATED), 0);
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(report["interruption"], serde_json::json!({"finished": 1, "planned": 2}));
     assert_eq!((&report["agrees"], &report["tally"]["agreed"]), (&false.into(), &1.into()));
@@ -87,11 +87,11 @@ fn ctrl_c_keeps_what_was_run_in_every_report() {
     assert_eq!(code, Some(143), "{said}");
     assert!(said.contains("interrupted: 1 of 2 cases were run; this report is partial"), "{said}");
     assert!(said.contains("1 agreed"), "{said}");
-    assert_eq!(count(&server, MADE), 0);
-    until("nothing is done any more", || count(&server, RUNS) == 0);
+    assert_eq!(count(&server, COUNT_CREATED), 0);
+    until("no statement runs", || count(&server, COUNT_RUNNING) == 0);
 }
 
-/// A file that is blessed by a part of its cases would say what was never seen of the others.
+/// Blessing a file by a part of its cases would write expectations for cases that were not observed.
 #[test]
 fn ctrl_c_blesses_nothing() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
@@ -101,19 +101,19 @@ fn ctrl_c_blesses_nothing() {
     assert_eq!((code, read(&place, "quick.lab").as_str()), (Some(130), QUICK));
 }
 
-/// A server whose processes are all stopped: it answers nobody, on connections that are open neither.
+/// A server whose processes are all stopped: it responds to nobody, not even on open connections.
 struct StoppedServer(Vec<Pid>);
 
 impl StoppedServer {
     fn new(server: &Sandbox) -> Self {
         let postmaster = server.pid().unwrap() as i32;
         let mut stopped = Self(vec![Pid::from_raw(postmaster)]);
-        // The postmaster first: from then on it makes no other process.
+        // The postmaster first, so that it starts no other process.
         kill(stopped.0[0], Signal::SIGSTOP).unwrap();
         let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         for child in children.unwrap().split_whitespace() {
             let child = Pid::from_raw(child.parse().unwrap());
-            // It may have ended by itself.
+            // The process may have ended already.
             if kill(child, Signal::SIGSTOP).is_ok() {
                 stopped.0.push(child);
             }
@@ -130,15 +130,18 @@ impl Drop for StoppedServer {
     }
 }
 
-/// While the server answers nobody, nothing can be removed there: a person who asks twice has had enough.
+/// While the server does not respond, nothing can be cleaned up there. A second signal ends the run anyway.
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_run_at_once() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let mut run = Run::start(&server, &[]);
     let stopped = StoppedServer::new(&server);
     run.signal(Signal::SIGINT);
     let mut says = BufReader::new(run.process.stderr.take().unwrap()).lines();
-    assert!(says.any(|line| line.unwrap().contains("interrupted: ")), "it never says so");
+    assert!(
+        says.any(|line| line.unwrap().contains("interrupted: ")),
+        "the interrupt is not reported"
+    );
     run.signal(Signal::SIGTERM);
     let (code, ..) = run.end();
     drop(stopped);
@@ -146,13 +149,13 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn an_interrupted_matrix_shows_what_there_is() {
+fn an_interrupted_matrix_prints_what_was_observed() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let arguments = ["lab", "matrix", "--engine", "memory,postgres", "--size", "5x5x5", "--modes"];
     let mut command = hierlock(&arguments);
     command.args(["--json", "--jobs", "8", "--url", server.url()]);
     let process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    until("it begins", || count(&server, MADE) > 0);
+    until("the matrix has begun", || count(&server, COUNT_CREATED) > 0);
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
     let output = process.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
@@ -160,5 +163,5 @@ fn an_interrupted_matrix_shows_what_there_is() {
     let unusable = report["unusable"].as_array().unwrap();
     assert!(!unusable.is_empty(), "{unusable:?}");
     assert!(unusable.iter().all(|place| place["why"].as_str().unwrap().contains("partial")));
-    assert_eq!(count(&server, MADE), 0);
+    assert_eq!(count(&server, COUNT_CREATED), 0);
 }

@@ -1,4 +1,4 @@
-//! `hierlock lease`, from the outside.
+//! Tests of `hierlock lease`, which run the command.
 
 use crate::support::{code, hierlock, stderr, stdout, until};
 use crate::test_database::TestDatabase;
@@ -18,7 +18,7 @@ fn tokens(store: &TestDatabase, arguments: &[&str]) -> Vec<i64> {
     listed.as_array().unwrap().iter().map(|lease| lease["token"].as_i64().unwrap()).collect()
 }
 
-/// Ada edits, Bob is told so, an administrator takes it away, and Ada learns of it.
+/// Ada edits, Bob is refused, an administrator ends the lease, and Ada is told.
 pub(crate) fn acquired_held_forced_and_lost(store: &TestDatabase) {
     let edits = ["--session", "tab-7", "--reason", "edits the address", "--print-token"];
     let token = store.ok(&[&acquire("u1/a1", "ada")[..], &edits].concat());
@@ -60,7 +60,7 @@ fn a_lease_from_acquire_to_loss_on_a_file() {
 }
 
 #[test]
-fn a_sentence_a_token_or_json() {
+fn acquire_prints_a_sentence_a_token_or_json() {
     let store = TestDatabase::file();
     let said = store.ok(&acquire("u1", "ada"));
     assert!(said.starts_with("acquired lease 1 of `u1` for ada until 2"), "{said}");
@@ -80,7 +80,7 @@ fn a_sentence_a_token_or_json() {
 }
 
 #[test]
-fn released_by_token_session_or_owner() {
+fn leases_are_released_by_token_session_or_owner() {
     let store = TestDatabase::file();
     for (path, owner, session) in
         [("u1", "ada", "s1"), ("u2", "ada", "s2"), ("u3", "bob", "s1"), ("u4", "bob", "s3")]
@@ -98,7 +98,7 @@ fn released_by_token_session_or_owner() {
 }
 
 #[test]
-fn listed_by_node_and_below() {
+fn leases_are_listed_by_subtree() {
     let store = TestDatabase::file();
     for path in ["u1", "u1/a1", "u10", "u2"] {
         store.ok(&[&acquire(path, "ada")[..], &["--reason", "two\nlines"]].concat());
@@ -112,10 +112,10 @@ fn listed_by_node_and_below() {
 }
 
 #[test]
-fn a_lease_whose_time_is_over() {
+fn an_expired_lease_is_listed_and_swept() {
     let store = TestDatabase::file();
     store.ok(&[&acquire("u1", "ada")[..], &["--ttl", "1ms"]].concat());
-    until("it is over", || tokens(&store, &[]).is_empty());
+    until("the lease has expired", || tokens(&store, &[]).is_empty());
     assert_eq!(tokens(&store, &["--expired"]), [1]);
     assert!(store.ok(&["lease", "list", "--expired"]).contains(" ago)"));
     let lost = store.json_with(76, &["lease", "renew", "1"]);
@@ -126,7 +126,7 @@ fn a_lease_whose_time_is_over() {
 }
 
 #[test]
-fn waiting_ends_when_it_is_free_and_when_time_is_over() {
+fn a_wait_ends_with_the_release_or_the_timeout() {
     let store = TestDatabase::file();
     store.ok(&acquire("u1", "ada"));
     let begun = Instant::now();
@@ -140,7 +140,7 @@ fn waiting_ends_when_it_is_free_and_when_time_is_over() {
     assert_eq!((code(&output), stdout(&output)), (Some(0), "2\n".to_owned()));
 }
 
-/// Whoever is told to end while it waits must not leave a lease behind that nobody knows of.
+/// A waiting command that is told to end must not leave a lease that nobody knows of.
 #[test]
 fn a_signal_while_waiting_leaves_nothing() {
     let store = TestDatabase::file();
@@ -149,16 +149,16 @@ fn a_signal_while_waiting_leaves_nothing() {
         let waits = [&acquire("u1", "bob")[..], &["--wait", "60s"]].concat();
         let mut waiter = store.command(&waits).stderr(Stdio::null()).spawn().unwrap();
         let threads = format!("/proc/{}/task", waiter.id());
-        until("it talks to the file", || fs::read_dir(&threads).is_ok_and(|t| t.count() > 1));
-        signal_to(&waiter, signal);
+        until("it has opened the file", || fs::read_dir(&threads).is_ok_and(|t| t.count() > 1));
+        send_signal(&waiter, signal);
         assert_eq!(waiter.wait().unwrap().code(), Some(128 + signal as i32));
     }
     assert_eq!(tokens(&store, &["--expired"]), [1]);
 }
 
-/// The same at any time: its token was told, or there is none.
+/// The same at any time: either the token was printed, or there is no lease.
 #[test]
-fn a_signal_at_any_time_leaves_only_leases_whose_token_was_printed() {
+fn a_signal_leaves_only_leases_with_a_printed_token() {
     let store = TestDatabase::file();
     store.ok(&["lease", "provision"]);
     let mut told = Vec::new();
@@ -166,20 +166,20 @@ fn a_signal_at_any_time_leaves_only_leases_whose_token_was_printed() {
         let mut command = store.command(&acquire(&format!("u{millis}"), "ada"));
         let process = command.arg("--print-token").stdout(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(millis));
-        signal_to(&process, Signal::SIGTERM);
+        send_signal(&process, Signal::SIGTERM);
         let output = process.wait_with_output().unwrap();
         told.extend(stdout(&output).lines().map(|token| token.parse::<i64>().unwrap()));
-        // Before it listens, the signal ends it; after it has printed, it is too late.
+        // Before the handler is installed, the signal ends the process; after the token is printed, it is too late.
         assert!([Some(0), Some(143), None].contains(&code(&output)), "{output:?}");
     }
     assert_eq!(tokens(&store, &["--expired"]), told);
 }
 
-fn signal_to(process: &std::process::Child, signal: Signal) {
+fn send_signal(process: &std::process::Child, signal: Signal) {
     kill(Pid::from_raw(process.id() as i32), signal).unwrap();
 }
 
-/// A token that could not be told is of no use to anybody, and its lease would be in the way.
+/// A lease whose token could not be printed is of no use, and would block others.
 #[test]
 fn a_lease_whose_token_cannot_be_printed_is_released() {
     let store = TestDatabase::file();
@@ -191,7 +191,7 @@ fn a_lease_whose_token_cannot_be_printed_is_released() {
 }
 
 #[test]
-fn levels_of_ones_own() {
+fn custom_levels_are_accepted() {
     let store = TestDatabase::file();
     let deep = acquire("o/t/p/d", "ada");
     assert!(store.fails(64, &deep).contains("only 3 levels"));
@@ -200,7 +200,7 @@ fn levels_of_ones_own() {
 }
 
 #[test]
-fn a_wrong_call_is_64_and_changes_nothing() {
+fn a_usage_error_exits_with_64_and_changes_nothing() {
     let store = TestDatabase::file();
     let long = "x".repeat(256);
     for (arguments, says) in [
@@ -230,7 +230,7 @@ fn a_wrong_call_is_64_and_changes_nothing() {
 }
 
 #[test]
-fn a_database_that_is_not_there_is_69() {
+fn an_unreachable_database_exits_with_69() {
     for (url, says) in [
         ("postgres://me:secret@127.0.0.1:1/x", "127.0.0.1:1"),
         ("mysql://me:secret@127.0.0.1:1/x", "127.0.0.1:1"),
@@ -244,7 +244,7 @@ fn a_database_that_is_not_there_is_69() {
 }
 
 #[test]
-fn by_default_it_is_a_file_of_this_user() {
+fn the_default_database_is_a_file_of_the_user() {
     let state = tempfile::tempdir().unwrap();
     let place = state.path().join("50%?").join("deep");
     let run =
@@ -254,7 +254,7 @@ fn by_default_it_is_a_file_of_this_user() {
     assert!(place.join("hierlock/toolbox.db").is_file());
     let mode = fs::metadata(place.join("hierlock")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    // A relative one is none, as its specification says.
+    // A relative path is ignored, as the specification says.
     let home = tempfile::tempdir().unwrap();
     let mut command = hierlock(&["lease", "list"]);
     command.env("XDG_STATE_HOME", "here").env("HOME", home.path());
@@ -267,7 +267,7 @@ fn by_default_it_is_a_file_of_this_user() {
 }
 
 #[test]
-fn what_is_printed_as_sql_is_not_done() {
+fn print_sql_changes_nothing() {
     let store = TestDatabase::file();
     let sql = store.ok(&["lease", "provision", "--print-sql"]);
     assert!(sql.contains("CREATE TABLE") && sql.contains("hier_leases"), "{sql}");

@@ -1,4 +1,4 @@
-//! The `hierlock` command, from the outside.
+//! Tests that run the `hierlock` command.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

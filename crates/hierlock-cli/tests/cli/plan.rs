@@ -1,4 +1,4 @@
-//! `hierlock plan`, completions and man pages, from the outside.
+//! Tests of `hierlock plan`, completions and man pages, which run the command.
 
 use crate::support::{Holder, TestDirectory, code, hierlock, stderr, stdout};
 use hierlock::{Buckets, Target};
@@ -10,7 +10,7 @@ use std::fs;
 use tokio::runtime::Runtime;
 
 #[test]
-fn the_slots_as_json() {
+fn slots_are_printed_as_json() {
     let output = hierlock(&["plan", "--json", "u1/a1/r1"]).output().unwrap();
     assert_eq!(code(&output), Some(0));
     let slots: Value = serde_json::from_str(&stdout(&output)).unwrap();
@@ -32,13 +32,13 @@ fn a_shared_lock_of_an_inner_node_is_rounded_up() {
 }
 
 #[test]
-fn the_slots_and_the_sql_as_text() {
+fn slots_and_sql_are_printed_as_text() {
     let output = hierlock(&["plan", "u1/a1/r2", "u1/a1/r1", "ユーザー"]).output().unwrap();
     insta::assert_snapshot!(stdout(&output));
 }
 
 #[test]
-fn levels_and_buckets_of_ones_own() {
+fn custom_levels_and_buckets_are_accepted() {
     let arguments =
         ["plan", "--json", "--levels", "org,team,project,doc", "--buckets", "7", "o/t/p/d"];
     let output = hierlock(&arguments).output().unwrap();
@@ -47,7 +47,7 @@ fn levels_and_buckets_of_ones_own() {
     assert!(slots.as_array().unwrap().iter().all(|slot| slot["bucket"].as_u64().unwrap() < 7));
 }
 
-/// The slots of `hierlock plan --json --url … u1/a1/r1`.
+/// Returns the slots of `hierlock plan --json --url … u1/a1/r1`.
 fn plan_at(url: &str) -> Vec<Value> {
     let output = hierlock(&["plan", "--json", "--url", url, "u1/a1/r1"]).output().unwrap();
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
@@ -62,9 +62,9 @@ fn numbers(slots: &[Value], name: &str) -> BTreeSet<i64> {
 
 const HOLD: [&str; 5] = ["u1/a1/r1", "--", "sh", "-c", "echo $$; exec cat"];
 
-/// The URL was ignored: buckets were shown, whatever the client would lock.
+/// The failure this prevents: the URL was ignored, and buckets were shown whatever the client would lock.
 #[test]
-fn the_bytes_of_a_file() {
+fn a_plan_for_a_file_shows_its_bytes() {
     let place = TestDirectory::new();
     let url = format!("file:{}", place.lock_file().display());
     let slots = plan_at(&url);
@@ -77,7 +77,7 @@ fn the_bytes_of_a_file() {
     let mut held = BTreeSet::new();
     for information in fs::read_dir(format!("/proc/{}/fdinfo", holder.pid())).unwrap() {
         let text = fs::read_to_string(information.unwrap().path()).unwrap();
-        // Whoever started this test may have passed on a file that it has locked in another way.
+        // The parent of this test may have passed on a file that is locked in another way.
         let locks =
             text.lines().filter(|line| line.starts_with("lock:") && line.contains("OFDLCK"));
         // lock: 1: OFDLCK ADVISORY WRITE -1 00:1f:42 FIRST LAST
@@ -94,7 +94,7 @@ fn the_bytes_of_a_file() {
 }
 
 #[test]
-fn a_url_that_cannot_be_planned_for() {
+fn an_unusable_url_is_refused() {
     for (url, more, exit, says) in [
         ("redis://x", None, 64, "memory:"),
         (
@@ -112,12 +112,12 @@ fn a_url_that_cannot_be_planned_for() {
     }
 }
 
-/// Buckets of a count that the server does not have were shown, and those also for advisory keys.
+/// The failure this prevents: the buckets were not those of the server, and were shown for advisory keys too.
 pub(crate) fn a_plan_shows_what_a_client_takes(server: &Sandbox) {
     let at = |parameters: &str| format!("{}?{parameters}", server.url());
     let path = |index: usize| ["u1", "u1/a1", "u1/a1/r1"][index].parse::<Target>().unwrap();
 
-    // Nothing is made for a plan.
+    // A plan creates nothing.
     let slots = plan_at(&at("strategy=on-demand&table=plan_on_demand"));
     for (index, slot) in slots.iter().enumerate() {
         assert_eq!(slot["row_key"], path(index).key());
@@ -128,7 +128,7 @@ pub(crate) fn a_plan_shows_what_a_client_takes(server: &Sandbox) {
     let says = "it has no lock table `plan_on_demand` yet; make it with `hierlock provision`";
     assert!(stderr(&output).contains(says), "{}", stderr(&output));
 
-    // As many buckets as there are.
+    // The number of buckets is that of the server.
     let striped = at("strategy=striped&table=plan_striped");
     let output = hierlock(&["provision", "--url", &striped, "--buckets", "500"]).output().unwrap();
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
@@ -140,7 +140,7 @@ pub(crate) fn a_plan_shows_what_a_client_takes(server: &Sandbox) {
     assert!(text.contains("rows of plan_striped, 500 buckets a level"), "{text}");
     assert!(text.contains("SELECT of_500 FROM"), "{text}");
 
-    // The keys that a client really holds.
+    // The keys are those that a client holds.
     if server.engine() == Engine::Postgres {
         let mut command = hierlock(&["run", "--url", server.url()]);
         command.args(HOLD);
@@ -158,7 +158,7 @@ pub(crate) fn a_plan_shows_what_a_client_takes(server: &Sandbox) {
 }
 
 #[test]
-fn completions_and_man_pages_are_made() {
+fn completions_and_man_pages_are_written() {
     for shell in ["bash", "zsh", "fish"] {
         let output = hierlock(&["completions", shell]).output().unwrap();
         assert!(code(&output) == Some(0) && stdout(&output).contains("within"), "{shell}");
@@ -189,7 +189,7 @@ fn the_help_of_every_command_has_examples_and_exit_codes() {
     assert!(help.contains("75") && help.contains("76"), "{help}");
 }
 
-/// A reader that has seen enough is no mistake, and no panic.
+/// A reader that closes the pipe causes neither an error nor a panic.
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let script = "\"$1\" completions bash | head -c 1; exit ${PIPESTATUS[0]}";

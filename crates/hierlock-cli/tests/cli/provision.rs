@@ -1,11 +1,11 @@
-//! `hierlock provision`, from the outside.
+//! Tests of `hierlock provision`, which run the command.
 
 use crate::support::{code, hierlock, stderr, stdout};
 use hierlock_sandbox::{Engine, Sandbox};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Runs it on a server, with more in its URL.
+/// Runs it on a server, with more parameters in the URL.
 fn provision(server: &Sandbox, more: &str, arguments: &[&str]) -> Output {
     let url = format!("{}{more}", server.url());
     hierlock(&["provision", "--url", &url]).args(arguments).output().unwrap()
@@ -16,7 +16,7 @@ fn lock(url: &str, target: &str) -> Output {
 }
 
 #[test]
-fn from_nothing_to_a_lock_that_is_held() {
+fn a_provisioned_table_can_be_locked() {
     let Some(server) = Sandbox::for_tests(Engine::Mariadb) else { return };
     let output = lock(server.url(), "u1");
     assert_eq!(code(&output), Some(69));
@@ -45,7 +45,7 @@ fn from_nothing_to_a_lock_that_is_held() {
 }
 
 #[test]
-fn a_check_says_by_its_exit_code_what_it_found() {
+fn check_reports_its_result_by_exit_code() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let striped = "?strategy=striped";
     let output = provision(&server, striped, &["--check"]);
@@ -74,7 +74,7 @@ fn a_check_says_by_its_exit_code_what_it_found() {
 }
 
 #[test]
-fn what_is_printed_can_be_piped_into_the_servers_client() {
+fn the_printed_sql_runs_in_the_client_of_the_server() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let more = "?strategy=striped&table=beside";
     let output = provision(&server, more, &["--buckets", "100", "--print-sql"]);
@@ -91,7 +91,7 @@ fn what_is_printed_can_be_piped_into_the_servers_client() {
 }
 
 #[test]
-fn rows_by_id_are_made_by_path() {
+fn rows_by_id_are_added_by_path() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let by_id = "?strategy=per-id";
     let output = provision(&server, by_id, &["u1/a1/r1", "u2"]);
@@ -104,7 +104,7 @@ fn rows_by_id_are_made_by_path() {
 }
 
 #[test]
-fn a_wrong_call_is_64_and_a_missing_server_69() {
+fn a_usage_error_exits_with_64_a_missing_server_with_69() {
     for (arguments, says) in [
         (&["--url", "postgres://127.0.0.1/x"][..], "?strategy=striped"),
         (&["--url", "mysql://127.0.0.1/x", "--buckets", "0"], "bucket count"),

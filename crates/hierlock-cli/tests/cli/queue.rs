@@ -1,4 +1,4 @@
-//! `hierlock queue`, from the outside.
+//! Tests of `hierlock queue`, which run the command.
 
 use crate::support::{Holder, code, is_gone, stderr, stdout, until};
 use crate::test_database::TestDatabase;
@@ -26,17 +26,17 @@ fn work_all(store: &TestDatabase, options: &[&str], script: &str) -> Output {
     output
 }
 
-/// A worker whose command has begun, and waits.
-fn busy(store: &TestDatabase, options: &[&str]) -> Holder {
+/// Starts a worker, and returns when its command has begun and waits.
+fn start_busy_worker(store: &TestDatabase, options: &[&str]) -> Holder {
     Holder::start(work(store, options, "echo $$; exec sleep 1000"))
 }
 
-/// Tells it twice, and gives what it said.
-fn end(holder: &mut Holder) -> String {
+/// Sends two signals and returns standard error.
+fn signal_twice(holder: &mut Holder) -> String {
     let mut lines = BufReader::new(holder.process.stderr.take().unwrap()).lines();
     let mut said = String::new();
     signal(holder.pid(), Signal::SIGTERM);
-    // The second one may otherwise be heard first.
+    // Otherwise the second signal may be seen first.
     while !said.contains("stopping") {
         said += &lines.next().unwrap().unwrap();
     }
@@ -55,7 +55,7 @@ fn events(output: &Output) -> Vec<Value> {
     stderr(output).lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Jobs are added and worked on; one is dead in the end, and is brought back.
+/// Jobs are added and run; one becomes dead, and is retried.
 pub(crate) fn added_worked_dead_and_retried(store: &TestDatabase) {
     assert_eq!(store.ok(&["queue", "add", "mail", "good"]), "added job 1\n");
     store.ok(&["queue", "add", "mail", "bad", "--max-attempts", "1"]);
@@ -88,25 +88,25 @@ pub(crate) fn added_worked_dead_and_retried(store: &TestDatabase) {
     assert_eq!(store.ok(&["queue", "retry-dead", "mail", "--all"]), "0 jobs to be tried again\n");
 }
 
-/// Nobody could say any more whose job it is: another worker may reach the database, and have it.
+/// Without the database nobody knows who owns the job: another worker may reach the database and claim it.
 pub(crate) fn a_database_that_goes_away_is_reported_and_ends_the_commands(
     store: &mut TestDatabase,
 ) {
     store.ok(&["queue", "add", "mail", ""]);
-    let mut holder = busy(store, &["--lease", "3s", "--poll", "100ms"]);
+    let mut holder = start_busy_worker(store, &["--lease", "3s", "--poll", "100ms"]);
     store.shut_down();
     until("the command is ended", || is_gone(holder.command));
-    let said = end(&mut holder);
+    let said = signal_twice(&mut holder);
     assert!(said.contains("hierlock: warning: ") && said.contains("job 5 is no longer"), "{said}");
 }
 
 #[test]
-fn a_lease_from_acquire_to_loss_on_a_file() {
+fn jobs_are_added_worked_and_retried_on_a_file() {
     added_worked_dead_and_retried(&TestDatabase::file());
 }
 
 #[test]
-fn what_is_added_as_json() {
+fn add_and_stats_print_json() {
     let store = TestDatabase::file();
     let add = ["queue", "add", "mail", "x", "--unique", "k"];
     assert_eq!(store.json(&add), json!({"result": "added", "id": 1}));
@@ -123,9 +123,9 @@ fn what_is_added_as_json() {
     assert_eq!(fields, ["claimed", "dead", "oldest_ready_ms", "queue", "ready", "scheduled"]);
 }
 
-/// As bytes, with what a shell would change, and longer than a pipe holds.
+/// A payload with bytes that a shell would change, and longer than a pipe buffer.
 #[test]
-fn a_payload_arrives_as_it_is() {
+fn a_payload_arrives_unchanged() {
     let store = TestDatabase::file();
     let payload = "$HOME 'ü' \\ \n\n\ttwo lines\r\n".repeat(10_000);
     let added = store.fed(&["queue", "add", "mail", "-"], payload.as_bytes());
@@ -153,7 +153,7 @@ fn arguments_are_passed_without_a_shell() {
 }
 
 #[test]
-fn lower_priorities_go_first_and_some_go_later() {
+fn jobs_run_by_priority_and_due_time() {
     let store = TestDatabase::file();
     for (payload, priority) in [("last", "200"), ("first", "-5"), ("middle", "100")] {
         store.ok(&["queue", "add", "mail", payload, "--priority", priority]);
@@ -165,7 +165,7 @@ fn lower_priorities_go_first_and_some_go_later() {
 }
 
 #[test]
-fn what_happens_as_lines_of_json() {
+fn events_are_printed_as_json_lines() {
     let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", "0"]);
     store.ok(&["queue", "add", "mail", "7"]);
@@ -180,9 +180,9 @@ fn what_happens_as_lines_of_json() {
     assert_eq!(counts(&store), [0, 1, 0, 0]);
 }
 
-/// Two commands that each wait for the other.
+/// Two commands that wait for each other.
 #[test]
-fn several_run_at_a_time() {
+fn several_commands_run_at_a_time() {
     let store = TestDatabase::file();
     for payload in ["one two", "two one"] {
         store.ok(&["queue", "add", "mail", payload]);
@@ -210,9 +210,9 @@ fn the_last_lines_of_standard_error_are_kept() {
     assert!(error.len() < 2100, "{}", error.len());
 }
 
-/// Somebody whom the command leaves behind has its standard error: the job is done all the same.
+/// A background process of the command still has its standard error open: the job is done anyway.
 #[test]
-fn who_is_left_behind_is_not_waited_for() {
+fn a_process_left_behind_does_not_delay_the_job() {
     let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", ""]);
     let output = work_all(&store, &[], "sleep 60 > /dev/null & echo $!");
@@ -223,7 +223,7 @@ fn who_is_left_behind_is_not_waited_for() {
 }
 
 #[test]
-fn a_first_signal_lets_what_runs_come_to_its_end() {
+fn the_first_signal_lets_commands_finish() {
     for stop in [Signal::SIGTERM, Signal::SIGINT] {
         let store = TestDatabase::file();
         for payload in ["one", "two", "three"] {
@@ -234,7 +234,7 @@ fn a_first_signal_lets_what_runs_come_to_its_end() {
         let mut holder = Holder::start(work(&store, &["--batch", "3"], &script));
         assert_eq!(counts(&store), [0, 0, 3, 0]);
         signal(holder.pid(), stop);
-        until("the rest is given back", || counts(&store) == [2, 0, 1, 0]);
+        until("the other jobs are returned", || counts(&store) == [2, 0, 1, 0]);
         fs::write(go, "").unwrap();
         let (code, said) = holder.wait();
         assert_eq!((code, holder.line()), (Some(0), "done".to_owned()), "{said}");
@@ -247,25 +247,25 @@ fn a_first_signal_lets_what_runs_come_to_its_end() {
 }
 
 #[test]
-fn a_second_signal_ends_what_runs_and_gives_it_back() {
+fn the_second_signal_ends_commands_and_returns_jobs() {
     let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", "one", "--max-attempts", "1"]);
     let script = "sleep 1000 & echo $$; echo $!; wait";
     let mut holder = Holder::start(work(&store, &["--json"], script));
     let grandchild: i32 = holder.line().parse().unwrap();
-    let said = end(&mut holder);
+    let said = signal_twice(&mut holder);
     assert!(said.contains(r#""event":"given-back","job":1"#), "{said}");
     assert!(is_gone(holder.command));
     until("the grandchild is ended", || is_gone(grandchild));
     assert_eq!(counts(&store), [1, 0, 0, 0], "not an attempt");
 }
 
-/// The kernel ends its command at once; its job is somebody else's when the lease is over.
+/// The kernel ends its command at once; another worker gets the job when the lease expires.
 #[test]
-fn the_job_of_a_killed_worker_comes_back() {
+fn the_job_of_a_killed_worker_is_run_again() {
     let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", "precious"]);
-    let mut holder = busy(&store, &["--lease", "3s"]);
+    let mut holder = start_busy_worker(&store, &["--lease", "3s"]);
     signal(holder.pid(), Signal::SIGKILL);
     holder.process.wait().unwrap();
     until("the command is ended", || is_gone(holder.command));
@@ -287,12 +287,12 @@ fn a_lease_is_extended_while_the_command_runs() {
     assert_eq!(counts(&store), [0, 0, 0, 0]);
 }
 
-/// A command must not go on when somebody else has its job.
+/// A command must not continue when another worker has its job.
 #[test]
 fn a_lost_job_ends_its_command() {
     let store = TestDatabase::file();
     store.ok(&["queue", "add", "mail", ""]);
-    let mut holder = busy(&store, &["--lease", "300ms", "--json"]);
+    let mut holder = start_busy_worker(&store, &["--lease", "300ms", "--json"]);
     store.run("UPDATE hier_jobs SET claim = claim + 1");
     until("the command is ended", || is_gone(holder.command));
     signal(holder.pid(), Signal::SIGTERM);
@@ -302,7 +302,7 @@ fn a_lost_job_ends_its_command() {
     assert_eq!(counts(&store), [0, 0, 1, 0], "the other one has it still");
 }
 
-/// It would fail for every job: no attempt is counted, and the worker ends.
+/// It would fail for every job, so no attempt is counted and the worker ends.
 #[test]
 fn a_command_that_cannot_be_run_fails_no_job() {
     let store = TestDatabase::file();
@@ -317,7 +317,7 @@ fn a_command_that_cannot_be_run_fails_no_job() {
 }
 
 #[test]
-fn a_wrong_call_is_64_and_changes_nothing() {
+fn a_usage_error_exits_with_64_and_changes_nothing() {
     let store = TestDatabase::file();
     let long = "k".repeat(256);
     for (arguments, says) in [
@@ -353,7 +353,7 @@ fn a_wrong_call_is_64_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_printed_as_sql_is_not_done() {
+fn print_sql_changes_nothing() {
     let store = TestDatabase::file();
     let sql = store.ok(&["queue", "provision", "--print-sql"]);
     assert!(sql.contains("CREATE TABLE") && sql.contains("hier_jobs"), "{sql}");

@@ -1,4 +1,5 @@
-//! `hierlock queue work` is told to stop while its server is away: it once took up to a minute, or for ever.
+//! Stopping `hierlock queue work` while its server is down. The failure this prevents: it took up to a minute, or
+//! for ever.
 
 use crate::support::{Holder, code, is_gone, stdout, until};
 use crate::test_database::TestDatabase;
@@ -10,53 +11,53 @@ use std::io::{BufRead, BufReader, Lines, Read};
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::{Duration, Instant};
 
-/// Less than a connection is waited for, and more than a slow machine needs.
-const SOON: Duration = Duration::from_secs(15);
+/// Less than the connect timeout, and more than a slow machine needs.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A worker that has nothing to do.
-struct Idle {
+/// A worker without jobs.
+struct IdleWorker {
     process: Child,
     says: Lines<BufReader<ChildStderr>>,
 }
 
-impl Idle {
-    /// It has done a job when this returns.
+impl IdleWorker {
+    /// Returns when it has done a job.
     fn start(store: &TestDatabase) -> Self {
         store.ok(&["queue", "add", "idle", "x"]);
         let arguments = ["queue", "work", "idle", "--json", "--poll", "10ms", "--", "true"];
         let mut process = store.command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
         let says = BufReader::new(process.stderr.take().unwrap()).lines();
         let mut idle = Self { process, says };
-        idle.until_it_says(r#""event":"done""#);
+        idle.wait_for_line(r#""event":"done""#);
         idle
     }
 
-    fn until_it_says(&mut self, what: &str) {
+    fn wait_for_line(&mut self, what: &str) {
         let says_so = self.says.by_ref().any(|line| line.unwrap().contains(what));
         assert!(says_so, "it never says {what}");
     }
 
-    /// At the first signal.
-    fn ends_soon(mut self) {
+    /// Sends one signal and checks that the worker ends in time.
+    fn assert_ends_soon(mut self) {
         let pid = Pid::from_raw(self.process.id() as i32);
         kill(pid, Signal::SIGTERM).unwrap();
         let begun = Instant::now();
-        until("it ends", || is_gone(pid.as_raw()) || begun.elapsed() > SOON);
+        until("the worker ends", || is_gone(pid.as_raw()) || begun.elapsed() > STOP_TIMEOUT);
         println!("{:?} after the signal", begun.elapsed());
         assert!(is_gone(pid.as_raw()), "it stays");
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
-        self.until_it_says(r#""event":"ended""#);
+        self.wait_for_line(r#""event":"ended""#);
     }
 }
 
-impl Drop for Idle {
+impl Drop for IdleWorker {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Is there something for whoever listens on this port that it has not read?
+/// Returns whether the process that listens on this port has unread input.
 fn is_unread(port: u16) -> bool {
     const ESTABLISHED: &str = "01";
     let port = format!(":{port:04X}");
@@ -68,27 +69,27 @@ fn is_unread(port: u16) -> bool {
 }
 
 #[test]
-fn a_server_that_says_nothing_does_not_keep_an_idle_worker() {
+fn a_silent_server_does_not_delay_an_idle_worker() {
     let Some(store) = TestDatabase::server(Engine::Mariadb) else { return };
     store.ok(&["queue", "provision"]);
-    let idle = Idle::start(&store);
+    let idle = IdleWorker::start(&store);
     store.signal_server(Signal::SIGSTOP);
     let (_, address) = store.url.rsplit_once('@').unwrap();
     let (_, port) = address.split_once('/').unwrap().0.rsplit_once(':').unwrap();
     let port = port.parse().unwrap();
-    until("it asks in vain", || is_unread(port));
-    idle.ends_soon();
+    until("a request waits for a response", || is_unread(port));
+    idle.assert_ends_soon();
 }
 
-/// An idle worker ends at once. Another one lets its command come to its end, tries to record that, and says
-/// that it cannot; the job is not lost.
+/// An idle worker ends at once. A busy one lets its command finish, tries to record that, and reports that it
+/// cannot. The job is not lost.
 #[test]
-fn a_server_that_was_killed() {
-    // What is committed is to outlive it.
+fn a_killed_server_does_not_delay_a_stop() {
+    // Commits must survive the kill.
     let durable = ["-c", "synchronous_commit=on"];
     let Some(mut store) = TestDatabase::server_with(Engine::Postgres, &durable) else { return };
     store.ok(&["queue", "provision"]);
-    let mut idle = Idle::start(&store);
+    let mut idle = IdleWorker::start(&store);
     store.ok(&["queue", "add", "mail", "precious"]);
     let go = store.path("go");
     let script = format!("echo $$; while ! [ -e {go} ]; do sleep 0.01; done; echo ended");
@@ -97,8 +98,8 @@ fn a_server_that_was_killed() {
     let mut busy = Holder::start(busy);
 
     store.signal_server(Signal::SIGKILL);
-    idle.until_it_says("tries again");
-    idle.ends_soon();
+    idle.wait_for_line("tries again");
+    idle.assert_ends_soon();
     kill(Pid::from_raw(busy.pid()), Signal::SIGTERM).unwrap();
     let mut errors = BufReader::new(busy.process.stderr.take().unwrap());
     let mut said = String::new();

@@ -1,4 +1,4 @@
-//! `hierlock run`, from the outside.
+//! Tests of `hierlock run`, which run the command.
 
 use crate::support::{Holder, TestDirectory, code, hierlock, is_gone, stderr, stdout, until};
 use nix::sys::signal::{Signal, kill};
@@ -39,7 +39,7 @@ fn arguments_are_passed_without_a_shell() {
 }
 
 #[test]
-fn the_command_sees_what_is_held() {
+fn the_command_gets_targets_and_url_as_variables() {
     let place = TestDirectory::new();
     let show = "printf '%s|%s' \"$HIERLOCK_TARGETS\" \"$HIERLOCK_URL\"";
     let output = place.run(&["u1/a%2Fb", "u2", "--", "sh", "-c", show]).output().unwrap();
@@ -48,7 +48,7 @@ fn the_command_sees_what_is_held() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run() {
+fn a_command_that_cannot_run_exits_with_126_or_127() {
     let place = TestDirectory::new();
     let output = place.run(&["u1", "--", "no-such-command"]).output().unwrap();
     assert_eq!(code(&output), Some(127));
@@ -61,7 +61,7 @@ fn a_command_that_cannot_be_run() {
 }
 
 #[test]
-fn a_wrong_call_is_64_and_says_what_would_be_right() {
+fn a_usage_error_exits_with_64_and_a_hint() {
     for (arguments, says) in [
         (&["run", "u1//r1", "--", "true"][..], "1 to 255 bytes"),
         (&["run", "u1/50%", "--", "true"], "%25"),
@@ -88,7 +88,7 @@ fn a_wrong_call_is_64_and_says_what_would_be_right() {
 }
 
 #[test]
-fn a_place_that_cannot_be_used_is_69() {
+fn an_unusable_lock_file_exits_with_69() {
     let directory = tempfile::tempdir().unwrap();
     let plain = directory.path().join("plain");
     fs::write(&plain, "").unwrap();
@@ -99,7 +99,7 @@ fn a_place_that_cannot_be_used_is_69() {
 }
 
 #[test]
-fn the_lock_file_is_private_and_its_directory_is_made() {
+fn the_lock_file_is_private_and_its_directory_is_created() {
     let place = TestDirectory::new();
     assert!(place.is_free("u1"));
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -109,7 +109,7 @@ fn the_lock_file_is_private_and_its_directory_is_made() {
 }
 
 #[test]
-fn the_default_place_is_the_runtime_directory_then_the_state_directory() {
+fn the_default_is_the_runtime_then_the_state_directory() {
     let directory = tempfile::tempdir().unwrap();
     let shows = |runtime: bool| {
         let mut command = hierlock(&["run", "u1", "--", "sh", "-c", "echo $HIERLOCK_URL"]);
@@ -122,14 +122,14 @@ fn the_default_place_is_the_runtime_directory_then_the_state_directory() {
     let expected =
         |kind: &str| format!("file:{}/{kind}/hierlock/locks", directory.path().display());
     assert_eq!(shows(true), expected("run"));
-    // A machine with a session directory of its own never gets to the state directory.
+    // With a runtime directory the state directory is not used.
     if !shows(false).starts_with("file:/run/user/") {
         assert_eq!(shows(false), expected("state"));
     }
 }
 
 #[test]
-fn not_acquired_is_75() {
+fn not_acquired_exits_with_75() {
     let place = TestDirectory::new();
     let holder = place.hold(&["u1/a1"]);
     for (how, says) in [(&["--try"][..], "is locked"), (&["--within", "20ms"], "timed out")] {
@@ -176,7 +176,7 @@ fn readers_share_and_writers_do_not() {
     assert!(place.is_free("u1/a1/r2"));
 }
 
-/// Two resources of one account run side by side: each waits for a word from the other.
+/// Two resources of one account run in parallel: each waits for a message from the other.
 #[test]
 fn two_resources_of_one_account_run_side_by_side() {
     let place = TestDirectory::new();
@@ -187,9 +187,9 @@ fn two_resources_of_one_account_run_side_by_side() {
     assert_eq!((one.line(), two.line()), ("from one".into(), "from two".into()));
 }
 
-/// Eight shells add to a counter that is read and written in two steps.
+/// Eight shells increment a counter that is read and written in two steps.
 #[test]
-fn one_target_is_one_at_a_time() {
+fn one_target_runs_one_command_at_a_time() {
     const SHELLS: usize = 8;
     const EACH: usize = 12;
     let place = TestDirectory::new();
@@ -232,7 +232,7 @@ fn a_signal_while_waiting_gives_up() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut waiter =
             place.run(&["u2", "u1", "--", "true"]).stderr(Stdio::null()).spawn().unwrap();
-        // It holds u2 when it waits for u1, which comes later in the order, or waits for u1 first.
+        // It either holds u2 and waits for u1, which comes later in the order, or waits for u1 first.
         let threads = format!("/proc/{}/task", waiter.id());
         until("the waiter waits", || fs::read_dir(&threads).is_ok_and(|t| t.count() > 1));
         kill(pid(waiter.id() as i32), signal).unwrap();
@@ -246,7 +246,7 @@ fn a_signal_while_waiting_gives_up() {
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let place = TestDirectory::new();
-    // As `nohup` does it.
+    // As `nohup` does.
     let url = format!("file:{}", place.lock_file().display());
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_hierlock")]);
@@ -259,13 +259,13 @@ fn an_ignored_signal_stays_ignored() {
 }
 
 #[test]
-fn kill_9_frees_at_once_and_ends_the_command() {
+fn killing_run_frees_the_lock_and_ends_the_command() {
     let place = TestDirectory::new();
     let mut holder = place.hold(&["u1"]);
     assert!(!place.is_free("u1"));
     kill(pid(holder.pid()), Signal::SIGKILL).unwrap();
     holder.process.wait().unwrap();
-    // The process is gone, so the kernel has freed the lock: no waiting here.
+    // The process is gone, so the kernel has already freed the lock.
     assert!(place.is_free("u1"));
     let command = holder.command;
     until("the command is ended", || is_gone(command));
@@ -284,9 +284,9 @@ fn a_lost_lock_ends_the_whole_group() {
     until("the grandchild is ended", || is_gone(grandchild));
 }
 
-/// A command that takes no notice of SIGTERM is ended all the same.
+/// A command that ignores SIGTERM is killed.
 #[test]
-fn a_stubborn_command_is_ended_when_its_lock_is_lost() {
+fn a_command_that_ignores_sigterm_is_killed_on_loss() {
     let place = TestDirectory::new();
     let script = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
     let mut holder = Holder::start(place.run(&["--json", "u1", "--", "sh", "-c", script]));
@@ -310,9 +310,9 @@ fn a_long_wait_is_reported_with_a_hint_at_an_outer_run() {
     drop(holder);
 }
 
-/// Started in the background of a terminal, or with none: nothing to hand over, nothing to stop for.
+/// In the background of a terminal, or without one, it neither hands over the terminal nor stops.
 #[test]
-fn it_runs_in_a_session_without_a_terminal() {
+fn run_works_without_a_terminal() {
     let place = TestDirectory::new();
     let mut command = place.run(&["u1", "--", "true"]);
     // SAFETY: setsid is async-signal-safe.
@@ -323,23 +323,23 @@ fn it_runs_in_a_session_without_a_terminal() {
     assert_eq!(command.status().unwrap().code(), Some(0));
 }
 
-/// The command's process, between fork and exec, found that its parent was gone, and said so in a pipe that nobody read any
-/// more: "fatal runtime error: assertion failed: output.write(&bytes).is_ok(), aborting", of 14 in a hundred that were killed
-/// just then.
+/// The failure this prevents: between fork and exec, the child found that its parent was gone and wrote that to a
+/// pipe without a reader: "fatal runtime error: assertion failed: output.write(&bytes).is_ok(), aborting", in 14 of
+/// a hundred runs that were killed at that moment.
 #[test]
-fn a_kill_during_the_start_of_the_command_says_nothing() {
+fn a_kill_during_the_start_prints_nothing() {
     let place = TestDirectory::new();
     for number in 0..60 {
         let target = format!("u{number}");
         let mut command = place.run(&[&target, "--", "true"]);
         let mut process = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let children = format!("/proc/{0}/task/{0}/children", process.id());
-        // The moment in which there is a child; or it was too short to be seen.
+        // Waits for the moment at which there is a child, unless it is too short to be seen.
         while fs::read_to_string(&children).is_ok_and(|children| children.is_empty())
             && process.try_wait().unwrap().is_none()
         {}
         process.kill().unwrap();
-        // It ends when the last who can write is gone, the command too.
+        // The output ends when the last writer is gone, also the command.
         let output = process.wait_with_output().unwrap();
         assert_eq!(stderr(&output), "", "of number {number}");
     }

@@ -1,4 +1,4 @@
-//! `hierlock sandbox`, from the outside.
+//! Tests of `hierlock sandbox`, which run the command.
 
 use crate::support::{code, hierlock, stderr, stdout, until};
 use nix::sys::signal::{Signal, kill};
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-/// Nothing is skipped in CI; elsewhere a missing engine is.
+/// Returns whether the test is skipped because the engine is not installed. In CI nothing is skipped.
 fn is_skipped(said: &str) -> bool {
     let missing = said.contains("is not installed") && std::env::var_os("CI").is_none();
     if missing {
@@ -22,7 +22,7 @@ fn answers(url: &str) -> bool {
 }
 
 #[test]
-fn a_server_until_it_is_told_to_end() {
+fn a_sandbox_runs_until_it_is_signalled() {
     let mut process = hierlock(&["sandbox", "postgres", "--print-url"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -38,11 +38,11 @@ fn a_server_until_it_is_told_to_end() {
     assert!(answers(url.trim()), "{url}");
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
     assert_eq!(process.wait().unwrap().code(), Some(0));
-    assert!(!answers(url.trim()), "it ends with the command");
+    assert!(!answers(url.trim()), "the server ends with the command");
 }
 
 #[test]
-fn a_server_that_runs_on() {
+fn keep_leaves_the_sandbox_running() {
     let output = hierlock(&["sandbox", "postgres", "--print-url", "--keep"]).output().unwrap();
     if code(&output) != Some(0) && is_skipped(&stderr(&output)) {
         return;
@@ -51,19 +51,19 @@ fn a_server_that_runs_on() {
     assert!(answers(url.trim()), "{url}");
     let end = said.rsplit("kill ").next().unwrap().trim().parse().unwrap();
     kill(Pid::from_raw(end), Signal::SIGTERM).unwrap();
-    until("it has ended", || !answers(url.trim()));
+    until("the server has ended", || !answers(url.trim()));
 }
 
 #[test]
-fn an_engine_that_there_is_not() {
+fn an_unknown_engine_is_refused() {
     let output = hierlock(&["sandbox", "oracle"]).output().unwrap();
     assert_eq!(code(&output), Some(64));
     assert!(stderr(&output).contains("mysql, mariadb or postgres"), "{}", stderr(&output));
 }
 
 #[test]
-fn an_engine_that_is_not_installed() {
-    // MySQL is looked for on the PATH, in the usual places, and where it was unpacked.
+fn a_missing_engine_is_reported() {
+    // MySQL is searched on the PATH, in the usual directories, and where it was unpacked.
     let installed = std::process::Command::new("/usr/sbin/mysqld").arg("--version").output();
     if installed.is_ok_and(|output| !stdout(&output).contains("MariaDB")) {
         return;

@@ -1,16 +1,16 @@
-//! No password is ever printed: it is fed through every command, option, variable and mistake, and all output
-//! is searched for it.
+//! No password is ever printed: it is passed to every command, option, variable and mistake, and all output is
+//! searched for it.
 
 use crate::support::{TestDirectory, code, hierlock, stderr, stdout};
 use hierlock_sandbox::{Engine, Server};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-/// As it is, and as URLs may write it.
+/// The password in plain text and as URLs may encode it.
 const SECRET: &str = "s3cr/t:Pa@ss";
 const ENCODED: [&str; 2] = ["s3cr%2Ft%3APa%40ss", "s3cr%2ft%3apa%40ss"];
 
-/// What a person may write as an address. Nobody answers at port 1.
+/// Forms of addresses that a person may write. Nobody listens on port 1.
 fn addresses() -> Vec<String> {
     let encoded = ENCODED[0];
     vec![
@@ -27,8 +27,8 @@ fn addresses() -> Vec<String> {
     ]
 }
 
-/// What each command is called with so that it gets as far as its server. One that is missing here fails the
-/// test: a new command is searched too.
+/// The arguments with which each command reaches its server. A command that is missing here fails the test, so new
+/// commands are searched too.
 const COMMANDS: [(&str, &[&str]); 27] = [
     ("run", &["u1", "--", "true"]),
     ("plan", &["u1"]),
@@ -54,13 +54,13 @@ const COMMANDS: [(&str, &[&str]); 27] = [
     ("lab fmt", &["/dev/null/nowhere/x.lab"]),
     ("lab new", &["/dev/null/nowhere/x.lab"]),
     ("lab docs", &[]),
-    // It starts a server, and reads no address: only a mistake is of interest.
+    // It starts a server and reads no address: only mistakes matter.
     ("sandbox", &["oracle"]),
     ("completions", &["bash"]),
     ("man", &["run"]),
 ];
 
-/// Those that are called with every form of an address.
+/// The commands that are called with every form of an address.
 const WITH_ALL: [&str; 6] =
     ["run", "plan", "provision", "lease acquire", "queue work", "lab matrix"];
 
@@ -74,7 +74,7 @@ const VARIABLES: [&str; 6] = [
     "MYSQL_DSN",
 ];
 
-/// The commands below one, by their help.
+/// Returns the subcommands of a command, from its help.
 pub(crate) fn commands_below(path: &str) -> Vec<String> {
     let mut words: Vec<&str> = path.split_whitespace().collect();
     words.push("--help");
@@ -91,7 +91,7 @@ pub(crate) fn commands_below(path: &str) -> Vec<String> {
     commands.into_iter().flat_map(|name| commands_below(format!("{path} {name}").trim())).collect()
 }
 
-/// One call, with the address in every variable. Its output has the secret in no form.
+/// Runs a command with the address in every variable, and checks that its output does not contain the secret.
 fn search(words: &[&str], address: &str, more: &[&str]) -> Output {
     search_with(&VARIABLES, words, address, more)
 }
@@ -109,8 +109,8 @@ fn search_with(variables: &[&str], words: &[&str], address: &str, more: &[&str])
     output
 }
 
-/// A DSN of Go, a URL without a scheme and `MYSQL_DSN` were printed whole, also by `--json`; and clap quotes
-/// arguments as they are.
+/// The failure this prevents: a Go DSN, a URL without a scheme and `MYSQL_DSN` were printed in full, also by
+/// `--json`; and clap quotes arguments as they are.
 #[test]
 fn no_command_prints_a_password() {
     let known: Vec<&str> = COMMANDS.iter().map(|(name, _)| *name).collect();
@@ -123,7 +123,7 @@ fn no_command_prints_a_password() {
     });
 }
 
-/// It is read only where no other variable names the server.
+/// It is read only if no other variable names the server.
 #[test]
 fn the_variable_of_go_programs_is_not_printed() {
     for address in addresses() {
@@ -141,11 +141,11 @@ fn search_all(name: &str, rest: &[&str]) {
     if !takes_url {
         some.truncate(1);
     } else if !WITH_ALL.contains(&name) {
-        // A URL, a DSN and a list: the rest of a family reads addresses as its first does.
+        // A URL, a DSN and a list: the other commands of a family parse addresses like the first.
         some = [0, 6, 8].map(|number| some[number].clone()).to_vec();
     }
     for (number, address) in some.iter().enumerate() {
-        // By the variables.
+        // From the variables.
         let output = search(&words, address, rest);
         if takes_url && number == 0 {
             assert_ne!(code(&output), Some(64), "{name}: {}", stderr(&output));
@@ -157,8 +157,8 @@ fn search_all(name: &str, rest: &[&str]) {
             search(&words, address, &[&url, options, rest].concat());
         }
         if number % 5 == 0 {
-            // Mistakes: in the place of something else, an option that there is not, twice. What can be the
-            // name of a node or a file is taken for one.
+            // Mistakes: in the wrong position, as an unknown option, twice. What can be the name of a node or a
+            // file is taken for one.
             if !name.starts_with("lab") && address.contains("://") {
                 search(&words, address, &[address]);
             }
@@ -169,10 +169,10 @@ fn search_all(name: &str, rest: &[&str]) {
     }
 }
 
-/// The command saw the password in its environment.
+/// The failure this prevents: the command saw the password in its environment.
 #[test]
 fn a_command_under_a_lock_does_not_see_the_password() {
-    // This server lets everybody in, whatever the password.
+    // This server accepts any password.
     let Some(server) = Server::for_tests(Engine::Postgres) else { return };
     let (front, back) = server.url().split_once('@').unwrap();
     let url = format!("{front}:{}@{back}", ENCODED[0]);
@@ -189,7 +189,7 @@ fn a_command_under_a_lock_does_not_see_the_password() {
         assert!(!seen.contains("s3cr"), "{seen}");
     }
     assert!(run(&["--keep-password"]).starts_with(&url));
-    // One within it still notices that it waits for the one around it, whichever URL it is given.
+    // A nested run still notices that it waits for the outer one, whichever URL it gets.
     let inner = "$HIERLOCK run --within 1500ms u1 -- true; \
                  $HIERLOCK run --within 1500ms --url $WHOLE u1 -- true";
     let mut outer = hierlock(&["run", "--url", &url, "u1", "--", "sh", "-c", inner]);
@@ -198,7 +198,7 @@ fn a_command_under_a_lock_does_not_see_the_password() {
     assert_eq!(said.matches("around this one holds `u1`").count(), 2, "{said}");
 }
 
-/// An argument could clear the terminal, or pretend to be a line of hierlock's own.
+/// An argument could clear the terminal, or imitate a line of hierlock.
 #[test]
 fn control_characters_are_not_echoed() {
     let place = TestDirectory::new();

@@ -9,12 +9,12 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use std::process::{Command, Stdio};
 use tokio::runtime::Runtime;
 
-/// `hierlock run` on a server, with nothing set up there beforehand.
+/// Returns a `hierlock run` on a server without any preparation.
 fn run(server: &Sandbox, arguments: &[&str]) -> Command {
     run_with(server, "keep_alive_ms=100", arguments)
 }
 
-/// The same with parameters of its URL.
+/// The same with parameters in the URL.
 fn run_with(server: &Sandbox, parameters: &str, arguments: &[&str]) -> Command {
     run_at(&format!("{}&{parameters}", url(server)), arguments)
 }
@@ -50,7 +50,7 @@ fn postgres() {
     a_server_is_locked_on(Engine::Postgres);
 }
 
-/// One server for all of it, as it takes seconds to start one.
+/// One server for all checks, because a start takes seconds.
 fn a_server_is_locked_on(engine: Engine) {
     let Some(mut server) = Sandbox::for_tests(engine) else { return };
     crate::plan::a_plan_shows_what_a_client_takes(&server);
@@ -73,7 +73,7 @@ fn two_commands_exclude_each_other(server: &Sandbox) {
     assert!(stderr(&output).contains("waiting for `u1`"), "{}", stderr(&output));
     let output = run(server, &["--try", "u1/a1/r2", "--", "true"]).output().unwrap();
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
-    // One that waits runs when the other has ended, not before: it would find its process.
+    // A waiter runs only after the other has ended: it would find its process.
     let is_gone = format!("! kill -0 {} 2>/dev/null", holder.command);
     let mut waiter = run(server, &["u1", "--", "sh", "-c", &is_gone]).spawn().unwrap();
     assert_eq!(holder.finish(), (Some(0), String::new()));
@@ -82,7 +82,7 @@ fn two_commands_exclude_each_other(server: &Sandbox) {
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
 }
 
-/// A command must not run on without its lock.
+/// A command must not continue without its lock.
 fn a_killed_connection_ends_the_command(server: &Sandbox) {
     let arguments = [&["--json", "u1"][..], &HOLD].concat();
     let mut holder = Holder::start(run(server, &arguments));
@@ -90,7 +90,7 @@ fn a_killed_connection_ends_the_command(server: &Sandbox) {
     let (code, said) = holder.wait();
     assert_eq!(code, Some(76), "{said}");
     assert!(said.contains("lock of `u1` is lost"), "{said}");
-    // It did not end by itself, so `lost` has no exit code of it; how it ended is told all the same.
+    // The command did not end by itself, so `lost` has no exit code; how it ended is reported anyway.
     let told: Vec<serde_json::Value> =
         said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&told[1]["event"], &told[1]["code"]), (&"lost".into(), &().into()), "{said}");
@@ -99,8 +99,8 @@ fn a_killed_connection_ends_the_command(server: &Sandbox) {
     assert_eq!(self::code(&output), Some(0), "{}", stderr(&output));
 }
 
-/// It was 69, which a script reads as "did not run": it would do the work twice. And what the command itself said
-/// was dropped.
+/// The failure this prevents: it was 69, which a script reads as "did not run", so it would do the work twice. And
+/// the output of the command was dropped.
 fn a_loss_that_only_the_release_notices_is_76(server: &Sandbox) {
     for (script, code, signal) in
         [("exit 3", 3, None), ("exit 0", 0, None), ("kill -TERM $$", 143, Some(15))]
@@ -121,7 +121,8 @@ fn a_loss_that_only_the_release_notices_is_76(server: &Sandbox) {
     }
 }
 
-/// It ended with 76 before it had told the server, which kept the lock until its own network gave up.
+/// The failure this prevents: it exited with 76 before it had told the server, which kept the lock until its own
+/// network timeout.
 fn a_reset_that_only_the_client_hears_leaves_no_lock(server: &Sandbox) {
     let network = Runtime::new().unwrap();
     let proxy = network.block_on(Proxy::before(&url(server)));
@@ -137,7 +138,8 @@ fn a_reset_that_only_the_client_hears_leaves_no_lock(server: &Sandbox) {
     }
 }
 
-/// Whatever the network does and when: after 69 the command has not run, after 0 and 76 it has, and the lock is free.
+/// Whatever the network does and when: after 69 the command has not run, after 0 and 76 it has, and the lock is
+/// free.
 fn every_network_fault_is_visible_in_the_exit_code(server: &Sandbox) {
     let network = Runtime::new().unwrap();
     let proxy = network.block_on(Proxy::before(&url(server)));
@@ -147,7 +149,7 @@ fn every_network_fault_is_visible_in_the_exit_code(server: &Sandbox) {
         assert_eq!(code(&output), Some(0), "{case}: {}", stderr(&output));
     };
     for fault in Fault::ALL {
-        // While it connects, and when it locks or releases.
+        // While it connects, and while it locks or releases.
         for skip in [1, 4, 7] {
             let case = format!("{fault:?} after {skip}");
             proxy.inject(FaultTrigger::After(skip), fault);
@@ -160,7 +162,7 @@ fn every_network_fault_is_visible_in_the_exit_code(server: &Sandbox) {
             }
             is_free(&case);
         }
-        // When it releases.
+        // While it releases.
         let case = format!("{fault:?} at the release");
         let holder = Holder::start(run_at(&url, &[&["u1"][..], &HOLD].concat()));
         proxy.inject(FaultTrigger::After(0), fault);
@@ -170,7 +172,7 @@ fn every_network_fault_is_visible_in_the_exit_code(server: &Sandbox) {
     }
 }
 
-/// InnoDB would go on waiting for a client that has gone, and keep others out when it is granted.
+/// InnoDB would continue to wait for a client that is gone, and block others when it is granted.
 fn a_signal_while_waiting_leaves_no_wait(server: &Sandbox) {
     let holder = Holder::start(run(server, &[&["u1"][..], &HOLD].concat()));
     let mut waiter = run(server, &["u1", "--", "true"]).spawn().unwrap();
@@ -181,7 +183,7 @@ fn a_signal_while_waiting_leaves_no_wait(server: &Sandbox) {
     assert_eq!(holder.finish().0, Some(0));
 }
 
-/// It ended with 69 at once, with most of its time left.
+/// The failure this prevents: it exited with 69 at once, with most of its time left.
 fn a_waiter_outlives_a_restart(server: &mut Sandbox) {
     let mut holder = Holder::start(run(server, &[&["u1"][..], &HOLD].concat()));
     let waiter = run(server, &["--within", "60s", "u1", "--", "true"]);
@@ -198,7 +200,7 @@ fn a_waiter_outlives_a_restart(server: &mut Sandbox) {
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
 }
 
-/// How many sessions run a statement, which here is one that waits.
+/// Returns how many sessions run a statement, which here means that they wait.
 fn waits(server: &Sandbox) -> i64 {
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
@@ -223,7 +225,7 @@ fn a_server_that_goes_away_ends_the_command(server: Sandbox) {
     assert!(said.contains("lock of `u1` is lost"), "{said}");
 }
 
-/// As an administrator would; how many there were.
+/// Kills all sessions like an administrator, and returns how many there were.
 fn kill_all_sessions(server: &Sandbox) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -239,7 +241,7 @@ fn kill_all_sessions(server: &Sandbox) -> usize {
                     DB = DATABASE() AND ID <> CONNECTION_ID()";
         let sessions: Vec<String> = sqlx::query_scalar(list).fetch_all(&mut session).await.unwrap();
         for id in &sessions {
-            // It may have ended by itself.
+            // The session may have ended already.
             let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))).execute(&mut session).await;
         }
         sessions.len()

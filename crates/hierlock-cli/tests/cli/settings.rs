@@ -1,5 +1,5 @@
-//! Hostile settings as a dimension: every command, under each setting that an administrator may have made. After every
-//! command that says it is done the state is read again by another client.
+//! Every command under each setting that an administrator may have made. After every command that reports success
+//! another client reads the state.
 
 #[path = "../../../hierlock/tests/settings/list.rs"]
 #[allow(dead_code, reason = "shared with the tests of the library")]
@@ -17,11 +17,11 @@ use std::time::Instant;
 
 on_each_server!(every_command_works_under_each_setting);
 
-/// `lease release` said released and `provision` ready, and nothing was committed; `queue work --until-empty` did the
-/// same jobs three times: where `autocommit` is off by default.
+/// The failure this prevents: with `autocommit` off by default, `lease release` said released and `provision`
+/// ready, and nothing was committed; `queue work --until-empty` did the same jobs three times.
 async fn every_command_works_under_each_setting(engine: Engine) {
     let Some(mut server) = HostileServer::start(engine).await else { return };
-    // For a person who looks for something: a part of the name of the only setting to be tried.
+    // To debug: a part of the name of the only setting to test.
     let only = std::env::var("HIERLOCK_SETTING").unwrap_or_default();
     let directory = tempfile::tempdir().unwrap();
     let scenario: Arc<Path> = directory.path().join("defaults.lab").into();
@@ -41,7 +41,7 @@ async fn every_command_works_under_each_setting(engine: Engine) {
             jobs(&tried, &mut outside).await;
             lab(&tried, &scenario);
         });
-        // It has said what went wrong; the other settings are tried as well.
+        // The panic message says what failed. The other settings are tested as well.
         let ended = if exercise.await.is_ok() { "works" } else { "FAILS" };
         eprintln!("{engine}: {} {ended}, in {:?}", setting.name, begun.elapsed());
         if ended == "FAILS" {
@@ -52,7 +52,7 @@ async fn every_command_works_under_each_setting(engine: Engine) {
     assert_eq!(failed, [""; 0]);
 }
 
-/// What it prints; it must succeed.
+/// Runs a command, which must succeed, and returns what it prints.
 fn ok(url: &str, arguments: &[&str]) -> String {
     let split = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
     let (ours, theirs) = arguments.split_at(split);
@@ -80,7 +80,7 @@ async fn locks(place: &Place, outside: &mut Client) {
     assert!(ok(&url, &["provision", "--rebucket", "50"]).starts_with("ready"));
     assert_eq!(outside.number("SELECT COUNT(*) FROM hier_lock_buckets").await, 150);
     assert_eq!(outside.number("SELECT buckets FROM hier_lock_meta").await, 50);
-    // As many buckets as the server says.
+    // The number of buckets is that of the server.
     let plan = ok(&url, &["plan", "--json", "u1/a1/r1"]);
     assert_eq!(plan.matches("\"buckets\":50").count(), 3, "{plan}");
     let by_id = place.with("strategy=per-id&table=by_id");
@@ -135,7 +135,7 @@ async fn jobs(place: &Place, outside: &mut Client) {
     assert_eq!(outside.number(count).await, 0);
 }
 
-/// What is said below is so at the settings that a server is shipped with.
+/// The expectations below hold with the default settings of a server.
 const SCENARIO: &str = "\
 # A session begins with what the server is shipped with
 

@@ -1,4 +1,4 @@
-//! Runs the real command, each test on a lock file of its own.
+//! Runs the real command, with a lock file for each test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A lock file, and commands that use it.
+/// A lock file and commands that use it.
 pub(crate) struct TestDirectory {
     pub(crate) directory: TempDir,
 }
@@ -20,14 +20,14 @@ impl TestDirectory {
         self.directory.path().join("deep").join("locks")
     }
 
-    /// `hierlock run --url … ARGUMENTS`.
+    /// Returns `hierlock run --url … ARGUMENTS`.
     pub(crate) fn run(&self, arguments: &[&str]) -> Command {
         let mut command = hierlock(&["run", "--url"]);
         command.arg(format!("file:{}", self.lock_file().display())).args(arguments);
         command
     }
 
-    /// Holds a target until it is told to stop: it is held when this returns.
+    /// Starts a process that holds a target until it is told to stop. The target is held when this returns.
     pub(crate) fn hold(&self, arguments: &[&str]) -> Holder {
         let mut arguments = arguments.to_vec();
         arguments.extend(["--", "sh", "-c", "echo $$; exec cat"]);
@@ -44,8 +44,8 @@ impl TestDirectory {
     }
 }
 
-/// What this process was told to ignore (a shell does that to what it runs in the background) its
-/// children would ignore too.
+/// Returns the command with default signal handlers. Otherwise it would inherit ignored signals from this process
+/// (a shell ignores some for background jobs).
 pub(crate) fn hierlock(arguments: &[&str]) -> Command {
     let mut command = Command::new("/usr/bin/env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_hierlock")]);
@@ -73,7 +73,7 @@ pub(crate) struct Holder {
     pub(crate) process: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// The first line of the command: its process number.
+    /// The process id of the command, which is its first line of output.
     pub(crate) command: i32,
 }
 
@@ -85,7 +85,8 @@ impl Holder {
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
-        let command = line.trim().parse().unwrap_or_else(|_| panic!("it did not begin: {line:?}"));
+        let command =
+            line.trim().parse().unwrap_or_else(|_| panic!("the command did not start: {line:?}"));
         Self { process, input, output, command }
     }
 
@@ -105,7 +106,7 @@ impl Holder {
         line.trim().to_owned()
     }
 
-    /// Lets the command end by itself; the exit code, and what hierlock said.
+    /// Lets the command end, and returns the exit code and standard error of hierlock.
     pub(crate) fn finish(mut self) -> (Option<i32>, String) {
         self.input = None;
         self.wait()
@@ -135,7 +136,7 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Not there, or dead and not yet collected by whoever adopted it.
+/// Returns whether a process has ended; it may still be a zombie.
 pub(crate) fn is_gone(process: i32) -> bool {
     match std::fs::read_to_string(format!("/proc/{process}/stat")) {
         Ok(stat) => stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'),

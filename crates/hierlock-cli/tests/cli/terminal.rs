@@ -1,11 +1,11 @@
-//! At a terminal: the command has it, Ctrl-Z stops both, and `fg` goes on with both.
+//! On a terminal the command owns it, Ctrl-Z stops both, and `fg` continues both.
 
 use crate::support::{TestDirectory, until};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// An interactive shell at a terminal of its own, made by script(1).
+/// An interactive shell on a terminal, which script(1) provides.
 struct Shell {
     process: std::process::Child,
     screen: Arc<Mutex<String>>,
@@ -30,17 +30,17 @@ impl Shell {
             }
         });
         let mut shell = Self { process, screen };
-        // Written so that the echo of it is not yet the prompt.
+        // Written so that its echo does not look like the prompt.
         shell.type_in("PS1='re''ady> '\n");
-        shell.until_shows("ready> ");
+        shell.wait_for_text("ready> ");
         shell
     }
 
-    fn until_shows(&self, text: &str) {
+    fn wait_for_text(&self, text: &str) {
         until(text, || self.screen.lock().unwrap().contains(text));
     }
 
-    /// Types, on a clean screen.
+    /// Clears the screen and types.
     fn type_in(&mut self, text: &str) {
         self.screen.lock().unwrap().clear();
         self.process.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
@@ -55,7 +55,7 @@ impl Drop for Shell {
 }
 
 #[test]
-fn the_command_has_the_terminal_and_stops_and_continues_with_us() {
+fn the_command_owns_the_terminal_and_stops_with_run() {
     let place = TestDirectory::new();
     let hold = format!(
         "{} run --url file:{} u1 -- sh -c 'echo be''gun; exec cat'\n",
@@ -64,20 +64,20 @@ fn the_command_has_the_terminal_and_stops_and_continues_with_us() {
     );
     let mut shell = Shell::start();
     shell.type_in(&hold);
-    shell.until_shows("begun");
-    // Typed once by us (the echo), once by cat: it may read from the terminal.
+    shell.wait_for_text("begun");
+    // Printed once by the echo and once by cat, so cat reads from the terminal.
     shell.type_in("one\n");
-    shell.until_shows("one\r\none");
+    shell.wait_for_text("one\r\none");
     shell.type_in("\x1a");
-    shell.until_shows("Stopped");
+    shell.wait_for_text("Stopped");
     assert!(!place.is_free("u1"), "a stopped command keeps its lock");
     shell.type_in("fg\n");
-    shell.until_shows("cat");
+    shell.wait_for_text("cat");
     shell.type_in("two\n");
-    shell.until_shows("two\r\ntwo");
+    shell.wait_for_text("two\r\ntwo");
     shell.type_in("\x03");
-    shell.until_shows("ready> ");
+    shell.wait_for_text("ready> ");
     shell.type_in("echo code=$?\n");
-    shell.until_shows("code=130");
+    shell.wait_for_text("code=130");
     assert!(place.is_free("u1"));
 }

@@ -12,43 +12,43 @@ use tempfile::TempDir;
 
 pub(crate) struct TestDatabase {
     pub(crate) url: String,
-    /// Also for other files of a test.
+    /// Also holds other files of a test.
     pub(crate) directory: TempDir,
     server: Option<Sandbox>,
 }
 
 impl TestDatabase {
-    /// A file of SQLite that is not there yet.
+    /// A file of SQLite that does not exist yet.
     pub(crate) fn file() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("toolbox.db").display());
         Self { url, directory, server: None }
     }
 
-    /// A server without our tables; none where it is not installed and this is not CI.
+    /// A server without our tables. Returns `None` if it is not installed, except in CI.
     pub(crate) fn server(engine: Engine) -> Option<Self> {
         Self::server_with(engine, &[])
     }
 
-    /// The same, with more on the server's command line.
+    /// The same with more options on the server's command line.
     pub(crate) fn server_with(engine: Engine, options: &[&str]) -> Option<Self> {
         let server = Sandbox::for_tests_with(engine, options)?;
         let directory = tempfile::tempdir().unwrap();
         Some(Self { url: server.url().to_owned(), directory, server: Some(server) })
     }
 
-    /// The server is gone, if it is one.
+    /// Shuts the server down, if there is one.
     pub(crate) fn shut_down(&mut self) {
         self.server = None;
     }
 
-    /// To the server itself.
+    /// Sends a signal to the server process.
     pub(crate) fn signal_server(&self, signal: Signal) {
         let pid = self.server.as_ref().and_then(Sandbox::pid).unwrap();
         kill(Pid::from_raw(pid as i32), signal).unwrap();
     }
 
-    /// A server that was killed is there again.
+    /// Starts a killed server again.
     pub(crate) fn restart(&mut self) {
         self.server.as_mut().unwrap().restart().unwrap();
     }
@@ -67,7 +67,7 @@ impl TestDatabase {
         self.command(arguments).output().unwrap()
     }
 
-    /// What it prints; it must succeed.
+    /// Runs a command, which must succeed, and returns what it prints.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         assert_eq!(code(&output), Some(0), "{arguments:?}: {}", stderr(&output));
@@ -79,7 +79,7 @@ impl TestDatabase {
         self.json_with(0, arguments)
     }
 
-    /// The JSON that it prints beside an exit code.
+    /// Runs a command, which must exit with this code, and returns its JSON.
     pub(crate) fn json_with(&self, exit: i32, arguments: &[&str]) -> Value {
         let output = self.output(&[arguments, &["--json"]].concat());
         assert_eq!(code(&output), Some(exit), "{arguments:?}: {}", stderr(&output));
@@ -87,7 +87,7 @@ impl TestDatabase {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The sentence that it says; it must fail with this code, and print nothing else.
+    /// Runs a command, which must fail with this code and print nothing else, and returns its message.
     pub(crate) fn fails(&self, exit: i32, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         assert_eq!(code(&output), Some(exit), "{arguments:?}: {output:?}");
@@ -95,7 +95,7 @@ impl TestDatabase {
         stderr(&output)
     }
 
-    /// Changes something behind everybody's back.
+    /// Runs SQL directly in the database.
     pub(crate) fn run(&self, sql: &str) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -105,7 +105,7 @@ impl TestDatabase {
         });
     }
 
-    /// With something on its standard input.
+    /// Runs a command with `input` on its standard input.
     pub(crate) fn fed(&self, arguments: &[&str], input: &[u8]) -> Output {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! `hierlock lease` and `hierlock queue` on servers: one round on each, as it takes seconds to start one.
+//! `hierlock lease` and `hierlock queue` on servers: one test for each, because a start takes seconds.
 
 use crate::support::{code, stderr};
 use crate::test_database::TestDatabase;
@@ -51,7 +51,7 @@ fn without_tables_it_says_how_to_make_them(store: &TestDatabase) {
     }
 }
 
-/// By us, and what is printed by the server's own client.
+/// Provisions with the command, and with the printed SQL in the server's client.
 fn provisioned(store: &TestDatabase, engine: Engine) {
     let script = store.ok(&["lease", "provision", "--print-sql"]);
     assert!(store.fails(69, &["lease", "list"]).contains("lease provision"), "nothing was done");

@@ -1,4 +1,4 @@
-//! Filling, checking, repairing.
+//! Filling, checking and repairing a lock table.
 
 use crate::striped;
 use crate::support::{Database, Setup};
@@ -9,20 +9,20 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 on_each_server! {
-    a_table_is_filled_exactly_and_only_once,
-    a_client_waits_for_nothing_less_than_ready,
-    what_differs_is_named,
-    what_is_missing_is_named_and_repaired,
+    a_table_is_filled_exactly_once,
+    a_table_that_is_not_ready_is_refused,
+    a_mismatch_is_named_in_the_error,
+    missing_rows_are_reported_and_repaired,
     a_repair_waits_for_no_holder,
-    the_printed_sql_does_the_same,
-    the_size_is_foretold,
-    no_faster_than_asked,
-    one_at_a_time,
+    the_printed_sql_fills_the_same_table,
+    the_estimated_size_is_close_to_the_real_size,
+    the_rate_limit_is_respected,
+    only_one_provisioner_runs_at_a_time,
 }
 
-async fn a_table_is_filled_exactly_and_only_once(engine: Engine) {
+async fn a_table_is_filled_exactly_once(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
-    // Neither a chunk nor a connection comes out even.
+    // The rows are no multiple of the chunk or of the connections.
     let provision = database.provisioner("&buckets=2503").await.chunk_rows(100).connections(3);
     let seen = Mutex::new(Vec::new());
     let report = provision.run(|progress| seen.lock().unwrap().push(progress)).await.unwrap();
@@ -34,21 +34,25 @@ async fn a_table_is_filled_exactly_and_only_once(engine: Engine) {
     assert!(provision.check(|_| ()).await.unwrap().is_clean());
 
     let report = database.provisioner("").await.run(|_| ()).await.unwrap();
-    assert_eq!((report.rows, report.inserted), (3 * 2503, 0), "the count is that of the table");
+    assert_eq!(
+        (report.rows, report.inserted),
+        (3 * 2503, 0),
+        "rows counts the table, not the inserts"
+    );
     let locks = database.connect().await;
     drop(locks.acquire(Target::resource("u1", "a1", "r1").unwrap()).await.unwrap());
 }
 
-async fn a_client_waits_for_nothing_less_than_ready(engine: Engine) {
+async fn a_table_that_is_not_ready_is_refused(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     let message = database.try_connect("").await.unwrap_err().to_string();
     assert!(message.contains("hierlock provision"), "{message}");
     let provision = database.provisioner("&buckets=500").await.chunk_rows(10);
-    // Dropped in the middle.
+    // The future is dropped half-way.
     let part_done = tokio::sync::Notify::new();
     tokio::select! {
         _ = provision.run(|progress| if progress.done > 300 { part_done.notify_one() }) => {
-            panic!("it was to be cut short")
+            panic!("the run must not complete")
         }
         () = part_done.notified() => {}
     }
@@ -60,7 +64,7 @@ async fn a_client_waits_for_nothing_less_than_ready(engine: Engine) {
     database.connect().await;
 }
 
-async fn what_differs_is_named(engine: Engine) {
+async fn a_mismatch_is_named_in_the_error(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
     let other = database.provisioner("&buckets=64").await;
@@ -75,13 +79,13 @@ async fn what_differs_is_named(engine: Engine) {
     let other = Provision::connect(&by_id, Hierarchy::default()).await.unwrap();
     let message = other.run(|_| ()).await.unwrap_err().to_string();
     assert!(message.contains("striped, not per-id"), "{message}");
-    // Another table is another matter.
+    // Another table is independent.
     let beside = database.provisioner("&table=beside&buckets=7").await;
     assert_eq!(beside.run(|_| ()).await.unwrap().inserted, 21);
     database.assert_rows(100).await;
 }
 
-async fn what_is_missing_is_named_and_repaired(engine: Engine) {
+async fn missing_rows_are_reported_and_repaired(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=5000").await.run(|_| ()).await.unwrap();
     let mut outside = database.outside().await;
@@ -94,7 +98,7 @@ async fn what_is_missing_is_named_and_repaired(engine: Engine) {
     ] {
         outside.run(sql).await;
     }
-    // Chunks that end in the middle of what is missing.
+    // Chunk boundaries fall into the missing ranges.
     let provision = database.provisioner("").await.chunk_rows(700);
     let check = provision.check(|_| ()).await.unwrap();
     let range = |level, first, last| RowRange { level, first, last };
@@ -113,8 +117,8 @@ async fn what_is_missing_is_named_and_repaired(engine: Engine) {
     assert!(database.check().await.is_clean());
 }
 
-/// A holder has a row locked in a chunk where others are missing; on InnoDB, inserting a row that is
-/// there would wait for its holder.
+/// A holder has locked a row in a chunk in which other rows are missing. On InnoDB, inserting an existing row would
+/// wait for its holder.
 async fn a_repair_waits_for_no_holder(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=1000").await.run(|_| ()).await.unwrap();
@@ -129,12 +133,12 @@ async fn a_repair_waits_for_no_holder(engine: Engine) {
     database.outside().await.run(&lose).await;
     let provision = database.provisioner("").await;
     let report = tokio::time::timeout(crate::support::GENEROUS, provision.repair(|_| ())).await;
-    assert_eq!(report.expect("it waits for the holder").unwrap().inserted, 2);
+    assert_eq!(report.expect("the provisioner waits for the holder").unwrap().inserted, 2);
     guard.release().await.unwrap();
     assert!(database.check().await.is_clean());
 }
 
-async fn the_printed_sql_does_the_same(engine: Engine) {
+async fn the_printed_sql_fills_the_same_table(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     let provision = database.provisioner("&buckets=1234").await.chunk_rows(500);
     let script = provision.print_sql();
@@ -147,11 +151,11 @@ async fn the_printed_sql_does_the_same(engine: Engine) {
     database.connect().await;
 }
 
-async fn the_size_is_foretold(engine: Engine) {
+async fn the_estimated_size_is_close_to_the_real_size(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     let provision = database.provisioner("&buckets=100000").await;
-    let foretold = provision.prediction();
-    assert_eq!(foretold.rows, 300_000);
+    let estimate = provision.prediction();
+    assert_eq!(estimate.rows, 300_000);
     provision.run(|_| ()).await.unwrap();
     let mut outside = database.outside().await;
     let bytes = match engine {
@@ -165,27 +169,27 @@ async fn the_size_is_foretold(engine: Engine) {
             outside.number(sql).await
         }
     };
-    let ratio = bytes as f64 / foretold.bytes as f64;
-    assert!((0.8..1.25).contains(&ratio), "{bytes} bytes, foretold {}", foretold.bytes);
+    let ratio = bytes as f64 / estimate.bytes as f64;
+    assert!((0.8..1.25).contains(&ratio), "{bytes} bytes, estimate {}", estimate.bytes);
 }
 
-async fn no_faster_than_asked(engine: Engine) {
+async fn the_rate_limit_is_respected(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     let provision = database.provisioner("&buckets=1000").await.max_rows_per_second(Some(2000));
     let begun = Instant::now();
     provision.run(|_| ()).await.unwrap();
-    // 3000 rows are worth 1.5 seconds; the last chunk, an eighth of one, need not be waited out.
+    // 3000 rows take 1.5 seconds; the pause after the last chunk, an eighth of that, is optional.
     assert!(begun.elapsed() >= Duration::from_millis(1300), "{:?}", begun.elapsed());
     database.assert_rows(1000).await;
     assert!(database.check().await.is_clean());
 }
 
-async fn one_at_a_time(engine: Engine) {
+async fn only_one_provisioner_runs_at_a_time(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     let one = database.provisioner("&buckets=20000").await.chunk_rows(1000);
     let two = database.provisioner("&buckets=20000").await.chunk_rows(700);
     let (one, two) = tokio::join!(one.run(|_| ()), two.run(|_| ()));
-    // Whoever came second waited, and found everything there.
+    // The second provisioner waited and found all rows.
     let mut inserted = [one.unwrap().inserted, two.unwrap().inserted];
     inserted.sort_unstable();
     assert_eq!(inserted, [0, 60_000]);
@@ -206,7 +210,7 @@ async fn a_table_without_row_locks_is_refused() {
 }
 
 #[tokio::test]
-async fn a_table_of_another_kind_is_left_alone() {
+async fn an_incompatible_table_is_not_changed() {
     let Some(database) = striped(Engine::Mariadb).await else { return };
     let create =
         "CREATE TABLE hier_lock_buckets (level INT, bucket INT, PRIMARY KEY (level, bucket))";
@@ -220,7 +224,7 @@ async fn a_table_of_another_kind_is_left_alone() {
 }
 
 #[tokio::test]
-async fn advisory_keys_need_nothing() {
+async fn advisory_keys_need_no_provisioning() {
     let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
     let Some(database) = Database::empty(setup).await else { return };
     let bare = database.url.split('?').next().unwrap();
@@ -230,9 +234,9 @@ async fn advisory_keys_need_nothing() {
     }
 }
 
-/// MariaDB can be started without the engine whose numbers are the fastest.
+/// MariaDB can be started without the sequence engine, which generates numbers fastest.
 #[tokio::test]
-async fn mariadb_without_sequences_is_filled_as_mysql_is() {
+async fn mariadb_without_the_sequence_engine_is_filled() {
     let options = ["--sequence=OFF"];
     let Some(sandbox) = Sandbox::for_tests_with(Engine::Mariadb, &options) else { return };
     let setup = Setup { engine: Engine::Mariadb, strategy: Strategy::Striped };
@@ -242,7 +246,7 @@ async fn mariadb_without_sequences_is_filled_as_mysql_is() {
     assert!(!provision.print_sql().contains("seq_0"), "{}", provision.print_sql());
     provision.run(|_| ()).await.unwrap();
     database.assert_rows(5_000).await;
-    // And fewer: the rows that are too many are found by numbers as well.
+    // Fewer buckets: surplus rows are found by generated numbers too.
     let fewer = Buckets::new(3_000).unwrap();
     database.provisioner("").await.rebucket(fewer, |_| ()).await.unwrap();
     database.assert_rows(3_000).await;

@@ -1,11 +1,11 @@
-//! Rows by ID: made with the nodes.
+//! Rows by ID, which are inserted with the nodes.
 
 use crate::support::{Database, Setup};
 use hierlock::Target;
 use hierlock::sql::Strategy;
 use hierlock_sandbox::{Engine, on_each_server};
 
-on_each_server! { a_node_comes_with_all_above_it, rows_by_id_have_no_buckets }
+on_each_server! { adding_a_node_adds_its_ancestors, rows_by_id_have_no_buckets }
 
 async fn by_id(engine: Engine) -> Option<Database> {
     Database::empty(Setup { engine, strategy: Strategy::PerId }).await
@@ -15,7 +15,7 @@ fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-async fn a_node_comes_with_all_above_it(engine: Engine) {
+async fn adding_a_node_adds_its_ancestors(engine: Engine) {
     let Some(database) = by_id(engine).await else { return };
     let provision = database.provisioner("").await;
     let message = provision.add(&[target("u1")]).await.unwrap_err().to_string();
@@ -28,10 +28,10 @@ async fn a_node_comes_with_all_above_it(engine: Engine) {
     let guard = locks.acquire(target("u1/a1/r1")).await.unwrap();
     let error = locks.acquire(target("u1/a2")).await.unwrap_err();
     assert!(error.is_not_provisioned(), "{error}");
-    // Held or not: what is there is not touched.
+    // Existing rows are not touched, even if they are locked.
     let nodes = [target("u1/a1/r1"), target("u1/a2"), target("ユ/'\\/%2F")];
     let add = tokio::time::timeout(crate::support::GENEROUS, provision.add(&nodes));
-    assert_eq!(add.await.expect("it waits for the holder").unwrap(), 4);
+    assert_eq!(add.await.expect("the provisioner waits for the holder").unwrap(), 4);
     drop(locks.acquire(target("u1/a2")).await.unwrap());
     drop(locks.acquire(target("ユ/'\\/%2F")).await.unwrap());
     guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! `kill -9` at any point, again and again, until it is done: the rows are right.
+//! Provisioning is killed with SIGKILL again and again at any point, and the rows are correct in the end.
 
 use crate::striped;
 use hierlock::Hierarchy;
@@ -9,16 +9,16 @@ use std::hash::{BuildHasher, Hasher};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-on_each_server! { what_was_killed_goes_on }
+on_each_server! { a_killed_provisioner_can_be_run_again }
 
 const URL: &str = "HIERLOCK_TEST_PROVISION";
 const DIE_AT: &str = "HIERLOCK_TEST_DIE_AT";
 const REBUCKET: &str = "HIERLOCK_TEST_REBUCKET";
 
-/// This test binary once more, playing the part below.
-fn play(url: &str, variables: &[(&str, u64)]) -> Child {
+/// Starts this test binary again as a provisioner.
+fn spawn_provisioner(url: &str, variables: &[(&str, u64)]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "killed::a_part_in_another_test"]).env(URL, url);
+    command.args(["--exact", "killed::provision_for_another_test"]).env(URL, url);
     for (name, value) in variables {
         command.env(name, value.to_string());
     }
@@ -27,13 +27,13 @@ fn play(url: &str, variables: &[(&str, u64)]) -> Child {
 
 /// Does nothing unless another test has started it.
 #[tokio::test]
-async fn a_part_in_another_test() {
+async fn provision_for_another_test() {
     let Ok(url) = std::env::var(URL) else { return };
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap().chunk_rows(500);
     let progress = |progress: hierlock::sql::Progress| {
         if number(DIE_AT).is_some_and(|at| progress.done > at) {
-            // As if by another: nothing is tidied up.
+            // Like a kill from outside: nothing is cleaned up.
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
         }
     };
@@ -52,24 +52,24 @@ fn random(below: u64) -> u64 {
     RandomState::new().build_hasher().finish() % below
 }
 
-/// Kills itself at some row, or is killed at some moment.
+/// Runs provisioners that kill themselves at a random row or are killed at a random moment, until one completes.
 fn kill_and_repeat(url: &str, more: &[(&str, u64)], rows: u64) {
     for round in 0..8 {
         let mut variables = more.to_vec();
         if round % 2 == 0 {
             variables.push((DIE_AT, random(rows)));
         }
-        let mut child = play(url, &variables);
+        let mut child = spawn_provisioner(url, &variables);
         if round % 2 == 1 {
             std::thread::sleep(Duration::from_millis(random(250)));
             child.kill().unwrap();
         }
         child.wait().unwrap();
     }
-    assert!(play(url, more).wait().unwrap().success());
+    assert!(spawn_provisioner(url, more).wait().unwrap().success());
 }
 
-async fn what_was_killed_goes_on(engine: Engine) {
+async fn a_killed_provisioner_can_be_run_again(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     let url = format!("{}&buckets=20000", database.url);
     tokio::task::block_in_place(|| kill_and_repeat(&url, &[], 60_000));

@@ -17,19 +17,19 @@ use hierlock::{Hierarchy, Hierlock};
 use hierlock_sandbox::Engine;
 use support::{Database, Setup};
 
-/// An empty database for striped rows.
+/// Creates an empty database for striped rows.
 async fn striped(engine: Engine) -> Option<Database> {
     Database::empty(Setup { engine, strategy: Strategy::Striped }).await
 }
 
 impl Database {
-    /// With more in its URL.
+    /// Connects a provisioner with more parameters in the URL.
     async fn provisioner(&self, more: &str) -> Provision {
         let url = format!("{}{more}", self.url);
         Provision::connect(&url, Hierarchy::default()).await.unwrap()
     }
 
-    /// Checks, by means of its own, that exactly these rows are there.
+    /// Checks with SQL of its own that exactly these rows exist.
     async fn assert_rows(&self, buckets: u32) {
         let sql = "SELECT level, COUNT(*), COUNT(DISTINCT bucket), MIN(bucket), MAX(bucket) \
                    FROM hier_lock_buckets GROUP BY level ORDER BY level";

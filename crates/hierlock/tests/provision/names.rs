@@ -1,4 +1,4 @@
-//! A table has one agreement, however it was named; and a name may be any word.
+//! A table has one agreement, whether it is named in the URL or is the default; and any word can name a table.
 
 use crate::striped;
 use crate::support::{Database, Setup};
@@ -7,14 +7,14 @@ use hierlock::{Buckets, Hierlock, Target};
 use hierlock_sandbox::{Engine, on_each_server};
 
 on_each_server! {
-    the_default_table_by_its_name_is_the_default_table,
+    naming_the_default_table_changes_nothing,
     agreements_of_older_releases_are_followed,
-    a_table_that_was_named_apart_stays_apart,
-    a_reserved_word_is_a_name_of_a_table,
+    a_separately_named_table_stays_separate,
+    a_reserved_word_can_name_a_table,
 }
 
-const NAMED: &str = "&table=hier_lock_buckets";
-const SPACES: &str = "SELECT space FROM hier_lock_meta ORDER BY space";
+const TABLE_PARAMETER: &str = "&table=hier_lock_buckets";
+const SELECT_SPACES: &str = "SELECT space FROM hier_lock_meta ORDER BY space";
 
 fn buckets(count: u32) -> Buckets {
     Buckets::new(count).unwrap()
@@ -24,18 +24,20 @@ fn node() -> Target {
     Target::resource("u1", "a1", "r1").unwrap()
 }
 
-/// Do the two exclude each other?
-async fn share(one: &Hierlock, other: &Hierlock) {
+/// Checks that two clients exclude each other.
+async fn assert_exclusive(one: &Hierlock, other: &Hierlock) {
     let guard = one.acquire(node()).await.unwrap();
     assert!(other.try_acquire(node()).await.unwrap().is_none());
     guard.release().await.unwrap();
     assert!(other.try_acquire(node()).await.unwrap().is_some());
 }
 
-/// `?table=hier_lock_buckets` was another agreement than none: a client without it was told that there was no
-/// table, and after a rebucket through one of the two the clients of the other were refused.
-async fn the_default_table_by_its_name_is_the_default_table(engine: Engine) {
-    for (first, second) in [(NAMED, ""), ("", NAMED), ("", "&table=HIER_lock_Buckets")] {
+/// The failure this prevents: `?table=hier_lock_buckets` had its own agreement. A client without the parameter was
+/// told that there is no table, and after a rebucket by one of them the clients of the other were refused.
+async fn naming_the_default_table_changes_nothing(engine: Engine) {
+    for (first, second) in
+        [(TABLE_PARAMETER, ""), ("", TABLE_PARAMETER), ("", "&table=HIER_lock_Buckets")]
+    {
         let Some(database) = striped(engine).await else { return };
         let url = format!("{first}&buckets=100");
         database.provisioner(&url).await.run(|_| ()).await.unwrap();
@@ -43,44 +45,49 @@ async fn the_default_table_by_its_name_is_the_default_table(engine: Engine) {
             database.try_connect(first).await.unwrap(),
             database.try_connect(second).await.unwrap(),
         ];
-        share(&clients[0], &clients[1]).await;
+        assert_exclusive(&clients[0], &clients[1]).await;
         let provision = database.provisioner(second).await;
         provision.rebucket(buckets(140), |_| ()).await.unwrap();
-        share(&clients[1], &clients[0]).await;
-        share(&clients[0], &database.try_connect(first).await.unwrap()).await;
+        assert_exclusive(&clients[1], &clients[0]).await;
+        assert_exclusive(&clients[0], &database.try_connect(first).await.unwrap()).await;
         for more in [first, second] {
             let again = database.provisioner(more).await.run(|_| ()).await.unwrap();
             assert_eq!((again.rows, again.inserted), (420, 0));
         }
         database.assert_rows(140).await;
-        assert_eq!(database.outside().await.rows(SPACES).await, [["default"]]);
+        assert_eq!(database.outside().await.rows(SELECT_SPACES).await, [["default"]]);
     }
 }
 
-/// Older releases wrote the agreement of a default table that was named under its name, maybe beside the other.
+/// Older releases wrote the agreement of a default table that was named under its name, sometimes next to the other
+/// one.
 async fn agreements_of_older_releases_are_followed(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
     let mut outside = database.outside().await;
-    // Only by its name.
+    // Only under its name.
     let rename = "UPDATE hier_lock_meta SET space = 'hier_lock_buckets' WHERE space = 'default'";
     outside.run(rename).await;
-    let [plain, named] =
-        [database.try_connect("").await.unwrap(), database.try_connect(NAMED).await.unwrap()];
-    share(&plain, &named).await;
+    let [plain, named] = [
+        database.try_connect("").await.unwrap(),
+        database.try_connect(TABLE_PARAMETER).await.unwrap(),
+    ];
+    assert_exclusive(&plain, &named).await;
     database.provisioner("").await.rebucket(buckets(120), |_| ()).await.unwrap();
-    share(&named, &plain).await;
-    // Both, and only that of the name knows of the last change.
+    assert_exclusive(&named, &plain).await;
+    // Both exist, and only the one under the name has the last change.
     let both = "INSERT INTO hier_lock_meta (space, strategy, buckets, levels, key_version, state) \
                 SELECT 'default', strategy, 100, levels, key_version, state FROM hier_lock_meta";
     outside.run(both).await;
-    let [plain, named] =
-        [database.try_connect("").await.unwrap(), database.try_connect(NAMED).await.unwrap()];
-    share(&plain, &named).await;
+    let [plain, named] = [
+        database.try_connect("").await.unwrap(),
+        database.try_connect(TABLE_PARAMETER).await.unwrap(),
+    ];
+    assert_exclusive(&plain, &named).await;
     assert_eq!(database.provisioner("").await.scheme().slots(), named_slots(120));
-    // A change of today is known under both names, so that clients of older releases follow as well.
-    database.provisioner(NAMED).await.rebucket(buckets(160), |_| ()).await.unwrap();
-    share(&named, &plain).await;
+    // A change today is written under both names, so that clients of older releases follow it.
+    database.provisioner(TABLE_PARAMETER).await.rebucket(buckets(160), |_| ()).await.unwrap();
+    assert_exclusive(&named, &plain).await;
     let counts = "SELECT DISTINCT buckets FROM hier_lock_meta";
     assert_eq!(outside.rows(counts).await, [["160"]]);
     database.assert_rows(160).await;
@@ -90,9 +97,9 @@ fn named_slots(count: u32) -> hierlock::Slots {
     hierlock::Slots::Buckets(buckets(count))
 }
 
-/// Those who name no table have agreed on rows by ID. Whoever names the table of buckets keeps apart from them, as
-/// with any other name; who names none is told that the others have agreed on something else.
-async fn a_table_that_was_named_apart_stays_apart(engine: Engine) {
+/// Clients that name no table have agreed on rows by ID. A client that names the table of buckets is independent of
+/// them, as with any other name. A client that names none is told that the others have agreed on something else.
+async fn a_separately_named_table_stays_separate(engine: Engine) {
     let setup = Setup { engine, strategy: Strategy::PerId };
     let Some(by_id) = Database::empty(setup).await else { return };
     by_id.provisioner("").await.run(|_| ()).await.unwrap();
@@ -107,19 +114,19 @@ async fn a_table_that_was_named_apart_stays_apart(engine: Engine) {
     };
     refused(striped.try_connect("").await.unwrap_err());
     striped.provisioner("&table=hier_lock_buckets&buckets=50").await.run(|_| ()).await.unwrap();
-    let apart = striped.try_connect(NAMED).await.unwrap();
+    let apart = striped.try_connect(TABLE_PARAMETER).await.unwrap();
     let _guard = apart.acquire(node()).await.unwrap();
     let by_name = by_id.try_connect("&table=hier_locks").await.unwrap();
-    share(&by_id.try_connect("").await.unwrap(), &by_name).await;
+    assert_exclusive(&by_id.try_connect("").await.unwrap(), &by_name).await;
     refused(striped.try_connect("").await.unwrap_err());
     let error = striped.try_connect("&table=hier_locks").await.unwrap_err();
     refused(error);
-    let spaces = striped.outside().await.rows(SPACES).await;
+    let spaces = striped.outside().await.rows(SELECT_SPACES).await;
     assert_eq!(spaces, [["default"], ["hier_lock_buckets"]]);
 }
 
-/// `table=select` was a syntax error of the server, raw.
-async fn a_reserved_word_is_a_name_of_a_table(engine: Engine) {
+/// The failure this prevents: `table=select` was a raw syntax error of the server.
+async fn a_reserved_word_can_name_a_table(engine: Engine) {
     for strategy in [Strategy::Striped, Strategy::PerId, Strategy::OnDemand] {
         let Some(database) = Database::empty(Setup { engine, strategy }).await else { return };
         let word = "&table=Select";
@@ -137,8 +144,8 @@ async fn a_reserved_word_is_a_name_of_a_table(engine: Engine) {
         }
         let [one, other] =
             [database.try_connect(word).await.unwrap(), database.try_connect(word).await.unwrap()];
-        share(&one, &other).await;
-        // What is in the way is found out in other ways for an update lock, and for a wait.
+        assert_exclusive(&one, &other).await;
+        // The blocker is looked up in other ways for an update lock and for a wait.
         let reader = one.request(node()).mode(hierlock::Mode::Update).acquire().await.unwrap();
         let limit = std::time::Duration::from_millis(50);
         let waits = other.request(node()).mode(hierlock::Mode::Update).within(limit);

@@ -1,4 +1,4 @@
-//! Another number of buckets while clients lock.
+//! Changing the number of buckets while clients lock.
 
 use crate::striped;
 use crate::support::GENEROUS;
@@ -10,31 +10,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 on_each_server! {
-    nobody_overlaps_while_the_count_changes,
-    a_change_that_was_cut_short_is_finished,
-    a_long_holder_is_waited_for_without_standing_in_the_way,
-    a_guard_that_is_upgraded_meanwhile_is_not_stuck,
+    no_holds_overlap_while_the_count_changes,
+    an_interrupted_rebucket_is_completed,
+    a_rebucket_waits_for_a_holder_without_blocking_others,
+    an_upgrade_during_a_rebucket_does_not_hang,
 }
 
 const NODES: usize = 4;
 const CLIENTS: usize = 3;
 const TASKS: usize = 4;
-/// Tasks that connect anew each time, and so count as the agreement says.
-const NEWCOMERS: usize = 2;
+/// Tasks that connect again each time, and so read the agreement each time.
+const RECONNECTING_TASKS: usize = 2;
 
 fn buckets(count: u32) -> Buckets {
     Buckets::new(count).unwrap()
 }
 
-/// Nodes that all tasks want, and whether one is being held.
-struct Arena {
+/// Nodes that all tasks lock, and whether each is held at the moment.
+struct SharedNodes {
     held: [AtomicBool; NODES],
-    /// How often each task has held one.
+    /// How often each task has held a node.
     turns: Vec<AtomicU64>,
     over: AtomicBool,
 }
 
-impl Arena {
+impl SharedNodes {
     async fn work(&self, connect: impl AsyncFn() -> Hierlock, task: usize) {
         let mut node = task;
         while !self.over.load(SeqCst) {
@@ -50,8 +50,8 @@ impl Arena {
         }
     }
 
-    /// Until each task has had some more turns.
-    async fn until_all_go_on(&self) {
+    /// Waits until each task has held some more nodes.
+    async fn wait_for_progress(&self) {
         let goals: Vec<u64> = self.turns.iter().map(|turns| turns.load(SeqCst) + 3).collect();
         let polls = async {
             while self.turns.iter().zip(&goals).any(|(turns, goal)| turns.load(SeqCst) < *goal) {
@@ -62,39 +62,39 @@ impl Arena {
     }
 }
 
-async fn nobody_overlaps_while_the_count_changes(engine: Engine) {
+async fn no_holds_overlap_while_the_count_changes(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=500").await.run(|_| ()).await.unwrap();
     let stubborn = database.try_connect("&buckets=500").await.unwrap();
-    let arena = Arc::new(Arena {
+    let nodes = Arc::new(SharedNodes {
         held: Default::default(),
-        turns: (0..CLIENTS * TASKS + NEWCOMERS).map(|_| AtomicU64::new(0)).collect(),
+        turns: (0..CLIENTS * TASKS + RECONNECTING_TASKS).map(|_| AtomicU64::new(0)).collect(),
         over: AtomicBool::new(false),
     });
     let mut tasks = tokio::task::JoinSet::new();
     for client in 0..CLIENTS {
-        // Each notices by itself, as if it were a process.
+        // Each client notices the change by itself, like a separate process.
         let locks = database.connect().await;
         for task in 0..TASKS {
-            let (arena, locks) = (arena.clone(), locks.clone());
+            let (nodes, locks) = (nodes.clone(), locks.clone());
             let connect = async move || locks.clone();
-            tasks.spawn(async move { arena.work(connect, client * TASKS + task).await });
+            tasks.spawn(async move { nodes.work(connect, client * TASKS + task).await });
         }
     }
-    for newcomer in 0..NEWCOMERS {
-        let (arena, url) = (arena.clone(), database.url.clone());
+    for newcomer in 0..RECONNECTING_TASKS {
+        let (nodes, url) = (nodes.clone(), database.url.clone());
         let connect = async move || Hierlock::connect(&url).await.unwrap();
-        tasks.spawn(async move { arena.work(connect, CLIENTS * TASKS + newcomer).await });
+        tasks.spawn(async move { nodes.work(connect, CLIENTS * TASKS + newcomer).await });
     }
-    arena.until_all_go_on().await;
+    nodes.wait_for_progress().await;
     for count in [3000, 40, 5000, 500, 777] {
         let provision = database.provisioner("").await;
         let report = provision.rebucket(buckets(count), |_| ()).await.unwrap();
         assert_eq!(report.rows, u64::from(count) * 3);
-        arena.until_all_go_on().await;
+        nodes.wait_for_progress().await;
         database.assert_rows(count).await;
     }
-    arena.over.store(true, SeqCst);
+    nodes.over.store(true, SeqCst);
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
@@ -105,8 +105,8 @@ async fn nobody_overlaps_while_the_count_changes(engine: Engine) {
     assert!(error.to_string().contains("777 buckets, not 500"), "{error}");
 }
 
-/// As MySQL and MariaDB leave it if the client dies between the two statements.
-async fn a_change_that_was_cut_short_is_finished(engine: Engine) {
+/// The state that MySQL and MariaDB leave if the client dies between the two statements.
+async fn an_interrupted_rebucket_is_completed(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=200").await.run(|_| ()).await.unwrap();
     let mut outside = database.outside().await;
@@ -115,19 +115,19 @@ async fn a_change_that_was_cut_short_is_finished(engine: Engine) {
     let provision = database.provisioner("").await;
     let message = provision.check(|_| ()).await.unwrap_err().to_string();
     assert!(message.contains("--rebucket 150"), "{message}");
-    // Grown and then renamed back by hand: the rows above are the surplus of a change.
+    // Rows were added and the column was renamed back: the rows above are the surplus of an interrupted change.
     let report = provision.rebucket(buckets(150), |_| ()).await.unwrap();
     assert_eq!((report.inserted, report.deleted), (0, 150));
     database.assert_rows(150).await;
     assert!(database.check().await.is_clean());
     drop(database.connect().await.acquire(Target::user("u1").unwrap()).await.unwrap());
-    // Wrong about what it was.
+    // A wrong number of buckets is refused.
     let provision = database.provisioner("&buckets=200").await;
     let message = provision.rebucket(buckets(300), |_| ()).await.unwrap_err().to_string();
     assert!(message.contains("150 buckets, not 200"), "{message}");
 }
 
-async fn a_long_holder_is_waited_for_without_standing_in_the_way(engine: Engine) {
+async fn a_rebucket_waits_for_a_holder_without_blocking_others(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
     let locks = database.connect().await;
@@ -145,7 +145,7 @@ async fn a_long_holder_is_waited_for_without_standing_in_the_way(engine: Engine)
             provision.rebucket(buckets(250), progress).await
         }
     });
-    // It gives way: others get their turn while it waits for the holder.
+    // The rename gives way: others get the lock while it waits for the holder.
     let others = async {
         while waits.load(SeqCst) < 2 {
             let guard = locks.acquire(Target::user("u2").unwrap()).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_long_holder_is_waited_for_without_standing_in_the_way(engine: Engine)
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(GENEROUS, others).await.expect("others are stuck behind the change");
+    tokio::time::timeout(GENEROUS, others).await.expect("others wait behind the rename");
     assert!(!change.is_finished());
     held.release().await.unwrap();
     let report = tokio::time::timeout(GENEROUS, change).await.unwrap().unwrap().unwrap();
@@ -162,9 +162,9 @@ async fn a_long_holder_is_waited_for_without_standing_in_the_way(engine: Engine)
     drop(locks.acquire(Target::user("u1").unwrap()).await.unwrap());
 }
 
-/// The renaming waits for the guard, and the guard's next statement might have to queue behind the
-/// renaming: a circle that only the server can see.
-async fn a_guard_that_is_upgraded_meanwhile_is_not_stuck(engine: Engine) {
+/// The rename waits for the guard, and the next statement of the guard might wait behind the rename: a cycle that
+/// only the server can detect.
+async fn an_upgrade_during_a_rebucket_does_not_hang(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
     let locks = database.connect().await;
@@ -189,10 +189,12 @@ async fn a_guard_that_is_upgraded_meanwhile_is_not_stuck(engine: Engine) {
         }
     };
     tokio::time::timeout(GENEROUS, until(1)).await.unwrap();
-    // Its next try comes soon, and lasts two seconds: this meets it.
+    // Its next attempt comes soon and lasts two seconds, so the upgrade overlaps with it.
     tokio::time::sleep(Duration::from_millis(800)).await;
-    let upgraded = tokio::time::timeout(GENEROUS, guard.upgrade()).await.expect("it is stuck");
-    // PostgreSQL lets it pass, MariaDB refuses. MySQL ends the guard's transaction: the guard must know.
+    let upgraded =
+        tokio::time::timeout(GENEROUS, guard.upgrade()).await.expect("the upgrade hangs");
+    // PostgreSQL grants the upgrade, MariaDB refuses it. MySQL ends the guard's transaction, and the guard must
+    // report that.
     match upgraded {
         Err(error) if error.is_lost() => {
             assert_eq!(engine, Engine::Mysql, "{error}");
@@ -200,7 +202,10 @@ async fn a_guard_that_is_upgraded_meanwhile_is_not_stuck(engine: Engine) {
         }
         other => {
             assert!(other.is_ok() || other.is_err_and(|error| error.is_deadlock()));
-            assert!(locks.try_acquire(leaf.clone()).await.unwrap().is_none(), "it is not held");
+            assert!(
+                locks.try_acquire(leaf.clone()).await.unwrap().is_none(),
+                "the node is not held"
+            );
             guard.release().await.unwrap();
         }
     }

@@ -8,42 +8,42 @@ use hierlock_sandbox::{Engine, on_each_server};
 use std::path::Path;
 
 on_each_server! {
-    a_version_is_written_down,
-    tables_of_a_former_release_are_taken_over,
+    provisioning_records_the_version,
+    tables_of_an_older_release_are_adopted,
     a_newer_table_of_agreements_is_refused,
     tables_of_the_migration_files_are_filled,
 }
 
-const VERSION: &str = "SELECT version FROM hier_schema_versions WHERE part = 'locks'";
+const SELECT_VERSION: &str = "SELECT version FROM hier_schema_versions WHERE part = 'locks'";
 
-async fn a_version_is_written_down(engine: Engine) {
+async fn provisioning_records_the_version(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     for _ in 0..2 {
         database.provisioner("&buckets=64").await.run(|_| ()).await.unwrap();
-        assert_eq!(database.outside().await.number(VERSION).await, 1);
+        assert_eq!(database.outside().await.number(SELECT_VERSION).await, 1);
     }
     let on_demand = Setup { engine, strategy: Strategy::OnDemand };
     let Some(database) = Database::empty(on_demand).await else { return };
     let _ = database.connect().await;
-    assert_eq!(database.outside().await.number(VERSION).await, 1);
-    // By a person.
+    assert_eq!(database.outside().await.number(SELECT_VERSION).await, 1);
+    // An administrator runs the printed script.
     let Some(database) = striped(engine).await else { return };
     let script = database.provisioner("&buckets=64").await.print_sql();
     database.outside().await.run(&script).await;
-    assert_eq!(database.outside().await.number(VERSION).await, 1);
+    assert_eq!(database.outside().await.number(SELECT_VERSION).await, 1);
 }
 
-async fn tables_of_a_former_release_are_taken_over(engine: Engine) {
+async fn tables_of_an_older_release_are_adopted(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=64").await.run(|_| ()).await.unwrap();
     let mut outside = database.outside().await;
     outside.run("DROP TABLE hier_schema_versions").await;
-    // Clients need no version.
+    // Clients work without a version.
     let locks = database.try_connect("").await.unwrap();
     let guard = locks.acquire(Target::user("u1").unwrap()).await.unwrap();
     let again = database.provisioner("").await.run(|_| ()).await.unwrap();
     assert_eq!((again.rows, again.inserted), (192, 0));
-    assert_eq!(outside.number(VERSION).await, 1);
+    assert_eq!(outside.number(SELECT_VERSION).await, 1);
     guard.release().await.unwrap();
 }
 
@@ -57,7 +57,8 @@ async fn a_newer_table_of_agreements_is_refused(engine: Engine) {
                knows only version 1; update this program";
     let error = provision.run(|_| ()).await.unwrap_err();
     assert!(error.to_string().contains(why), "{error}");
-    // A client that can read it goes on. Such a release renames what others must not read.
+    // A client that can read the table works. A release with an incompatible table renames what older clients must
+    // not read.
     database.try_connect("").await.unwrap();
     outside.run("ALTER TABLE hier_lock_meta RENAME COLUMN levels TO tree").await;
     for error in [
@@ -70,13 +71,13 @@ async fn a_newer_table_of_agreements_is_refused(engine: Engine) {
     }
 }
 
-/// The files make the tables, and provisioning the rows.
+/// The migration files create the tables, and provisioning fills in the rows.
 async fn tables_of_the_migration_files_are_filled(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     let name = if engine == Engine::Postgres { "postgres" } else { "mysql" };
     let file = format!("migrations/{name}/20260101000003_hierlock_locks_1.sql");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    // Ten million rows are more than a test can wait for.
+    // Ten million rows would take too long.
     let sql = std::fs::read_to_string(file).unwrap().replace("of_10000000", "of_64");
     let mut outside = database.outside().await;
     outside.run(&sql).await;

@@ -1,4 +1,4 @@
-//! The blocking twins on servers, from threads that are part of no runtime.
+//! The blocking API on servers, from threads outside of a runtime.
 
 use crate::support::{Database, Setup, on_each_engine, target};
 use hierlock::blocking;
@@ -32,7 +32,7 @@ async fn locks_in_a_transaction_without_async(setup: Setup) {
         assert!(guard.request(target("u1/a1")).try_acquire().unwrap());
         let late = others.request(target("u1")).within(Duration::from_millis(20)).acquire();
         assert!(late.unwrap_err().is_timeout());
-        // Dropped on a thread of no runtime: freed all the same.
+        // Dropped on a thread without a runtime, and still released.
         drop(guard);
         locks.close(Duration::from_secs(30)).unwrap();
         assert!(is_free());

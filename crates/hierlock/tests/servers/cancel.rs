@@ -1,5 +1,5 @@
-//! Whoever gives up leaves nothing on the server: no statement that waits, no lock, no open transaction,
-//! and a connection that is clean and used again. All of it is read from the server.
+//! A cancelled acquire leaves nothing on the server: no waiting statement, no lock, no open transaction. Its
+//! connection is clean and used again. All of this is read from the server.
 
 use crate::support::{
     Database, GENEROUS, Outside, Setup, in_order, on_each_engine, on_every_setup, target,
@@ -12,33 +12,32 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-/// Within 200 ms on a machine with nothing else to do, and usually within 10; a machine that also
-/// compiles gets more.
-const SOON: Duration = Duration::from_secs(2);
+/// It takes less than 200 ms on an idle machine, usually less than 10. A machine that also compiles needs more.
+const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(2);
 
 on_every_setup!(
-    a_dropped_or_late_wait_is_gone_from_the_server,
-    an_unnoticed_extension_is_given_back
+    a_dropped_or_timed_out_wait_ends_on_the_server,
+    an_extension_granted_after_its_drop_is_released
 );
 on_each_engine!(
     cancelling_at_every_poll_leaves_the_server_clean,
-    hundreds_of_cancelled_waits_on_one_connection,
-    a_cancelled_extension_is_gone_from_the_server,
+    many_cancelled_waits_leave_the_connection_clean,
+    a_cancelled_extension_ends_on_the_server,
 );
 
-fn several() -> [Target; 3] {
+fn three_targets() -> [Target; 3] {
     ["u1/a1/r1", "u1/a1/r9", "u2"].map(target)
 }
 
-/// Waits until only the holder is left; says how long that took, and that it was soon.
-async fn gone_soon(outside: &mut Outside, left: usize, what: &str) {
+/// Waits until only `left` sessions are busy, and checks that this did not take long.
+async fn assert_cleaned_up(outside: &mut Outside, left: usize, what: &str) {
     let took = outside.until_busy(left).await;
     println!("{what}: gone from the server after {took:?}");
-    assert!(took < SOON, "{what}: {took:?}");
+    assert!(took < CLEAN_UP_TIMEOUT, "{what}: {took:?}");
 }
 
-/// A waiter that is dropped must not get the lock when its turn comes; nor keep what it had taken.
-async fn a_dropped_or_late_wait_is_gone_from_the_server(setup: Setup) {
+/// A dropped waiter must not get the lock later, nor keep what it had taken.
+async fn a_dropped_or_timed_out_wait_ends_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, others) = (database.connect().await, database.connect().await);
     let mut outside = database.outside().await;
@@ -47,27 +46,27 @@ async fn a_dropped_or_late_wait_is_gone_from_the_server(setup: Setup) {
 
     let waiting = tokio::spawn({
         let locks = locks.clone();
-        async move { locks.acquire_all(several()).await }
+        async move { locks.acquire_all(three_targets()).await }
     });
     until_waiting(&locks, 1).await;
-    assert!(outside.busy().await.len() >= 2, "the server does not know of the wait");
+    assert!(outside.busy().await.len() >= 2, "the server does not report the wait");
     waiting.abort();
-    gone_soon(&mut outside, 1, "dropped").await;
+    assert_cleaned_up(&mut outside, 1, "dropped").await;
 
-    // Too late: nothing is left when it says so, no need to wait for it.
+    // After a timeout nothing is left by the time of the error.
     let within = Duration::from_millis(60);
-    let late = locks.request_all(several()).within(within).acquire().await;
+    let late = locks.request_all(three_targets()).within(within).acquire().await;
     assert!(late.unwrap_err().is_timeout());
-    gone_soon(&mut outside, 1, "too late").await;
+    assert_cleaned_up(&mut outside, 1, "too late").await;
 
-    // The connection it used is still good, and free of anything.
+    // Its connection is still usable and clean.
     drop(locks.acquire(target("u2")).await.unwrap());
     held.release().await.unwrap();
     drop(locks.acquire(target("u1")).await.unwrap());
     outside.until_busy(0).await;
 }
 
-/// Every await point of an acquire is a place where it may be dropped.
+/// An acquire may be dropped at every await point.
 async fn cancelling_at_every_poll_leaves_the_server_clean(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, others) = (database.connect().await, database.connect().await);
@@ -79,13 +78,13 @@ async fn cancelling_at_every_poll_leaves_the_server_clean(setup: Setup) {
             if is_held { Some(others.acquire(target("u1/a1/r9")).await.unwrap()) } else { None };
         for polls in 0..24 {
             {
-                let mut acquire = pin!(locks.acquire_all(several()));
+                let mut acquire = pin!(locks.acquire_all(three_targets()));
                 for poll in 0..polls {
                     if acquire.as_mut().poll(&mut context).is_ready() {
-                        assert!(!is_held, "granted beside the holder");
+                        assert!(!is_held, "granted although the node is held");
                         break;
                     }
-                    // Different moments of its work: none, some, much.
+                    // Dropped at different points: before, during and after its work.
                     if poll % 3 == 2 {
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
@@ -94,7 +93,7 @@ async fn cancelling_at_every_poll_leaves_the_server_clean(setup: Setup) {
             slowest = slowest.max(outside.until_busy(usize::from(is_held)).await);
         }
         println!("dropped after any poll, held {is_held}: gone after {slowest:?} at most");
-        assert!(slowest < SOON, "{slowest:?}");
+        assert!(slowest < CLEAN_UP_TIMEOUT, "{slowest:?}");
         if let Some(held) = held {
             held.release().await.unwrap();
         }
@@ -103,9 +102,9 @@ async fn cancelling_at_every_poll_leaves_the_server_clean(setup: Setup) {
     drop(locks.acquire(target("u1")).await.unwrap());
 }
 
-/// One connection, five hundred acquires that are dropped at every moment there is: it is the same one
-/// in the end, never ended by force, and clean.
-async fn hundreds_of_cancelled_waits_on_one_connection(setup: Setup) {
+/// Five hundred acquires are dropped at every possible moment on one connection. In the end it is still the same
+/// connection, not killed, and clean.
+async fn many_cancelled_waits_leave_the_connection_clean(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_with("connections=1").await;
     let others = database.connect().await;
@@ -117,37 +116,37 @@ async fn hundreds_of_cancelled_waits_on_one_connection(setup: Setup) {
     let begun = Instant::now();
     for round in 0..500_u64 {
         if round % 2 == 0 {
-            // The connection is free, so this one gets as far as the server.
+            // The connection is free, so this acquire reaches the server.
             until_idle(&locks).await;
         }
         let acquire = async {
-            // Some find everything free, and are dropped with it in hand or on its way.
+            // Some find everything free, and are dropped while they hold it or just before.
             match round % 5 {
                 0 => drop(locks.acquire(target("u3/a1")).await.unwrap()),
-                _ => drop(locks.acquire_all(several()).await.unwrap()),
+                _ => drop(locks.acquire_all(three_targets()).await.unwrap()),
             }
         };
         let moment = Duration::from_micros(round % 40 * 100);
         let _ = tokio::time::timeout(moment, acquire).await;
     }
-    // The next one works.
+    // The next acquire works.
     let guard = locks.acquire(target("u2")).await.unwrap();
     println!("500 cancelled acquires in {:?}", begun.elapsed());
     outside.until_busy(2).await;
     guard.release().await.unwrap();
     held.release().await.unwrap();
     outside.until_busy(0).await;
-    // None was ended by force: it is still the connection of the beginning.
+    // The connection was never killed: it is still the first one.
     let _guard = locks.acquire(target("u1")).await.unwrap();
     assert_eq!(outside.the_busy_one().await, before);
 }
 
-/// A guard whose extension is dropped while it waits keeps what it had, and nothing else.
-async fn a_cancelled_extension_is_gone_from_the_server(setup: Setup) {
+/// A guard whose extension is dropped while waiting holds exactly what it held before.
+async fn a_cancelled_extension_ends_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, others) = (database.connect().await, database.connect().await);
     let mut outside = database.outside().await;
-    // Higher slots than the guard's own, for only in order does an extension wait everywhere.
+    // Higher slots than those of the guard, because only then an extension waits on every backend.
     let (first, second) = in_order(&locks);
     let held = others.acquire(second.clone()).await.unwrap();
     let mut guard = locks.acquire(first.clone()).await.unwrap();
@@ -165,7 +164,7 @@ async fn a_cancelled_extension_is_gone_from_the_server(setup: Setup) {
                     () = waits => {}
                 }
             }
-            gone_soon(&mut outside, 2, "an extension").await;
+            assert_cleaned_up(&mut outside, 2, "an extension").await;
             assert!(guard.targets().into_keys().eq([first.clone()]));
             assert!(others.try_acquire(first.clone()).await.unwrap().is_none());
         }
@@ -177,8 +176,8 @@ async fn a_cancelled_extension_is_gone_from_the_server(setup: Setup) {
     outside.until_busy(0).await;
 }
 
-/// An extension that is granted when nobody waits for it any more: the guard must not keep it.
-async fn an_unnoticed_extension_is_given_back(setup: Setup) {
+/// An extension that is granted after its future was dropped must be released.
+async fn an_extension_granted_after_its_drop_is_released(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, others) = (database.connect().await, database.connect().await);
     let (first, second) = in_order(&locks);
@@ -190,12 +189,12 @@ async fn an_unnoticed_extension_is_given_back(setup: Setup) {
             let mut extend = pin!(guard.extend([second.clone()]));
             tokio::select! {
                 biased;
-                done = &mut extend => panic!("beside the holder: {done:?}"),
+                done = &mut extend => panic!("granted although the node is held: {done:?}"),
                 () = until_waiting(&locks, 1) => {}
             }
-            // From here on nobody looks at it.
+            // From here on nobody polls it.
             other.release().await.unwrap();
-            // Not free although the other is gone: then the extension has it.
+            // If it is held although the other session is gone, the extension was granted.
             while let Some(stolen) = others.try_acquire(second.clone()).await.unwrap() {
                 stolen.release().await.unwrap();
             }
@@ -207,8 +206,7 @@ async fn an_unnoticed_extension_is_given_back(setup: Setup) {
     }
 }
 
-/// An idle connection on PostgreSQL may be in the next transaction already, which nobody should have to
-/// wonder about for long.
+/// An idle connection on PostgreSQL may already be in the next transaction. It must leave it soon.
 #[tokio::test]
 async fn an_idle_connection_leaves_its_transaction() {
     let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
@@ -221,7 +219,7 @@ async fn an_idle_connection_leaves_its_transaction() {
                     datname = current_database()";
         let begun = Instant::now();
         while outside.number(idle).await > 0 {
-            assert!(begun.elapsed() < GENEROUS, "it stays in a transaction");
+            assert!(begun.elapsed() < GENEROUS, "the session stays in a transaction");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

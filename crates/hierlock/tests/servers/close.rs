@@ -1,5 +1,5 @@
-//! A program that ends leaves nothing on the server: `close` waits for what is still being given back. Each program here is
-//! a runtime of its own, which is gone with everything in it when the program is over.
+//! A program that ends leaves nothing on the server: `close` waits until everything is released. Each program here
+//! is a runtime of its own, which is dropped when the program ends.
 
 use crate::support::{Database, GENEROUS, Outside, Setup, in_order, on_each_engine, target};
 use hierlock::sql::Strategy;
@@ -11,19 +11,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 
-const QUICK: &str = "keep_alive_ms=100&silence_ms=1000";
-const SELDOM: &str = "keep_alive_ms=3600000&silence_ms=1000";
+const SHORT_KEEP_ALIVE: &str = "keep_alive_ms=100&silence_ms=1000";
+const LONG_KEEP_ALIVE: &str = "keep_alive_ms=3600000&silence_ms=1000";
 
 on_each_engine!(
-    a_lost_session_is_ended_before_the_program,
-    a_dropped_guard_of_a_lost_connection_is_ended_before_the_program,
-    a_dropped_wait_is_cancelled_before_the_program_ends,
-    a_server_that_is_away_is_waited_for_no_longer_than_told,
-    guards_stay_held_and_the_client_goes_on,
+    close_ends_a_lost_session,
+    close_ends_the_session_of_a_dropped_guard,
+    close_cancels_a_dropped_wait,
+    close_times_out_if_the_server_is_unreachable,
+    close_keeps_guards_and_the_client_usable,
 );
 
-/// Runs a program to its end.
-async fn program<W: Future<Output = ()>>(work: impl FnOnce() -> W + Send + 'static) {
+/// Runs a program in its own runtime until it ends.
+async fn run_program<W: Future<Output = ()>>(work: impl FnOnce() -> W + Send + 'static) {
     let run = move || Builder::new_current_thread().enable_all().build().unwrap().block_on(work());
     tokio::task::spawn_blocking(run).await.unwrap();
 }
@@ -32,8 +32,8 @@ async fn connect(url: &str, parameters: &str) -> Hierlock {
     Hierlock::connect(&format!("{url}&{parameters}")).await.unwrap()
 }
 
-/// No session of ours is left, but for so many.
-async fn until_sessions(outside: &mut Outside, count: usize) {
+/// Waits until exactly `count` of our sessions are left.
+async fn wait_for_sessions(outside: &mut Outside, count: usize) {
     let begun = Instant::now();
     loop {
         let sessions = outside.sessions().await;
@@ -45,37 +45,39 @@ async fn until_sessions(outside: &mut Outside, count: usize) {
     }
 }
 
-/// The program ended on `lost()`, before its old session was ended: a reset that only it had heard of. The server kept
-/// the lock until its own network gave up.
-async fn a_lost_session_is_ended_before_the_program(setup: Setup) {
+/// The failure this prevents: the program ended on `lost()`, before its old session was ended. Only the client had
+/// seen the reset, so the server kept the lock until its own network timeout.
+async fn close_ends_a_lost_session(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (others, mut outside) = (database.connect().await, database.outside().await);
     let before = outside.sessions().await.len();
-    // It outlives the program: else the server would hear of its end.
+    // The proxy outlives the program, so that the server does not see the end of the connection.
     let proxy = Arc::new(Proxy::before(&database.url).await);
     let network = proxy.clone();
-    program(move || async move {
-        let locks = connect(&network.url, QUICK).await;
+    run_program(move || async move {
+        let locks = connect(&network.url, SHORT_KEEP_ALIVE).await;
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
         network.reset_clients();
-        let lost = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
+        let lost = tokio::time::timeout(GENEROUS, guard.lost())
+            .await
+            .expect("the loss was never reported");
         assert!(lost.is_lost(), "{lost}");
         locks.close(GENEROUS).await.unwrap();
     })
     .await;
     until_free(&others, "u1").await;
-    until_sessions(&mut outside, before).await;
+    wait_for_sessions(&mut outside, before).await;
 }
 
-/// The same, if the loss is noticed by the task that gives back what a dropped guard has.
-async fn a_dropped_guard_of_a_lost_connection_is_ended_before_the_program(setup: Setup) {
+/// The same if the task that releases a dropped guard notices the loss.
+async fn close_ends_the_session_of_a_dropped_guard(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (others, mut outside) = (database.connect().await, database.outside().await);
     let before = outside.sessions().await.len();
     let proxy = Arc::new(Proxy::before(&database.url).await);
-    let (network, url) = (proxy.clone(), format!("{}&{SELDOM}", proxy.url));
+    let (network, url) = (proxy.clone(), format!("{}&{LONG_KEEP_ALIVE}", proxy.url));
     tokio::task::spawn_blocking(move || {
-        // Blocking programs have it too.
+        // The blocking API has `close` too.
         let locks = blocking::Hierlock::connect(&url).unwrap();
         let guard = locks.acquire(target("u1/a1")).unwrap();
         network.reset_clients();
@@ -85,20 +87,20 @@ async fn a_dropped_guard_of_a_lost_connection_is_ended_before_the_program(setup:
     .await
     .unwrap();
     until_free(&others, "u1").await;
-    until_sessions(&mut outside, before).await;
+    wait_for_sessions(&mut outside, before).await;
 }
 
-/// InnoDB does not notice that the client of a waiting statement has gone: it would wait on, and block others, until it is
-/// granted.
-async fn a_dropped_wait_is_cancelled_before_the_program_ends(setup: Setup) {
+/// InnoDB does not notice that the client of a waiting statement has gone. It would continue to wait, and block
+/// others, until it is granted.
+async fn close_cancels_a_dropped_wait(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (others, mut outside) = (database.connect().await, database.outside().await);
     let held = others.acquire(target("u1/a1")).await.unwrap();
     let url = database.url.clone();
-    program(move || async move {
-        let locks = connect(&url, SELDOM).await;
+    run_program(move || async move {
+        let locks = connect(&url, LONG_KEEP_ALIVE).await;
         tokio::select! {
-            _ = locks.acquire(target("u1")) => panic!("beside the holder"),
+            _ = locks.acquire(target("u1")) => panic!("granted although the node is held"),
             () = until_waiting(&locks, 1) => {}
         }
         locks.close(GENEROUS).await.unwrap();
@@ -108,46 +110,46 @@ async fn a_dropped_wait_is_cancelled_before_the_program_ends(setup: Setup) {
     held.release().await.unwrap();
 }
 
-async fn a_server_that_is_away_is_waited_for_no_longer_than_told(setup: Setup) {
+async fn close_times_out_if_the_server_is_unreachable(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let proxy = Proxy::before(&database.url).await;
-    let locks = connect(&proxy.url, QUICK).await;
+    let locks = connect(&proxy.url, SHORT_KEEP_ALIVE).await;
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     proxy.set_mode(NetworkMode::Stalls);
-    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
+    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the loss was never reported");
     let begun = Instant::now();
     let error = locks.close(Duration::from_millis(100)).await.unwrap_err();
     assert!(error.is_timeout() && error.to_string().contains("could not be told"), "{error}");
     assert!(begun.elapsed() < GENEROUS / 2, "{:?}", begun.elapsed());
-    // Called again, it goes on waiting.
+    // A second call waits again.
     proxy.set_mode(NetworkMode::Passes);
     locks.close(GENEROUS).await.unwrap();
-    // One that is gone has no sessions: nobody waits for ever.
+    // A stopped server has no sessions, so nobody waits for ever.
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     proxy.set_mode(NetworkMode::Drops);
-    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
+    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the loss was never reported");
     drop(proxy);
     locks.close(GENEROUS).await.unwrap();
 }
 
-async fn guards_stay_held_and_the_client_goes_on(setup: Setup) {
+async fn close_keeps_guards_and_the_client_usable(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, mut outside) = (database.connect().await, database.outside().await);
     let guard = locks.acquire(target("u1")).await.unwrap();
     drop(locks.acquire(target("u2")).await.unwrap());
     locks.close(GENEROUS).await.unwrap();
-    until_sessions(&mut outside, 1).await;
+    wait_for_sessions(&mut outside, 1).await;
     assert!(locks.try_acquire(target("u1")).await.unwrap().is_none());
     drop(locks.acquire(target("u2")).await.unwrap());
     guard.release().await.unwrap();
     locks.close(GENEROUS).await.unwrap();
-    until_sessions(&mut outside, 0).await;
+    wait_for_sessions(&mut outside, 0).await;
 }
 
-/// The connection on which an extension makes the rows that are missing was dropped without a word when it failed: its
-/// session stayed, idle, on a server that had not heard of it.
+/// The failure this prevents: the connection on which an extension inserts missing rows was dropped silently when
+/// it failed, and its session stayed on a server that had not noticed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_makes_rows_for_an_extension_is_ended() {
+async fn close_ends_the_session_that_inserts_rows() {
     for (engine, fault) in [
         (Engine::Postgres, Fault::ResetClient),
         (Engine::Postgres, Fault::LoseAnswers),
@@ -158,21 +160,21 @@ async fn a_session_that_makes_rows_for_an_extension_is_ended() {
         let Some(database) = Database::new(setup).await else { continue };
         let mut outside = database.outside().await;
         let proxy = Proxy::before(&database.url).await;
-        // The network must be able to read what is said.
+        // The proxy has to read the traffic.
         let plain = match engine {
             Engine::Postgres => "sslmode=disable",
             Engine::Mysql | Engine::Mariadb => "ssl-mode=disabled",
         };
-        let locks = connect(&proxy.url, &format!("{SELDOM}&{plain}")).await;
+        let locks = connect(&proxy.url, &format!("{LONG_KEEP_ALIVE}&{plain}")).await;
         let (first, second) = in_order(&locks);
         let mut guard = locks.acquire(first.clone()).await.unwrap();
         proxy.inject(FaultTrigger::Says("INSERT"), fault);
         let error = guard.extend([second]).await.unwrap_err();
         assert!(proxy.has_injected() && !error.is_lost(), "{engine} {fault:?}: {error}");
-        // The hold is another connection's.
+        // The hold is on another connection.
         assert!(!is_free(&database.connect().await, &first.to_string()).await);
         guard.release().await.unwrap();
         locks.close(GENEROUS).await.unwrap();
-        until_sessions(&mut outside, 0).await;
+        wait_for_sessions(&mut outside, 0).await;
     }
 }

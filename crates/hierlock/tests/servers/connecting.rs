@@ -1,4 +1,5 @@
-//! Ways to a server: a socket, TLS, beside the program's own pool; and a pooler in between, refused.
+//! Connecting to a server: by socket, with TLS, beside the program's own pool; and through a pooler, which is
+//! refused.
 
 use crate::support::{Database, Outside, Setup, server};
 use hierlock::sql::{Provision, Scope, Strategy, sqlx};
@@ -13,8 +14,8 @@ fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-/// Takes and gives back once, and sees somebody else's lock.
-async fn works(url: &str, other: &str) {
+/// Acquires and releases once, and sees the lock of another client.
+async fn assert_works(url: &str, other: &str) {
     let (locks, others) =
         (Hierlock::connect(url).await.unwrap(), Hierlock::connect(other).await.unwrap());
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
@@ -23,7 +24,7 @@ async fn works(url: &str, other: &str) {
     assert!(others.try_acquire(target("u1")).await.unwrap().is_some());
 }
 
-/// The sandbox behind a server, if it is ours.
+/// Returns the sandbox of a server, unless the server is external.
 fn sandbox(engine: Engine) -> Option<&'static Sandbox> {
     match server(engine)? {
         Server::Own(sandbox) => Some(sandbox),
@@ -34,8 +35,8 @@ fn sandbox(engine: Engine) -> Option<&'static Sandbox> {
     }
 }
 
-/// What a URL says of a port, a name and a user.
-fn parts(url: &str) -> (&str, &str, &str) {
+/// Returns the user, the port and the database of a URL.
+fn split_url(url: &str) -> (&str, &str, &str) {
     let (_, rest) = url.split_once("://").unwrap();
     let (user, rest) = rest.split_once('@').unwrap();
     let (address, database) = rest.split_once('/').unwrap();
@@ -43,10 +44,10 @@ fn parts(url: &str) -> (&str, &str, &str) {
 }
 
 #[tokio::test]
-async fn a_socket_leads_to_every_server() {
+async fn every_server_is_reachable_by_socket() {
     for engine in Engine::ALL {
         let Some(sandbox) = sandbox(engine) else { continue };
-        let (user, port, database) = parts(sandbox.url());
+        let (user, port, database) = split_url(sandbox.url());
         let directory = sandbox.directory().display();
         let more = "strategy=on-demand&table=by_socket";
         let url = match engine {
@@ -55,7 +56,7 @@ async fn a_socket_leads_to_every_server() {
             }
             _ => format!("{engine}://{user}@localhost/{database}?socket={directory}/socket&{more}"),
         };
-        works(&url, &format!("{}?{more}", sandbox.url())).await;
+        assert_works(&url, &format!("{}?{more}", sandbox.url())).await;
         let message = Hierlock::connect(&url.replace("socket&", "nowhere&").replace(port, "1"))
             .await
             .unwrap_err()
@@ -64,10 +65,11 @@ async fn a_socket_leads_to_every_server() {
     }
 }
 
-/// The options of the driver show the password, and were part of what is shown of a client.
+/// The failure this prevents: the driver's options contain the password, and were part of the Debug output of a
+/// client.
 #[tokio::test]
-async fn nothing_that_can_be_shown_shows_the_password() {
-    // Whatever the password is: this server lets everybody in.
+async fn no_output_contains_the_password() {
+    // This server accepts any password.
     let Some(server) = server(Engine::Postgres) else { return };
     let url = server.url().replacen('@', ":s3cret@", 1);
     let locks = Hierlock::connect(&url).await.unwrap();
@@ -94,17 +96,17 @@ async fn nothing_that_can_be_shown_shows_the_password() {
 }
 
 #[tokio::test]
-async fn tls_is_used_where_it_is_asked_for() {
+async fn tls_is_used_if_requested() {
     if let Some(sandbox) = sandbox(Engine::Mysql) {
         let mut outside = Outside::connect(sandbox.url()).await;
         outside.run("CREATE USER IF NOT EXISTS tls@'127.0.0.1' REQUIRE SSL").await;
         outside.run("GRANT ALL ON *.* TO tls@'127.0.0.1'").await;
-        let (_, port, database) = parts(sandbox.url());
+        let (_, port, database) = split_url(sandbox.url());
         let more = "strategy=on-demand&table=by_tls";
         let url = |mode| format!("mysql://tls@127.0.0.1:{port}/{database}?ssl-mode={mode}&{more}");
-        works(&url("REQUIRED"), &format!("{}?{more}", sandbox.url())).await;
+        assert_works(&url("REQUIRED"), &format!("{}?{more}", sandbox.url())).await;
         assert!(Hierlock::connect(&url("DISABLED")).await.is_err());
-        // Nobody vouches for a certificate that the server has made itself.
+        // A self-signed certificate is not trusted.
         assert!(Hierlock::connect(&url("VERIFY_CA")).await.is_err());
     }
     let files = tempfile::tempdir().unwrap();
@@ -116,11 +118,11 @@ async fn tls_is_used_where_it_is_asked_for() {
         let mut outside = Outside::connect(sandbox.url()).await;
         outside.run("CREATE USER tls@'127.0.0.1' REQUIRE SSL").await;
         outside.run("GRANT ALL ON *.* TO tls@'127.0.0.1'").await;
-        let (_, port, database) = parts(sandbox.url());
+        let (_, port, database) = split_url(sandbox.url());
         let more = "strategy=on-demand";
         let url =
             |mode| format!("mariadb://tls@127.0.0.1:{port}/{database}?ssl-mode={mode}&{more}");
-        works(&url("REQUIRED"), &format!("{}?{more}", sandbox.url())).await;
+        assert_works(&url("REQUIRED"), &format!("{}?{more}", sandbox.url())).await;
         assert!(Hierlock::connect(&url("DISABLED")).await.is_err());
         assert!(Hierlock::connect(&url("VERIFY_CA")).await.is_err());
     }
@@ -131,7 +133,7 @@ async fn tls_is_used_where_it_is_asked_for() {
         outside.run("ALTER SYSTEM SET ssl = on").await;
         outside.run("SELECT pg_reload_conf()").await;
         let url = |mode| format!("{}?sslmode={mode}", sandbox.url());
-        // The reload takes effect a moment later.
+        // The reload takes effect after a moment.
         let begun = Instant::now();
         while Hierlock::connect(&url("require")).await.is_err() {
             assert!(begun.elapsed() < Duration::from_secs(30), "TLS is never there");
@@ -146,7 +148,7 @@ async fn tls_is_used_where_it_is_asked_for() {
     }
 }
 
-/// A certificate that nobody vouches for, where the server looks for it.
+/// Creates a self-signed certificate in the server's data directory.
 fn make_certificate(data: &Path) {
     let [key, certificate] = ["server.key", "server.crt"].map(|name| data.join(name));
     let made = Command::new("openssl")
@@ -157,7 +159,7 @@ fn make_certificate(data: &Path) {
         .arg(&certificate)
         .stderr(Stdio::null())
         .status();
-    assert!(made.expect("openssl is there").success());
+    assert!(made.expect("openssl is installed").success());
     let owner = std::fs::metadata(data).unwrap();
     for path in [key, certificate] {
         use std::os::unix::fs::MetadataExt;
@@ -167,7 +169,7 @@ fn make_certificate(data: &Path) {
 }
 
 #[tokio::test]
-async fn beside_the_pool_of_a_program() {
+async fn a_client_locks_beside_the_pool_of_a_program() {
     let more = "strategy=on-demand&table=by_pool";
     for engine in Engine::ALL {
         let Some(server) = server(engine) else { continue };
@@ -194,9 +196,9 @@ async fn beside_the_pool_of_a_program() {
     }
 }
 
-/// The options of a builder mean what the parameters of a URL mean.
+/// Options of a builder have the same effect as parameters of a URL.
 #[tokio::test]
-async fn options_of_a_builder_are_those_of_a_url() {
+async fn builder_options_equal_url_parameters() {
     for engine in Engine::ALL {
         let setup = Setup { engine, strategy: Strategy::OnDemand };
         let Some(database) = Database::new(setup).await else { continue };
@@ -234,32 +236,32 @@ async fn options_of_a_builder_are_those_of_a_url() {
     }
 }
 
-/// A URL that is no server's has no client that can lock in transactions.
+/// Without a server there is no client that can lock in transactions.
 #[tokio::test]
-async fn only_a_server_is_opened_as_a_database() {
+async fn connect_sql_accepts_only_servers() {
     for url in ["memory:", "file:/nowhere/x.lock"] {
         let error = Hierlock::connect_sql(url).await.unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("no database"), "{error}");
     }
 }
 
-/// pgbouncer on a port of its own; ended when dropped.
-struct Bouncer {
+/// A running pgbouncer. Dropping it ends the process.
+struct PgBouncer {
     child: Child,
     _directory: tempfile::TempDir,
 }
 
-impl Drop for Bouncer {
+impl Drop for PgBouncer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// None where it is not installed and this is not CI.
-fn bouncer(sandbox: &Sandbox, mode: &str, port: u16) -> Option<Bouncer> {
+/// Returns `None` if pgbouncer is not installed, except in CI.
+fn start_pgbouncer(sandbox: &Sandbox, mode: &str, port: u16) -> Option<PgBouncer> {
     let directory = tempfile::tempdir().unwrap();
-    let (user, server_port, database) = parts(sandbox.url());
+    let (user, server_port, database) = split_url(sandbox.url());
     let settings = directory.path().join("pgbouncer.ini");
     std::fs::write(
         &settings,
@@ -272,10 +274,10 @@ fn bouncer(sandbox: &Sandbox, mode: &str, port: u16) -> Option<Bouncer> {
     .unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let mut command = Command::new("pgbouncer");
-    // It refuses to run as root.
+    // pgbouncer refuses to run as root.
     command.args(["-u", "nobody"]).arg(&settings).stderr(Stdio::null()).stdout(Stdio::null());
     match command.spawn() {
-        Ok(child) => Some(Bouncer { child, _directory: directory }),
+        Ok(child) => Some(PgBouncer { child, _directory: directory }),
         Err(error) if std::env::var_os("CI").is_none() => {
             eprintln!("skipped, because pgbouncer does not run ({error}); install pgbouncer");
             None
@@ -284,16 +286,16 @@ fn bouncer(sandbox: &Sandbox, mode: &str, port: u16) -> Option<Bouncer> {
     }
 }
 
-/// A cancel would hit somebody else's transaction.
+/// Through a transaction pooler a cancel could hit somebody else's transaction.
 #[tokio::test]
-async fn a_transaction_pooler_is_refused_by_name() {
+async fn a_transaction_pooler_is_refused() {
     let Some(sandbox) = sandbox(Engine::Postgres) else { return };
     for mode in ["transaction", "session"] {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
-        let Some(_bouncer) = bouncer(sandbox, mode, port) else { return };
-        let (user, _, database) = parts(sandbox.url());
+        let Some(_bouncer) = start_pgbouncer(sandbox, mode, port) else { return };
+        let (user, _, database) = split_url(sandbox.url());
         let url = format!("postgres://{user}@127.0.0.1:{port}/{database}");
         let begun = Instant::now();
         let outcome = loop {
@@ -315,7 +317,7 @@ async fn a_transaction_pooler_is_refused_by_name() {
     }
 }
 
-/// Each schema of PostgreSQL has a lock table of its own, and whoever updates in one is nobody to the other.
+/// Each schema of PostgreSQL has its own lock table, and an updater in one does not exclude updaters in another.
 #[tokio::test]
 async fn schemas_do_not_share_locks() {
     let setup = Setup { engine: Engine::Postgres, strategy: Strategy::OnDemand };
@@ -334,7 +336,7 @@ async fn schemas_do_not_share_locks() {
         let mut guards = Vec::new();
         for (locks, others) in &schemas {
             let held = attempt(locks).await;
-            guards.push(held.unwrap_or_else(|| panic!("{mode:?}: kept out by another schema")));
+            guards.push(held.unwrap_or_else(|| panic!("{mode:?}: excluded by another schema")));
             assert!(attempt(others).await.is_none(), "{mode:?}: two in one schema");
         }
         for guard in guards {

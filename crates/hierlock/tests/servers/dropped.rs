@@ -1,5 +1,5 @@
-//! A guard that is dropped frees its lock on the server, wherever and however it is dropped: in a panic, in
-//! blocking code, on a runtime that is shutting down, or after it.
+//! A dropped guard frees its lock on the server, wherever it is dropped: in a panic, in blocking code, during a
+//! runtime shutdown, or after it.
 
 use crate::support::{Database, Setup, on_each_engine, on_every_setup, target};
 use hierlock::blocking;
@@ -12,12 +12,12 @@ on_every_setup!(a_dropped_guard_frees_its_lock_and_keeps_its_connection);
 on_each_engine!(
     a_panic_frees_the_lock_on_the_server,
     a_blocking_guard_frees_its_lock,
-    a_runtime_that_shuts_down_frees_its_locks,
-    a_runtime_that_shuts_down_while_waiting_leaves_no_ghost,
+    a_runtime_shutdown_frees_its_locks,
+    a_runtime_shutdown_ends_a_wait_on_the_server,
 );
 
-/// Runs on a thread of its own, as a runtime cannot be dropped inside another.
-async fn elsewhere<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs on another thread, because a runtime cannot be dropped inside another.
+async fn on_other_thread<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(what).await.unwrap()
 }
 
@@ -33,7 +33,7 @@ async fn a_dropped_guard_frees_its_lock_and_keeps_its_connection(setup: Setup) {
         outside.until_busy(0).await;
     }
     sessions.dedup();
-    assert_eq!(sessions.len(), 1, "its connection was not used again");
+    assert_eq!(sessions.len(), 1, "the connection was not reused");
 }
 
 async fn a_panic_frees_the_lock_on_the_server(setup: Setup) {
@@ -43,13 +43,13 @@ async fn a_panic_frees_the_lock_on_the_server(setup: Setup) {
     let inside = locks.clone();
     let panicking = tokio::spawn(async move {
         let _guard = inside.acquire(target("u1")).await.unwrap();
-        // Not `panic!`, which would write to the terminal.
+        // Not `panic!`, which would print to the terminal.
         resume_unwind(Box::new("on purpose"));
     });
     assert!(panicking.await.unwrap_err().is_panic());
     outside.until_busy(0).await;
 
-    // The same in blocking code, on a thread that no runtime knows.
+    // The same in blocking code, on a thread without a runtime.
     let url = database.url.clone();
     let panicked = std::thread::spawn(move || {
         let locks = blocking::Hierlock::connect(&url).unwrap();
@@ -59,7 +59,7 @@ async fn a_panic_frees_the_lock_on_the_server(setup: Setup) {
         }))
         .is_err()
     });
-    assert!(elsewhere(|| panicked.join().unwrap()).await);
+    assert!(on_other_thread(|| panicked.join().unwrap()).await);
     outside.until_busy(0).await;
     assert!(is_free(&locks, "u1").await);
 }
@@ -69,25 +69,25 @@ async fn a_blocking_guard_frees_its_lock(setup: Setup) {
     let locks = database.connect().await;
     let mut outside = database.outside().await;
     let url = database.url.clone();
-    let guard = elsewhere(move || {
+    let guard = on_other_thread(move || {
         blocking::Hierlock::connect(&url).unwrap().acquire(target("u1/a1")).unwrap()
     })
     .await;
     outside.until_busy(1).await;
     let waiter = spawn_acquire(&locks, "u1/a1/r1");
     until_waiting(&locks, 1).await;
-    // In a task of a runtime, which is not the one that the guard lives on.
+    // In a task of another runtime than the guard's.
     drop(guard);
     waiter.await.unwrap().unwrap().release().await.unwrap();
     outside.until_busy(0).await;
 }
 
-/// With the runtime its sockets go, and so the server frees everything. A guard may outlive it.
-async fn a_runtime_that_shuts_down_frees_its_locks(setup: Setup) {
+/// A runtime closes its sockets when it ends, so the server frees everything. A guard may outlive the runtime.
+async fn a_runtime_shutdown_frees_its_locks(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let mut outside = database.outside().await;
     let url = database.url.clone();
-    let (dying, guard) = elsewhere(move || {
+    let (dying, guard) = on_other_thread(move || {
         let dying = Runtime::new().unwrap();
         let guard = dying.block_on(async {
             let locks = hierlock::Hierlock::connect(&url).await.unwrap();
@@ -97,17 +97,17 @@ async fn a_runtime_that_shuts_down_frees_its_locks(setup: Setup) {
     })
     .await;
     outside.until_busy(1).await;
-    elsewhere(move || drop(dying)).await;
-    // Whoever has the guard may still work under it, so it holds; but nobody watches any more, and
-    // it says so. Dropped, it is free.
+    on_other_thread(move || drop(dying)).await;
+    // The owner of the guard may still work under it, so it holds; but its keep-alive has ended, and it reports
+    // that. Dropping it frees the lock.
     assert!(guard.lost().await.is_lost());
     assert_eq!(outside.busy().await.len(), 1);
     drop(guard);
     outside.until_busy(0).await;
 
-    // Dropped by a task that the shutdown itself drops.
+    // Dropped by a task that the shutdown drops.
     let url = database.url.clone();
-    let dying = elsewhere(move || {
+    let dying = on_other_thread(move || {
         let dying = Runtime::new().unwrap();
         dying.block_on(async {
             let locks = hierlock::Hierlock::connect(&url).await.unwrap();
@@ -121,20 +121,20 @@ async fn a_runtime_that_shuts_down_frees_its_locks(setup: Setup) {
     })
     .await;
     outside.until_busy(1).await;
-    elsewhere(move || drop(dying)).await;
+    on_other_thread(move || drop(dying)).await;
     outside.until_busy(0).await;
 }
 
-/// The waiter's statement is then nobody's. PostgreSQL looks every second whether its client is there, and
-/// ends the statement. InnoDB does not look: it waits on, and when it is granted it finds out, and
-/// gives it back.
-async fn a_runtime_that_shuts_down_while_waiting_leaves_no_ghost(setup: Setup) {
+/// The waiting statement has no client any more. PostgreSQL checks every second whether the client is there, and
+/// ends the statement. InnoDB does not check: the statement continues to wait, finds out when it is granted, and
+/// releases the lock.
+async fn a_runtime_shutdown_ends_a_wait_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect().await;
     let mut outside = database.outside().await;
     let held = locks.acquire(target("u1/a1/r1")).await.unwrap();
     let url = database.url.clone();
-    elsewhere(move || {
+    on_other_thread(move || {
         let dying = Runtime::new().unwrap();
         dying.block_on(async {
             let waits = hierlock::Hierlock::connect(&url).await.unwrap();

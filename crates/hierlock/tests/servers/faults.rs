@@ -1,6 +1,6 @@
-//! Every fault of a network, at every operation on a lock, on every server. Whatever happens, three things hold: who
-//! is told that it holds does; nothing stays locked on the server, and no session of ours; and nobody waits
-//! for ever.
+//! Every network fault, at every lock operation, on every server. Three things always hold: a client that is told
+//! that it holds a lock does hold it; no lock and no session of ours is left on the server; and nobody waits for
+//! ever.
 
 use crate::support::{Database, GENEROUS, Outside, Setup, in_order, on_each_engine, target};
 use hierlock::{Guard, Hierlock, Target};
@@ -8,10 +8,10 @@ use hierlock_conformance::{is_free, until_free};
 use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
 use std::time::{Duration, Instant};
 
-/// Nobody asks by the way, so the fault meets the operation.
-const QUICK: &str = "keep_alive_ms=3600000&silence_ms=500&reconnect_ms=10000";
+/// No keep-alive runs, so the fault hits the operation.
+const URL_PARAMETERS: &str = "keep_alive_ms=3600000&silence_ms=500&reconnect_ms=10000";
 
-on_each_engine!(every_fault_at_every_operation);
+on_each_engine!(no_fault_at_any_operation_leaves_a_lock);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
@@ -24,7 +24,7 @@ enum Operation {
 const OPERATIONS: [Operation; 4] =
     [Operation::Acquire, Operation::Try, Operation::Extend, Operation::Release];
 
-async fn every_fault_at_every_operation(setup: Setup) {
+async fn no_fault_at_any_operation_leaves_a_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let begun = Instant::now();
     let others = database.connect().await;
@@ -34,15 +34,15 @@ async fn every_fault_at_every_operation(setup: Setup) {
     let before = outside.sessions().await.len();
     for fault in Fault::ALL {
         for operation in OPERATIONS {
-            // The first request of an operation, and the next: a statement that is prepared is two.
+            // The first request of an operation, and the second: preparing and running a statement are two.
             for skip in [0, 1] {
                 let case = format!("{fault:?} at {operation:?}, after {skip}");
                 let case = Case { name: case, database: &database, others: &others };
                 let tried = case.run(fault, operation, skip);
                 let proxy = tokio::time::timeout(GENEROUS, tried).await;
                 let proxy = proxy.unwrap_or_else(|_| panic!("{}: it does not end", case.name));
-                // While the network still hides the client's end from the server.
-                case.nothing_is_left(&mut outside, before).await;
+                // The network still hides the client's end from the server.
+                case.check_nothing_is_left(&mut outside, before).await;
                 drop(proxy);
             }
         }
@@ -57,48 +57,48 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Returns the network, through which all is over.
+    /// Runs the case and returns the proxy.
     async fn run(&self, fault: Fault, operation: Operation, skip: usize) -> Proxy {
         let name = &self.name;
         let proxy = Proxy::before(&self.database.url).await;
         if fault == Fault::SplitBytes {
-            // Connecting, too.
+            // The fault also hits connecting.
             proxy.set_mode(NetworkMode::SplitsBytes);
         }
-        let locks = Hierlock::connect(&format!("{}&{QUICK}", proxy.url)).await.unwrap();
+        let locks = Hierlock::connect(&format!("{}&{URL_PARAMETERS}", proxy.url)).await.unwrap();
         let (first, second) = in_order(&locks);
         let strike = || proxy.inject(FaultTrigger::After(skip), fault);
         match operation {
             Operation::Acquire => {
                 strike();
-                // It holds nothing that could be lost, so it goes on.
+                // It holds nothing that could be lost, so it continues.
                 let guard = locks.acquire(first.clone()).await;
                 let guard = guard.unwrap_or_else(|error| panic!("{name}: {error}"));
-                self.held_then_released(guard, &[first]).await;
+                self.check_held_and_release(guard, &[first]).await;
             }
             Operation::Try => {
                 strike();
                 match locks.try_acquire(first.clone()).await {
-                    Ok(Some(guard)) => self.held_then_released(guard, &[first]).await,
-                    Ok(None) => panic!("{name}: in the way of itself"),
+                    Ok(Some(guard)) => self.check_held_and_release(guard, &[first]).await,
+                    Ok(None) => panic!("{name}: blocked by its own client"),
                     Err(error) => assert!(!error.is_usage() && !error.is_lost(), "{name}: {error}"),
                 }
             }
             Operation::Extend => {
-                // With a session to spare: one that is cut while it is being opened is known to nobody, so nobody can end it
-                // before the server notices.
+                // A spare session is open, because nobody can end a session that is cut while it is being opened:
+                // its id is not known yet.
                 let spare = locks.acquire(second.clone()).await.unwrap();
                 let mut guard = locks.acquire(first.clone()).await.unwrap();
                 spare.release().await.unwrap();
                 strike();
                 match guard.extend([second.clone()]).await {
-                    Ok(()) => self.held_then_released(guard, &[first, second]).await,
+                    Ok(()) => self.check_held_and_release(guard, &[first, second]).await,
                     Err(error) if error.is_lost() => {
                         assert!(guard.lost().await.is_lost(), "{name}");
                     }
                     Err(error) => {
                         assert!(!error.is_usage(), "{name}: {error}");
-                        self.held_then_released(guard, &[first]).await;
+                        self.check_held_and_release(guard, &[first]).await;
                     }
                 }
             }
@@ -115,9 +115,9 @@ impl Case<'_> {
         proxy
     }
 
-    /// What a guard is said to hold nobody else gets. If the server has ended its session since, which it may do after any
-    /// grant, the guard says so when it is asked.
-    async fn held_then_released(&self, guard: Guard, targets: &[Target]) {
+    /// Checks that nobody else gets what the guard holds, and releases it. The server may have ended the session
+    /// after the grant; then the guard reports the loss.
+    async fn check_held_and_release(&self, guard: Guard, targets: &[Target]) {
         let name = &self.name;
         let mut are_free = Vec::new();
         for target in targets {
@@ -131,8 +131,8 @@ impl Case<'_> {
         }
     }
 
-    /// Read from the server, on another connection.
-    async fn nothing_is_left(&self, outside: &mut Outside, before: usize) {
+    /// Reads from the server, on another connection, that nothing is left.
+    async fn check_nothing_is_left(&self, outside: &mut Outside, before: usize) {
         until_free(self.others, "u1").await;
         until_free(self.others, "u2").await;
         let begun = Instant::now();

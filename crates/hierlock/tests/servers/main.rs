@@ -1,8 +1,9 @@
-//! Every server with every strategy passes the conformance suite; and what is special to servers.
+//! Every server with every strategy passes the conformance suite; and tests that concern servers only.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod blocking;
 mod cancel;
+mod child_process;
 mod close;
 mod connecting;
 mod dropped;
@@ -11,7 +12,6 @@ mod lost;
 mod messages;
 mod on_demand;
 mod own_server;
-mod parts;
 mod processes;
 mod refusals;
 mod retry;

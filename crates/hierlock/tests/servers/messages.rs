@@ -1,5 +1,5 @@
-//! What a person reads of an error of the server. "relation "t" does not exist at line 1392" named a line of the
-//! server's own source code, which everybody took for a line of theirs.
+//! Error messages of servers. The failure this prevents: "relation "t" does not exist at line 1392" contained a
+//! line of the server's own source code, which readers took for a line of theirs.
 
 use crate::support::{Database, Setup, on_each_engine, target};
 use hierlock::database::Database as Toolbox;
@@ -7,14 +7,14 @@ use hierlock::sql::{Provision, Strategy};
 use hierlock::{Error, Hierarchy, Hierlock};
 use hierlock_sandbox::Engine;
 
-on_each_engine!(errors_say_what_the_server_said_and_no_line_of_its_source);
+on_each_engine!(errors_quote_the_server_without_its_source_line);
 
-async fn errors_say_what_the_server_said_and_no_line_of_its_source(setup: Setup) {
+async fn errors_quote_the_server_without_its_source_line(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let mut outside = database.outside().await;
     let mut errors: Vec<(&str, Error)> = Vec::new();
 
-    // Connecting: the lock, provisioning, the toolbox.
+    // While connecting: locks, provisioning, the toolbox.
     let elsewhere = database.url.replacen("hierlock_test_", "hierlock_none_", 1);
     errors.push(("lock", Hierlock::connect(&elsewhere).await.unwrap_err()));
     let bare = elsewhere.split('?').next().unwrap();
@@ -24,13 +24,13 @@ async fn errors_say_what_the_server_said_and_no_line_of_its_source(setup: Setup)
         errors.push(("provision", provision.err().unwrap()));
     }
 
-    // A statement of the caller's, and one of the toolbox's own.
+    // A statement of the caller, and one of the toolbox.
     let toolbox = Toolbox::connect(database.bare_url()).await.unwrap();
     let mut tx = toolbox.begin().await.unwrap();
     errors.push(("statement", tx.run("SELECT * FROM nowhere").await.unwrap_err()));
     drop(tx);
 
-    // A session that was ended.
+    // A session that was killed.
     let locks = database.connect_with("connections=1&keep_alive_ms=100").await;
     let guard = locks.acquire(target("u1")).await.unwrap();
     let holder = outside.the_busy_one().await;
@@ -38,7 +38,7 @@ async fn errors_say_what_the_server_said_and_no_line_of_its_source(setup: Setup)
     errors.push(("lost", guard.lost().await));
     drop(guard);
 
-    // A table that somebody has broken.
+    // A table with a renamed column.
     if setup.strategy == Strategy::Striped {
         outside.run("ALTER TABLE hier_lock_buckets RENAME COLUMN bucket TO pail").await;
         errors.push(("acquire", locks.acquire(target("u1")).await.unwrap_err()));
@@ -54,7 +54,7 @@ async fn errors_say_what_the_server_said_and_no_line_of_its_source(setup: Setup)
         let said = error.to_string();
         println!("{what}: {said}");
         assert!(!said.contains("returned from database"), "{what}: {said}");
-        // MySQL and MariaDB name a line of the statement, and only of one that they cannot read.
+        // MySQL and MariaDB name a line of the statement, and only if they cannot parse it.
         assert!(!said.contains(" at line "), "{what}: {said}");
         if setup.engine == Engine::Postgres {
             let codes = ["3D000: ", "42P01: ", "42703: ", "57P01: ", "ended the connection"];

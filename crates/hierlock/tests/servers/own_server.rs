@@ -1,5 +1,4 @@
-//! What can only be tried on a server of one's own: it becomes read-only, it is killed with -9, and it comes
-//! back with what it had.
+//! Tests that need their own server: it becomes read-only, it is killed, and it restarts with its data.
 
 use crate::support::{GENEROUS, Outside, target};
 use hierlock::Hierlock;
@@ -9,10 +8,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
-on_each_server!(a_server_goes_read_only_and_dies);
+on_each_server!(read_only_mode_and_a_killed_server_are_handled);
 
-async fn a_server_goes_read_only_and_dies(engine: Engine) {
-    // What is committed is to outlive the server: those of the sandbox write it down once a second.
+async fn read_only_mode_and_a_killed_server_are_handled(engine: Engine) {
+    // Commits must survive the kill; by default a sandbox flushes them once a second.
     let durable: &[&str] = match engine {
         Engine::Postgres => &[],
         _ => &["--innodb-flush-log-at-trx-commit=1"],
@@ -22,7 +21,7 @@ async fn a_server_goes_read_only_and_dies(engine: Engine) {
     let url = format!("{}?strategy={strategy}&keep_alive_ms=100", server.url());
     let locks = Hierlock::connect(&url).await.unwrap();
 
-    // A server that follows another does not share that one's locks.
+    // A replica does not share the locks of its primary.
     if engine != Engine::Postgres {
         let mut outside = Outside::connect(server.url()).await;
         outside.run("SET GLOBAL read_only = 1").await;
@@ -32,7 +31,7 @@ async fn a_server_goes_read_only_and_dies(engine: Engine) {
         outside.run("SET GLOBAL read_only = 0").await;
     }
 
-    // Killed: whoever holds is told, whoever waits does not wait for ever.
+    // After a kill a holder is told, and a waiter does not wait for ever.
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -42,26 +41,27 @@ async fn a_server_goes_read_only_and_dies(engine: Engine) {
     let pid = i32::try_from(server.pid().unwrap()).unwrap();
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     let begun = Instant::now();
-    let error = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("it was never told");
+    let error =
+        tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the loss was never reported");
     println!("{engine}: lost {:?} after kill -9: {error}", begun.elapsed());
     assert!(error.is_lost() && begun.elapsed() < Duration::from_secs(6), "{error}");
     assert!(guard.release().await.unwrap_err().is_lost());
-    // Who does not wait is told at once.
+    // A `try` fails at once.
     let error = locks.try_acquire(target("u1")).await.unwrap_err();
     assert!(error.to_string().contains("cannot connect"), "{error}");
     assert!(!waiting.is_finished());
 
-    // Whoever waits holds nothing that could be lost: it ended with an error when the server was restarted. It goes on
-    // when the server is back, on a new connection.
+    // A waiter holds nothing that could be lost. The failure this prevents: it ended with an error when the server
+    // was restarted. It continues on a new connection when the server is back.
     server.restart().unwrap();
-    let waited = tokio::time::timeout(GENEROUS, waiting).await.expect("it waits for ever");
+    let waited = tokio::time::timeout(GENEROUS, waiting).await.expect("the wait never ends");
     let guard = waited.unwrap().unwrap();
     println!("{engine}: the wait was granted {:?} after kill -9", begun.elapsed());
     assert!(guard.statistics().reconnects > 0);
     assert!(!is_free(&Hierlock::connect(&url).await.unwrap(), "u1/a1/r1").await);
     guard.release().await.unwrap();
 
-    // Nothing is held, new clients lock, and so does the old one, on new connections.
+    // Nothing is held: new clients can lock, and so can the old one, on new connections.
     let others = Hierlock::connect(&url).await.unwrap();
     let guard = others.acquire(target("u1/a1")).await.unwrap();
     assert!(!is_free(&locks, "u1").await);

@@ -1,4 +1,4 @@
-//! Real races: who loses one begins again, and nothing is lost or done twice.
+//! Real races: the loser is retried, and nothing is lost or done twice.
 
 use crate::support::{Database, Outside, Setup, on_every_setup};
 use hierlock::retry::{GiveUpReason, RetryCause, RetryPolicy, Retryable, retry};
@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{Barrier, Mutex};
 
 on_every_setup!(@ [
-        the_victim_of_a_deadlock_begins_again
-        a_refusal_is_tried_again_only_when_asked
-        what_would_fail_again_is_not_tried_again
+        the_victim_of_a_deadlock_is_retried
+        a_refusal_is_retried_only_on_request
+        a_permanent_error_is_not_retried
     ]
     mysql: Mysql Striped,
     mariadb: Mariadb Striped,
     postgres: Postgres Advisory,
 );
 
-/// MySQL has no such failure: an update sees the newest row.
+/// MySQL has no such conflict: an update sees the newest row.
 mod conflicts {
-    crate::support::on_every_setup!(@ [a_conflict_is_tried_again]
+    crate::support::on_every_setup!(@ [a_conflict_is_retried]
         mariadb: Mariadb Striped,
         postgres: Postgres Advisory,
     );
-    use super::a_conflict_is_tried_again;
+    use super::a_conflict_is_retried;
 }
 
 const SETUP: &str = "CREATE TABLE accounts (id INT PRIMARY KEY, balance INT NOT NULL);
@@ -41,7 +41,7 @@ async fn balances(outside: &mut Outside) -> Vec<i64> {
     rows.iter().map(|row| row[0].parse().unwrap()).collect()
 }
 
-/// Moves 10, in a transaction of its own. It is rolled back if anything fails.
+/// Moves 10 in a transaction, which is rolled back if anything fails.
 async fn transfer(
     session: &Mutex<Outside>,
     [from, to]: [u32; 2],
@@ -65,9 +65,9 @@ async fn transfer(
     }
 }
 
-async fn the_victim_of_a_deadlock_begins_again(setup: Setup) {
+async fn the_victim_of_a_deadlock_is_retried(setup: Setup) {
     let Some((database, mut outside)) = accounts(setup).await else { return };
-    // In their first attempt each has its first row before either wants its second.
+    // In the first attempt each locks its first row before either wants its second.
     let both = Arc::new(Barrier::new(2));
     let tried = Arc::new(AtomicU32::new(0));
     let mut running = Vec::new();
@@ -94,12 +94,12 @@ async fn the_victim_of_a_deadlock_begins_again(setup: Setup) {
     for task in running {
         task.await.unwrap();
     }
-    assert_eq!(tried.load(Ordering::Relaxed), 3, "one of them, once more");
-    assert_eq!(balances(&mut outside).await, [100, 100], "each way once");
+    assert_eq!(tried.load(Ordering::Relaxed), 3, "one of them is retried once");
+    assert_eq!(balances(&mut outside).await, [100, 100], "one transfer each way");
 }
 
-/// What came first is seen in the second attempt, so nothing is overwritten.
-async fn a_conflict_is_tried_again(setup: Setup) {
+/// The second attempt sees the first change, so nothing is overwritten.
+async fn a_conflict_is_retried(setup: Setup) {
     let Some((database, mut outside)) = accounts(setup).await else { return };
     let session = Mutex::new(Outside::connect(&database.url).await);
     let begin = match setup.engine {
@@ -131,7 +131,7 @@ async fn a_conflict_is_tried_again(setup: Setup) {
     assert_eq!(balances(&mut outside).await[0], 501);
 }
 
-async fn a_refusal_is_tried_again_only_when_asked(setup: Setup) {
+async fn a_refusal_is_retried_only_on_request(setup: Setup) {
     let Some((database, mut outside)) = accounts(setup).await else { return };
     let session = Mutex::new(Outside::connect(&database.url).await);
     outside.run("BEGIN").await;
@@ -153,7 +153,7 @@ async fn a_refusal_is_tried_again_only_when_asked(setup: Setup) {
     retry(RetryPolicy::default().also_if_not_granted(), claim).await.unwrap();
 }
 
-async fn what_would_fail_again_is_not_tried_again(setup: Setup) {
+async fn a_permanent_error_is_not_retried(setup: Setup) {
     let Some((_, outside)) = accounts(setup).await else { return };
     let session = Mutex::new(outside);
     let error = retry(RetryPolicy::default(), |_| async {

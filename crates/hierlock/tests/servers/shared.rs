@@ -20,8 +20,7 @@ async fn hold_many(locks: &Hierlock, count: usize) -> Vec<Guard> {
     guards
 }
 
-/// The suite that every backend passes, but for the two tests in which an extension must wait: here it
-/// never does.
+/// The conformance suite without the two tests in which an extension must wait: here it never waits.
 mod conformance {
     use hierlock_conformance::conformance;
 
@@ -38,11 +37,11 @@ async fn many_guards_share_one_connection() {
     let locks = database.connect_with("scope=session").await;
     let others = database.connect().await;
     let guards = hold_many(&locks, 200).await;
-    // One has all the keys.
+    // One session holds all keys.
     let sessions = "SELECT count(DISTINCT pid)::text FROM pg_locks WHERE locktype = 'advisory' AND \
                     database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     assert_eq!(outside.number(sessions).await, 1);
-    // They exclude each other all the same, and everybody else.
+    // They still exclude each other and everybody else.
     assert!(!is_free(&locks, "u1/a1/r7").await && !is_free(&locks, "u1/a1").await);
     assert!(!is_free(&others, "u1/a1/r7").await && is_free(&others, "u1/a2").await);
     for guard in guards {
@@ -52,7 +51,7 @@ async fn many_guards_share_one_connection() {
     assert_eq!(outside.number(sessions).await, 0);
 }
 
-/// Two who read share the key, and the first to go must not free it for the other.
+/// Two readers share the key, and the release of the first must not free it.
 #[tokio::test]
 async fn readers_are_counted() {
     let Some(database) = database().await else { return };
@@ -68,7 +67,7 @@ async fn readers_are_counted() {
 }
 
 #[tokio::test]
-async fn whoever_waits_does_so_on_a_connection_of_its_own() {
+async fn a_waiter_uses_a_separate_connection() {
     let Some(database) = database().await else { return };
     let locks = database.connect_with("scope=session").await;
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
@@ -77,14 +76,14 @@ async fn whoever_waits_does_so_on_a_connection_of_its_own() {
         async move { locks.acquire(target("u1/a1/r1")).await }
     });
     until_waiting(&locks, 1).await;
-    // Nobody else is held up by it.
+    // It blocks nobody else.
     drop(locks.acquire(target("u2")).await.unwrap());
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
-async fn when_the_connection_is_lost_all_are_told() {
+async fn a_lost_connection_is_reported_to_all_guards() {
     let Some(database) = database().await else { return };
     let mut outside = database.outside().await;
     let locks = database.connect_with("scope=session&keep_alive_ms=100").await;
@@ -94,17 +93,19 @@ async fn when_the_connection_is_lost_all_are_told() {
     let session = outside.number(holder).await;
     outside.kill(session).await;
     for guard in guards {
-        let lost = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("never told");
+        let lost = tokio::time::timeout(GENEROUS, guard.lost())
+            .await
+            .expect("the loss was never reported");
         assert!(lost.is_lost(), "{lost}");
         assert!(guard.release().await.unwrap_err().is_lost());
     }
-    // And the next one works, on a new connection.
+    // The next acquire works on a new connection.
     drop(locks.acquire(target("u1")).await.unwrap());
 }
 
-/// The server hears nothing, and would keep all keys for hours.
+/// The server sees nothing and would keep all keys for hours.
 #[tokio::test]
-async fn a_connection_that_the_network_forgets_is_ended_on_the_server() {
+async fn a_half_open_connection_is_ended_on_the_server() {
     let Some(database) = database().await else { return };
     let others = database.connect().await;
     let proxy = Proxy::before(&database.url).await;
@@ -113,16 +114,18 @@ async fn a_connection_that_the_network_forgets_is_ended_on_the_server() {
     let guards = hold_many(&locks, 5).await;
     proxy.stall_opened();
     for guard in guards {
-        let lost = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("never told");
+        let lost = tokio::time::timeout(GENEROUS, guard.lost())
+            .await
+            .expect("the loss was never reported");
         assert!(lost.is_lost(), "{lost}");
     }
     until_free(&others, "u1").await;
 }
 
-/// Keys of a session outlive a statement that fails: what it had got by then must not stay.
+/// Session-level keys survive a failed statement: those that it had taken must be released.
 #[tokio::test]
 async fn a_statement_that_fails_halfway_leaves_no_key() {
-    // A server of its own: it runs out of memory for locks, for everyone.
+    // A separate server, because it runs out of lock memory for everyone.
     let Some(sandbox) = Sandbox::for_tests(Engine::Postgres) else { return };
     let locks = Hierlock::connect(&format!("{}?scope=session", sandbox.url())).await.unwrap();
     let mut outside = Outside::connect(sandbox.url()).await;
@@ -139,7 +142,7 @@ async fn a_statement_that_fails_halfway_leaves_no_key() {
 }
 
 #[tokio::test]
-async fn there_is_no_transaction_to_lend() {
+async fn shared_guards_have_no_transaction() {
     let Some(database) = database().await else { return };
     let locks = database.connect_with("scope=session").await.as_sql().unwrap();
     let mut guard = locks.acquire(target("u1")).await.unwrap();

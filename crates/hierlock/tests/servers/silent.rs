@@ -1,5 +1,5 @@
-//! A client that is not heard of any more, though its connection looks whole: its host has vanished, or it is
-//! stopped. Nobody but the server can free what it holds.
+//! A client that sends nothing although its connection looks open: its host is gone, or it is stopped. Only the
+//! server can free what it holds.
 
 use crate::support::{Database, GENEROUS, Setup, on_each_engine, target};
 use hierlock::Hierlock;
@@ -10,33 +10,33 @@ use sqlx::{PgConnection, Row};
 use std::sync::mpsc;
 use std::thread;
 
-/// Long enough for a busy machine to be heard in time.
-const LIMIT: &str = "keep_alive_ms=200&client_silence_ms=5000";
+/// Long enough for the keep-alive of a busy machine.
+const URL_PARAMETERS: &str = "keep_alive_ms=200&client_silence_ms=5000";
 
-on_each_engine!(a_client_that_is_not_heard_of_is_ended_by_the_server);
+on_each_engine!(the_server_ends_a_silent_client);
 
-async fn a_client_that_is_not_heard_of_is_ended_by_the_server(setup: Setup) {
+async fn the_server_ends_a_silent_client(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    one_goes_silent(&database, LIMIT).await;
+    check_silent_client(&database, URL_PARAMETERS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn also_on_a_connection_that_guards_share() {
+async fn the_server_ends_a_silent_shared_connection() {
     let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
     let Some(database) = Database::new(setup).await else { return };
-    one_goes_silent(&database, &format!("{LIMIT}&scope=session")).await;
+    check_silent_client(&database, &format!("{URL_PARAMETERS}&scope=session")).await;
 }
 
-/// Of two clients one says nothing any more: its lock goes to others, and it knows when it wakes. The other one
-/// has nothing to do either, but is heard, and keeps what it has.
-async fn one_goes_silent(database: &Database, parameters: &str) {
+/// One of two clients goes silent: others get its lock, and it learns of the loss when it continues. The other one
+/// is idle too, but sends keep-alives, and keeps its lock.
+async fn check_silent_client(database: &Database, parameters: &str) {
     let others = database.connect().await;
     let heard = database.connect_with(parameters).await;
     let kept = heard.acquire(target("u2")).await.unwrap();
     let (holds, until_it_holds) = mpsc::channel();
     let (wake, until_woken) = mpsc::channel();
     let url = format!("{}&{parameters}", database.url);
-    // Its runtime runs only while it is asked to: between two questions nothing is said.
+    // Its runtime runs only inside `block_on`: in between nothing is sent.
     let silent = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let guard = runtime.block_on(async {
@@ -45,7 +45,9 @@ async fn one_goes_silent(database: &Database, parameters: &str) {
         holds.send(()).unwrap();
         until_woken.recv().unwrap();
         runtime.block_on(async {
-            let lost = tokio::time::timeout(GENEROUS, guard.lost()).await.expect("never told");
+            let lost = tokio::time::timeout(GENEROUS, guard.lost())
+                .await
+                .expect("the loss was never reported");
             assert!(lost.is_lost(), "{lost}");
         });
     });
@@ -59,9 +61,9 @@ async fn one_goes_silent(database: &Database, parameters: &str) {
     kept.release().await.unwrap();
 }
 
-/// No test can take a host away from a server; but it is the server's kernel that notices, if it was told to.
+/// A test cannot remove a host. But TCP keep-alive of the server's kernel notices that, if it is configured.
 #[tokio::test]
-async fn postgres_looks_for_hosts_that_have_vanished() {
+async fn postgres_sessions_have_tcp_keep_alive() {
     let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_sql().await;

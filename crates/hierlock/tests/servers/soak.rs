@@ -1,12 +1,12 @@
-//! Many workers in many processes take several nodes at once, at random, of few keys and fewer buckets:
-//! nobody deadlocks, nobody fails, nobody starves, and no two conflicting holds overlap. The history is
-//! written inside the holds, by a clock that all processes of a host share, and checked afterwards.
+//! Many workers in many processes lock several random nodes at once, of few keys and fewer buckets. Nobody
+//! deadlocks, fails or starves, and no two conflicting holds overlap. The history is written inside the holds, with
+//! a clock that all processes of a host share, and checked afterwards.
 //!
-//! The control does the same work as one would by hand, node by node in the order of IDs: it deadlocks.
+//! The control does the same work with plain SQL, node by node in the order of IDs: it deadlocks.
 //!
 //! `HIERLOCK_SOAK_SECONDS` says for how long.
 
-use crate::parts::Part;
+use crate::child_process::ChildProcess;
 use crate::support::{Database, GENEROUS, Outside, Setup, on_each_engine, target};
 use hierlock::sql::Strategy;
 use hierlock::{Hierlock, Mode, Target};
@@ -21,25 +21,25 @@ use std::time::{Duration, Instant};
 
 const PROCESSES: usize = 8;
 const WORKERS: usize = 8;
-/// So few that nodes which have nothing to do with each other share rows.
-const FEW: u32 = 5;
+/// So few buckets that unrelated nodes share rows.
+const FEW_BUCKETS: u32 = 5;
 
-on_each_engine!(nobody_deadlocks_fails_starves_or_overlaps);
+on_each_engine!(workers_never_deadlock_fail_starve_or_overlap);
 
-on_each_server!(the_same_work_by_hand_deadlocks);
+on_each_server!(locking_in_the_order_of_ids_deadlocks);
 
-fn how_long() -> Duration {
+fn soak_duration() -> Duration {
     let seconds = std::env::var("HIERLOCK_SOAK_SECONDS").ok().map(|text| text.parse().unwrap());
     Duration::from_secs(seconds.unwrap_or(5))
 }
 
-/// Nanoseconds since the host started: the same in all its processes, and never set back.
-fn now() -> u64 {
+/// Returns the nanoseconds since the host started. All processes see the same clock, and it never goes back.
+fn clock_nanos() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// Random enough, and another one for each worker.
+/// A random number generator with a different seed for each worker.
 struct Random(u64);
 
 impl Random {
@@ -50,7 +50,7 @@ impl Random {
         (self.0 >> 11) % limit
     }
 
-    /// One to three nodes of two users; mostly resources.
+    /// Returns one to three nodes of two users, mostly resources.
     fn targets(&mut self) -> Vec<Target> {
         let mut one = || {
             let (u, a, r) = (self.below(2), self.below(2), self.below(4));
@@ -67,8 +67,8 @@ impl Random {
     }
 }
 
-/// One process: its workers, each with a file for its history.
-pub(crate) async fn play(locks: &Hierlock, directory: &Path) {
+/// Runs the workers of one process, each with a file for its history.
+pub(crate) async fn run_workers(locks: &Hierlock, directory: &Path) {
     let begun = Instant::now();
     let workers = (0..WORKERS).map(|worker| {
         let (locks, process) = (locks.clone(), std::process::id());
@@ -76,18 +76,18 @@ pub(crate) async fn play(locks: &Hierlock, directory: &Path) {
         tokio::spawn(async move {
             let mut random = Random(u64::from(process) << 8 | worker as u64 | 1 << 40);
             let mut history = String::new();
-            while begun.elapsed() < how_long() {
+            while begun.elapsed() < soak_duration() {
                 let targets = random.targets();
                 let guard = locks.acquire_all(targets.clone()).await.unwrap();
-                let since = now();
-                // Tried again and granted in the end would hide it.
+                let since = clock_nanos();
+                // A retry would hide a deadlock.
                 assert_eq!(guard.statistics().deadlocks, 0, "{targets:?}");
-                // Long enough for others to come in, if they could.
+                // Long enough for others to get in, if they could.
                 match random.below(3) {
                     0 => tokio::time::sleep(Duration::from_millis(1)).await,
                     _ => tokio::task::yield_now().await,
                 }
-                let until = now();
+                let until = clock_nanos();
                 guard.release().await.unwrap();
                 let paths: Vec<String> = targets.iter().map(Target::to_string).collect();
                 writeln!(history, "{since} {until} {}", paths.join(",")).unwrap();
@@ -135,7 +135,7 @@ fn read(directory: &Path) -> Vec<HoldInterval> {
     history
 }
 
-/// Every two that conflict and were held at the same time.
+/// Returns all pairs that conflict and were held at the same time.
 fn overlaps(history: &[HoldInterval]) -> Vec<(&HoldInterval, &HoldInterval)> {
     let mut found = Vec::new();
     let mut current: Vec<&HoldInterval> = Vec::new();
@@ -147,17 +147,19 @@ fn overlaps(history: &[HoldInterval]) -> Vec<(&HoldInterval, &HoldInterval)> {
     found
 }
 
-async fn nobody_deadlocks_fails_starves_or_overlaps(setup: Setup) {
+async fn workers_never_deadlock_fail_starve_or_overlap(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut url = format!("{}&connections={WORKERS}", database.url);
     if setup.strategy == Strategy::Striped {
-        database.stripe("few", FEW).await;
+        database.stripe("few", FEW_BUCKETS).await;
         url += "&table=few";
     }
-    let parts: Vec<Part> =
-        (0..PROCESSES).map(|_| Part::play("soak", &url, directory.path())).collect();
-    tokio::task::spawn_blocking(|| parts.into_iter().for_each(Part::finish)).await.unwrap();
+    let processes: Vec<ChildProcess> =
+        (0..PROCESSES).map(|_| ChildProcess::spawn("soak", &url, directory.path())).collect();
+    tokio::task::spawn_blocking(|| processes.into_iter().for_each(ChildProcess::finish))
+        .await
+        .unwrap();
     let history = read(directory.path());
     let mut progress: BTreeMap<&str, usize> = BTreeMap::new();
     for held in &history {
@@ -171,7 +173,7 @@ async fn nobody_deadlocks_fails_starves_or_overlaps(setup: Setup) {
     database.outside().await.until_busy(0).await;
 }
 
-/// A history that is wrong must be found wrong.
+/// The check finds a wrong history.
 #[test]
 fn an_overlap_is_found() {
     let held = |since, until, paths: &[&str]| HoldInterval {
@@ -194,13 +196,13 @@ fn an_overlap_is_found() {
     assert_eq!(overlaps(&history("u3/a1")).len(), 1);
 }
 
-/// Workers that lock the rows of their nodes one after the other, in the order of IDs, until one of
-/// them is the victim of a deadlock.
-async fn the_same_work_by_hand_deadlocks(engine: Engine) {
+/// Workers lock the rows of their nodes one after the other, in the order of IDs, until one of them is the victim
+/// of a deadlock.
+async fn locking_in_the_order_of_ids_deadlocks(engine: Engine) {
     let Some(database) = Database::new(Setup { engine, strategy: Strategy::Striped }).await else {
         return;
     };
-    database.stripe("few", FEW).await;
+    database.stripe("few", FEW_BUCKETS).await;
     let locks = Hierlock::connect(&format!("{}&table=few", database.url)).await.unwrap();
     let (found, cycles) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
     let workers = (0..16).map(|worker| {
@@ -214,7 +216,8 @@ async fn the_same_work_by_hand_deadlocks(engine: Engine) {
                 let targets: BTreeSet<Target> = random.targets().into_iter().collect();
                 session.run("BEGIN").await;
                 for target in targets {
-                    if let Err(error) = by_hand(&mut session, engine, &locks, target).await {
+                    if let Err(error) = lock_row_by_row(&mut session, engine, &locks, target).await
+                    {
                         let code = error.as_database_error().unwrap().code().unwrap().into_owned();
                         assert!(["40001", "40P01"].contains(&&*code), "{error}");
                         found.store(true, Ordering::SeqCst);
@@ -230,12 +233,12 @@ async fn the_same_work_by_hand_deadlocks(engine: Engine) {
             worker.await.unwrap();
         }
     };
-    tokio::time::timeout(2 * GENEROUS, all).await.expect("never a deadlock");
+    tokio::time::timeout(2 * GENEROUS, all).await.expect("there was no deadlock");
     println!("{engine}: a deadlock after {} cycles by hand", cycles.load(Ordering::SeqCst));
 }
 
-/// Ancestors shared, the node exclusive.
-async fn by_hand(
+/// Locks the ancestors shared and the node exclusive.
+async fn lock_row_by_row(
     session: &mut Outside,
     engine: Engine,
     locks: &Hierlock,

@@ -1,6 +1,6 @@
-//! What an acquire locks on a server: the slots of its plan, in their modes, in their order, and nothing
-//! else; also in a table so small that an optimiser would rather scan it. What is locked is asked of the
-//! server: which rows could be locked by somebody else now.
+//! What an acquire locks on a server: the slots of its plan, in their modes and in their order, and nothing else;
+//! also in a table so small that an optimizer would rather scan it. The test asks the server which rows another
+//! session could lock.
 
 use crate::support::{Database, GENEROUS, Outside, Setup, on_every_setup};
 use hierlock::sql::{Dialect, Provision, Scheme, Strategy};
@@ -10,8 +10,8 @@ use hierlock_sandbox::Engine;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Few enough that a hundred resources are most of a level.
-const FEW: u32 = 120;
+/// So few buckets that a hundred resources are most of a level.
+const FEW_BUCKETS: u32 = 120;
 
 on_every_setup!(
     an_acquire_takes_its_plan_and_nothing_else,
@@ -19,7 +19,7 @@ on_every_setup!(
     a_try_takes_its_plan_and_nothing_else,
 );
 
-/// The plans: one node; most of a level, twice; a long run of rows before a single one; several modes.
+/// Returns the plans: one node; most of a level, twice; a long run of rows before a single one; several modes.
 fn plans() -> Vec<Vec<(String, Mode)>> {
     let exclusive = |paths: Vec<String>| -> Vec<(String, Mode)> {
         paths.into_iter().map(|path| (path, Mode::Exclusive)).collect()
@@ -29,7 +29,7 @@ fn plans() -> Vec<Vec<(String, Mode)>> {
     vec![
         exclusive(vec!["u1/a1/r1".to_owned()]),
         exclusive((0..100).map(|i| format!("u1/a1/r{i}")).collect()),
-        // The same shape with other values: a prepared statement must not remember the first.
+        // The same shape with other values: a prepared statement must not keep the first ones.
         exclusive((100..200).map(|i| format!("u2/a2/r{i}")).collect()),
         exclusive(vec!["u2/a2/r2".to_owned()]),
         exclusive(accounts),
@@ -49,15 +49,15 @@ fn request<'a>(locks: &'a Hierlock, plan: &[(String, Mode)]) -> Request<&'a Hier
     targets.fold(request, |request, (target, mode)| request.and(target, mode))
 }
 
-/// A small table of its own, in which every row of the plans is.
-struct Small {
+/// A small table that contains every row of the plans.
+struct SmallTable {
     setup: Setup,
     url: String,
     locks: Hierlock,
     outside: Outside,
 }
 
-impl Small {
+impl SmallTable {
     async fn new(setup: Setup) -> Option<Self> {
         let database = Database::new(setup).await?;
         let outside = database.outside().await;
@@ -66,7 +66,7 @@ impl Small {
             _ => format!("{}&table=small", database.url),
         };
         if setup.strategy == Strategy::Striped {
-            database.stripe("small", FEW).await;
+            database.stripe("small", FEW_BUCKETS).await;
         } else if setup.strategy == Strategy::PerId {
             let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap();
             provision.run(|_| ()).await.unwrap();
@@ -79,7 +79,7 @@ impl Small {
         Some(small)
     }
 
-    /// By ID: the rows of a plan, and one beside each.
+    /// With rows by ID: inserts the rows of a plan, and a neighbour of each.
     async fn make_rows(&mut self, plan: &[(String, Mode)]) {
         if !matches!(self.setup.strategy, Strategy::PerId | Strategy::OnDemand) {
             return;
@@ -104,7 +104,7 @@ impl Small {
         request(&self.locks, plan).plan().unwrap().steps().collect()
     }
 
-    /// How the server calls the slot of a step.
+    /// Returns the name of a slot on the server.
     fn name(&self, step: &Step) -> String {
         match self.setup.strategy {
             Strategy::Striped => format!("{}, {}", step.level, step.slot),
@@ -113,12 +113,12 @@ impl Small {
         }
     }
 
-    /// What of these steps must be seen.
+    /// Returns the locks that must be observed for these steps.
     fn expected(&self, steps: &[Step]) -> BTreeMap<String, SlotMode> {
         steps.iter().map(|step| (self.name(step), step.mode)).collect()
     }
 
-    /// Everything that is locked now.
+    /// Returns everything that is locked now.
     async fn locked(&mut self) -> BTreeMap<String, SlotMode> {
         if self.setup.strategy == Strategy::Advisory {
             let sql = "SELECT (classid::bigint << 32 | objid::bigint)::text, mode FROM pg_locks \
@@ -131,13 +131,13 @@ impl Small {
             let rows = self.outside.rows(sql).await;
             return rows.into_iter().map(|row| (row[0].clone(), mode(&row[1]))).collect();
         }
-        let all = self.could_lock("").await;
+        let all = self.lockable_rows("").await;
         let shared = match self.setup.engine {
             Engine::Mysql | Engine::Postgres => "FOR SHARE SKIP LOCKED",
             Engine::Mariadb => "LOCK IN SHARE MODE SKIP LOCKED",
         };
-        let free = self.could_lock("FOR UPDATE SKIP LOCKED").await;
-        let beside_reader = self.could_lock(shared).await;
+        let free = self.lockable_rows("FOR UPDATE SKIP LOCKED").await;
+        let beside_reader = self.lockable_rows(shared).await;
         let updaters = self.updaters().await;
         let mode = |row: &String| {
             if !beside_reader.contains(row) {
@@ -152,7 +152,7 @@ impl Small {
         locked.map(|row| (row.clone(), mode(&row))).collect()
     }
 
-    /// The keys by which updaters exclude each other on PostgreSQL.
+    /// Returns the keys by which updaters exclude each other on PostgreSQL.
     async fn updaters(&mut self) -> Vec<String> {
         if self.setup.engine != Engine::Postgres {
             return Vec::new();
@@ -163,8 +163,8 @@ impl Small {
         self.outside.rows(sql).await.into_iter().map(|mut row| row.remove(0)).collect()
     }
 
-    /// The rows that somebody else could lock now.
-    async fn could_lock(&mut self, clause: &str) -> Vec<String> {
+    /// Returns the rows that another session could lock now.
+    async fn lockable_rows(&mut self, clause: &str) -> Vec<String> {
         let name = match (self.setup.strategy, self.setup.engine) {
             (Strategy::Striped, Engine::Postgres) => "level || ', ' || bucket",
             (Strategy::Striped, _) => "CONCAT(level, ', ', bucket)",
@@ -177,7 +177,7 @@ impl Small {
         rows.into_iter().map(|mut row| row.remove(0)).collect()
     }
 
-    /// Somebody else's lock on one slot, held by a session of its own.
+    /// Locks one slot in another session.
     async fn hold(&self, database_session: &mut Outside, step: &Step) {
         let sql = match (self.setup.strategy, self.setup.engine) {
             (Strategy::Advisory, _) => {
@@ -194,7 +194,7 @@ impl Small {
     }
 }
 
-/// The key of an update lock of that row, as anybody would compute it (`docs/keys.md`).
+/// Returns the key of an update lock of that row, computed as in `docs/keys.md`.
 fn updater(row: &str) -> String {
     let slot = row.replace(", ", ",");
     let hash = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
@@ -202,7 +202,7 @@ fn updater(row: &str) -> String {
 }
 
 async fn an_acquire_takes_its_plan_and_nothing_else(setup: Setup) {
-    let Some(mut small) = Small::new(setup).await else { return };
+    let Some(mut small) = SmallTable::new(setup).await else { return };
     for plan in plans() {
         let steps = small.steps(&plan);
         let guard = request(&small.locks, &plan).acquire().await.unwrap();
@@ -213,7 +213,7 @@ async fn an_acquire_takes_its_plan_and_nothing_else(setup: Setup) {
 }
 
 async fn a_try_takes_its_plan_and_nothing_else(setup: Setup) {
-    let Some(mut small) = Small::new(setup).await else { return };
+    let Some(mut small) = SmallTable::new(setup).await else { return };
     for plan in plans() {
         let steps = small.steps(&plan);
         let guard = request(&small.locks, &plan).try_acquire().await.unwrap().unwrap();
@@ -223,13 +223,13 @@ async fn a_try_takes_its_plan_and_nothing_else(setup: Setup) {
     }
 }
 
-/// With one slot held by someone else, exactly those before it are taken.
+/// If another session holds one slot, exactly those before it are taken.
 async fn an_acquire_takes_its_slots_in_order(setup: Setup) {
-    let Some(mut small) = Small::new(setup).await else { return };
+    let Some(mut small) = SmallTable::new(setup).await else { return };
     let mut holder = Outside::connect(&small.url).await;
     for plan in plans() {
         let steps = small.steps(&plan);
-        // All of a short plan, and some of a long one.
+        // All steps of a short plan, and some of a long one.
         for place in (0..steps.len()).step_by(1 + steps.len() / 8).chain([steps.len() - 1]) {
             small.hold(&mut holder, &steps[place]).await;
             let mut taken = small.expected(&steps[..place]);
@@ -246,14 +246,14 @@ async fn an_acquire_takes_its_slots_in_order(setup: Setup) {
     }
 }
 
-/// Leases lock their slots in the words of MariaDB on both, as they do not know which of the two it is: on
-/// MySQL too exactly those of the plan are taken, in their modes and in its order.
+/// Leases use the lock syntax of MariaDB on both engines, because they do not know which of the two it is. On MySQL
+/// too, exactly the slots of the plan are taken, in their modes and in its order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_understands_mariadb() {
+async fn the_lock_syntax_of_mariadb_works_on_mysql() {
     let setup = Setup { engine: Engine::Mysql, strategy: Strategy::Striped };
-    let Some(mut small) = Small::new(setup).await else { return };
+    let Some(mut small) = SmallTable::new(setup).await else { return };
     let scheme = Scheme::new(Dialect::Mariadb).table("small").unwrap();
-    let scheme = scheme.buckets(Buckets::new(FEW).unwrap());
+    let scheme = scheme.buckets(Buckets::new(FEW_BUCKETS).unwrap());
     let mut holder = Outside::connect(&small.url).await;
     for path in ["u1", "u1/a1", "u1/a1/r1"] {
         let claim = Claim { target: path.parse().unwrap(), mode: Mode::Exclusive };

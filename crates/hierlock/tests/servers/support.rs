@@ -1,4 +1,4 @@
-//! One server of each kind for all tests here, a database for each test.
+//! One server of each kind for all tests of this binary, and a database for each test.
 
 use hierlock::sql::{Provision, SqlBackend, Strategy};
 use hierlock::{Hierarchy, Hierlock, Mode, Step, Target};
@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 
 pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
 
-/// So many buckets fill in no time, and collide only where a test wants it.
+/// Few enough to fill quickly, and enough to collide only where a test wants it.
 pub(crate) const BUCKETS: u32 = 4_000;
 
-/// A server and how it is locked on.
+/// A server and a lock strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     pub(crate) engine: Engine,
     pub(crate) strategy: Strategy,
 }
 
-/// A database of its own: locks of others do not matter in it.
+/// A database for one test, without locks of other tests.
 pub(crate) struct Database {
     pub(crate) setup: Setup,
-    /// With the strategy.
+    /// The URL, with the strategy.
     pub(crate) url: String,
 }
 
 pub(crate) fn server(engine: Engine) -> Option<&'static Server> {
-    // They end with this process, however that ends.
+    // The servers end with this process.
     static SERVERS: [OnceLock<Option<Server>>; 3] = [const { OnceLock::new() }; 3];
     SERVERS[engine as usize].get_or_init(|| Server::for_tests(engine)).as_ref()
 }
 
-/// A session to look from outside.
+/// A session that looks at the server from outside.
 pub(crate) struct Outside(Connection);
 
 impl Outside {
@@ -52,27 +52,28 @@ impl Outside {
         self.try_run(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// Every row as text.
+    /// Returns every row as text.
     pub(crate) async fn rows(&mut self, sql: &str) -> Vec<Vec<String>> {
         let answer = self.0.as_ref().packet(sql).await.unwrap();
         answer.rows.into_iter().map(|row| row.into_text().unwrap()).collect()
     }
 
-    /// The number in the last column of the first row.
+    /// Returns the number in the last column of the first row.
     pub(crate) async fn number(&mut self, sql: &str) -> i64 {
         self.rows(sql).await[0].last().unwrap().parse().unwrap()
     }
 }
 
 impl Database {
-    /// With the rows that tests need. None where the server is not installed and this is not CI.
+    /// Creates a database with the rows that tests need. Returns `None` if the server is not installed, except in
+    /// CI.
     pub(crate) async fn new(setup: Setup) -> Option<Self> {
         let database = Self::empty(setup).await?;
         database.provision().await;
         Some(database)
     }
 
-    /// With nothing in it.
+    /// Creates an empty database. Returns `None` if the server is not installed, except in CI.
     pub(crate) async fn empty(setup: Setup) -> Option<Self> {
         static DATABASES: AtomicUsize = AtomicUsize::new(0);
         let server = server(setup.engine)?;
@@ -85,10 +86,10 @@ impl Database {
         Some(Self { setup, url })
     }
 
-    /// Makes the rows that tests need.
+    /// Inserts the rows that tests need.
     async fn provision(&self) {
         let url = match self.setup.strategy {
-            // Nothing to provision, or done by the first client.
+            // Nothing to provision, or the first client does it.
             Strategy::Advisory | Strategy::OnDemand => return,
             Strategy::Striped => format!("{}&buckets={BUCKETS}", self.url),
             _ => self.url.clone(),
@@ -105,14 +106,14 @@ impl Database {
         }
     }
 
-    /// Makes a table of so many buckets a level, beside the usual one.
+    /// Creates a second table with `buckets` buckets per level.
     pub(crate) async fn stripe(&self, table: &str, buckets: u32) {
         let url = format!("{}?strategy=striped&table={table}&buckets={buckets}", self.bare_url());
         let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap();
         provision.run(|_| ()).await.unwrap();
     }
 
-    /// Rows by ID for these nodes and those above them, where the strategy needs them.
+    /// Inserts rows by ID for these nodes and their ancestors, if the strategy needs them.
     pub(crate) async fn make_rows(&self, paths: &[String]) {
         if self.setup.strategy == Strategy::PerId {
             let nodes: Vec<Target> = paths.iter().map(|path| path.parse().unwrap()).collect();
@@ -130,12 +131,12 @@ impl Database {
         Hierlock::connect_sql(&self.url).await.unwrap()
     }
 
-    /// Without what is ours in it.
+    /// Returns the URL without parameters.
     pub(crate) fn bare_url(&self) -> &str {
         self.url.split('?').next().unwrap()
     }
 
-    /// With more parameters, such as `connections=1`.
+    /// Connects with more parameters, such as `connections=1`.
     pub(crate) async fn connect_with(&self, parameters: &str) -> Hierlock {
         Hierlock::connect(&format!("{}&{parameters}", self.url)).await.unwrap()
     }
@@ -145,9 +146,9 @@ impl Database {
     }
 }
 
-/// What a server says of the sessions of one database, other than the one that asks.
+/// What the server reports about the other sessions of the database.
 impl Outside {
-    /// All of them, by the numbers by which they can be killed.
+    /// Returns the ids of all sessions.
     pub(crate) async fn sessions(&mut self) -> BTreeSet<i64> {
         let sql = match &self.0 {
             Connection::Mysql(_) => {
@@ -162,8 +163,7 @@ impl Outside {
         self.rows(sql).await.into_iter().map(|row| row[0].parse().unwrap()).collect()
     }
 
-    /// Those that hold a lock, wait for one, are in a transaction that did something, or run a
-    /// statement.
+    /// Returns the sessions that hold a lock, wait for one, have an active transaction, or run a statement.
     pub(crate) async fn busy(&mut self) -> BTreeSet<i64> {
         if let Connection::Postgres(_) = &self.0 {
             let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND \
@@ -187,7 +187,7 @@ impl Outside {
         }
         let ours = self.sessions().await;
         let status = self.rows("SHOW ENGINE INNODB STATUS").await[0].last().unwrap().clone();
-        // Only the list: the section of the last deadlock looks the same, and comes before.
+        // Only the list of transactions: the section of the last deadlock looks the same, and comes before.
         let (_, transactions) = status.split_once("\nTRANSACTIONS\n").unwrap();
         let locking = ours.into_iter().filter(|session| {
             let whose = format!("MariaDB thread id {session},");
@@ -198,14 +198,14 @@ impl Outside {
         running.chain(locking).collect()
     }
 
-    /// Polls until so many are busy; how long it took.
+    /// Waits until exactly `count` sessions are busy, and returns how long that took.
     pub(crate) async fn until_busy(&mut self, count: usize) -> Duration {
         let begun = Instant::now();
         self.busy_when(count).await;
         begun.elapsed()
     }
 
-    /// The only one that is busy, as soon as it is the only one.
+    /// Waits until exactly one session is busy, and returns it.
     pub(crate) async fn the_busy_one(&mut self) -> i64 {
         self.busy_when(1).await.pop_first().unwrap()
     }
@@ -222,7 +222,7 @@ impl Outside {
         }
     }
 
-    /// Ends a session with all that it holds, if it has not ended by itself; it is gone then.
+    /// Kills a session, if it has not ended, and waits until it is gone.
     pub(crate) async fn kill(&mut self, session: i64) {
         match &self.0 {
             Connection::Mysql(_) => drop(self.try_run(&format!("KILL {session}")).await),
@@ -242,7 +242,7 @@ pub(crate) fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-/// Two users, the second of which comes later in the order of slots.
+/// Returns two users in the order of their slots.
 pub(crate) fn in_order(locks: &Hierlock) -> (Target, Target) {
     let plan = locks.plan([target("u1"), target("u2")], Mode::Exclusive).unwrap();
     let mut steps = plan.steps().map(|step| step.target);
@@ -250,8 +250,8 @@ pub(crate) fn in_order(locks: &Hierlock) -> (Target, Target) {
 }
 
 impl Setup {
-    /// What locks the slot of a step exclusively, written by hand.
-    pub(crate) fn by_hand(self, step: &Step) -> String {
+    /// Returns the SQL that locks the slot of a step exclusively.
+    pub(crate) fn lock_statement(self, step: &Step) -> String {
         match self.strategy {
             Strategy::Advisory => format!("SELECT pg_advisory_xact_lock({})", step.slot as i64),
             Strategy::Striped => format!(
@@ -266,7 +266,7 @@ impl Setup {
     }
 }
 
-/// Hands the list of all setups to another macro, behind what that one gets besides.
+/// Passes the list of all setups to another macro, after the arguments of that one.
 macro_rules! every_setup {
     ([$($then:tt)+] $($before:tt)*) => {
         $($then)+! { $($before)*
@@ -285,7 +285,7 @@ macro_rules! every_setup {
 }
 pub(crate) use every_setup;
 
-/// A test for each server and strategy, from a function of a [`Setup`].
+/// Defines a test for each server and strategy, from a function of a [`Setup`].
 macro_rules! on_every_setup {
     ($($test:ident),* $(,)?) => {
         $crate::support::every_setup!([$crate::support::on_every_setup] @ [$($test)*]);
@@ -306,7 +306,7 @@ macro_rules! on_every_setup {
 }
 pub(crate) use on_every_setup;
 
-/// The same where strategies do not differ: rows on each server, and advisory keys.
+/// The same if strategies do not matter: rows on each server, and advisory keys.
 macro_rules! on_each_engine {
     ($($test:ident),* $(,)?) => {
         $crate::support::on_every_setup!(@ [$($test)*]

@@ -1,25 +1,24 @@
-//! A reader and a writer of one slot are never inside together, however fast they come: the statements of
-//! plans run in a loop in the server itself, in more sessions than there are cores. What is not kept by the
-//! server (PostgreSQL's `FOR KEY SHARE` beside `FOR UPDATE`, for example) is met here within seconds.
+//! A reader and a writer of one slot never overlap, however fast they come: the statements of plans run in a loop
+//! inside the server, in more sessions than there are cores. A conflict that the server does not enforce (for
+//! example PostgreSQL's `FOR KEY SHARE` beside `FOR UPDATE`) shows here within seconds.
 
 use crate::support::{Database, Setup, on_each_engine};
 use hierlock::sql::{Dialect, Scheme, Strategy};
 use hierlock::{Buckets, Claim, Hierarchy, Mode};
 use hierlock_sandbox::Engine;
 
-/// Enough for one.
+/// Enough for one slot.
 const BUCKETS: u32 = 16;
 const READERS: usize = 6;
 const WRITERS: usize = 3;
-/// How often each comes. A run ends after some seconds, and is long enough to be red in most runs
-/// with a mode that the server does not keep.
+/// How often each session locks. A run takes some seconds, and fails in most runs with a mode that the server does
+/// not enforce.
 const VISITS: usize = 10_000;
 
-on_each_engine!(readers_and_writers_never_meet);
+on_each_engine!(readers_and_writers_never_overlap);
 
-/// Comes so often, as a reader or as a writer, with the statements of their plans; says how often it met
-/// somebody whom it must not. Whoever is inside says so by a lock of another kind, which it gives back
-/// first.
+/// Returns a statement that locks in a loop, as a reader or as a writer, and counts how often it met a session that
+/// it must not. A session inside marks that with a lock of another kind, which it releases first.
 fn visit(engine: Engine, reads: &str, writes: &str) -> String {
     match engine {
         Engine::Postgres => format!(
@@ -42,7 +41,7 @@ fn visit(engine: Engine, reads: &str, writes: &str) -> String {
                  END LOOP;
              END $$"
         ),
-        // These locks are exclusive: only a reader who meets a writer says so.
+        // These locks are exclusive: only a reader that meets a writer counts.
         Engine::Mysql | Engine::Mariadb => format!(
             "CREATE PROCEDURE visit(times INT, is_writer BOOLEAN, met INT)
              BEGIN
@@ -68,7 +67,7 @@ fn visit(engine: Engine, reads: &str, writes: &str) -> String {
     }
 }
 
-async fn readers_and_writers_never_meet(setup: Setup) {
+async fn readers_and_writers_never_overlap(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     if setup.strategy == Strategy::Striped {
         database.stripe("small", BUCKETS).await;
@@ -78,7 +77,7 @@ async fn readers_and_writers_never_meet(setup: Setup) {
         Engine::Mariadb => Dialect::Mariadb,
         Engine::Postgres => Dialect::Postgres,
     };
-    // A tree of one level: each locks one slot only, so that they meet more often.
+    // A tree of one level: each locks one slot only, so that they collide more often.
     let scheme = Scheme::new(dialect).strategy(setup.strategy).unwrap().table("small").unwrap();
     let scheme = scheme.buckets(Buckets::new(BUCKETS).unwrap());
     let scheme = scheme.hierarchy(Hierarchy::new(["user"]).unwrap());
@@ -105,5 +104,5 @@ async fn readers_and_writers_never_meet(setup: Setup) {
     for session in all {
         met += session.await.unwrap();
     }
-    assert_eq!(met, 0, "of {} visits", VISITS * (READERS + WRITERS));
+    assert_eq!(met, 0, "overlaps in {} visits", VISITS * (READERS + WRITERS));
 }

@@ -1,4 +1,4 @@
-//! Locks and data in one transaction: the caller's, or the lock's own.
+//! Locks and data in one transaction: that of the caller, or that of the lock.
 
 use crate::support::{Database, GENEROUS, Outside, Setup, on_every_setup};
 
@@ -12,12 +12,12 @@ use std::time::Duration;
 on_every_setup!(
     locks_in_a_transaction_end_with_it,
     locks_in_a_transaction_of_the_toolbox,
-    an_acquire_in_waits_and_is_waited_for,
+    an_acquire_in_waits_for_others_and_blocks_them,
     a_deadline_leaves_the_transaction_usable,
     a_dropped_acquire_in_ends_its_wait,
     a_transaction_whose_connection_is_gone_ends_at_once,
     work_is_committed_with_the_lock,
-    work_is_undone_with_the_lock,
+    work_is_rolled_back_with_the_lock,
     work_that_ends_the_transaction_loses_the_lock,
     work_that_fails_is_not_committed,
     work_that_was_dropped_midway_keeps_the_lock,
@@ -28,7 +28,7 @@ fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-/// The same test, with the transactions and connections of whichever server it is.
+/// Runs a test with the pool of the server's driver.
 macro_rules! with_pool {
     ($database:expr, $pool:ident => $test:expr) => {
         match $database.setup.engine {
@@ -55,7 +55,7 @@ async fn locks_in_a_transaction_end_with_it(setup: Setup) {
             assert_eq!(taken.len(), 3);
             assert!(!is_free(&locks, "u1").await && !is_free(&locks, "u2/a2").await);
             assert!(is_free(&locks, "u1/a2").await);
-            // More in the same transaction, and what it has already.
+            // More locks in the same transaction, and locks that it already has.
             locks.acquire_in(&mut tx, [target("u3"), target("u1/a1")]).await.unwrap();
             assert!(!is_free(&locks, "u3").await);
             if commits {
@@ -70,7 +70,7 @@ async fn locks_in_a_transaction_end_with_it(setup: Setup) {
     });
 }
 
-/// Also in that of the toolbox, so that a lock, a lease and a version can be in one.
+/// Locks in a transaction of the toolbox, so that a lock, a lease and a version can be in one.
 async fn locks_in_a_transaction_of_the_toolbox(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_sql().await;
@@ -80,14 +80,14 @@ async fn locks_in_a_transaction_of_the_toolbox(setup: Setup) {
     assert!(!is_free(&locks, "u1").await && is_free(&locks, "u1/a2").await);
     tx.commit().await.unwrap();
     assert!(is_free(&locks, "u1").await);
-    // Not in one of another database, which would lock nothing.
+    // A transaction of another database is refused: it would lock nothing.
     let elsewhere = hierlock::database::Database::connect("sqlite::memory:").await.unwrap();
     let mut tx = elsewhere.begin().await.unwrap();
     let error = locks.acquire_in(&mut tx, [target("u1/a1")]).await.unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("not one of"), "{error}");
 }
 
-async fn an_acquire_in_waits_and_is_waited_for(setup: Setup) {
+async fn an_acquire_in_waits_for_others_and_blocks_them(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_sql().await;
     with_pool!(database, pool => {
@@ -123,11 +123,11 @@ async fn a_deadline_leaves_the_transaction_usable(setup: Setup) {
         let request = locks.request_all(several.clone()).within(Duration::from_millis(60));
         let error = request.acquire_in(&mut tx).await.unwrap_err();
         assert!(error.is_timeout() && error.to_string().contains("`u2/a1/r1`"), "{error}");
-        state_is(&error, setup, TransactionState::KeepsSome);
+        assert_state(&error, setup, TransactionState::KeepsSome);
         let error = locks.request_all(several).no_wait().acquire_in(&mut tx).await.unwrap_err();
         assert!(error.is_would_block(), "{error}");
-        state_is(&error, setup, TransactionState::KeepsSome);
-        // What PostgreSQL says is true: only what was there before is still there.
+        assert_state(&error, setup, TransactionState::KeepsSome);
+        // The reported state is true on PostgreSQL: only what was there before is still there.
         let kept = setup.engine != Engine::Postgres;
         assert_eq!(!is_free(&locks, "u1").await, kept);
         assert!(!is_free(&locks, "u3").await);
@@ -139,7 +139,7 @@ async fn a_deadline_leaves_the_transaction_usable(setup: Setup) {
     });
 }
 
-fn state_is(error: &hierlock::Error, setup: Setup, on_innodb: TransactionState) {
+fn assert_state(error: &hierlock::Error, setup: Setup, on_innodb: TransactionState) {
     let expected = match setup.engine {
         Engine::Postgres => TransactionState::AsBefore,
         _ => on_innodb,
@@ -147,7 +147,7 @@ fn state_is(error: &hierlock::Error, setup: Setup, on_innodb: TransactionState) 
     assert_eq!(error.transaction_state(), Some(expected), "{error}");
 }
 
-/// Otherwise the statement would run on, and the caller's next one would wait behind it.
+/// Otherwise the statement would continue, and the caller's next one would wait behind it.
 async fn a_dropped_acquire_in_ends_its_wait(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_sql().await;
@@ -160,32 +160,32 @@ async fn a_dropped_acquire_in_ends_its_wait(setup: Setup) {
                 () = until_waiting(&locks, 1) => {}
             }
             let rollback = tokio::time::timeout(GENEROUS, tx.rollback()).await;
-            // What the cancelled statement left to be read may come out here.
-            let _ = rollback.expect("it still waits");
+            // The error of the cancelled statement may be read here.
+            let _ = rollback.expect("the rollback still waits");
             assert!(is_free(&locks, "u1/a1/r2").await);
         }
         pool.close().await;
     });
     let mut outside = database.outside().await;
-    until_nobody_waits(&mut outside, setup).await;
+    wait_until_nobody_waits(&mut outside, setup).await;
 }
 
-async fn until_nobody_waits(outside: &mut Outside, setup: Setup) {
+async fn wait_until_nobody_waits(outside: &mut Outside, setup: Setup) {
     let sql = match setup.engine {
         Engine::Postgres => "SELECT count(*)::text FROM pg_locks WHERE NOT granted",
         Engine::Mysql => "SELECT COUNT(*) FROM performance_schema.data_lock_waits",
         Engine::Mariadb => "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'",
     };
-    // Other tests use the same server: once is enough.
+    // Other tests use the same server, so once is enough.
     let polls = async {
         while outside.number(sql).await > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(GENEROUS, polls).await.expect("somebody still waits");
+    tokio::time::timeout(GENEROUS, polls).await.expect("a session still waits");
 }
 
-/// Does the work of a test on whichever connection is lent.
+/// Runs the work of a test on the connection that the lock lends.
 macro_rules! with_work {
     ($setup:expr, $work:ident::<$c:ident> => $test:expr) => {
         match $setup.engine {
@@ -210,8 +210,8 @@ async fn with_numbers(database: &Database) -> Outside {
 
 const VALUE: &str = "SELECT value FROM numbers WHERE id = 1";
 
-/// An acquire that got no answer left its statement halfway on the connection: a ROLLBACK there waited for answers
-/// that never came, or took those of other statements for its own.
+/// The failure this prevents: an acquire without a response left its statement half-way on the connection. A
+/// ROLLBACK there waited for responses that never came, or read those of other statements.
 async fn a_transaction_whose_connection_is_gone_ends_at_once(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_with("silence_ms=500").await.as_sql().unwrap();
@@ -221,10 +221,11 @@ async fn a_transaction_whose_connection_is_gone_ends_at_once(setup: Setup) {
     proxy.set_mode(NetworkMode::Stalls);
     let error = locks.acquire_in(&mut tx, [target("u1")]).await.unwrap_err();
     assert_eq!(error.transaction_state(), Some(TransactionState::Gone), "{error}");
-    let ended = tokio::time::timeout(GENEROUS, tx.rollback()).await.expect("it never ends");
+    let ended =
+        tokio::time::timeout(GENEROUS, tx.rollback()).await.expect("the rollback never ends");
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("the connection was given up"), "{error}");
-    // It has not gone back to its pool.
+    // It is not back in its pool.
     proxy.set_mode(NetworkMode::Passes);
     let mut tx = behind.begin().await.unwrap();
     locks.acquire_in(&mut tx, [target("u1")]).await.unwrap();
@@ -250,7 +251,7 @@ async fn work_is_committed_with_the_lock(setup: Setup) {
     assert!(is_free(&locks, "u1").await);
 }
 
-async fn work_is_undone_with_the_lock(setup: Setup) {
+async fn work_is_rolled_back_with_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, mut outside) = (database.connect_sql().await, with_numbers(&database).await);
     for drops in [true, false] {
@@ -267,7 +268,7 @@ async fn work_is_undone_with_the_lock(setup: Setup) {
         until_free(&locks, "u1").await;
         assert_eq!(outside.number(VALUE).await, 10);
     }
-    // The other server's connection cannot be had, and asking for it does no harm.
+    // Asking for the connection type of another server fails and does no harm.
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     let error = match setup.engine {
         Engine::Postgres => guard.transaction::<MySqlConnection>().await.map(drop).unwrap_err(),
@@ -305,7 +306,7 @@ async fn work_that_fails_is_not_committed(setup: Setup) {
     });
     assert!(!is_free(&locks, "u1").await);
     let committed = guard.commit().await;
-    // On InnoDB a failed statement is undone alone, and the rest can be committed.
+    // On InnoDB only the failed statement is rolled back, and the rest can be committed.
     match setup.engine {
         Engine::Postgres => {
             let error = committed.unwrap_err();
@@ -320,8 +321,7 @@ async fn work_that_fails_is_not_committed(setup: Setup) {
     assert!(is_free(&locks, "u1").await);
 }
 
-/// A future that is dropped in the middle of a statement leaves it running: it is ended when the
-/// connection comes back.
+/// A future that is dropped during a statement leaves it running. It is cancelled when the connection comes back.
 async fn work_that_was_dropped_midway_keeps_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, _outside) = (database.connect_sql().await, with_numbers(&database).await);
@@ -341,7 +341,7 @@ async fn work_that_was_dropped_midway_keeps_the_lock(setup: Setup) {
     assert!(is_free(&locks, "u1").await);
 }
 
-/// Also between a holder and a waiter whose statement was sent before others had their tokens.
+/// Also if the waiter's statement was sent before others got their tokens.
 async fn tokens_ascend(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, others) = (database.connect_sql().await, database.connect_sql().await);

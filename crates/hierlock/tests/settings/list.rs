@@ -1,23 +1,24 @@
-//! The settings under which everything is tried: what an administrator may have set for all sessions of a server.
+//! The settings under which everything is tested: what an administrator may have set for all sessions of a server.
 
 use hierlock_sandbox::Engine;
 
-/// A setting, as the administrator makes and undoes it.
+/// A setting, with the statements that set it and undo it.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    /// What a test that fails is to say.
+    /// The name in messages of failed tests.
     pub(crate) name: String,
     pub(crate) set: Vec<String>,
     pub(crate) undo: Vec<String>,
-    /// Behind the `?` of every URL.
+    /// Parameters that are appended to every URL.
     pub(crate) parameters: &'static str,
     /// The encoding of the database, on PostgreSQL.
     pub(crate) encoding: &'static str,
-    /// Does it limit how long something may take? Then it is a second, and a wait of more than that is tried.
+    /// Whether it is a time limit. Then it is a second, and a longer wait is tested.
     pub(crate) is_limit: bool,
-    /// Is a pool that has it the program's own choice? Then only connections of ours are tried.
+    /// Whether it affects pools of the program, which is the program's own choice. Then only our connections are
+    /// tested.
     pub(crate) is_for_ours: bool,
-    /// Does it need a server with a certificate?
+    /// Whether it needs a server with a certificate.
     pub(crate) needs_tls: bool,
 }
 
@@ -35,7 +36,7 @@ impl Setting {
         }
     }
 
-    /// A variable of MySQL or MariaDB.
+    /// A global variable of MySQL or MariaDB.
     fn global(variable: &str, value: &str) -> Self {
         Self {
             set: vec![format!("SET GLOBAL {variable} = {value}")],
@@ -44,7 +45,7 @@ impl Setting {
         }
     }
 
-    /// A parameter of PostgreSQL, for the role of the tests.
+    /// A parameter of PostgreSQL, set for the role of the tests.
     fn role(parameter: &str, value: &str) -> Self {
         Self {
             set: vec![format!("ALTER ROLE app SET {parameter} = {value}")],
@@ -77,7 +78,7 @@ impl Setting {
     }
 }
 
-/// All of an engine. `lower_case_table_names` is that of the whole server.
+/// Returns all settings of an engine. `lower_case_table_names` is set for the whole server.
 pub(crate) fn settings(engine: Engine) -> Vec<Setting> {
     match engine {
         Engine::Postgres => postgres(),
@@ -85,7 +86,7 @@ pub(crate) fn settings(engine: Engine) -> Vec<Setting> {
     }
 }
 
-/// Of PostgreSQL: nothing can be made under it.
+/// A setting of PostgreSQL without a schema in which tables can be created.
 pub(crate) fn no_schema() -> Setting {
     Setting::role("search_path", "nowhere")
 }
@@ -142,7 +143,7 @@ fn postgres() -> Vec<Setting> {
         Setting { encoding: "EUC_JP", ..Setting::new("a database in EUC_JP") },
         role("standard_conforming_strings", "off").and(role("bytea_output", "'escape'")),
         role("DateStyle", "'SQL, DMY'").and(role("TimeZone", "'Asia/Tokyo'")),
-        // The tables of the first are found through the second.
+        // The first schema does not exist, so tables are found in the second.
         role("search_path", "elsewhere, public"),
         Setting {
             set: vec!["ALTER ROLE app CONNECTION LIMIT 8".to_owned()],

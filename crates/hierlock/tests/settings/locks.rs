@@ -1,7 +1,7 @@
-//! Provisioning, locks, and locks in transactions.
+//! Provisioning, locks, and locks in transactions, under one setting.
 
 use crate::server::{Client, Place};
-use crate::{LONGER, ProgramPool};
+use crate::{LONGER_THAN_LIMIT, ProgramPool};
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable};
 use hierlock::retry::{RetryPolicy, retry};
 use hierlock::sql::{Provision, SqlBackend};
@@ -14,7 +14,7 @@ fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-/// All of it, in a database with nothing in it.
+/// Runs all checks in an empty database.
 pub(crate) async fn exercise(place: &Place, is_limit: bool) {
     let mut outside = place.outside().await;
     let url = place.with("strategy=striped&connections=3");
@@ -24,7 +24,7 @@ pub(crate) async fn exercise(place: &Place, is_limit: bool) {
     work(&locks, place, &mut outside).await;
     within(&locks, place, &mut outside).await;
     drop(locks);
-    // Connections may be few.
+    // There may be few connections.
     outside.until_alone().await;
     rebucket(&url, &mut outside).await;
     if place.engine == Engine::Postgres {
@@ -34,7 +34,7 @@ pub(crate) async fn exercise(place: &Place, is_limit: bool) {
     on_demand(place, &mut outside).await;
 }
 
-/// A level whose name needs care.
+/// Returns levels whose names need quoting.
 fn levels() -> Hierarchy {
     Hierarchy::new(["user's", r"acc\ount", "resource"]).unwrap()
 }
@@ -66,10 +66,10 @@ async fn hold(locks: &Hierlock<SqlBackend>, is_limit: bool) {
     let waits = spawn_acquire(locks, "u1/a1/r1");
     until_waiting(locks, 1).await;
     if is_limit {
-        // Neither the wait nor what is idle meanwhile is ended by the server's limit.
-        tokio::time::sleep(LONGER).await;
+        // The server's time limit ends neither the wait nor the idle session.
+        tokio::time::sleep(LONGER_THAN_LIMIT).await;
     }
-    assert!(!waits.is_finished(), "nobody has released it");
+    assert!(!waits.is_finished(), "the wait ended before the release");
     guard.release().await.unwrap();
     waits.await.unwrap().unwrap().release().await.unwrap();
     until_free(locks, "u1").await;
@@ -77,7 +77,7 @@ async fn hold(locks: &Hierlock<SqlBackend>, is_limit: bool) {
     locks.acquire_all(many).await.unwrap().release().await.unwrap();
 }
 
-/// In the transaction of the lock.
+/// Works in the transaction of the lock.
 async fn work(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Client) {
     outside
         .run("CREATE TABLE seats (id BIGINT PRIMARY KEY, holder VARCHAR(80), version BIGINT NOT NULL)")
@@ -101,7 +101,7 @@ async fn work(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Client)
     assert_eq!(outside.number("SELECT version FROM seats").await, 1);
 }
 
-/// In a transaction of the program's.
+/// Locks in a transaction of the program.
 async fn within(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Client) {
     let pool = ProgramPool::connect(place).await;
     macro_rules! within {
@@ -121,7 +121,7 @@ async fn within(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Clien
         };
     }
     match &pool {
-        // In the mode ORACLE a plain BEGIN begins a block.
+        // In the mode ORACLE a plain BEGIN starts a block.
         ProgramPool::Innodb(pool) => within!(pool, "START TRANSACTION READ WRITE"),
         ProgramPool::Postgres(pool) => within!(pool, "BEGIN READ WRITE"),
     }
@@ -144,7 +144,7 @@ async fn rebucket(url: &str, outside: &mut Client) {
     }
 }
 
-/// Rows that are made by who first needs them, also beside a transaction of the program's.
+/// On-demand rows, also in a transaction of the program.
 async fn on_demand(place: &Place, outside: &mut Client) {
     let url = place.with("strategy=on-demand&table=by_id&connections=3");
     let locks = Hierlock::connect_sql(&url).await.unwrap();

@@ -1,5 +1,5 @@
-//! Hostile settings as a dimension: everything that the library does, in a cheap form, under each setting that an
-//! administrator may have made. After every call that reports success the state is read again by another client.
+//! Everything that the library does, in a short form, under each setting that an administrator may have made. After
+//! every call that reports success another client reads the state.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod list;
@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 
 on_each_server!(everything_works_under_each_setting);
 
-/// Success was reported and nothing was committed where `autocommit` is off by default; and MariaDB could not be used
-/// in a strict mode.
+/// The failure this prevents: with `autocommit` off by default, success was reported and nothing was committed; and
+/// MariaDB could not be used in a strict mode.
 async fn everything_works_under_each_setting(engine: Engine) {
     let Some(mut server) = HostileServer::start(engine).await else { return };
-    // For a person who looks for something: a part of the name of the only setting to be tried.
+    // To debug: a part of the name of the only setting to test.
     let only = std::env::var("HIERLOCK_SETTING").unwrap_or_default();
     let mut failed = Vec::new();
     for setting in list::settings(engine) {
@@ -42,7 +42,7 @@ async fn everything_works_under_each_setting(engine: Engine) {
                 toolbox::payloads(&tried).await;
             }
         });
-        // It has said what went wrong; the other settings are tried as well.
+        // The panic message says what failed. The other settings are tested as well.
         let ended = if exercise.await.is_ok() { "works" } else { "FAILS" };
         eprintln!("{engine}: {} {ended}, in {:?}", setting.name, begun.elapsed());
         if ended == "FAILS" {
@@ -51,12 +51,12 @@ async fn everything_works_under_each_setting(engine: Engine) {
         server.undo(&setting, &place).await;
     }
     if engine == Engine::Postgres && "search_path = nowhere".contains(&only) {
-        without_a_schema_it_is_told_what_to_do(&mut server).await;
+        check_that_a_missing_schema_is_explained(&mut server).await;
     }
     assert_eq!(failed, [""; 0]);
 }
 
-async fn without_a_schema_it_is_told_what_to_do(server: &mut HostileServer) {
+async fn check_that_a_missing_schema_is_explained(server: &mut HostileServer) {
     let setting = list::no_schema();
     let place = server.apply(&setting).await;
     let url = place.with("strategy=striped&buckets=4");
@@ -70,7 +70,7 @@ async fn without_a_schema_it_is_told_what_to_do(server: &mut HostileServer) {
     }
     let tables = "SELECT COUNT(*) FROM pg_tables WHERE tablename LIKE 'hier%'";
     assert_eq!(place.outside().await.number(tables).await, 0);
-    // And so it works.
+    // With the advice of the error it works.
     let url = place.with("strategy=striped&buckets=4&options[search_path]=public");
     let made = Provision::connect(&url, Hierarchy::default()).await.unwrap();
     made.run(|_| ()).await.unwrap();
@@ -79,10 +79,10 @@ async fn without_a_schema_it_is_told_what_to_do(server: &mut HostileServer) {
     server.undo(&setting, &place).await;
 }
 
-/// With `innodb_rollback_on_timeout` MariaDB rolls back a whole transaction when NOWAIT is refused: a guard lost all of its
-/// locks without a word when an upgrade or an extension was.
+/// With `innodb_rollback_on_timeout` MariaDB rolls back a whole transaction when NOWAIT is refused. The failure
+/// this prevents: a guard lost all of its locks without a report when an upgrade or an extension was refused.
 #[tokio::test]
-async fn mariadb_that_rolls_back_on_refusal_is_not_used() {
+async fn mariadb_with_rollback_on_timeout_is_refused() {
     let options = ["--innodb-rollback-on-timeout=ON"];
     let Some(server) = Sandbox::for_tests_with(Engine::Mariadb, &options) else { return };
     let url = format!("{}?ssl-mode=disabled&strategy=on-demand", server.url());
@@ -92,7 +92,7 @@ async fn mariadb_that_rolls_back_on_refusal_is_not_used() {
     assert!(provision.unwrap_err().to_string().contains("innodb_rollback_on_timeout"));
 }
 
-/// A pool of the program's own, of few connections, with nothing set.
+/// A pool of the program, with few connections and no settings.
 enum ProgramPool {
     Innodb(MySqlPool),
     Postgres(PgPool),
@@ -121,5 +121,5 @@ impl ProgramPool {
     }
 }
 
-/// More than the limits of a second.
-const LONGER: Duration = Duration::from_millis(1300);
+/// Longer than the time limits, which are a second.
+const LONGER_THAN_LIMIT: Duration = Duration::from_millis(1300);

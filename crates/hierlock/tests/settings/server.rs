@@ -1,4 +1,4 @@
-//! A server of its own, on which an administrator makes settings, and a client that looks from outside.
+//! A server on which an administrator makes settings, and a client that reads the state.
 
 use super::list::Setting;
 use hierlock_engine::{Connection, ServerAddress};
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A server, and who may do everything there.
+/// A server and its administrator.
 pub(crate) struct HostileServer {
     pub(crate) engine: Engine,
     sandbox: Sandbox,
@@ -17,17 +17,18 @@ pub(crate) struct HostileServer {
     _certificate: TempDir,
 }
 
-/// A database of the plain user, for one setting.
+/// A database of an unprivileged user, for one setting.
 pub(crate) struct Place {
     pub(crate) engine: Engine,
-    /// For the plain user, with the parameters of the setting: for `init_connect` is not run for an administrator.
+    /// The URL for the unprivileged user, with the parameters of the setting. (`init_connect` is not run for an
+    /// administrator.)
     pub(crate) url: String,
     name: String,
     admin_url: String,
 }
 
 impl HostileServer {
-    /// None where the engine is not installed and this is not CI.
+    /// Returns `None` if the engine is not installed, except in CI.
     pub(crate) async fn start(engine: Engine) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let certificate = if engine == Engine::Mariadb { certificate(&directory) } else { None };
@@ -46,13 +47,13 @@ impl HostileServer {
             Engine::Postgres => admin.run("CREATE ROLE app LOGIN CREATEDB").await,
             _ => {
                 admin.run("CREATE USER app@'127.0.0.1'").await;
-                // To see who waits for what, and for the databases of the lab.
+                // For lock waits, and for the databases of the lab.
                 admin.run("GRANT PROCESS, CREATE ON *.* TO app@'127.0.0.1'").await;
                 admin.run("GRANT ALL ON `hierlock%`.* TO app@'127.0.0.1'").await;
                 admin.run("GRANT SELECT ON performance_schema.* TO app@'127.0.0.1'").await;
             }
         }
-        // MySQL makes itself a certificate.
+        // MySQL creates its own certificate.
         let has_tls = engine == Engine::Mysql || certificate.is_some();
         if !has_tls && engine == Engine::Mariadb {
             eprintln!(
@@ -62,10 +63,10 @@ impl HostileServer {
         Some(Self { engine, sandbox, admin, has_tls, databases: 0, _certificate: directory })
     }
 
-    /// A new database under a setting, which is for all sessions from now on.
+    /// Applies a setting for all new sessions, and creates a database.
     pub(crate) async fn apply(&mut self, setting: &Setting) -> Place {
         self.databases += 1;
-        // Upper case, where `lower_case_table_names` matters.
+        // The name has upper case, because of `lower_case_table_names`.
         let name = format!("hierlock_S{}", self.databases);
         match self.engine {
             Engine::Postgres => {
@@ -83,7 +84,7 @@ impl HostileServer {
         let (address, _) = self.sandbox.url().rsplit_once('/').unwrap();
         let (scheme, address) = address.split_once("://").unwrap();
         let (root, host) = address.split_once('@').unwrap();
-        // TLS takes longer than all the rest.
+        // Without TLS, which would take most of the time.
         let plain =
             if self.engine == Engine::Postgres { "sslmode=disable" } else { "ssl-mode=disabled" };
         let tls = if setting.needs_tls { "" } else { plain };
@@ -97,7 +98,7 @@ impl HostileServer {
         }
     }
 
-    /// Without the setting, and without its database.
+    /// Undoes the setting and drops the database.
     pub(crate) async fn undo(&mut self, setting: &Setting, place: &Place) {
         for sql in &setting.undo {
             self.admin.run(sql).await;
@@ -111,18 +112,18 @@ impl HostileServer {
 }
 
 impl Place {
-    /// Another client, which relies on no default either: what it reads is committed.
+    /// Connects another client, which does not rely on defaults either. It reads only what is committed.
     pub(crate) async fn outside(&self) -> Client {
         Client::connect(&self.admin_url).await
     }
 
-    /// With more parameters.
+    /// Returns the URL with more parameters.
     pub(crate) fn with(&self, parameters: &str) -> String {
         format!("{}&{parameters}", self.url)
     }
 }
 
-/// A connection of the administrator's.
+/// A connection of the administrator.
 pub(crate) struct Client(Connection);
 
 impl Client {
@@ -146,14 +147,14 @@ impl Client {
         ran.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The first value of a query, as text.
+    /// Returns the first value of a query as text.
     pub(crate) async fn text(&mut self, sql: &str) -> String {
         let answer = self.0.as_ref().packet(sql).await;
         let mut rows = answer.unwrap_or_else(|error| panic!("{sql}: {error}")).rows;
         rows.swap_remove(0).into_text().unwrap().swap_remove(0)
     }
 
-    /// Waits until those of the plain user have gone.
+    /// Waits until the unprivileged user has no sessions.
     pub(crate) async fn until_alone(&mut self) {
         let sql = match &self.0 {
             Connection::Mysql(_) => {
@@ -165,7 +166,7 @@ impl Client {
         };
         let begun = Instant::now();
         while self.number(sql).await > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "sessions of ours do not end");
+            assert!(begun.elapsed() < Duration::from_secs(60), "our sessions do not end");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -175,7 +176,7 @@ impl Client {
     }
 }
 
-/// Options for a server that is to have a certificate; None where there is nothing to make one with.
+/// Returns the options for a server with a certificate, or `None` if openssl is missing.
 fn certificate(directory: &TempDir) -> Option<Vec<String>> {
     let (key, cert) = (directory.path().join("key.pem"), directory.path().join("cert.pem"));
     let made = Command::new("openssl")

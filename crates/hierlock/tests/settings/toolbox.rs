@@ -1,4 +1,4 @@
-//! Leases and queues, on connections of ours and on a pool that the program brings.
+//! Leases and queues, on our own connections and on a pool of the program.
 
 use crate::ProgramPool;
 use crate::server::{Client, Place};
@@ -38,7 +38,7 @@ async fn transaction(database: &Database, outside: &mut Client) {
     let read = database.query("SELECT version FROM seats", []).await.unwrap();
     assert_eq!(read[0].int(0).unwrap(), version);
     outside.run("UPDATE seats SET version = version + 1").await;
-    // Not as it was when the same connection read it last.
+    // The same connection does not read an old snapshot.
     let read = database.query("SELECT version FROM seats", []).await.unwrap();
     assert_eq!(read[0].int(0).unwrap(), version + 1);
 }
@@ -74,7 +74,7 @@ async fn lease(database: &Database, outside: &mut Client) {
 async fn queue(database: &Database, outside: &mut Client) {
     let count = "SELECT COUNT(*) FROM hier_jobs";
     let claimed = "SELECT COUNT(*) FROM hier_jobs WHERE state = 2";
-    // One that fails does not come back while we look.
+    // A failed job does not become ready during the test.
     let queue = Queue::new(database.clone(), "mail").unwrap().pauses(LONG, LONG);
     queue.provision().await.unwrap();
     let payload = r#"{"it's": "\ ?"}"#;
@@ -95,12 +95,13 @@ async fn queue(database: &Database, outside: &mut Client) {
     let worked = queue.worker("w").until_empty().run(|_| async { Ok::<_, String>(()) });
     assert_eq!(worked.await.unwrap().done, 2);
     queue.promote().await.unwrap();
-    // One has failed, and is scheduled.
+    // One job has failed and is scheduled.
     assert_eq!(outside.number(count).await, 1);
     outside.run("DELETE FROM hier_jobs").await;
 }
 
-/// A payload at the documented limit failed with a raw error of the server, and ended the caller's transaction.
+/// The failure this prevents: a payload at the documented limit failed with a raw error of the server, and ended
+/// the caller's transaction.
 pub(crate) async fn payloads(place: &Place) {
     let database = Database::connect(&place.url).await.unwrap();
     let mut outside = place.outside().await;
@@ -126,7 +127,7 @@ pub(crate) async fn payloads(place: &Place) {
         let jobs = [Job::new("small"), Job::new("x".repeat(most + 1))];
         assert!(queue.enqueue_all_in(&mut tx, jobs).await.unwrap_err().is_usage());
     }
-    // The transaction goes on.
+    // The transaction is still usable.
     queue.enqueue_in(&mut tx, Job::new("x".repeat(most)).max_attempts(1)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(outside.number("SELECT COUNT(*) FROM hier_jobs WHERE queue = 'large'").await, 1);
@@ -135,7 +136,8 @@ pub(crate) async fn payloads(place: &Place) {
     job.fail("席".repeat(10_000)).await.unwrap();
     assert_eq!(queue.dead(10).await.unwrap().len(), 1);
     outside.run("DELETE FROM hier_jobs").await;
-    // Each fits, and all together do not: by their payloads, by what is beside them, and by the text of the statement.
+    // Each payload fits but all together do not: by their size, by the other columns, and by the text of the
+    // statement.
     let mut count = 0;
     for (jobs, bytes) in [(40, 9_000), (500, 130), (500, 2), (600, 2_090)] {
         queue.enqueue_all((0..jobs).map(|_| Job::new("x".repeat(most.min(bytes))))).await.unwrap();

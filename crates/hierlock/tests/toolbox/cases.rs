@@ -1,4 +1,4 @@
-//! The business cases of `examples/cases`: the broken way fails every time, the right way holds.
+//! The business cases of `examples/cases`: the broken way fails every time, the right way never does.
 
 #[path = "../../examples/cases/card.rs"]
 mod card;
@@ -51,7 +51,7 @@ async fn opposite_transfers_deadlock_unless_sorted(store: Store) {
         Place::Sqlite => (0, 3),
     };
     assert_eq!(figures.broken, Tally { done: 3, deadlocks, busy, total: 600 }, "{figures}");
-    // Trying again gets everyone there, at the price of doing it again.
+    // A retry succeeds for everyone, at the cost of repeating the work.
     assert_eq!(figures.retried.done, 6, "{figures}");
     assert!(figures.retried.attempts >= 9, "{figures}");
     let all_done = |done| Tally { done, deadlocks: 0, busy: 0, total: 600 };
@@ -85,7 +85,7 @@ async fn nobody_is_charged_without_a_seat(store: Store) {
     assert_eq!(figures.broken, books(2, 1, 1), "{figures}");
     assert_eq!(figures.right, books(1, 1, 0), "{figures}");
     assert_eq!(figures.refused, books(0, 0, 0), "{figures}");
-    // The gap that no order of the steps closes.
+    // The gap that no order of the steps avoids.
     assert_eq!(figures.answer_lost, books(1, 0, 1), "{figures}");
     assert_eq!(figures.crashed, books(1, 0, 1), "{figures}");
     assert_eq!((figures.with_orders.open, figures.with_orders.settled), (3, 3), "{figures}");
@@ -122,7 +122,7 @@ async fn two_batches_do_each_job_once(store: Store) {
     assert_eq!(figures.rolled_back_right, job(0, 2, false), "{figures}");
     assert_eq!(figures.both_fail_broken, job(0, 2, false), "{figures}");
     assert_eq!(figures.both_fail_right, job(0, 1, false), "{figures}");
-    // Paid, and to be paid again.
+    // It is paid, and will be paid again.
     assert_eq!(figures.other_succeeds_broken, job(1, 1, false), "{figures}");
     assert_eq!(figures.other_succeeds_right, job(1, 0, true), "{figures}");
     assert_eq!((figures.savepoint, figures.has_no_gap), (job(0, 1, false), true));

@@ -1,4 +1,4 @@
-//! What every part of the toolbox stands on.
+//! The database layer that every part of the toolbox uses.
 
 use crate::support::{Place, Store, number_in, on_every_engine};
 use hierlock::database::Database;
@@ -27,7 +27,7 @@ async fn other_urls_are_refused_with_what_would_be_right() {
     }
 }
 
-/// A pool would go on asking for half a minute, and then say nothing but that.
+/// A pool would retry for half a minute and then report only that.
 #[tokio::test]
 async fn a_server_that_refuses_is_told_by_its_address() {
     for url in ["mysql://me:secret@127.0.0.1:1/x", "postgres://me:secret@127.0.0.1:1/x"] {
@@ -37,7 +37,7 @@ async fn a_server_that_refuses_is_told_by_its_address() {
     }
 }
 
-/// In UTC: the servers of tests run on this machine.
+/// In UTC: the test servers run on this machine.
 async fn its_clock_can_be_read(store: Store) {
     let before = SystemTime::now() - Duration::from_secs(5);
     let now = store.database.now().await.unwrap();
@@ -45,7 +45,7 @@ async fn its_clock_can_be_read(store: Store) {
 }
 
 /// The failure this prevents: on PostgreSQL an apostrophe in a comment, in `E'…'` or in `$$…$$` was taken for a
-/// quote, and the `?` behind it was sent as it is.
+/// quote, and a `?` after it was sent unchanged.
 async fn a_mark_in_a_quote_or_comment_is_no_parameter(store: Store) {
     let everywhere = [
         "SELECT CAST(? AS CHAR(3)) -- it's what?\n, CAST(? AS CHAR(3))",
@@ -77,7 +77,7 @@ async fn what_is_not_committed_is_undone(store: Store) {
             "roll back" => tx.rollback().await.unwrap(),
             _ => drop(tx),
         }
-        // Waits for one that is being closed.
+        // Waits for a connection that is being closed.
         let mut tx = store.database.begin().await.unwrap();
         let removed = tx.execute("DELETE FROM t", []).await.unwrap();
         assert_eq!(removed, u64::from(end == "commit"), "{end}");
@@ -99,7 +99,7 @@ async fn a_begin_dropped_at_any_point_leaves_nothing_open(store: Store) {
         })
         .await;
     }
-    // Somebody in an open transaction would be in the way of this.
+    // An open transaction would block this.
     let other = store.other().await;
     let mut tx = other.begin().await.unwrap();
     tx.execute("INSERT INTO t VALUES (1, 'a')", []).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_connection_that_died_while_nobody_used_it_is_replaced(store: Store) {
     for session in sessions {
         outside.kill(session).await;
     }
-    // For a second it is lent without being asked; after that it is found to be gone.
+    // For a second the connection is lent without a ping; after that the ping finds that it is closed.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     store.database.now().await.unwrap();
     store.database.begin().await.unwrap().commit().await.unwrap();

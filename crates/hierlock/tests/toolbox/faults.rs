@@ -1,6 +1,6 @@
-//! Every fault of a network, at every operation of leases and queues, on every server. Nobody can know what became of a
-//! request that was not answered; but nobody waits for ever, it can be repeated, nothing is done twice or lost, and
-//! neither a transaction nor a session stays behind on the server.
+//! Every network fault, at every operation of leases and queues, on every server. It is unknown what became of a
+//! request without a response. But nobody waits for ever, the request can be repeated, nothing is done twice or
+//! lost, and neither a transaction nor a session is left on the server.
 
 use crate::servers::{GENEROUS, Outside};
 use crate::support::{Place, Store, eventually};
@@ -17,11 +17,11 @@ on_each_server!(every_fault_at_every_operation);
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// So that a lost answer is noticed soon.
+/// Short, so that a lost response is noticed soon.
 const ANSWER_LIMIT: Duration = Duration::from_millis(300);
 
-/// The greatest number of requests of an operation before one that is met by a fault: acquiring a lease has four, and
-/// the fifth request of any operation is none of its own.
+/// The greatest number of requests of an operation before the one that the fault hits: acquiring a lease has four,
+/// and no operation has a fifth.
 const MAX_SKIPPED: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,8 @@ async fn every_fault_at_every_operation(engine: Engine) {
                 let has_struck = proxy.has_injected();
                 assert!(has_struck || skipped > 0, "{case}: it met no request");
                 struck += usize::from(has_struck);
-                // Read from the server, on another connection, while the network still hides the client's end from it.
+                // Read from the server on another connection, while the network still hides the client's end from
+                // it.
                 eventually(&format!("{case}: a session is left"), async || {
                     outside.sessions().await.len() <= before
                 })
@@ -77,7 +78,7 @@ async fn every_fault_at_every_operation(engine: Engine) {
     println!("{engine}: {struck} faults in {:?}", begun.elapsed());
 }
 
-/// Returns the network, through which all is over.
+/// Runs the operation and returns the proxy.
 async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fault) -> Proxy {
     let plain = match store.place {
         Place::Server(Engine::Postgres) => "sslmode=disable",
@@ -102,7 +103,7 @@ async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fau
             match leases.acquire(request()).await {
                 Ok(lease) => {
                     assert_eq!(rows().await, 1, "{case}");
-                    // Its connection may be gone.
+                    // Its connection may be closed.
                     let token = lease.token();
                     let released = async || leases.release(token).await.is_ok();
                     eventually(&case, released).await;
@@ -137,11 +138,11 @@ async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fau
             let claimed = match queue.claim("worker", 10, LONG).await {
                 Ok(claimed) => claimed,
                 Err(error) => {
-                    // It is nobody's, or that of a worker that was not told: then its time ends.
+                    // It belongs to nobody, or to a worker that was not told: then its lease expires.
                     assert!(!error.is_lost(), "{case}: {error}");
                     let mut again = Vec::new();
                     eventually(&case, async || {
-                        // A COMMIT may still be under way.
+                        // A COMMIT may still be in progress.
                         store.run("UPDATE hier_jobs SET due_ms = 0 WHERE state = 2").await;
                         let _ = queue.promote().await;
                         again = queue.claim("worker", 10, LONG).await.unwrap_or_default();
@@ -157,7 +158,7 @@ async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fau
             }
             eventually(&case, async || match claimed[0].complete().await {
                 Ok(()) => true,
-                // Done already, when nobody was told.
+                // It was done already, but the response was lost.
                 Err(error) => error.is_lost() && jobs().await == 0,
             })
             .await;

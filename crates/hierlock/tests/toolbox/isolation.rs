@@ -1,5 +1,5 @@
-//! Sessions whose isolation level was set by somebody else, for the whole database or server: what is ours does
-//! not lose races by it that it would not lose at READ COMMITTED.
+//! Sessions whose isolation level was set for the whole database or server: our statements lose no race that they
+//! would not lose at READ COMMITTED.
 
 use crate::servers::GENEROUS;
 use crate::support::{Place, Store, on_every_engine};
@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const CLIENTS: usize = 8;
 const TURNS: usize = 5;
 
-/// A pool that a program brings, whose transactions are at this level unless they say otherwise.
+/// A pool of the program, whose transactions have this level unless they set another.
 async fn at(store: &Store, level: &str) -> Option<Database> {
     let database: Database = match store.place {
         Place::Sqlite => return None,
@@ -33,7 +33,7 @@ async fn at(store: &Store, level: &str) -> Option<Database> {
             let set =
                 format!("ALTER DATABASE {name} SET default_transaction_isolation = '{level}'");
             store.run(&set).await;
-            // A pool of the program's: those of our own say their level themselves.
+            // A pool of the program, because our own connections set their level themselves.
             sqlx::PgPool::connect(&store.url).await.unwrap().into()
         }
         Place::Server(_) => {
@@ -63,8 +63,8 @@ async fn jobs_are_done_once_at_serializable(store: Store) {
     jobs_are_done_once(store, "serializable").await;
 }
 
-/// Everything that a queue does, by all at once. Each job that is claimed is done, except every fifth, which
-/// fails until it is dead; then those are brought back and done.
+/// Many clients use all operations of a queue at once. Each claimed job is done, except every fifth, which fails
+/// until it is dead; then the dead jobs are retried and done.
 async fn jobs_are_done_once(store: Store, level: &str) {
     const JOBS: usize = 400;
     const DEAD: usize = JOBS / 5;
@@ -82,7 +82,7 @@ async fn jobs_are_done_once(store: Store, level: &str) {
         for number in 0..CLIENTS {
             clients.spawn(work(queue.clone(), number, is_first));
         }
-        // One that fails ends the others, which would wait for its jobs.
+        // A failure ends the others, which would wait for its jobs.
         while let Some(client) = clients.join_next().await {
             for id in client.unwrap() {
                 assert!(done.insert(id), "{id} twice");
@@ -100,7 +100,7 @@ async fn jobs_are_done_once(store: Store, level: &str) {
     }
 }
 
-/// One client, until there is nothing to do; what it has done. Nothing may fail.
+/// Runs one client until the queue is empty, and returns what it has done. Nothing may fail.
 async fn work(queue: Queue, number: usize, may_fail: bool) -> Vec<i64> {
     let worker = format!("w{number}");
     let mut done = Vec::new();
@@ -133,7 +133,7 @@ async fn leases_exclude_at_serializable(store: Store) {
     leases_exclude(store, "serializable").await;
 }
 
-/// A node that everybody wants is held by one at a time, with tokens that ascend from one to the next.
+/// A node that everybody wants is held by one client at a time, with ascending tokens.
 async fn leases_exclude(store: Store, level: &str) {
     let Some(database) = at(&store, level).await else { return };
     let leases = Leases::new(database);
@@ -153,7 +153,7 @@ async fn leases_exclude(store: Store, level: &str) {
 async fn take_turns(leases: Leases, database: Database, number: usize) {
     for _ in 0..TURNS {
         let request = LeaseRequest::new(Target::user("u").unwrap(), format!("owner {number}"));
-        // There is no queue: one may be unlucky for long.
+        // Waiters are not queued, so one may wait for long.
         let mut lease = leases.acquire(request.wait_up_to(2 * GENEROUS)).await.unwrap();
         let mut tx = database.begin().await.unwrap();
         lease.check_in(&mut tx).await.unwrap();

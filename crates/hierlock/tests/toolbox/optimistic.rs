@@ -12,14 +12,14 @@ use hierlock_sandbox::Engine;
 const SEATS: &str = "CREATE TABLE seats (id BIGINT PRIMARY KEY, holder VARCHAR(80), \
                      price BIGINT NOT NULL, version BIGINT NOT NULL)";
 
-/// Two seats, both free, for 100, at version 1. The first of them.
+/// Creates two free seats for 100, at version 1, and returns the first.
 async fn seat(store: &Store) -> VersionedRow {
     store.run(SEATS).await;
     store.run("INSERT INTO seats VALUES (7, NULL, 100, 1), (8, NULL, 100, 1)").await;
     VersionedTable::new("seats", "version").unwrap().row("id", 7).unwrap()
 }
 
-/// Who has the first seat, for how much, at which version.
+/// Returns the holder, the price and the version of the first seat.
 async fn the_seat(store: &Store) -> (Option<String>, i64, i64) {
     let mut tx = store.database.begin().await.unwrap();
     let rows = tx.fetch("SELECT holder, price, version FROM seats WHERE id = 7", []).await.unwrap();
@@ -27,7 +27,7 @@ async fn the_seat(store: &Store) -> (Option<String>, i64, i64) {
     (rows[0].text_or_null(0).unwrap(), rows[0].int(1).unwrap(), rows[0].int(2).unwrap())
 }
 
-/// Raises its version, and commits.
+/// Increments its version and commits.
 async fn bump(store: &Store, row: &VersionedRow) -> i64 {
     let mut tx = store.database.begin().await.unwrap();
     let version = row.bump(&mut tx).await.unwrap().unwrap();
@@ -39,12 +39,12 @@ fn is(store: &Store, engine: Engine) -> bool {
     store.place == Place::Server(engine)
 }
 
-/// A transaction that sees what was there when it first read something.
+/// Begins a transaction that reads from the snapshot of its first read.
 async fn with_snapshot(store: &Store) -> Transaction {
     at(store, "REPEATABLE READ").await
 }
 
-/// A transaction at that isolation level; on SQLite there is one, here without IMMEDIATE.
+/// Begins a transaction at that isolation level; SQLite has only one, here without IMMEDIATE.
 async fn at(store: &Store, level: &str) -> Transaction {
     let mut tx = store.database.begin().await.unwrap();
     let set = format!("SET TRANSACTION ISOLATION LEVEL {level}");

@@ -1,5 +1,5 @@
-//! Numbers that only grow, of leases and of locks, when the server that counts them ends and comes back: in good
-//! order, and killed with -9. A number that is given again would let a holder of long ago write.
+//! The numbers of leases and locks only grow, also when the server restarts after an orderly shutdown or a kill. A
+//! number that is used again would let an old holder write.
 
 use crate::servers::Outside;
 use crate::support::eventually;
@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 on_each_server!(tokens_ascend_beyond_restarts);
 
 async fn tokens_ascend_beyond_restarts(engine: Engine) {
-    // What is committed is to outlive the server, as it does unless a server is told otherwise.
+    // Commits must survive the kill, as they do by default on a server.
     let (durable, locks, in_good_order): (&[_], &[_], _) = match engine {
         Engine::Postgres => (
-            // Else what nobody waits for may happen to be there, too.
+            // Otherwise data that was not flushed might survive by chance.
             &["-c", "synchronous_commit=on", "-c", "wal_writer_delay=10s"],
             &["strategy=on-demand", "strategy=advisory&table=advisory"],
             Signal::SIGINT,
@@ -29,7 +29,7 @@ async fn tokens_ascend_beyond_restarts(engine: Engine) {
     let mut last_lease = 0;
     let mut last_locks = vec![0; locks.len()];
     for end in [Some(in_good_order), Some(Signal::SIGKILL), None] {
-        // Locks first, and last: nothing else has moved the counters on, and nothing has kept them.
+        // Locks first and last: nothing else has increased or kept the counters.
         lock_all(&server, locks, &mut last_locks).await;
         last_lease = leased(server.url(), last_lease).await;
         lock_all(&server, locks, &mut last_locks).await;
@@ -57,7 +57,8 @@ async fn until_a_second_old(server: &Sandbox) {
     }
 }
 
-/// The last of some tokens, all greater than another. No lease is left: nothing but the counter knows them.
+/// Acquires and releases some leases and returns the last token. Each token is greater than the one before. No
+/// lease is left, so only the counter knows them.
 async fn leased(url: &str, mut last: i64) -> i64 {
     let leases = Leases::new(Database::connect(url).await.unwrap());
     leases.provision().await.unwrap();

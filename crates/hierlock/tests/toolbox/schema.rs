@@ -16,15 +16,15 @@ on_every_engine! {
     migration_files_make_the_same,
 }
 
-/// How the checksums of the migration files begin, as sqlx writes them down. A file that was released is never changed:
-/// sqlx would refuse to go on where it has been run.
+/// The beginnings of the checksums of the migration files, as sqlx records them. A released file never changes:
+/// sqlx would refuse to run where it was applied.
 const CHECKSUMS: [(&str, &[&str]); 3] = [
     ("mysql", &["5879e044123b40d8", "f08bbe286e6518cb", "cced5a98180e2793"]),
     ("postgres", &["e5290523ad88aa6d", "ecd73bd1f7d91ebf", "de287ad50742ac32"]),
     ("sqlite", &["43e8d4ebf801b24a", "99045672012a4cb2"]),
 ];
 
-/// Our migration files for the engine of a store.
+/// Returns our migration files for the engine of a store.
 fn migrations(store: &Store) -> PathBuf {
     let folder = match store.place {
         Place::Server(Engine::Postgres) => "postgres",
@@ -57,7 +57,7 @@ async fn are_at_version_one(store: &Store) {
     }
 }
 
-/// Leases and jobs are made, found, and ended.
+/// Checks that leases and jobs can be created, found and ended.
 async fn work(leases: &Leases, queue: &Queue) {
     let lease = leases.acquire(request("u9/a9/r9")).await.unwrap();
     assert!(lease.release().await.unwrap());
@@ -72,7 +72,7 @@ async fn a_version_is_written_down(store: Store) {
         are_at_version_one(&store).await;
         work(&leases, &queue).await;
     }
-    // A person who runs the scripts writes it down as well.
+    // Running the scripts by hand records the version too.
     store.run("DELETE FROM hier_schema_versions").await;
     let (leases, queue) = parts(&store);
     store.run(&leases.script()).await;
@@ -80,7 +80,7 @@ async fn a_version_is_written_down(store: Store) {
     are_at_version_one(&store).await;
 }
 
-/// The statements of the release that wrote no versions down: those of the first version, without it.
+/// The statements of the release without versions: those of the first version, without the version itself.
 fn former(store: &Store) -> String {
     let files = ["20260101000001_hierlock_lease_1.sql", "20260101000002_hierlock_queue_1.sql"];
     let files = files.map(|file| std::fs::read_to_string(migrations(store).join(file)).unwrap());
@@ -96,7 +96,7 @@ async fn former_tables_are_taken_over_with_their_rows(store: Store) {
     let versions = store.database.query("SELECT version FROM hier_schema_versions", []).await;
     versions.expect_err("there is no such table yet");
     let (leases, queue) = parts(&store);
-    // It works without a version, too.
+    // It also works without a version.
     let lease = leases.acquire(request("u1/a1")).await.unwrap();
     queue.enqueue(Job::new("kept").unique("once")).await.unwrap();
     provision(&store).await;
@@ -108,14 +108,14 @@ async fn former_tables_are_taken_over_with_their_rows(store: Store) {
     work(&leases, &queue).await;
 }
 
-/// The columns are those of a release that does not exist yet.
+/// The columns of a future release.
 async fn newer_tables_are_refused(store: Store) {
     let (leases, queue) = provision(&store).await;
     let lease = leases.acquire(request("u1")).await.unwrap();
     queue.enqueue(Job::new("a")).await.unwrap();
     let job = queue.claim("w", 1, Duration::from_secs(60)).await.unwrap().pop().unwrap();
     store.run("UPDATE hier_schema_versions SET version = 3").await;
-    // What still works goes on working: nobody asks for the version beforehand.
+    // What still works continues to work: the version is not checked beforehand.
     work(&leases, &queue).await;
     store.run("ALTER TABLE hier_leases RENAME COLUMN expires_ms TO ends_ms").await;
     store.run("ALTER TABLE hier_jobs RENAME COLUMN claim TO run").await;
@@ -134,7 +134,7 @@ async fn newer_tables_are_refused(store: Store) {
         ("queue", queue.claim("w", 1, Duration::from_secs(60)).await.unwrap_err()),
         ("queue", job.complete().await.unwrap_err()),
         ("queue", job.fail("why").await.unwrap_err()),
-        // A worker does not try for ever.
+        // A worker does not retry for ever.
         ("queue", queue.worker("w").run(async |_| Ok::<_, String>(())).await.unwrap_err()),
     ];
     let mut tx = store.database.begin().await.unwrap();
@@ -157,7 +157,7 @@ async fn newer_tables_are_refused(store: Store) {
 
 async fn a_dropped_table_or_function_is_made_again(store: Store) {
     let (leases, queue) = provision(&store).await;
-    // On PostgreSQL functions depend on it.
+    // On PostgreSQL functions depend on the table.
     let cascade = match store.place {
         Place::Server(Engine::Postgres) => " CASCADE",
         _ => "",
@@ -175,7 +175,7 @@ async fn a_dropped_table_or_function_is_made_again(store: Store) {
     }
 }
 
-/// As in the migrations folder of a program, together with one of its own.
+/// As in the migrations folder of a program, together with one of its own migrations.
 async fn migration_files_make_the_same(store: Store) {
     let (ours, url) = (migrations(&store), store.url.replacen("mariadb:", "mysql:", 1));
     let released = Migrator::new(&*ours).await.unwrap();
@@ -211,7 +211,7 @@ async fn migration_files_make_the_same(store: Store) {
     are_at_version_one(&store).await;
     let (leases, queue) = parts(&store);
     work(&leases, &queue).await;
-    // There is nothing left to provision, and it does no harm.
+    // There is nothing left to provision, and provisioning does no harm.
     provision(&store).await;
     work(&leases, &queue).await;
 }

@@ -1,4 +1,4 @@
-//! A database of its own for each test, on each of the four engines.
+//! A database for each test, on each of the four engines.
 
 use crate::servers;
 use hierlock::database::{Database, Transaction};
@@ -8,24 +8,24 @@ use hierlock_sandbox::Engine;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Where a test runs.
+/// The engine of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Server(Engine),
     Sqlite,
 }
 
-/// A database with nothing in it.
+/// An empty database.
 pub(crate) struct Store {
     pub(crate) place: Place,
-    /// For clients of their own pools, also of other processes.
+    /// The URL, for other clients and other processes.
     pub(crate) url: String,
     pub(crate) database: Database,
     _directory: Option<TempDir>,
 }
 
 impl Store {
-    /// None where the server is not installed and this is not CI.
+    /// Returns `None` if the server is not installed, except in CI.
     pub(crate) async fn new(place: Place) -> Option<Self> {
         let (url, directory) = match place {
             Place::Server(engine) => {
@@ -43,14 +43,14 @@ impl Store {
         Some(Self { place, url, database, _directory: directory })
     }
 
-    /// Another client, with connections of its own.
+    /// Connects another client.
     pub(crate) async fn other(&self) -> Database {
         Database::connect(&self.url).await.unwrap()
     }
 
-    /// Runs statements, each in a transaction of its own.
+    /// Runs statements, each in a separate transaction.
     pub(crate) async fn run(&self, sql: &str) {
-        // In a file others may write for longer than one waits.
+        // Others may hold the file for longer than the busy timeout.
         let ran = retry(RetryPolicy::default().attempts(20), |_| async {
             let mut tx = self.database.begin().await?;
             tx.run(sql).await?;
@@ -59,18 +59,18 @@ impl Store {
         ran.await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The number that a query returns.
+    /// Returns the number of a query.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.database.query(sql, []).await.unwrap()[0].int(0).unwrap()
     }
 }
 
-/// The same, as a transaction sees it.
+/// The same inside a transaction.
 pub(crate) async fn number_in(tx: &mut Transaction, sql: &str) -> i64 {
     tx.fetch(sql, []).await.unwrap()[0].int(0).unwrap()
 }
 
-/// A client, and whether none of its connections is in use.
+/// Returns a client, and a function that tells whether none of its connections is in use.
 pub(crate) async fn watched(url: &str) -> (Database, Box<dyn Fn() -> bool + Send + Sync>) {
     macro_rules! watched {
         ($pool:ident, $url:expr) => {{
@@ -86,7 +86,7 @@ pub(crate) async fn watched(url: &str) -> (Database, Box<dyn Fn() -> bool + Send
     }
 }
 
-/// Polls until it is so.
+/// Polls until the condition is true.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
@@ -95,7 +95,7 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
     }
 }
 
-/// A test for each engine, from a function of a [`Store`].
+/// Defines a test for each engine, from a function of a [`Store`].
 macro_rules! on_every_engine {
     ($($test:ident),* $(,)?) => {
         $crate::support::on_every_engine!(@ [$($test)*]

@@ -1,4 +1,4 @@
-//! Leases seen from above.
+//! Leases from the view of an administrator.
 
 use super::*;
 use crate::support::on_every_engine;
@@ -73,7 +73,7 @@ async fn forced_releases_are_kept_for_the_audit(store: Store) {
     }
     let over = expired(&leases, "u/c", "eve").await;
     assert_eq!(leases.force_release(over.token(), "root", "nothing to end").await.unwrap(), None);
-    // Nobody forced these.
+    // These were not released by force.
     assert!(acquire(&leases, "u/d", "eve").await.release().await.unwrap());
 
     let audit = leases.audit(10).await.unwrap();

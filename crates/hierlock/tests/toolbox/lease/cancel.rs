@@ -1,4 +1,4 @@
-//! What nobody waits for any more leaves nothing behind.
+//! A dropped future leaves nothing behind.
 
 use super::*;
 use crate::servers::{GENEROUS, Outside};
@@ -16,7 +16,7 @@ on_every_engine! {
     a_release_that_is_dropped_happens,
 }
 
-/// Polls so often, and drops it.
+/// Polls a future up to `times` times, then drops it. Returns its output if it was ready.
 async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let mut left = times;
     let mut future = pin!(future);
@@ -34,7 +34,7 @@ async fn nothing_is_left(store: &Store, leases: &Leases) {
     if let Place::Server(_) = store.place {
         Outside::connect(&store.url).await.until_busy(0).await;
     }
-    // Whatever was left behind would be in the way for five minutes.
+    // A lease that was left would block others for five minutes.
     let lease = leases.acquire(request("u", "bob").wait_up_to(GENEROUS)).await.unwrap();
     assert!(lease.release().await.unwrap());
 }
@@ -43,7 +43,7 @@ async fn an_acquire_dropped_at_any_point_leaves_no_lease(store: Store) {
     let leases = provisioned(&store).await;
     let mut dropped = 0;
     for times in (0..12).chain(0..12) {
-        // How far it comes with so many polls depends on how fast answers are.
+        // How far it gets with these polls depends on the speed of the responses.
         match polled(times, leases.acquire(request("u/a", "ada"))).await {
             Some(lease) => assert!(lease.unwrap().release().await.unwrap()),
             None => dropped += 1,
@@ -54,16 +54,16 @@ async fn an_acquire_dropped_at_any_point_leaves_no_lease(store: Store) {
     assert_eq!(store.number("SELECT COUNT(*) FROM hier_leases").await, 0);
 }
 
-/// Stopped by a lock of somebody else: before it has the slots, and after.
+/// Blocked by a lock of another session: before it has its slots, and after.
 async fn an_acquire_dropped_while_it_waits_in_the_server_leaves_no_lease(store: Store) {
     let Place::Server(engine) = store.place else { return };
     let leases = provisioned(&store).await;
     let user = Target::user("u").unwrap().bucket(Buckets::new(1 << 24).unwrap());
     let slot = format!("SELECT pg_advisory_xact_lock(1818583411, {user})");
     let obstacles = match engine {
-        // With a number of its own, without which it does not count as busy.
+        // With a transaction id, without which the session does not count as busy.
         Engine::Postgres => [&*slot, "LOCK TABLE hier_leases IN SHARE MODE; SELECT txid_current()"],
-        // All, and all that could be inserted into an empty table, at REPEATABLE READ.
+        // Locks all rows, and at REPEATABLE READ also inserts into an empty table.
         _ => [
             "SELECT level FROM hier_lease_slots FOR UPDATE",
             "SELECT token FROM hier_leases FOR UPDATE",
@@ -78,7 +78,7 @@ async fn an_acquire_dropped_while_it_waits_in_the_server_leaves_no_lease(store: 
             tokio::spawn(async move { leases.acquire(request("u/a", "ada")).await.map(drop) })
         };
         let mut observer = Outside::connect(&store.url).await;
-        // The obstacle, and whoever stands before it.
+        // The blocker and the session that waits for it.
         observer.until_busy(2).await;
         acquiring.abort();
         assert!(acquiring.await.unwrap_err().is_cancelled(), "{obstacle}");
@@ -105,7 +105,7 @@ async fn a_release_that_is_dropped_happens(store: Store) {
     let leases = provisioned(&store).await;
     let lease = acquire(&leases, "u", "ada").await;
     let token = lease.token();
-    // If one poll is enough, so be it.
+    // One poll may be enough.
     let _ = polled(1, lease.release()).await;
     let is_gone = async || leases.find(token).await.unwrap().is_none();
     eventually("it is released", is_gone).await;

@@ -45,7 +45,7 @@ async fn a_write_fails_once_the_lease_is_lost(store: Store) {
     tx.rollback().await.unwrap();
 }
 
-/// Runs the same with a pool of sqlx's own.
+/// Runs the same with a pool of sqlx.
 macro_rules! with_pool {
     ($store:expr, $pool:ident => $run:expr) => {
         match $store.place {
@@ -102,7 +102,7 @@ async fn an_old_snapshot_does_not_hide_a_forced_release(store: Store) {
             assert!(error.to_string().contains("root ended it"), "{error}");
         }
         if checked.is_ok() {
-            // SQLite: what was read was old, so nothing can be written.
+            // On SQLite the snapshot is old, so nothing can be written.
             let written = sqlx::query("INSERT INTO notes VALUES (1)").execute(&mut *tx).await;
             if written.is_ok() {
                 let _ = tx.commit().await;
@@ -122,7 +122,7 @@ async fn a_forced_release_waits_for_a_checked_write(store: Store) {
         tokio::spawn(async move { leases.force_release(token, "root", "at once!").await })
     };
     if let Place::Server(_) = store.place {
-        // The one that has checked, and the one that waits.
+        // The session that has checked, and the one that waits.
         Outside::connect(&store.url).await.until_busy(2).await;
     }
     let before = crate::support::number_in(&mut tx, &clock_of(store.place)).await;
@@ -170,10 +170,10 @@ async fn several_check_one_lease(store: Store) {
     assert!(lease.release().await.unwrap());
 }
 
-/// A token that was never given: of one that was, MySQL and MariaDB may still find the deleted row.
+/// A token that never existed. Of an old token MySQL and MariaDB may still find the deleted row.
 const NEVER: i64 = 1_000_000;
 
-/// Acquires by another one, while a transaction is open in which a check has failed.
+/// Another client acquires while a transaction with a failed check is open.
 async fn acquire_beside(store: &Store) -> tokio::task::JoinHandle<Lease> {
     let leases = other(store).await;
     tokio::spawn(async move { acquire(&leases, "v", "bob").await })
@@ -190,8 +190,8 @@ async fn a_failed_check_is_in_nobodys_way(store: Store) {
     tx.rollback().await.unwrap();
 }
 
-/// MySQL and MariaDB lock the place of a row that is not there, and the newest lease would be in the same place.
-/// The acquire waits for the rollback, as the documentation says, and then goes on.
+/// MySQL and MariaDB lock the gap of a missing row, and the newest lease would be in that gap. The acquire waits
+/// for the rollback, as documented, and then continues.
 async fn a_failed_check_at_repeatable_read_is_in_the_way_until_its_end(store: Store) {
     let Place::Server(Engine::Mysql | Engine::Mariadb) = store.place else { return };
     let leases = provisioned(&store).await;
@@ -200,7 +200,7 @@ async fn a_failed_check_at_repeatable_read_is_in_the_way_until_its_end(store: St
     let mut tx = pool.begin().await.unwrap();
     assert!(leases.check_token_in(&mut tx, NEVER).await.unwrap_err().is_lost());
     let acquiring = acquire_beside(&store).await;
-    // The one that has checked, and the one that waits.
+    // The session that has checked, and the one that waits.
     Outside::connect(&store.url).await.until_busy(2).await;
     assert!(!acquiring.is_finished());
     tx.rollback().await.unwrap();

@@ -1,4 +1,4 @@
-//! The connection ends at the worst moment: nobody can know what has become of the last request.
+//! The connection ends at the worst moment: it is unknown what became of the last request.
 
 use super::*;
 use crate::servers::{GENEROUS, Outside};
@@ -18,7 +18,7 @@ on_every_engine! {
     a_renewed_lease_outlives_forgotten_connections,
 }
 
-/// The network of a server, and leases behind it.
+/// Returns a proxy in front of a server, and leases that use it.
 async fn behind_a_network(store: &Store) -> Option<(Proxy, Leases)> {
     let plain = match store.place {
         Place::Server(Engine::Postgres) => "sslmode=disable",
@@ -34,7 +34,7 @@ async fn rows(store: &Store) -> i64 {
     store.number("SELECT COUNT(*) FROM hier_leases").await
 }
 
-/// An acquire that fails since its connection ended.
+/// Runs an acquire that fails because its connection ends.
 async fn fails(leases: &Leases) {
     let acquired = tokio::time::timeout(GENEROUS, leases.acquire(request("u/a", "ada")));
     let error = acquired.await.expect("it waits for ever").unwrap_err();
@@ -48,13 +48,13 @@ async fn an_acquire_whose_commit_is_cut_off_leaves_no_lease(store: Store) {
         proxy.inject(FaultTrigger::EndsWith("COMMIT"), fault);
         fails(&leases).await;
         eventually("nothing is left", async || rows(&store).await == 0).await;
-        // The next one is as good as any.
+        // The next acquire works.
         assert!(acquire(&leases, "u", "bob").await.release().await.unwrap());
     }
 }
 
-/// Whoever looks for the row before that commit finds none, and would think that all is well. So the session whose COMMIT
-/// is still under way is ended on the server; and if it comes before that, the lease is taken back.
+/// Looking for the row before that COMMIT would find none. So the session whose COMMIT is in progress is ended on
+/// the server; and if the COMMIT came first, the lease is released.
 async fn a_commit_that_arrives_late_leaves_no_lease(store: Store) {
     let _ = provisioned(&store).await;
     let Some((proxy, leases)) = behind_a_network(&store).await else { return };
@@ -83,7 +83,7 @@ async fn a_lease_is_taken_back_when_the_network_is_there_again(store: Store) {
     eventually("nothing is left", async || rows(&store).await == 0).await;
 }
 
-/// Runs something on a lease, and cuts it off while the server is at it.
+/// Runs an operation on a lease, and cuts its connection while the server runs it.
 async fn cut_off<T: Send + 'static>(
     store: &Store,
     proxy: &Proxy,
@@ -100,7 +100,7 @@ async fn cut_off<T: Send + 'static>(
     let ended = tokio::time::timeout(GENEROUS, working).await.expect("it waits for ever");
     proxy.set_mode(NetworkMode::Passes);
     obstacle.run("ROLLBACK").await;
-    // The server has not noticed, and does what it was told.
+    // The server has not noticed, and completes the statement.
     outside.until_busy(0).await;
     ended.unwrap().err().expect("nobody was there to say that it was done")
 }

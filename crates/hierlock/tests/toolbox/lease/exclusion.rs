@@ -1,4 +1,4 @@
-//! Who is in whose way.
+//! Which leases exclude each other.
 
 use super::*;
 use crate::support::on_every_engine;
@@ -91,7 +91,7 @@ async fn the_same_owner_may_hold_several(store: Store) {
     assert!(acquire(&leases, "u1/a1/r1", "bob").await.release().await.unwrap());
 }
 
-/// Who holds what at a moment, and who has held it, in order.
+/// Who holds what at the moment, and who has held it, in order.
 #[derive(Default)]
 struct History {
     now: Vec<(i64, Target, String)>,
@@ -99,7 +99,7 @@ struct History {
 }
 
 impl History {
-    /// `end` is called before the release, and this after the acquire: so whatever is in `now` is held.
+    /// `end` is called before the release, and this after the acquire. So everything in `now` is held.
     fn begin(&mut self, lease: &Lease) {
         let entry = (lease.token(), lease.target().clone(), lease.owner().to_owned());
         let in_the_way = |held: &&(i64, Target, String)| {
@@ -155,7 +155,7 @@ async fn never_two_owners_on_one_line(store: Store) {
     assert_eq!(store.number("SELECT COUNT(*) FROM hier_leases").await, 0);
 }
 
-/// An acquire that waited for a row of somebody else could be part of a deadlock.
+/// An acquire that waited for a row of another session could be part of a deadlock.
 async fn a_renewal_under_way_is_not_waited_for(store: Store) {
     if store.place == Place::Sqlite {
         return; // A writer is alone there.

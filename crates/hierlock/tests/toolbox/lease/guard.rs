@@ -1,4 +1,4 @@
-//! The heartbeat, which dies with its guard.
+//! The heartbeat, which ends with its guard.
 
 use super::*;
 use crate::support::on_every_engine;

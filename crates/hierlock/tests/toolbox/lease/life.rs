@@ -1,4 +1,4 @@
-//! From acquire to release, or to its expiry.
+//! A lease from its acquire to its release or its expiry.
 
 use super::*;
 use crate::support::on_every_engine;
@@ -19,7 +19,7 @@ async fn tokens_ascend_and_are_never_reused(store: Store) {
     let leases = provisioned(&store).await;
     let mut last = 0;
     for turn in 0..3 {
-        // The last one there is, and the only one: its number must not be given again.
+        // The last and only lease: its number must not be used again.
         for end in ["release", "force", "expire and sweep"] {
             let lease = match end {
                 "expire and sweep" => expired(&leases, "u", "ada").await,

@@ -1,4 +1,4 @@
-//! See the module of the same name.
+//! Leases, on every engine.
 
 mod admin;
 mod cancel;
@@ -14,7 +14,7 @@ use hierlock::lease::{Lease, LeaseRequest, Leases};
 use hierlock::{Error, Hierarchy, Target};
 use std::time::Duration;
 
-/// A tree of eight levels.
+/// Returns a tree of eight levels.
 fn tree() -> Hierarchy {
     Hierarchy::new(["1", "2", "3", "4", "5", "6", "7", "8"]).unwrap()
 }
@@ -25,7 +25,7 @@ async fn provisioned(store: &Store) -> Leases {
     leases
 }
 
-/// The same through connections of its own.
+/// The same with other connections.
 async fn other(store: &Store) -> Leases {
     Leases::new(store.other().await).with_hierarchy(tree())
 }
@@ -49,7 +49,7 @@ async fn refused(leases: &Leases, path: &str, owner: &str) -> Error {
     error
 }
 
-/// One whose time is over.
+/// Acquires a lease and waits until it has expired.
 async fn expired(leases: &Leases, path: &str, owner: &str) -> Lease {
     let request = request(path, owner).ttl(Duration::from_millis(1));
     let lease = leases.acquire(request).await.unwrap();
@@ -62,7 +62,7 @@ async fn until_expired(leases: &Leases, lease: &Lease) {
     eventually("the lease expires", is_over).await;
 }
 
-/// The database's clock, in milliseconds.
+/// Returns the clock of the database in milliseconds.
 async fn clock(store: &Store) -> i64 {
     store.number(&clock_of(store.place)).await
 }

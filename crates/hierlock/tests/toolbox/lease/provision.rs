@@ -1,4 +1,4 @@
-//! The tables.
+//! The tables of leases.
 
 use super::*;
 use crate::support::on_every_engine;
@@ -46,7 +46,7 @@ async fn several_provision_at_once(store: Store) {
     for task in tasks {
         let _ = task.await.unwrap().unwrap();
     }
-    // Again, over what is there.
+    // Again, with existing tables.
     let leases = provisioned(&store).await;
     assert_eq!(leases.list(LeaseFilter::default()).await.unwrap().len(), 6);
     if has_slots(&store) {
@@ -64,7 +64,7 @@ async fn a_person_can_run_the_script(store: Store) {
     refused(&leases, "u", "bob").await;
 }
 
-/// Are there rows that an acquire locks?
+/// Returns whether the rows exist that an acquire locks.
 fn has_slots(store: &Store) -> bool {
     matches!(store.place, Place::Server(Engine::Mysql | Engine::Mariadb))
 }

@@ -14,7 +14,7 @@ on_every_engine! {
     transactions_of_sqlx,
 }
 
-/// A name as the engine wants it, written by hand.
+/// Returns a quoted name for the engine.
 fn quoted(store: &Store, name: &str) -> String {
     match store.place {
         Place::Server(Engine::Mysql | Engine::Mariadb) => format!("`{}`", name.replace('`', "``")),
@@ -25,7 +25,7 @@ fn quoted(store: &Store, name: &str) -> String {
 async fn any_name_is_quoted(store: Store) {
     let names = ["select", "it's?", "a\"b", "a`b", "x; DROP TABLE y --", "席 1", "$1", "a.b"];
     for (number, name) in names.into_iter().enumerate() {
-        // A dot in the name of a table is that before its schema.
+        // A dot in the name of a table separates its schema.
         let table = if name.contains('.') { "dotted" } else { name };
         let [t, key, version, column] =
             [table.to_owned(), format!("{name}k"), format!("{name}v"), name.to_owned()];

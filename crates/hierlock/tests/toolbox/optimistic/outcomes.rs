@@ -1,4 +1,4 @@
-//! What becomes of a row, and what is said about one that has no proper version.
+//! The outcomes of an update, and the errors of rows without a proper version.
 
 use super::{SEATS, seat, the_seat};
 use crate::support::{Place, Store, on_every_engine};
@@ -35,7 +35,7 @@ async fn a_current_row_is_changed_and_its_version_goes_up(store: Store) {
     );
     assert_eq!(seat.update(&mut tx, 1, sold).await.unwrap(), UpdateOutcome::Updated(2));
     assert_eq!(seat.version(&mut tx).await.unwrap(), Some(2));
-    // Also to what it is already.
+    // Also to the value that it already has.
     let same = Changes::new().set("price", 95);
     assert_eq!(seat.update(&mut tx, 2, same).await.unwrap(), UpdateOutcome::Updated(3));
     tx.commit().await.unwrap();
@@ -118,7 +118,7 @@ async fn a_parent_is_raised_without_a_change(store: Store) {
     assert_eq!(seat.bump(&mut tx).await.unwrap(), Some(2));
     assert_eq!(seat.bump(&mut tx).await.unwrap(), Some(3));
     assert_eq!(seat.bump_if(&mut tx, 3).await.unwrap(), UpdateOutcome::Updated(4));
-    // No changes are the same.
+    // An update without changes does the same.
     assert_eq!(seat.update(&mut tx, 4, Changes::new()).await.unwrap(), UpdateOutcome::Updated(5));
     tx.commit().await.unwrap();
     assert_eq!(the_seat(&store).await, (None, 100, 5));
@@ -142,7 +142,7 @@ async fn what_is_stale_can_be_an_error(store: Store) {
     assert!(error.is_missing() && error.retry_cause().is_none(), "{error}");
 }
 
-/// MySQL goes through SET from left to right: the price would be what it has just become.
+/// MySQL evaluates SET from left to right: the price would be the new one.
 async fn an_expression_sees_the_row_as_it_was(store: Store) {
     let seat = seat(&store).await;
     let mut tx = store.database.begin().await.unwrap();
@@ -153,7 +153,7 @@ async fn an_expression_sees_the_row_as_it_was(store: Store) {
     assert_eq!(the_seat(&store).await, (Some("100/1".to_owned()), 7, 2));
 }
 
-/// Everything behind it would be changed for every row.
+/// Everything after it would apply to every row.
 async fn a_comment_swallows_no_condition(store: Store) {
     let seat = seat(&store).await;
     let mut tx = store.database.begin().await.unwrap();
@@ -224,7 +224,7 @@ async fn what_is_no_version_is_told(store: Store) {
             row.version(&mut tx).await.unwrap_err(),
             row.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap_err(),
         ];
-        // Servers say themselves that they cannot compare such a text with a number.
+        // Servers report themselves that they cannot compare such a text with a number.
         if kind != "VARCHAR(9)" || store.place == Place::Sqlite {
             errors.push(row.bump_if(&mut tx, 3).await.unwrap_err());
         }
@@ -237,7 +237,7 @@ async fn what_is_no_version_is_told(store: Store) {
     }
 }
 
-/// SQLite takes a name in double quotes that it does not know for a text, and finds nothing.
+/// SQLite takes an unknown name in double quotes for a string, and finds nothing.
 async fn a_column_that_is_not_there_is_told(store: Store) {
     seat(&store).await;
     let seats = VersionedTable::new("seats", "version").unwrap();
@@ -268,7 +268,7 @@ async fn a_row_that_is_kept_from_changing_is_told(store: Store) {
             "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
              CREATE TRIGGER keep BEFORE UPDATE ON seats FOR EACH ROW EXECUTE FUNCTION keep()"
         }
-        // They have nothing like it.
+        // The others have nothing like it.
         Place::Server(_) => return,
     };
     store.run(trigger).await;

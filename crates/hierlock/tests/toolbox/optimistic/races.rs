@@ -1,4 +1,4 @@
-//! Several at once.
+//! Several clients at once.
 
 use super::{at, bump, is, seat, the_seat, with_snapshot};
 use crate::servers::Outside;
@@ -49,7 +49,7 @@ async fn sixteen_writers_lose_nothing(store: Store) {
                     async move {
                         let (price, version) = read(store).await?;
                         if attempt == 1 {
-                            // All have seen the same.
+                            // All have read the same version.
                             barrier.wait().await;
                         }
                         let mut tx = store.database.begin().await?;
@@ -71,7 +71,7 @@ async fn sixteen_writers_lose_nothing(store: Store) {
     assert!(attempts >= 2 * WRITERS - 1, "all but one were stale at first: {attempts}");
 }
 
-/// The control: what the check is for.
+/// The control: what happens without the check.
 async fn without_a_check_they_do(store: Store) {
     seat(&store).await;
     let (store, barrier) = (Arc::new(store), Arc::new(Barrier::new(WRITERS as usize)));
@@ -97,7 +97,7 @@ async fn without_a_check_they_do(store: Store) {
 async fn a_row_that_stays_stale_is_given_up(store: Store) {
     let seat = seat(&store).await;
     let given_up = until_current(3, |_| async {
-        // Not read again: it cannot help.
+        // It is not read again, because that would not help.
         let mut tx = store.database.begin().await?;
         seat.bump_if(&mut tx, 9).await?.updated()
     });
@@ -106,8 +106,8 @@ async fn a_row_that_stays_stale_is_given_up(store: Store) {
     assert!(error.last.is_stale(), "{error}");
 }
 
-/// Until somebody waits for a lock in the database, as the server tells. (Nobody tells on SQLite, where
-/// whoever comes second waits before it can read anything.)
+/// Waits until a session waits for a lock, as the server reports. (SQLite reports nothing; there the second session
+/// waits before it can read.)
 async fn until_one_waits(store: &Store) {
     let Place::Server(engine) = store.place else { return };
     let mut outside = Outside::connect(&store.url).await;
@@ -135,7 +135,7 @@ async fn until_one_waits(store: &Store) {
     .await;
 }
 
-/// The seed's second variant: who has locked and found it current will not be stale later.
+/// The second variant of the seed: a session that has locked the row and found it current is not stale later.
 async fn a_locked_row_stays_current(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
     let mut first = store.database.begin().await.unwrap();
@@ -157,7 +157,7 @@ async fn a_locked_row_stays_current(store: Store) {
         outside.until_busy(1 + later.len()).await;
     }
     assert!(later.iter().all(|task| !task.is_finished()));
-    // What takes long, such as a call to somebody else, goes here.
+    // Slow work, such as a call to another system, goes here.
     let sold = Changes::new().set("holder", "ada");
     assert_eq!(seat.update(&mut first, 1, sold).await.unwrap(), UpdateOutcome::Updated(2));
     first.commit().await.unwrap();
@@ -170,7 +170,7 @@ async fn a_locked_row_stays_current(store: Store) {
 
 async fn whoever_does_not_wait_is_told(store: Store) {
     let seat = seat(&store).await;
-    // On SQLite only one that does not say that it will write can have begun.
+    // On SQLite only a transaction that does not announce a write can have begun.
     let mut second = at(&store, "READ COMMITTED").await;
     if store.place == Place::Sqlite {
         second.run("PRAGMA busy_timeout = 0").await.unwrap();
@@ -190,8 +190,8 @@ async fn whoever_does_not_wait_is_told(store: Store) {
     assert_eq!(seat.lock(&mut second, 1, WaitPolicy::NoWait).await.unwrap(), stale);
 }
 
-/// PostgreSQL finds the row at its old version, which is not the expected one, and does not wait for the
-/// new one; whoever then only reads it would say that 2 is stale, for it is at 2.
+/// PostgreSQL finds the row at its old version, which is not the expected one, and does not wait for the new one. A
+/// plain read after that would report that 2 is stale, because the row is at 2.
 async fn a_version_that_comes_while_it_waits_is_current(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
     let mut first = store.database.begin().await.unwrap();
@@ -211,7 +211,7 @@ async fn a_version_that_comes_while_it_waits_is_current(store: Store) {
 
 async fn an_old_snapshot_hides_no_change(store: Store) {
     let seat = seat(&store).await;
-    // MariaDB can be told to compare with the snapshot.
+    // MariaDB can be configured to compare with the snapshot.
     let settings: &[&str] = if is(&store, Engine::Mariadb) {
         &["SET innodb_snapshot_isolation = OFF", "SET innodb_snapshot_isolation = ON"]
     } else {
@@ -281,7 +281,7 @@ async fn what_waits_and_is_dropped_changes_nothing(store: Store) {
     assert_eq!(the_seat(&store).await, (None, 100, 1));
 }
 
-/// A SELECT alone would let another one write in between.
+/// A plain SELECT would let another session write in between.
 #[tokio::test]
 async fn a_lock_without_immediate_keeps_writers_away() {
     let store = Store::new(Place::Sqlite).await.unwrap();
@@ -297,7 +297,7 @@ async fn a_lock_without_immediate_keeps_writers_away() {
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
 }
 
-/// It is not another writer that is in the way, so not to wait for it does not help.
+/// The blocker is not another writer, so NOWAIT does not help.
 #[tokio::test]
 async fn a_lock_after_an_old_snapshot_is_to_begin_again() {
     let store = Store::new(Place::Sqlite).await.unwrap();
@@ -313,7 +313,7 @@ async fn a_lock_after_an_old_snapshot_is_to_begin_again() {
     );
 }
 
-/// FOR UPDATE would wait for everyone who inserts a row that refers to this one, only to say that it is
+/// FOR UPDATE would wait for every session that inserts a row that refers to this one, only to report that it is
 /// stale.
 #[tokio::test]
 async fn what_is_stale_waits_for_no_child_on_postgres() {

@@ -1,4 +1,4 @@
-//! How jobs come in, and in which order they go out.
+//! How jobs are added, and in which order they are claimed.
 
 use super::{LONG, add, claim_one, payloads, provisioned, states};
 use crate::support::{Place, Store, eventually, on_every_engine};
@@ -57,7 +57,7 @@ async fn a_key_is_in_the_queue_once(store: Store) {
     let first = queue.enqueue(job()).await.unwrap();
     assert!(first.is_added() && other.enqueue(job()).await.unwrap().is_added());
     assert_eq!(queue.enqueue(job()).await.unwrap(), EnqueueOutcome::Duplicate(first.id()));
-    // As long as it is there: claimed, dead, ready again; but not when it is done.
+    // As long as the job exists: claimed, dead, ready again; but not when it is done.
     claim_one(&queue, "w").await.fail("no").await.unwrap();
     assert_eq!(states(&queue).await, [0, 0, 0, 1]);
     assert!(!queue.enqueue(job()).await.unwrap().is_added());
@@ -134,14 +134,14 @@ async fn many_are_added_in_order(store: Store) {
     for (number, (job, enqueued)) in claimed.iter().zip(&added).enumerate() {
         assert_eq!((job.payload(), job.id()), (number.to_string().as_str(), enqueued.id()));
     }
-    // Large ones are not all in one packet.
+    // Large payloads are not sent in one packet.
     let large = (0..5).map(|_| Job::new("ü".repeat(300_000)));
     assert_eq!(queue.enqueue_all(large).await.unwrap().len(), 5);
     assert_eq!(payloads(&queue).await, vec!["ü".repeat(300_000); 5]);
     assert_eq!(queue.enqueue_all([]).await.unwrap(), []);
 }
 
-/// The caller's own pool, at whatever level its transactions run.
+/// The caller's own pool, at any isolation level.
 async fn a_transaction_of_sqlx_will_do(store: Store) {
     let queue = provisioned(&store).await;
     macro_rules! in_a_transaction {
@@ -149,7 +149,7 @@ async fn a_transaction_of_sqlx_will_do(store: Store) {
             let pool = <$pool>::connect(&store.url.replacen("mariadb", "mysql", 1)).await.unwrap();
             let mut tx = pool.begin_with($level).await.unwrap();
             sqlx::query("SELECT COUNT(*) FROM hier_jobs").fetch_all(&mut *tx).await.unwrap();
-            // On a server it comes after the snapshot, where there is one.
+            // On a server it comes after the snapshot, if there is one.
             let first = match store.place {
                 Place::Server(_) => queue.enqueue(Job::new("first").unique("k")).await.unwrap(),
                 Place::Sqlite => {
@@ -161,7 +161,7 @@ async fn a_transaction_of_sqlx_will_do(store: Store) {
             queue.enqueue_in(&mut tx, Job::new("second")).await.unwrap();
             tx.commit().await.unwrap();
             assert_eq!(payloads(&queue).await, ["first", "second"]);
-            // Another engine's transaction is not for this queue.
+            // A transaction of another engine is refused.
             let elsewhere = elsewhere(store.place).await;
             let mut tx = pool.begin().await.unwrap();
             let error = elsewhere.enqueue_in(&mut tx, Job::new("x")).await.unwrap_err();
@@ -175,7 +175,7 @@ async fn a_transaction_of_sqlx_will_do(store: Store) {
     }
 }
 
-/// A queue in a database of another engine, to which nobody connects.
+/// A queue in a database of another engine, without a connection.
 async fn elsewhere(place: Place) -> Queue {
     match place {
         Place::Server(_) => {
@@ -221,12 +221,12 @@ async fn without_a_table_it_says_so(store: Store) {
         assert!(error.is_not_provisioned(), "{error}");
         assert!(error.to_string().contains("hierlock queue provision"), "{error}");
     }
-    // A person can make it from the script.
+    // The script creates the tables too.
     for statement in queue.script().split(";\n").filter(|text| !text.is_empty()) {
         store.run(statement).await;
     }
     assert!(queue.enqueue(Job::new("x")).await.unwrap().is_added());
-    // What cannot be is said before the database is asked.
+    // Invalid arguments are refused before the database is used.
     for error in [
         Queue::new(store.database.clone(), "a b").unwrap_err(),
         queue.claim("a'b", 1, LONG).await.unwrap_err(),

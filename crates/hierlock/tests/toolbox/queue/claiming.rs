@@ -1,4 +1,4 @@
-//! Who has a job, and who has it no more.
+//! Who owns a job, and who no longer does.
 
 use super::{LONG, add, claim_one, end_leases, payloads, provisioned, states};
 use crate::servers::GENEROUS;
@@ -36,7 +36,7 @@ async fn a_lease_that_ended_gives_the_job_to_another(store: Store) {
     assert_eq!(queue.promote().await.unwrap().returned, 0);
     end_leases(&store).await;
     assert_eq!(queue.promote().await.unwrap().returned, 1);
-    // Also while nobody else has it yet, and while somebody has.
+    // Also while no other worker has it yet, and while one has.
     assert!(old.complete().await.unwrap_err().is_lost());
     let new = claim_one(&queue, "new").await;
     assert_eq!((new.id(), new.attempt(), new.claim_number()), (old.id(), 2, 2));
@@ -80,8 +80,7 @@ async fn a_heartbeat_keeps_jobs_and_tells_which_are_lost(store: Store) {
     assert_eq!(queue.heartbeat(&[], LONG).await.unwrap(), [0; 0]);
 }
 
-/// A job that is being completed in a long transaction must not keep the others' leases from being
-/// extended.
+/// A job that is completed in a long transaction must not prevent the leases of others from being extended.
 async fn a_run_learns_that_it_is_lost(store: Store) {
     let queue = provisioned(&store).await;
     add(&queue, ["x", "y"]).await;
@@ -97,7 +96,7 @@ async fn a_run_learns_that_it_is_lost(store: Store) {
     assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), [lost.id()]);
     tokio::time::timeout(GENEROUS, waits).await.expect("it waits on").unwrap();
     assert!(kept.lost().now_or_never().is_none());
-    // If no heartbeat comes through it is lost when its time is over, but not if it was ended before.
+    // If no heartbeat succeeds the job is lost when its lease expires, unless it was ended before.
     let short = Duration::from_millis(20);
     assert!(queue.heartbeat(std::slice::from_ref(&kept), short).await.unwrap().is_empty());
     tokio::time::timeout(GENEROUS, kept.lost()).await.expect("it waits on");
@@ -234,7 +233,7 @@ async fn a_claim_dropped_at_any_point_gives_back(store: Store) {
             .await;
         }
         if is_done {
-            // It was there before it could be dropped.
+            // It completed before it could be dropped.
             end_leases(&store).await;
             queue.promote().await.unwrap();
         }
@@ -242,7 +241,7 @@ async fn a_claim_dropped_at_any_point_gives_back(store: Store) {
     }
 }
 
-/// The effect of each job is a row with its ID as primary key: a second one would be an error.
+/// The effect of each job is a row with its ID as primary key: a second effect would fail.
 async fn eight_workers_do_each_job_exactly_once(store: Store) {
     let queue = provisioned(&store).await;
     store.run("CREATE TABLE effects (id BIGINT PRIMARY KEY, worker BIGINT)").await;
@@ -256,7 +255,7 @@ async fn eight_workers_do_each_job_exactly_once(store: Store) {
                 if jobs.is_empty() {
                     return ids;
                 }
-                // On SQLite it may have to wait for longer than it waits by itself.
+                // On SQLite it may have to wait for longer than the busy timeout.
                 let begun = retry(RetryPolicy::default(), |_| queue.database().begin());
                 let mut tx = begun.await.unwrap();
                 for job in &jobs {

@@ -14,14 +14,14 @@ use std::time::Duration;
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A queue whose failed jobs are due at once.
+/// Returns a queue whose failed jobs are due at once.
 async fn provisioned(store: &Store) -> Queue {
     let queue = Queue::new(store.database.clone(), "mail").unwrap();
     queue.provision().await.unwrap();
     queue.pauses(Duration::ZERO, Duration::ZERO)
 }
 
-/// The one job that is ready.
+/// Claims the only ready job.
 async fn claim_one(queue: &Queue, worker: &str) -> ClaimedJob {
     let mut claimed = queue.claim(worker, 10, LONG).await.unwrap();
     assert_eq!(claimed.len(), 1, "{claimed:?}");
@@ -33,18 +33,18 @@ async fn add(queue: &Queue, payloads: impl IntoIterator<Item = &str>) {
     queue.enqueue_all(payloads.into_iter().map(Job::new)).await.unwrap();
 }
 
-/// All that are ready, in the order in which they are claimed.
+/// Claims all ready jobs and returns their payloads in order.
 async fn payloads(queue: &Queue) -> Vec<String> {
     let claimed = queue.claim("reader", 5_000, LONG).await.unwrap();
     claimed.iter().map(|job| job.payload().to_owned()).collect()
 }
 
-/// As if the time of all leases had passed.
+/// Makes the leases of all claimed jobs expire.
 async fn end_leases(store: &Store) {
     store.run("UPDATE hier_jobs SET due_ms = 0 WHERE state = 2").await;
 }
 
-/// How many jobs are ready, scheduled, claimed, dead.
+/// Returns how many jobs are ready, scheduled, claimed and dead.
 async fn states(queue: &Queue) -> [u64; 4] {
     let stats = queue.stats().await.unwrap();
     [stats.ready, stats.scheduled, stats.claimed, stats.dead]

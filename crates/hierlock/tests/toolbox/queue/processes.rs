@@ -1,4 +1,4 @@
-//! Workers in processes of their own, killed with -9: this test binary starts itself again.
+//! Workers in separate processes that are killed: this test binary starts itself again.
 
 use super::{LONG, add, provisioned, states};
 use crate::support::{Store, eventually, on_every_engine};
@@ -17,10 +17,10 @@ on_every_engine! {
 const ROLE: &str = "HIERLOCK_TEST_QUEUE_ROLE";
 const URL: &str = "HIERLOCK_TEST_QUEUE_URL";
 const EFFECTS: &str = "CREATE TABLE effects (id BIGINT NOT NULL)";
-/// Short, so that what a killed one had comes back soon; long enough for a heartbeat on a busy machine.
+/// Short, so that the jobs of a killed worker come back soon; long enough for a heartbeat on a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Another process, which ends with its test.
+/// Another process. Dropping it kills the process.
 struct Other(Child);
 
 impl Other {
@@ -35,7 +35,7 @@ impl Other {
         Self(process.unwrap())
     }
 
-    /// It has not ended by itself: that would be an error.
+    /// Kills the process, which must not have ended by itself.
     fn kill_9(mut self) {
         assert!(self.0.try_wait().unwrap().is_none(), "it ended by itself");
     }
@@ -63,7 +63,7 @@ async fn a_worker_for_another_test() {
     worked.unwrap();
 }
 
-/// Its effect and its end, in one transaction.
+/// Writes the effect and completes the job in one transaction.
 async fn work(database: Database, job: ClaimedJob) -> hierlock::Result<()> {
     let policy = RetryPolicy::default().attempts(50);
     let done = retry(policy, |_| async {
@@ -81,7 +81,7 @@ async fn a_killed_workers_jobs_come_back(store: Store) {
     add(&queue, ["x"; 3]).await;
     let other = Other::start(&store, "hangs");
     eventually("it has them", async || states(&queue).await == [0, 0, 3, 0]).await;
-    // They are its own as long as it lives, however long that is.
+    // The jobs belong to the worker as long as it lives.
     let begun = Instant::now();
     while begun.elapsed() < LEASE + LEASE / 2 {
         assert_eq!(queue.promote().await.unwrap().returned, 0);
@@ -101,7 +101,7 @@ async fn a_killed_workers_jobs_come_back(store: Store) {
     assert_eq!(store.number("SELECT COUNT(*) FROM effects").await, 3);
 }
 
-/// Every job has its effect exactly once, for it is in the transaction that completes it.
+/// Every job takes effect exactly once, because the effect is in the transaction that completes it.
 async fn workers_killed_at_random_lose_nothing_and_do_nothing_twice(store: Store) {
     const JOBS: i64 = 3_000;
     const WORKERS: usize = 4;

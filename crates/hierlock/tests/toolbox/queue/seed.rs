@@ -1,5 +1,5 @@
-//! Two resident batches work on one table: the four things to consider. Each is shown twice, as it goes
-//! wrong with plain SQL, step by step in the order that does the harm, and as it goes with a queue.
+//! Two resident batches work on one table: four things to consider. Each is shown twice: how it goes wrong with
+//! plain SQL, step by step in the harmful order, and how it works with a queue.
 
 use super::{add, claim_one, end_leases, provisioned, states};
 use crate::support::{Store, on_every_engine};
@@ -13,7 +13,7 @@ on_every_engine! {
     consideration_4_another_succeeds_in_between,
 }
 
-/// The table of somebody without a queue: 0 is unprocessed, 1 done.
+/// A table without a queue: 0 is unprocessed, 1 is done.
 const ROWS: &str = "CREATE TABLE batch_rows (id BIGINT, status BIGINT, ng BIGINT, effects BIGINT)";
 const UNPROCESSED: &str = "SELECT COUNT(*) FROM batch_rows WHERE status = 0";
 const WORK: &str = "UPDATE batch_rows SET status = 1, effects = effects + 1 WHERE id = 1";
@@ -67,14 +67,14 @@ async fn consideration_2_a_count_is_rolled_back_with_the_work(store: Store) {
     assert_eq!(store.number("SELECT effects FROM batch_rows").await, 0);
 }
 
-/// Two runs fail: two failures. Whoever counts by ID alone counts a third, that of a run whose end has been
-/// counted already.
+/// Two runs fail, so there are two failures. Counting by ID alone would count a third, of a run whose end was
+/// already counted.
 async fn consideration_3_another_fails_in_between(store: Store) {
     let queue = provisioned(&store).await;
     for is_naive in [true, false] {
         queue.enqueue(Job::new("row 1").max_attempts(3)).await.unwrap();
         let a = claim_one(&queue, "A").await;
-        // A has rolled back, and sleeps before it counts. Its lease ends; B comes in, and fails too.
+        // A has rolled back, and sleeps before it counts. Its lease expires; B claims the job, and fails too.
         end_leases(&store).await;
         assert_eq!(queue.promote().await.unwrap().returned, 1);
         let b = claim_one(&queue, "B").await;
@@ -110,7 +110,7 @@ async fn consideration_4_another_succeeds_in_between(store: Store) {
     end_leases(&store).await;
     queue.promote().await.unwrap();
     let b = claim_one(&queue, "B").await;
-    // Also while B is at it.
+    // Also while B runs it.
     assert!(a.fail("A failed").await.unwrap_err().is_lost());
     b.complete().await.unwrap();
     assert!(a.fail("A failed").await.unwrap_err().is_lost());

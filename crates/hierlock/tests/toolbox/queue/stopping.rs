@@ -1,4 +1,5 @@
-//! A worker is stopped while its server says nothing: it once stayed for as long as that lasted.
+//! Stopping a worker while its server does not respond. The failure this prevents: it ran for as long as that
+//! lasted.
 
 use super::{LONG, add, end_leases, provisioned, states};
 use crate::servers::GENEROUS;
@@ -19,7 +20,7 @@ on_each_server!(
     a_job_in_hand_outlives_forgotten_connections,
 );
 
-/// A queue that is reached through a network which can fall silent, and the same without it.
+/// A queue behind a network that can go silent, and the same queue without it.
 struct Far {
     store: Store,
     proxy: Proxy,
@@ -35,12 +36,12 @@ impl Far {
         let proxy = Proxy::before(&store.url).await;
         let (database, is_at_rest) = watched(&proxy.url).await;
         let queue = Queue::new(database, "mail").unwrap();
-        // Now it has a connection, to ask on.
+        // Now it has an open connection.
         states(&queue).await;
         Some(Self { store, proxy, queue, near, is_at_rest })
     }
 
-    /// Somebody waits for an answer when this comes back; what was said last.
+    /// Makes the network silent, and returns the request that then waits for a response.
     async fn falls_silent(&self) -> String {
         self.proxy.set_mode(NetworkMode::Stalls);
         eventually("it asks in vain", async || self.proxy.held().is_some()).await;
@@ -50,7 +51,7 @@ impl Far {
 
 type Work = JoinHandle<hierlock::Result<WorkerSummary>>;
 
-/// Ends by itself, silent as the server is.
+/// Checks that it ends although the server is silent.
 async fn ends(work: Work, limit: Duration) -> WorkerSummary {
     tokio::time::timeout(limit, work).await.expect("it does not end").unwrap().unwrap()
 }
@@ -70,7 +71,7 @@ async fn without_a_job_it_ends_at_once(engine: Engine) {
     assert_eq!(ends(work, GENEROUS).await.done, 1);
 }
 
-/// What is open is of no use any more, and nobody says so: the worker finds out, and goes on with new connections.
+/// Open connections are dead without a report: the worker finds out, and continues on new ones.
 async fn forgotten_connections_are_replaced(engine: Engine) {
     let Some(far) = Far::new(engine).await else { return };
     let worker = far.queue.worker("w").poll_every(Duration::from_millis(10));
@@ -90,7 +91,7 @@ async fn forgotten_connections_are_replaced(engine: Engine) {
     assert_eq!(ends(work, GENEROUS).await.done, 2);
 }
 
-/// So is the one on which a heartbeat is not answered, before it is too late.
+/// So is the connection of a heartbeat without a response, before the lease expires.
 async fn a_job_in_hand_outlives_forgotten_connections(engine: Engine) {
     let Some(far) = Far::new(engine).await else { return };
     add(&far.near, ["long"]).await;
@@ -117,14 +118,14 @@ async fn a_job_in_hand_outlives_forgotten_connections(engine: Engine) {
     assert_eq!((worked.done, worked.lost), (1, 0), "{worked:?}");
 }
 
-/// Nobody waits for it, and no failure is counted for a job that was not begun.
+/// Nobody waits for it, and no failure is counted for a job that was not started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_claim_gets_later_is_given_back() {
     let Some(far) = Far::new(Engine::Mariadb).await else { return };
     let worker = far.queue.worker("w").lease(LONG).poll_every(Duration::from_millis(10));
     let handle = worker.handle();
     let work = tokio::spawn(worker.run(|_| async { Ok::<_, String>(()) }));
-    // It may as well look for jobs that are due.
+    // It may also look for jobs that are due.
     while !far.falls_silent().await.contains("hier_jobs_claim") {
         far.proxy.set_mode(NetworkMode::Passes);
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -138,8 +139,7 @@ async fn what_a_claim_gets_later_is_given_back() {
     eventually("it was claimed and is back", async || far.store.number(back).await == 1).await;
 }
 
-/// What has begun comes to its end; for a while it is tried to say so, and then the jobs are left to their
-/// leases.
+/// Running jobs finish. For a while the worker tries to record that, and then it leaves the jobs to their leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_recorded_comes_back() {
     let Some(far) = Far::new(Engine::Postgres).await else { return };
@@ -164,7 +164,7 @@ async fn what_cannot_be_recorded_comes_back() {
     far.falls_silent().await;
     handle.stop();
     gate.add_permits(9);
-    // It has tried for half a minute; that is not to be waited for for ever.
+    // It retries for half a minute, which must not be longer.
     let worked = ends(work, 4 * GENEROUS).await;
     assert_eq!((worked.unrecorded, begun.load(Ordering::SeqCst)), (2, 2), "{worked:?}");
     assert_eq!((worked.done, worked.failed, worked.lost, worked.given_back), (0, 0, 0, 0));
@@ -172,7 +172,7 @@ async fn what_cannot_be_recorded_comes_back() {
     assert_eq!(*told.lock().unwrap(), BTreeMap::from(expected));
 
     let Far { store, proxy, near, .. } = far;
-    // With all that lies in it.
+    // With all its content.
     drop(proxy);
     assert_eq!(states(&near).await, [0, 0, 3, 0]);
     end_leases(&store).await;

@@ -1,4 +1,4 @@
-//! Workers: they run jobs, notice what happens, and end in good order.
+//! Workers run jobs, notice what happens to them, and stop in order.
 
 use super::{LONG, add, end_leases, provisioned, states};
 use crate::servers::GENEROUS;
@@ -120,7 +120,7 @@ async fn a_handler_may_end_its_job_by_itself(store: Store) {
         }
     });
     let worked = worked.await.unwrap();
-    // "fail" was not begun when it was stopped.
+    // "fail" was not started when the worker was stopped.
     let seen = [worked.done, worked.failed, worked.given_back, worked.lost];
     assert_eq!(seen, [3, 1, 2, 0]);
     assert_eq!(store.number("SELECT COUNT(*) FROM effects").await, 2);
@@ -150,7 +150,7 @@ async fn stopped_it_finishes_what_it_has_begun_and_gives_back_the_rest(store: St
     assert_eq!((worked.done, worked.given_back, worked.failed), (4, 16, 0));
     assert_eq!((begun.load(Ordering::SeqCst), states(&queue).await), (4, [26, 0, 0, 0]));
     assert_eq!(store.number("SELECT MAX(attempts) FROM hier_jobs").await, 0);
-    // A handle that has stopped its worker before it begins.
+    // A handle can stop its worker before it starts.
     let worker = queue.worker("w");
     worker.handle().stop();
     let worked = worker.run(|_| async { Ok::<_, String>(()) }).await.unwrap();
@@ -189,7 +189,7 @@ async fn a_long_job_is_kept_by_heartbeats(store: Store) {
     let worked = worker.run(move |_| {
         let (database, queue) = (database.clone(), watcher.clone());
         async move {
-            // Until the end of its lease has been moved three times, it is never anybody else's.
+            // Until its lease has been extended three times, nobody else gets the job.
             let (mut ends, mut last) = (0, 0);
             while ends < 3 {
                 let mut tx = database.begin().await?;
@@ -223,7 +223,7 @@ async fn a_handler_learns_that_its_job_is_lost(store: Store) {
                 tx.commit().await?;
                 queue.promote().await.map(|promoted| promoted.returned == 1)
             };
-            // A heartbeat may come in between.
+            // A heartbeat may run in between.
             while !steal().await? {}
             assert_eq!(queue.claim("fast", 1, LONG).await?.len(), 1);
             job.lost().await;
@@ -236,8 +236,7 @@ async fn a_handler_learns_that_its_job_is_lost(store: Store) {
     assert_eq!(states(&queue).await, [0, 0, 1, 0]);
 }
 
-/// Runs a worker that would poll in an hour, until so many jobs are done; `enqueue` comes when it has
-/// nothing to do.
+/// Runs a worker with a long poll interval until `jobs` jobs are done; `enqueue` is called when it is idle.
 async fn is_woken(queue: &Queue, jobs: usize, enqueue: impl AsyncFnOnce()) {
     let done = Arc::new(AtomicUsize::new(0));
     let worker = queue.worker("w").poll_every(LONG);
@@ -271,7 +270,7 @@ async fn a_worker_is_woken_in_its_process(store: Store) {
 const LISTENING: &str = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND \
                          query LIKE '%LISTEN%' AND pid <> pg_backend_pid()";
 
-/// By the commit of somebody who knows nothing of the worker.
+/// It is woken by the commit of a client that knows nothing of the worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_wakes_a_worker_of_another_process() {
     let place = Place::Server(hierlock_sandbox::Engine::Postgres);
@@ -280,7 +279,7 @@ async fn postgres_wakes_a_worker_of_another_process() {
     let outside = Queue::new(store.other().await, "mail").unwrap();
     let mut looks = crate::servers::Outside::connect(&store.url).await;
     is_woken(&queue, 2, async || {
-        // It listens on a connection of its own, once it has got one.
+        // It listens on a separate connection, once that is open.
         eventually("it listens", async || looks.number(LISTENING).await == 1).await;
         outside.enqueue(Job::new("x")).await.unwrap();
         let mut tx = outside.database().begin().await.unwrap();
@@ -317,7 +316,7 @@ async fn what_failed_or_was_scheduled_is_found_by_polling(store: Store) {
     );
 }
 
-/// A column is gone for a while, so that every statement fails. (Without the table it would end.)
+/// A column is missing for a while, so every statement fails. (Without the table the worker would end.)
 async fn a_database_that_fails_for_a_while_is_waited_for(store: Store) {
     let queue = provisioned(&store).await;
     let worker = queue.worker("w").batch(5).poll_every(Duration::from_millis(10));

@@ -1,5 +1,5 @@
-//! A network of some length, on the loopback: what is sent arrives so much later, each way. Threads, not
-//! tasks: a runtime's clock counts milliseconds, and a rack is less than one across.
+//! A proxy on the loopback that delivers every byte with a delay, in each direction. It uses threads, because the
+//! timers of a tokio runtime count in milliseconds and the delay within a rack is less than one.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,36 +7,35 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Opens the far end of a network to that port; it ends with the process. Its near end is another port,
-/// which comes back.
+/// Starts a proxy for the port `server` and returns the port of the proxy. It runs until the process ends.
 ///
 /// # Errors
-/// No port is free.
-pub(super) fn away(server: u16, one_way: Duration) -> std::io::Result<u16> {
+/// Fails if no port is free.
+pub(super) fn start(server: u16, one_way: Duration) -> std::io::Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // Whoever is not connected sees it.
-            let _ = join(client, server, one_way);
+            // If the server cannot be reached, the client sees a closed connection.
+            let _ = forward_connection(client, server, one_way);
         }
     });
     Ok(port)
 }
 
-fn join(client: TcpStream, server: u16, one_way: Duration) -> std::io::Result<()> {
+fn forward_connection(client: TcpStream, server: u16, one_way: Duration) -> std::io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", server))?;
-    // What is sent is sent at once: the length of the network is all that is added.
+    // Without Nagle's algorithm, the delay is all that the proxy adds.
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    carry(client.try_clone()?, server.try_clone()?, one_way);
-    carry(server, client, one_way);
+    forward_delayed(client.try_clone()?, server.try_clone()?, one_way);
+    forward_delayed(server, client, one_way);
     Ok(())
 }
 
-/// One thread takes what comes and notes when it is due, another delivers it then: so what is under way
-/// does not hold up what comes after.
-fn carry(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
+/// One thread reads bytes and notes when they are due, another delivers them then. So bytes on the way do not hold
+/// up those behind them.
+fn forward_delayed(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
     let (sent, due) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
         let mut bytes = vec![0; 64 * 1024];
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_comes_back_two_ways_later() {
+    fn a_round_trip_takes_twice_the_delay() {
         let echo = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let server = echo.local_addr().unwrap().port();
         thread::spawn(move || {
@@ -70,7 +69,8 @@ mod tests {
             std::io::copy(&mut &stream, &mut &stream).unwrap();
         });
         let one_way = Duration::from_millis(3);
-        let mut client = TcpStream::connect(("127.0.0.1", away(server, one_way).unwrap())).unwrap();
+        let mut client =
+            TcpStream::connect(("127.0.0.1", start(server, one_way).unwrap())).unwrap();
         let begun = Instant::now();
         client.write_all(b"x").unwrap();
         client.read_exact(&mut [0]).unwrap();

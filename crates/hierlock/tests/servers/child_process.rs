@@ -1,4 +1,4 @@
-//! Other processes: this test binary starts itself again, once for each part that a test needs played.
+//! Other processes: this test binary starts itself again, once for each role that a test needs.
 
 use crate::soak;
 use crate::support::target;
@@ -10,26 +10,26 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const ROLE: &str = "HIERLOCK_TEST_ROLE";
 const URL: &str = "HIERLOCK_TEST_URL";
-const PLACE: &str = "HIERLOCK_TEST_PLACE";
-/// Before each line that is meant for the other side: the test harness writes too.
-const SAYS: &str = "part> ";
-pub(crate) const ADDS: u64 = 12;
+const ARGUMENT: &str = "HIERLOCK_TEST_ARGUMENT";
+/// Marks the lines for the parent process, because the test harness prints too.
+const LINE_PREFIX: &str = "child> ";
+pub(crate) const INCREMENTS: u64 = 12;
 
-/// Another process. It ends with its test, however that ends.
-pub(crate) struct Part {
+/// Another process. Dropping it kills the process.
+pub(crate) struct ChildProcess {
     process: Child,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
 }
 
-impl Part {
-    /// What it locks, or where it writes, is its place.
-    pub(crate) fn play(role: &str, url: &str, place: impl AsRef<Path>) -> Self {
+impl ChildProcess {
+    /// Starts a process in a role. The argument is what it locks, or where it writes.
+    pub(crate) fn spawn(role: &str, url: &str, argument: impl AsRef<Path>) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "parts::a_part_in_another_test", "--nocapture"])
+            .args(["--exact", "child_process::run_role_of_another_test", "--nocapture"])
             .env(ROLE, role)
             .env(URL, url)
-            .env(PLACE, place.as_ref())
+            .env(ARGUMENT, argument.as_ref())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -39,25 +39,25 @@ impl Part {
         Self { process, input, output }
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Waits until it says this.
-    pub(crate) fn says(&mut self, wanted: &str) {
+    /// Reads the next line and checks it.
+    pub(crate) fn expect_line(&mut self, wanted: &str) {
         let line = self.output.find_map(|line| {
             let line = line.unwrap();
-            line.split_once(SAYS).map(|(_, said)| said.to_owned())
+            line.split_once(LINE_PREFIX).map(|(_, said)| said.to_owned())
         });
         assert_eq!(line.as_deref(), Some(wanted));
     }
 
-    pub(crate) fn kill_9(mut self) {
+    pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// It must have ended well.
+    /// Waits for the end of the process, which must succeed.
     pub(crate) fn finish(mut self) {
         self.input = None;
         let rest: Vec<String> = self.output.by_ref().map_while(Result::ok).collect();
@@ -65,57 +65,57 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-fn say(line: &str) {
-    println!("\n{SAYS}{line}");
+fn print_line(line: &str) {
+    println!("\n{LINE_PREFIX}{line}");
 }
 
 /// Does nothing unless another test has started it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_part_in_another_test() {
-    let (Ok(role), Ok(url), Ok(place)) =
-        (std::env::var(ROLE), std::env::var(URL), std::env::var(PLACE))
+async fn run_role_of_another_test() {
+    let (Ok(role), Ok(url), Ok(argument)) =
+        (std::env::var(ROLE), std::env::var(URL), std::env::var(ARGUMENT))
     else {
         return;
     };
     let locks = Hierlock::connect(&url).await.unwrap();
     match role.as_str() {
         "holder" => {
-            let _guard = locks.acquire(target(&place)).await.unwrap();
-            say("holds");
+            let _guard = locks.acquire(target(&argument)).await.unwrap();
+            print_line("holds");
             std::future::pending::<()>().await;
         }
         "waiter" => {
-            let wait = locks.acquire(target(&place));
+            let wait = locks.acquire(target(&argument));
             let waits = async {
                 until_waiting(&locks, 1).await;
-                say("waits");
+                print_line("waits");
                 std::future::pending::<()>().await;
             };
             tokio::select! {
                 granted = wait => {
                     drop(granted.unwrap());
-                    say("granted");
+                    print_line("granted");
                 }
                 () = waits => {}
             }
         }
-        "adder" => add(&locks, Path::new(&place)).await,
-        "obeys" => obey(&locks),
-        "soak" => soak::play(&locks, Path::new(&place)).await,
+        "adder" => increment(&locks, Path::new(&argument)).await,
+        "holder on command" => hold_on_command(&locks),
+        "soak" => soak::run_workers(&locks, Path::new(&argument)).await,
         other => panic!("{other}"),
     }
 }
 
-/// Adds to a number in a file, with nothing but the lock to keep others away.
-async fn add(locks: &Hierlock, counter: &Path) {
-    for _ in 0..ADDS {
+/// Increments a number in a file, protected only by the lock.
+async fn increment(locks: &Hierlock, counter: &Path) {
+    for _ in 0..INCREMENTS {
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
         let value: u64 = std::fs::read_to_string(counter).unwrap().parse().unwrap();
         tokio::task::yield_now().await;
@@ -124,8 +124,8 @@ async fn add(locks: &Hierlock, counter: &Path) {
     }
 }
 
-/// Holds what it is told, one at a time; an empty line frees it.
-fn obey(locks: &Hierlock) {
+/// Reads targets from standard input and holds them one at a time. An empty line releases.
+fn hold_on_command(locks: &Hierlock) {
     let mut held: Option<Guard> = None;
     for line in std::io::stdin().lines().map(Result::unwrap) {
         tokio::task::block_in_place(|| {
@@ -137,6 +137,6 @@ fn obey(locks: &Hierlock) {
                 held = Some(handle.block_on(locks.acquire(target(&line))).unwrap());
             }
         });
-        say(&line);
+        print_line(&line);
     }
 }

@@ -1,7 +1,7 @@
-//! The same statement as hierlock's, sent on one connection by hand: what is left is the server's own
-//! work and the driver's. It takes the locks, but it neither cancels, nor watches, nor tells.
+//! The statement that hierlock sends, on one connection, without hierlock. This measures the server and the driver
+//! alone: there is no cancellation, no keep-alive and no reporting.
 
-use super::{Alone, Bench, Nodes};
+use super::{BenchServer, DedicatedConnection, Nodes};
 use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
 use sqlx::mysql::MySqlConnectOptions;
@@ -9,24 +9,24 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, MySqlConnection, PgConnection, raw_sql};
 use std::str::FromStr;
 
-/// A connection, in a transaction that has begun.
-pub enum Statement {
+/// A connection with an open transaction.
+pub enum SingleStatement {
     /// To MySQL or MariaDB.
     Innodb(Engine, Box<MySqlConnection>),
     /// To PostgreSQL.
     Postgres(Strategy, Box<PgConnection>),
 }
 
-impl Alone for Statement {
-    async fn open(bench: &Bench) -> Result<Self, sqlx::Error> {
-        let url = bench.bare_url();
-        Ok(match bench.setup.engine {
+impl DedicatedConnection for SingleStatement {
+    async fn open(server: &BenchServer) -> Result<Self, sqlx::Error> {
+        let url = server.bare_url();
+        Ok(match server.setup.engine {
             Engine::Postgres => {
                 let options = PgConnectOptions::from_str(&url)?.disable_statement_logging();
                 let mut connection = options.connect().await?;
                 let settings = "SET plan_cache_mode = 'force_generic_plan'; BEGIN";
                 raw_sql(settings).execute(&mut connection).await?;
-                Self::Postgres(bench.setup.strategy, Box::new(connection))
+                Self::Postgres(server.setup.strategy, Box::new(connection))
             }
             engine => {
                 let options = MySqlConnectOptions::from_str(&url)?.disable_statement_logging();

@@ -1,15 +1,15 @@
-//! One setup under fire: its slots, what is done to them, and what is found in the end.
+//! Runs one setup: starts processes in its slots, injects faults, and checks the history at the end.
 
-use super::check::{Disturbance, Findings, History, JobCounts, Rules, Violation, check};
+use super::check::{Fault, Findings, History, JobCounts, Rules, Violation, check};
+use super::driver_log::{Counts, DriverLog};
 use super::history::{self, Event, Reason, Recorder, VisitId};
-use super::ledger::{Counts, Ledger};
 use super::proxy::Proxy;
 use super::random::Random;
-use super::server::{Database, Server};
+use super::server::{Server, SetupDatabase};
 use super::setup::{Part, Place, Setup};
-use super::slot::{Program, Slot};
+use super::slot::{Program, WorkerSlot};
 use super::worker::WorkerArgs;
-use super::{Options, Result, clock, faults, finish, tree};
+use super::{Options, Result, clock, faults, final_check, tree};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -18,119 +18,119 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How long a worker may take to end when it is told to stop and nothing is done to anybody any more.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
-/// How long it may be that nobody records anything.
-const QUIET_FOR: Duration = Duration::from_secs(60);
-/// How often processes are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(4);
-/// Exit codes of `hierlock run` that say what happened to it: done, not acquired in time, no server, lost.
-const EXITS: [i32; 4] = [0, NOT_ACQUIRED, UNAVAILABLE, 76];
+/// How long a worker may take to end after it is told to stop. No more faults are injected by then.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a setup may go without any new event.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the driver checks whether a process has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(4);
+/// The exit codes of `hierlock run` that may occur: done, not acquired in time, no server, lock lost.
+const EXPECTED_EXIT_CODES: [i32; 4] = [0, NOT_ACQUIRED, UNAVAILABLE, 76];
 const NOT_ACQUIRED: i32 = 75;
 const UNAVAILABLE: i32 = 69;
 
-/// How far a setup is.
+/// The phase of a setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// No new processes; those that run are to end.
+    /// No new processes are started, and the running ones are told to stop.
     Ending,
 }
 
-/// One setup under fire.
-pub struct Arena {
-    /// What is tried.
+/// The run of one setup.
+pub struct SetupRun {
+    /// The setup.
     pub setup: Setup,
-    /// Where processes run.
-    pub slots: Vec<Arc<Slot>>,
-    /// What was done.
-    pub ledger: Ledger,
+    /// The slots in which processes run.
+    pub slots: Vec<Arc<WorkerSlot>>,
+    /// What the driver has done.
+    pub log: DriverLog,
     /// The server, if there is one.
     pub server: Option<Arc<Server>>,
-    /// Where its tables are, past all networks.
-    pub database: Database,
+    /// Where its locks or tables are, without a proxy in between.
+    pub database: SetupDatabase,
     history: PathBuf,
     recorder: Recorder,
     phase: watch::Sender<Phase>,
     options: Arc<Options>,
 }
 
-/// What came of a setup.
+/// The result of a setup.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Its name.
     pub name: String,
-    /// For how long it was under fire.
+    /// For how long faults were injected.
     pub lasted: Duration,
-    /// What was done to it.
+    /// What the driver did, counted.
     pub counts: Counts,
-    /// What its history has in it.
+    /// What the check of its history found.
     pub findings: Findings,
-    /// What became of its jobs.
+    /// The counts of its jobs.
     pub jobs: JobCounts,
-    /// What must not be.
+    /// The rules that were violated.
     pub violations: Vec<Violation>,
 }
 
-impl Arena {
-    /// Puts a setup under fire for so long.
+impl SetupRun {
+    /// Runs a setup and injects faults for `length`.
     ///
     /// # Errors
-    /// If it cannot be set up.
+    /// Fails if the setup cannot be prepared.
     pub async fn run(
         setup: Setup,
         server: Option<Arc<Server>>,
         options: Arc<Options>,
         length: Duration,
     ) -> Result<Outcome> {
-        let seed = Random::derive(options.seed, number_of(setup)).number();
-        let arena = Arc::new(Self::new(setup, server, options).await?);
+        let seed = Random::derive(options.seed, index_of(setup)).next_u64();
+        let run = Arc::new(Self::new(setup, server, options).await?);
         let begun = Instant::now();
         let mut tasks = JoinSet::new();
-        for slot in &arena.slots {
+        for slot in &run.slots {
             let random = Random::derive(seed, 100 + slot.number as u64);
-            tasks.spawn(arena.clone().keep_running(slot.clone(), random, seed));
+            tasks.spawn(run.clone().run_processes(slot.clone(), random, seed));
         }
-        let (enough, told) = watch::channel(false);
+        let (stop_producer, stop) = watch::channel(false);
         let producer = match setup.part {
-            Part::Queue => Some(tokio::spawn(finish::produce(arena.clone(), told))),
+            Part::Queue => Some(tokio::spawn(final_check::produce(run.clone(), stop))),
             Part::Locks { .. } | Part::Leases => None,
         };
-        let quiet = tokio::spawn(arena.clone().watch_for_quiet());
+        let watcher = tokio::spawn(run.clone().watch_progress());
         let random = Random::derive(seed, 7);
-        // In a task of its own, so that lanes do not wait for each other.
-        tokio::spawn(faults::disturb(arena.clone(), random, length)).await?;
+        // In a task of its own, so that setups on different servers do not wait for each other.
+        tokio::spawn(faults::inject(run.clone(), random, length)).await?;
         let lasted = begun.elapsed();
-        quiet.abort();
-        let mut added = finish::Added::new();
+        watcher.abort();
+        let mut added = final_check::Added::new();
         if let Some(producer) = producer {
-            enough.send_replace(true);
+            stop_producer.send_replace(true);
             added = producer.await??;
-            finish::until_empty(&arena).await?;
+            final_check::wait_until_empty(&run).await?;
         }
-        arena.phase.send_replace(Phase::Ending);
+        run.phase.send_replace(Phase::Ending);
         while tasks.join_next().await.is_some() {}
-        if !arena.is_interrupted() {
-            finish::everything_is_free(&arena).await;
+        if !run.is_interrupted() {
+            final_check::check_everything_is_free(&run).await;
         }
-        arena.outcome(lasted, added).await
+        run.outcome(lasted, added).await
     }
 
     async fn new(setup: Setup, server: Option<Arc<Server>>, options: Arc<Options>) -> Result<Self> {
         let directory = options.directory.join(setup.to_string());
         std::fs::create_dir_all(&directory)?;
-        let database = Database::make(setup, server.as_deref(), &directory).await?;
+        let database = SetupDatabase::create(setup, server.as_deref(), &directory).await?;
         let mut slots = Vec::new();
         for (number, program) in programs(setup).into_iter().enumerate() {
             let (proxy, url) = match &server {
                 Some(server) => {
-                    let proxy = Proxy::before(server.address()).await?;
-                    let url = database.through(proxy.port);
+                    let proxy = Proxy::start(server.address()).await?;
+                    let url = database.url_through(proxy.port);
                     (Some(proxy), url)
                 }
                 None => (None, database.url.clone()),
             };
-            let mut slot = Slot::new(number, program, proxy, url);
+            let mut slot = WorkerSlot::new(number, program, proxy, url);
             let is_alone = setup.place == Place::Memory;
             slot.broken = options.broken && (is_alone || number % 2 == 1);
             slots.push(Arc::new(slot));
@@ -138,25 +138,25 @@ impl Arena {
         let history = directory.join("history");
         let recorder = Recorder::open(&history)?;
         let phase = watch::Sender::new(Phase::Running);
-        let ledger = Ledger::default();
-        Ok(Self { setup, slots, ledger, server, database, history, recorder, phase, options })
+        let log = DriverLog::default();
+        Ok(Self { setup, slots, log, server, database, history, recorder, phase, options })
     }
 
-    /// Was the whole run told to end at once?
+    /// Returns whether the whole run is interrupted.
     pub fn is_interrupted(&self) -> bool {
         *self.options.interrupted.borrow()
     }
 
-    /// Waits for so long, unless the run is interrupted.
+    /// Waits for `span`, or until the run is interrupted.
     pub async fn pause(&self, span: Duration) {
         let mut interrupted = self.options.interrupted.clone();
         tokio::select! {
             () = sleep(span) => {}
-            _ = interrupted.wait_for(|is| *is) => {}
+            _ = interrupted.wait_for(|is_interrupted| *is_interrupted) => {}
         }
     }
 
-    /// Restarts the server, in good order or by a kill.
+    /// Restarts the server, by an orderly shutdown or by SIGKILL.
     pub async fn restart(&self, gracefully: bool) {
         let Some(server) = self.server.clone() else { return };
         let since = clock::now();
@@ -167,35 +167,36 @@ impl Arena {
             Err(error) => Some(error.to_string()),
         };
         if let Some(error) = failed {
-            self.ledger.violation(format!("the server did not come back: {error}"));
+            self.log.add_violation(format!("the server did not come back: {error}"));
         }
-        let mut entries = self.ledger.entries();
-        match gracefully {
-            true => entries.counts.restarts += 1,
-            false => entries.counts.crashes += 1,
+        let mut entries = self.log.entries();
+        if gracefully {
+            entries.counts.restarts += 1;
+        } else {
+            entries.counts.crashes += 1;
         }
         let until = clock::now();
-        entries.disturbances.push(Disturbance { slot: None, since, until, severs: true });
+        entries.faults.push(Fault { slot: None, since, until, closes_connections: true });
     }
 
-    /// Has one process after the other run in a slot.
-    async fn keep_running(self: Arc<Self>, slot: Arc<Slot>, mut random: Random, seed: u64) {
+    /// Runs one process after the other in a slot.
+    async fn run_processes(self: Arc<Self>, slot: Arc<WorkerSlot>, mut random: Random, seed: u64) {
         while *self.phase.borrow() == Phase::Running && !self.is_interrupted() {
-            let worker = self.ledger.start(slot.number);
+            let worker = self.log.add_process(slot.number);
             if let Err(error) = self.start(&slot, worker, &mut random, seed) {
-                self.ledger.violation(format!("a process could not be started: {error}"));
+                self.log.add_violation(format!("a process could not be started: {error}"));
                 return;
             }
-            let (worker, status) = self.until_it_ends(&slot).await;
-            self.ended(&slot, worker, status);
+            let (worker, status) = self.wait_for_exit(&slot).await;
+            self.record_exit(&slot, worker, status);
             if status.code() == Some(UNAVAILABLE) {
-                // The server comes back no sooner if it is asked more often.
+                // The server is down; trying more often does not help.
                 self.pause(Duration::from_millis(200)).await;
             }
         }
     }
 
-    fn start(&self, slot: &Slot, worker: u32, random: &mut Random, seed: u64) -> Result<()> {
+    fn start(&self, slot: &WorkerSlot, worker: u32, random: &mut Random, seed: u64) -> Result<()> {
         let mut command = match slot.program {
             Program::Library => {
                 let args = WorkerArgs {
@@ -215,16 +216,16 @@ impl Arena {
         let errors = self.history.with_file_name("errors");
         let errors = std::fs::File::options().append(true).create(true).open(errors)?;
         command.stdout(Stdio::null()).stderr(errors);
-        // Ctrl-C is for the driver, which ends them.
+        // Ctrl-C reaches only the driver, which then ends its processes.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         slot.start(worker, &mut command)?;
         Ok(())
     }
 
-    /// A `hierlock run` whose command records a visit.
-    fn run_command(&self, slot: &Slot, worker: u32, random: &mut Random) -> Result<Command> {
-        let mode = tree::mode(random);
-        let mut claims = tree::claims(random);
+    /// Returns a `hierlock run` whose command records a visit.
+    fn run_command(&self, slot: &WorkerSlot, worker: u32, random: &mut Random) -> Result<Command> {
+        let mode = tree::random_mode(random);
+        let mut claims = tree::random_claims(random);
         claims.iter_mut().for_each(|claim| claim.mode = mode);
         let visit = VisitId { worker, task: 0, number: 0 };
         self.recorder.record(visit, Event::Ask(claims.clone()));
@@ -236,44 +237,44 @@ impl Arena {
             _ => command.args(["--within".to_owned(), format!("{}ms", random.between(100, 4000))]),
         };
         for claim in &claims {
-            command.arg(tree::locked(&claim.target, slot.broken).to_string());
+            command.arg(tree::node_to_lock(&claim.target, slot.broken).to_string());
         }
         command.arg("--").arg(std::env::current_exe()?).arg("--visit");
-        command.arg(&self.history).arg(worker.to_string()).arg(history::written(&claims));
+        command.arg(&self.history).arg(worker.to_string()).arg(history::format_claims(&claims));
         command.arg(millis.to_string()).stdin(Stdio::null());
         Ok(command)
     }
 
-    async fn until_it_ends(&self, slot: &Slot) -> (u32, ExitStatus) {
-        let mut told: Option<Instant> = None;
+    async fn wait_for_exit(&self, slot: &WorkerSlot) -> (u32, ExitStatus) {
+        let mut told_to_stop: Option<Instant> = None;
         loop {
             if let Some(ended) = slot.reap() {
                 return ended;
             }
-            sleep(LOOK_EVERY).await;
-            let is_late = told.is_some_and(|told| told.elapsed() > ENDS_WITHIN);
+            sleep(POLL_INTERVAL).await;
+            let is_late = told_to_stop.is_some_and(|told| told.elapsed() > STOP_TIMEOUT);
             if is_late {
-                self.ledger.violation(format!(
-                    "stuck: a process of slot {} has not ended {ENDS_WITHIN:?} after it was told to",
+                self.log.add_violation(format!(
+                    "stuck: a process of slot {} has not ended {STOP_TIMEOUT:?} after it was told to",
                     slot.number
                 ));
             }
             if is_late || self.is_interrupted() {
                 slot.signal(nix::sys::signal::Signal::SIGKILL, |worker| {
-                    if let Some(process) = self.ledger.entries().processes.get_mut(&worker) {
+                    if let Some(process) = self.log.entries().processes.get_mut(&worker) {
                         process.killed = process.killed.or(Some(clock::now()));
                     }
                 });
-                told = Some(Instant::now());
-            } else if told.is_none() && *self.phase.borrow() == Phase::Ending {
+                told_to_stop = Some(Instant::now());
+            } else if told_to_stop.is_none() && *self.phase.borrow() == Phase::Ending {
                 slot.close_input();
-                told = Some(Instant::now());
+                told_to_stop = Some(Instant::now());
             }
         }
     }
 
-    fn ended(&self, slot: &Slot, worker: u32, status: ExitStatus) {
-        let mut entries = self.ledger.entries();
+    fn record_exit(&self, slot: &WorkerSlot, worker: u32, status: ExitStatus) {
+        let mut entries = self.log.entries();
         let Some(process) = entries.processes.get_mut(&worker) else { return };
         process.ended = true;
         if process.killed.is_some() {
@@ -285,7 +286,7 @@ impl Arena {
         let is_good = match code {
             Some(code) if is_run => {
                 *entries.counts.exits.entry(code).or_default() += 1;
-                EXITS.contains(&code)
+                EXPECTED_EXIT_CODES.contains(&code)
             }
             code => code == Some(0),
         };
@@ -306,27 +307,27 @@ impl Arena {
         }
     }
 
-    /// Notices if nobody gets anywhere any more.
-    async fn watch_for_quiet(self: Arc<Self>) {
+    /// Records a violation if no event is recorded for too long.
+    async fn watch_progress(self: Arc<Self>) {
         let (mut size, mut since) = (0, Instant::now());
         loop {
             sleep(Duration::from_secs(1)).await;
             let now = std::fs::metadata(&self.history).map_or(0, |file| file.len());
             if now != size {
                 (size, since) = (now, Instant::now());
-            } else if since.elapsed() > QUIET_FOR {
-                self.ledger.violation(format!("stuck: nothing happened for {QUIET_FOR:?}"));
+            } else if since.elapsed() > PROGRESS_TIMEOUT {
+                self.log.add_violation(format!("stuck: nothing happened for {PROGRESS_TIMEOUT:?}"));
                 since = Instant::now();
             }
         }
     }
 
-    async fn outcome(&self, lasted: Duration, added: finish::Added) -> Result<Outcome> {
-        let entries = self.ledger.entries().clone();
+    async fn outcome(&self, lasted: Duration, added: final_check::Added) -> Result<Outcome> {
+        let entries = self.log.entries().clone();
         let lines = history::read(&self.history)?;
-        let (processes, disturbances) = (entries.processes, entries.disturbances);
-        let history = History { lines, processes, disturbances };
-        let done = format!("{:#?}\n{:#?}\n", history.processes, history.disturbances);
+        let (processes, faults) = (entries.processes, entries.faults);
+        let history = History { lines, processes, faults };
+        let done = format!("{:#?}\n{:#?}\n", history.processes, history.faults);
         std::fs::write(self.history.with_file_name("done"), done)?;
         let rules = match self.setup.part {
             Part::Leases => Rules::Leases,
@@ -341,7 +342,7 @@ impl Arena {
         };
         match self.setup.part {
             Part::Queue if !self.is_interrupted() => {
-                let (jobs, found) = finish::jobs(self, &history, added).await?;
+                let (jobs, found) = final_check::check_jobs_left(self, &history, added).await?;
                 outcome.jobs = jobs;
                 outcome.violations.extend(found);
             }
@@ -353,14 +354,15 @@ impl Arena {
             }
         }
         if self.setup.part == Part::Leases && !self.is_interrupted() {
-            let found = finish::writes(self, &outcome.findings.writes_by_token).await?;
+            let found =
+                final_check::check_writes_left(self, &outcome.findings.writes_by_token).await?;
             outcome.violations.extend(found);
         }
         Ok(outcome)
     }
 }
 
-/// What runs in the slots of a setup.
+/// Returns the programs that run in the slots of a setup.
 fn programs(setup: Setup) -> Vec<Program> {
     use Program::{Library, Run};
     match (setup.place, setup.part) {
@@ -370,6 +372,6 @@ fn programs(setup: Setup) -> Vec<Program> {
     }
 }
 
-fn number_of(setup: Setup) -> u64 {
+fn index_of(setup: Setup) -> u64 {
     Setup::all().iter().position(|one| *one == setup).unwrap_or(0) as u64
 }

@@ -1,5 +1,4 @@
-//! What one would write without hierlock, for the same work on the same tables: a pool, a transaction,
-//! prepared statements.
+//! The same work on the same tables without hierlock: a pool, a transaction, prepared statements.
 
 mod jobs;
 mod leases;
@@ -10,9 +9,9 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use std::time::Duration;
 
-/// A pool.
+/// A pool of connections.
 #[derive(Clone)]
-pub enum ByHand {
+pub enum PlainSql {
     /// Of MySQL or MariaDB.
     Innodb(MySqlPool),
     /// Of PostgreSQL.
@@ -23,20 +22,20 @@ pub enum ByHand {
 
 const MYSQL_BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
 
-impl ByHand {
+impl PlainSql {
     pub(super) async fn connect(url: &str) -> Result<Self> {
         Ok(match url.split(':').next().unwrap_or_default() {
-            "postgres" => ByHand::Postgres(PgPoolOptions::new().connect(url).await?),
+            "postgres" => PlainSql::Postgres(PgPoolOptions::new().connect(url).await?),
             "sqlite" => {
                 let options: SqliteConnectOptions = url.parse()?;
                 let options = options
                     .busy_timeout(Duration::from_secs(30))
                     .journal_mode(SqliteJournalMode::Wal);
-                ByHand::Sqlite(SqlitePoolOptions::new().connect_with(options).await?)
+                PlainSql::Sqlite(SqlitePoolOptions::new().connect_with(options).await?)
             }
             _ => {
                 let url = url.replacen("mariadb", "mysql", 1);
-                ByHand::Innodb(MySqlPoolOptions::new().connect(&url).await?)
+                PlainSql::Innodb(MySqlPoolOptions::new().connect(&url).await?)
             }
         })
     }

@@ -1,28 +1,28 @@
-//! As one would write it: a pool, BEGIN, SET, a prepared SELECT for each row, ROLLBACK.
+//! The straightforward way to lock: a pool, BEGIN, SET, a prepared SELECT for each row, ROLLBACK.
 
-use super::{Bench, Nodes};
+use super::{BenchServer, Nodes};
 use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
 use sqlx::{MySqlPool, PgPool};
 
-/// The straightforward way, on whichever server.
-pub enum Straightforward {
-    /// `FOR SHARE` and `FOR UPDATE`; on MariaDB the older words.
+/// A pool, and how its server locks a row.
+pub enum StatementPerRow {
+    /// `FOR UPDATE` and the given statement for a shared lock, which MariaDB spells differently.
     Innodb(MySqlPool, &'static str),
-    /// Rows, `FOR SHARE` and `FOR UPDATE`.
+    /// Rows with `FOR SHARE` and `FOR UPDATE`.
     Rows(PgPool),
     /// Advisory keys.
     Keys(PgPool),
 }
 
-impl Straightforward {
-    /// Opens its pool.
+impl StatementPerRow {
+    /// Opens the pool.
     ///
     /// # Errors
-    /// A server that is gone.
-    pub async fn new(bench: &Bench) -> Result<Self, sqlx::Error> {
-        let url = bench.bare_url();
-        Ok(match (bench.setup.engine, bench.setup.strategy) {
+    /// Fails if the server cannot be reached.
+    pub async fn new(server: &BenchServer) -> Result<Self, sqlx::Error> {
+        let url = server.bare_url();
+        Ok(match (server.setup.engine, server.setup.strategy) {
             (Engine::Mysql, _) => Self::Innodb(
                 MySqlPool::connect(&url).await?,
                 "SELECT bucket FROM hier_lock_buckets WHERE level = ? AND bucket = ? FOR SHARE",
@@ -37,10 +37,10 @@ impl Straightforward {
         })
     }
 
-    /// Takes and gives back.
+    /// Locks and releases the nodes once.
     ///
     /// # Errors
-    /// A server that is gone.
+    /// Fails if the server cannot be reached.
     pub async fn cycle(&self, nodes: &Nodes) -> Result<(), sqlx::Error> {
         let rows = nodes.rows();
         let leaf = rows.last().map_or(0, |(level, _)| *level);
@@ -49,12 +49,11 @@ impl Straightforward {
                 let mut tx = pool.begin().await?;
                 sqlx::query("SET SESSION innodb_lock_wait_timeout = 50").execute(&mut *tx).await?;
                 for (level, bucket) in rows {
-                    let lock = match level == leaf {
-                        true => {
-                            "SELECT bucket FROM hier_lock_buckets WHERE level = ? AND bucket = ? \
-                             FOR UPDATE"
-                        }
-                        false => share,
+                    let lock = if level == leaf {
+                        "SELECT bucket FROM hier_lock_buckets WHERE level = ? AND bucket = ? \
+                         FOR UPDATE"
+                    } else {
+                        share
                     };
                     sqlx::query(lock).bind(level).bind(bucket).fetch_one(&mut *tx).await?;
                 }
@@ -64,15 +63,12 @@ impl Straightforward {
                 let mut tx = pool.begin().await?;
                 sqlx::query("SET LOCAL lock_timeout = '50s'").execute(&mut *tx).await?;
                 for (level, bucket) in rows {
-                    let lock = match level == leaf {
-                        true => {
-                            "SELECT bucket FROM hier_lock_buckets WHERE level = $1 AND \
-                             bucket = $2 FOR UPDATE"
-                        }
-                        false => {
-                            "SELECT bucket FROM hier_lock_buckets WHERE level = $1 AND \
-                             bucket = $2 FOR SHARE"
-                        }
+                    let lock = if level == leaf {
+                        "SELECT bucket FROM hier_lock_buckets WHERE level = $1 AND \
+                         bucket = $2 FOR UPDATE"
+                    } else {
+                        "SELECT bucket FROM hier_lock_buckets WHERE level = $1 AND \
+                         bucket = $2 FOR SHARE"
                     };
                     sqlx::query(lock).bind(level).bind(bucket).fetch_one(&mut *tx).await?;
                 }
@@ -82,9 +78,10 @@ impl Straightforward {
                 let mut tx = pool.begin().await?;
                 sqlx::query("SET LOCAL lock_timeout = '50s'").execute(&mut *tx).await?;
                 for (level, bucket) in rows {
-                    let lock = match level == leaf {
-                        true => "SELECT pg_advisory_xact_lock($1)",
-                        false => "SELECT pg_advisory_xact_lock_shared($1)",
+                    let lock = if level == leaf {
+                        "SELECT pg_advisory_xact_lock($1)"
+                    } else {
+                        "SELECT pg_advisory_xact_lock_shared($1)"
                     };
                     let key = i64::from(level) << 32 | i64::from(bucket);
                     sqlx::query(lock).bind(key).execute(&mut *tx).await?;

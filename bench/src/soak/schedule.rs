@@ -1,48 +1,49 @@
-//! Setups one after the other at each place, and places beside each other: a server is started once.
+//! Runs the setups of each server one after the other, and servers in parallel. Each server is started once.
 
-use super::arena::{Arena, Outcome};
 use super::server::Server;
 use super::setup::{Place, Setup};
+use super::setup_run::{Outcome, SetupRun};
 use super::{Options, Result};
 use hierlock_sandbox::Engine;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What is under way, for a line of progress.
+/// The names of the running setups, for a progress line.
 #[derive(Debug, Default)]
 pub struct Progress(Mutex<Vec<(usize, String)>>);
 
 impl Progress {
-    /// The names of what is under way.
+    /// Returns the names of the running setups.
     pub fn names(&self) -> Vec<String> {
-        let lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.iter().map(|(_, name)| name.clone()).collect()
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.iter().map(|(_, name)| name.clone()).collect()
     }
 
-    fn set(&self, lane: usize, name: Option<String>) {
-        let mut lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|(number, _)| *number != lane);
-        lanes.extend(name.map(|name| (lane, name)));
-        lanes.sort();
+    fn set(&self, group: usize, name: Option<String>) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.retain(|(number, _)| *number != group);
+        names.extend(name.map(|name| (group, name)));
+        names.sort();
     }
 }
 
-/// Runs the setups for so long in all; each outcome is told when it is there.
+/// Runs the setups within `length` and reports each outcome when it is known.
 ///
 /// # Errors
-/// If something cannot be set up.
+/// Fails if a server or a setup cannot be prepared.
 pub async fn run(
     setups: &[Setup],
     options: &Arc<Options>,
     length: Duration,
     progress: &Arc<Progress>,
-    tell: impl Fn(Outcome) + Clone + Send + Sync + 'static,
+    report_outcome: impl Fn(Outcome) + Clone + Send + Sync + 'static,
 ) -> Result<()> {
-    let mut lanes = JoinSet::new();
-    for (number, (engine, setups)) in split(setups).into_iter().enumerate() {
-        let (options, progress, tell) = (options.clone(), progress.clone(), tell.clone());
-        lanes.spawn(async move {
+    let mut groups = JoinSet::new();
+    for (number, (engine, setups)) in group_by_server(setups).into_iter().enumerate() {
+        let (options, progress, report_outcome) =
+            (options.clone(), progress.clone(), report_outcome.clone());
+        groups.spawn(async move {
             let server = match engine {
                 Some(engine) => {
                     progress.set(number, Some(format!("{engine} starts")));
@@ -57,14 +58,14 @@ pub async fn run(
                     break;
                 }
                 progress.set(number, Some(setup.to_string()));
-                tell(Arena::run(setup, server.clone(), options.clone(), share).await?);
+                report_outcome(SetupRun::run(setup, server.clone(), options.clone(), share).await?);
             }
             progress.set(number, None);
             Result::Ok(())
         });
     }
     let mut failed = Ok(());
-    while let Some(ended) = lanes.join_next().await {
+    while let Some(ended) = groups.join_next().await {
         if let Err(error) = ended? {
             failed = Err(error);
         }
@@ -72,8 +73,8 @@ pub async fn run(
     failed
 }
 
-/// A lane for each server, and one for what needs none.
-fn split(setups: &[Setup]) -> Vec<(Option<Engine>, Vec<Setup>)> {
+/// Groups the setups by server, with one group for setups that need none.
+fn group_by_server(setups: &[Setup]) -> Vec<(Option<Engine>, Vec<Setup>)> {
     let engine = |setup: &Setup| match setup.place {
         Place::Server(engine) => Some(engine),
         _ => None,
@@ -81,9 +82,9 @@ fn split(setups: &[Setup]) -> Vec<(Option<Engine>, Vec<Setup>)> {
     [None]
         .into_iter()
         .chain(Engine::ALL.map(Some))
-        .map(|lane| {
-            let of_lane = setups.iter().copied().filter(|setup| engine(setup) == lane);
-            (lane, of_lane.collect::<Vec<_>>())
+        .map(|server| {
+            let of_server = setups.iter().copied().filter(|setup| engine(setup) == server);
+            (server, of_server.collect::<Vec<_>>())
         })
         .filter(|(_, setups)| !setups.is_empty())
         .collect()

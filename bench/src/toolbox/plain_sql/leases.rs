@@ -1,27 +1,28 @@
-//! Leases: the slots of a resource and of those above it are locked, others are looked for, the lease is
-//! written; and then it is deleted.
+//! Leases a resource and releases it: locks the slots of the resource and its ancestors, looks for other leases,
+//! inserts the lease, and deletes it again.
 
-use super::ByHand;
+use super::PlainSql;
 use crate::toolbox::{Result, TTL};
 use hierlock::{Buckets, Target};
 use sqlx::{Connection as _, Row as _};
 
-/// The lock rows of leases, a level.
+/// The number of lock rows of leases on each level.
 const BUCKETS: u32 = 256;
 
 /// The statements of one engine.
-struct Words {
-    /// Six values: level and bucket of each node.
+struct LeaseStatements {
+    /// Locks the slots. Six values: level and bucket of each node.
     lock: &'static str,
-    /// Six values: the owner, three nodes, the last of them again, and what comes after all below it.
+    /// Finds leases of other owners. Six values: the owner, three nodes, the last of them again, and the upper bound
+    /// of its descendants.
     others: &'static str,
-    /// Five values: node, path, owner, and the time twice.
+    /// Inserts the lease. Five values: node, path, owner, and the time to live twice.
     insert: &'static str,
-    /// The token.
+    /// Deletes the lease. One value: the token.
     delete: &'static str,
 }
 
-const MYSQL: Words = Words {
+const MYSQL: LeaseStatements = LeaseStatements {
     lock: "(SELECT 1 FROM hier_lease_slots WHERE level = ? AND bucket = ? LOCK IN SHARE MODE) UNION ALL \
            (SELECT 1 FROM hier_lease_slots WHERE level = ? AND bucket = ? LOCK IN SHARE MODE) UNION ALL \
            (SELECT 1 FROM hier_lease_slots WHERE level = ? AND bucket = ? FOR UPDATE)",
@@ -34,7 +35,7 @@ const MYSQL: Words = Words {
     delete: "DELETE FROM hier_leases WHERE token = ?",
 };
 
-const POSTGRES: Words = Words {
+const POSTGRES: LeaseStatements = LeaseStatements {
     lock: "SELECT pg_advisory_xact_lock_shared($1, $2), pg_advisory_xact_lock_shared($3, $4), \
            pg_advisory_xact_lock($5, $6)",
     others: "SELECT owner FROM hier_leases WHERE owner <> $1 AND expires_ms > (EXTRACT(EPOCH FROM \
@@ -45,8 +46,8 @@ const POSTGRES: Words = Words {
     delete: "DELETE FROM hier_leases WHERE token = $1",
 };
 
-const SQLITE: Words = Words {
-    // A writer is alone.
+const SQLITE: LeaseStatements = LeaseStatements {
+    // SQLite has one writer at a time.
     lock: "",
     others: "SELECT owner FROM hier_leases WHERE owner <> ? AND expires_ms > CAST(unixepoch('subsec') * 1000 \
              AS INTEGER) AND (node IN (?, ?, ?) OR (node > ? AND node < ?))",
@@ -55,10 +56,10 @@ const SQLITE: Words = Words {
     delete: "DELETE FROM hier_leases WHERE token = ?",
 };
 
-/// A resource as the tables have it.
+/// A resource in the form of the tables.
 struct Node {
     path: String,
-    /// The user, the account and the resource.
+    /// The keys of the user, the account and the resource.
     keys: Vec<Vec<u8>>,
     own: Vec<u8>,
     after: Vec<u8>,
@@ -71,7 +72,7 @@ impl Node {
         let nodes: Vec<Target> = above.chain([target.clone()]).collect();
         let buckets = Buckets::new(BUCKETS).unwrap_or_default();
         let slot = |node: &Target| (node.level() as i32, node.bucket(buckets) as i32);
-        // The IDs with their lengths, from the root.
+        // The IDs with their lengths, from the root on.
         let key = |node: &Target| {
             let ids = node.ids().map(|id| format!("{}:{id},", id.len()));
             ids.collect::<String>().into_bytes()
@@ -87,53 +88,52 @@ impl Node {
     }
 }
 
-/// Locks, looks for others, and comes back with the statement that writes the lease.
-macro_rules! cleared {
-    ($words:expr, $node:expr, $owner:expr, $tx:expr) => {{
-        if !$words.lock.is_empty() {
-            let lock = sqlx::query($words.lock);
+/// Locks the slots, fails if somebody else has a lease, and returns the statement that inserts the lease.
+macro_rules! check_and_insert {
+    ($sql:expr, $node:expr, $owner:expr, $tx:expr) => {{
+        if !$sql.lock.is_empty() {
+            let lock = sqlx::query($sql.lock);
             let lock = $node.slots.iter().fold(lock, |lock, slot| lock.bind(slot.0).bind(slot.1));
             lock.fetch_all(&mut *$tx).await?;
         }
-        let others = sqlx::query($words.others).bind($owner);
+        let others = sqlx::query($sql.others).bind($owner);
         let others = $node.keys.iter().fold(others, |others, key| others.bind(key));
         let others = others.bind(&$node.own).bind(&$node.after).fetch_all(&mut *$tx).await?;
         if !others.is_empty() {
-            return Err("somebody else has it".into());
+            return Err("somebody else has a lease".into());
         }
         let ttl = TTL.as_millis() as i64;
-        let insert = sqlx::query($words.insert).bind(&$node.own).bind(&$node.path).bind($owner);
+        let insert = sqlx::query($sql.insert).bind(&$node.own).bind(&$node.path).bind($owner);
         insert.bind(ttl).bind(ttl)
     }};
 }
 
-impl ByHand {
-    /// Leases a resource to `owner` if nobody else has it, what is above it or what is below it, and
-    /// releases it.
+impl PlainSql {
+    /// Leases a resource to `owner` and releases it.
     ///
     /// # Errors
-    /// What the database says; somebody else has it.
+    /// Fails if the database does, or if somebody else has a lease on the resource, an ancestor or a descendant.
     pub async fn lease(&self, target: &Target, owner: &str) -> Result<()> {
         let node = Node::new(target);
         match self {
-            ByHand::Innodb(pool) => {
+            PlainSql::Innodb(pool) => {
                 let mut tx = pool.begin_with(super::MYSQL_BEGIN).await?;
-                let done = cleared!(MYSQL, node, owner, tx).execute(&mut *tx).await?;
+                let done = check_and_insert!(MYSQL, node, owner, tx).execute(&mut *tx).await?;
                 tx.commit().await?;
                 let token = done.last_insert_id();
                 sqlx::query(MYSQL.delete).bind(token).execute(pool).await?;
             }
-            ByHand::Postgres(pool) => {
+            PlainSql::Postgres(pool) => {
                 let mut tx = pool.begin().await?;
-                let row = cleared!(POSTGRES, node, owner, tx).fetch_one(&mut *tx).await?;
+                let row = check_and_insert!(POSTGRES, node, owner, tx).fetch_one(&mut *tx).await?;
                 tx.commit().await?;
                 let token: i64 = row.try_get(0)?;
                 sqlx::query(POSTGRES.delete).bind(token).execute(pool).await?;
             }
-            ByHand::Sqlite(pool) => {
+            PlainSql::Sqlite(pool) => {
                 let mut connection = pool.acquire().await?;
                 let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
-                let done = cleared!(SQLITE, node, owner, tx).execute(&mut *tx).await?;
+                let done = check_and_insert!(SQLITE, node, owner, tx).execute(&mut *tx).await?;
                 tx.commit().await?;
                 let token = done.last_insert_rowid();
                 sqlx::query(SQLITE.delete).bind(token).execute(&mut *connection).await?;

@@ -1,10 +1,10 @@
-//! Jobs: some are claimed, and then deleted.
+//! Claims jobs and deletes them.
 
-use super::ByHand;
+use super::PlainSql;
 use crate::toolbox::{Result, TTL};
 use sqlx::AssertSqlSafe;
 
-/// What is read of a job: its number, its claim, its payload.
+/// The columns that are read of a job: id, claim number, payload.
 type Job = (i64, i64, String);
 
 const MYSQL_SELECT: &str = "SELECT id, claim, payload FROM hier_jobs WHERE queue = 'bench' AND state = 0 \
@@ -24,52 +24,52 @@ const SQLITE_CLAIM: &str = "UPDATE hier_jobs SET state = 2, claim = claim + 1, w
                             hier_jobs WHERE queue = 'bench' AND state = 0 ORDER BY priority, id LIMIT ?1) \
                             RETURNING id, claim, payload";
 
-/// Deletes those that were claimed, in one statement; a place for each.
+/// Deletes the claimed jobs in one statement, with a placeholder for each.
 macro_rules! delete {
     ($ids:expr, $pool:expr) => {{
         let sql = format!(
             "DELETE FROM hier_jobs WHERE id IN ({}) AND state = 2 AND worker = 'w'",
-            places($ids.len())
+            placeholders($ids.len())
         );
         let delete = sqlx::query(AssertSqlSafe(sql));
         $ids.iter().fold(delete, |delete, id| delete.bind(*id)).execute($pool).await?;
     }};
 }
 
-impl ByHand {
-    /// Claims so many jobs and completes them; how many there were.
+impl PlainSql {
+    /// Claims up to `most` jobs, completes them, and returns how many there were.
     ///
     /// # Errors
-    /// What the database says.
+    /// Fails if the database does.
     pub async fn claim_and_complete(&self, most: usize) -> Result<usize> {
         let (most, ttl) = (most as i64, TTL.as_millis() as i64);
-        let numbers = |jobs: Vec<Job>| jobs.into_iter().map(|job| job.0).collect::<Vec<i64>>();
+        let ids_of = |jobs: Vec<Job>| jobs.into_iter().map(|job| job.0).collect::<Vec<i64>>();
         Ok(match self {
-            ByHand::Innodb(pool) => {
+            PlainSql::Innodb(pool) => {
                 let mut tx = pool.begin_with(super::MYSQL_BEGIN).await?;
                 let jobs = sqlx::query_as(MYSQL_SELECT).bind(most).fetch_all(&mut *tx).await?;
-                let ids = numbers(jobs);
+                let ids = ids_of(jobs);
                 if ids.is_empty() {
                     return Ok(0);
                 }
-                let update = format!("{MYSQL_UPDATE} ({})", places(ids.len()));
+                let update = format!("{MYSQL_UPDATE} ({})", placeholders(ids.len()));
                 let update = sqlx::query(AssertSqlSafe(update)).bind(ttl);
                 ids.iter().fold(update, |update, id| update.bind(*id)).execute(&mut *tx).await?;
                 tx.commit().await?;
                 delete!(ids, pool);
                 ids.len()
             }
-            ByHand::Postgres(pool) => {
+            PlainSql::Postgres(pool) => {
                 let claim = sqlx::query_as(POSTGRES_CLAIM).bind(most).bind(ttl);
-                let ids = numbers(claim.fetch_all(pool).await?);
+                let ids = ids_of(claim.fetch_all(pool).await?);
                 if !ids.is_empty() {
                     sqlx::query(POSTGRES_DELETE).bind(&ids).execute(pool).await?;
                 }
                 ids.len()
             }
-            ByHand::Sqlite(pool) => {
+            PlainSql::Sqlite(pool) => {
                 let claim = sqlx::query_as(SQLITE_CLAIM).bind(most).bind(ttl);
-                let ids = numbers(claim.fetch_all(pool).await?);
+                let ids = ids_of(claim.fetch_all(pool).await?);
                 if !ids.is_empty() {
                     delete!(ids, pool);
                 }
@@ -79,6 +79,6 @@ impl ByHand {
     }
 }
 
-fn places(count: usize) -> String {
+fn placeholders(count: usize) -> String {
     vec!["?"; count].join(", ")
 }

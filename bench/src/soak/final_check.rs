@@ -1,10 +1,10 @@
-//! What is looked at when nothing is done to anybody any more.
+//! The checks after the last fault: jobs are done, writes are in order, and nothing is held. Also adds the jobs.
 
-use super::arena::Arena;
 use super::check::{History, JobCounts, Jobs, Violation, Write, check_jobs, check_writes};
 use super::history::Event;
 use super::setup::{Part, Place};
-use super::{LEASE_OF_JOBS, LONGEST_LEASE, Result, queue, tree};
+use super::setup_run::SetupRun;
+use super::{JOB_LEASE_TTL, MAX_LEASE_TTL, Result, queue, tree};
 use hierlock::Hierlock;
 use hierlock::database::Database;
 use hierlock::lease::{LeaseFilter, LeaseRequest, Leases};
@@ -16,30 +16,30 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long it may take until everything is free when all processes have ended.
-const FREE_WITHIN: Duration = Duration::from_secs(30);
-/// How long a queue may take to be empty when no more jobs come.
-const EMPTY_WITHIN: Duration = Duration::from_secs(60);
-/// How many jobs wait at most.
-const BACKLOG: u64 = 200;
+/// How long it may take until everything is free after all processes have ended.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a queue may take to become empty after the last job was added.
+const EMPTY_QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
+/// No jobs are added while this many are ready.
+const MAX_READY_JOBS: u64 = 200;
 
 /// The jobs whose enqueueing was confirmed.
 pub type Added = BTreeSet<i64>;
 
-/// Adds jobs until it is told to stop, past all networks; the server may be away.
+/// Adds jobs until it is told to stop, without a proxy in between. The server may be down for a while.
 ///
 /// # Errors
-/// If the database cannot be used at all.
-pub async fn produce(arena: Arc<Arena>, stop: watch::Receiver<bool>) -> Result<Added> {
-    let queue = queue(&Database::connect(&arena.database.bare_url).await?)?;
+/// Fails if the database cannot be used at all.
+pub async fn produce(run: Arc<SetupRun>, stop: watch::Receiver<bool>) -> Result<Added> {
+    let queue = queue(&Database::connect(&run.database.bare_url).await?)?;
     let (mut number, mut added) = (0, Added::new());
-    while !*stop.borrow() && !arena.is_interrupted() {
-        let is_short = queue.stats().await.is_ok_and(|stats| stats.ready < BACKLOG);
+    while !*stop.borrow() && !run.is_interrupted() {
+        let is_short = queue.stats().await.is_ok_and(|stats| stats.ready < MAX_READY_JOBS);
         if is_short {
             let numbers: Vec<i64> = (number..number + 20).collect();
             number += 20;
             let job = |number: &i64| Job::new(number.to_string()).max_attempts(10_000);
-            // If that fails nobody knows whether they were added: they may be done, and need not be.
+            // If this fails it is unknown whether the jobs were added, so their effects are not required.
             if queue.enqueue_all(numbers.iter().map(job)).await.is_ok() {
                 added.extend(numbers);
             }
@@ -52,11 +52,11 @@ pub async fn produce(arena: Arc<Arena>, stop: watch::Receiver<bool>) -> Result<A
 /// Waits until the queue is empty.
 ///
 /// # Errors
-/// If the database cannot be used.
-pub async fn until_empty(arena: &Arena) -> Result<()> {
-    let queue = queue(&Database::connect(&arena.database.bare_url).await?)?;
+/// Fails if the database cannot be used.
+pub async fn wait_until_empty(run: &SetupRun) -> Result<()> {
+    let queue = queue(&Database::connect(&run.database.bare_url).await?)?;
     let begun = Instant::now();
-    while begun.elapsed() < EMPTY_WITHIN + LEASE_OF_JOBS && !arena.is_interrupted() {
+    while begun.elapsed() < EMPTY_QUEUE_TIMEOUT + JOB_LEASE_TTL && !run.is_interrupted() {
         let stats = queue.stats().await?;
         if stats.ready + stats.scheduled + stats.claimed == 0 {
             return Ok(());
@@ -66,16 +66,16 @@ pub async fn until_empty(arena: &Arena) -> Result<()> {
     Ok(())
 }
 
-/// Reads what became of the jobs, and checks it.
+/// Reads the jobs and their effects, and checks them.
 ///
 /// # Errors
-/// If the database cannot be used.
-pub async fn jobs(
-    arena: &Arena,
+/// Fails if the database cannot be used.
+pub async fn check_jobs_left(
+    run: &SetupRun,
     history: &History,
     added: Added,
 ) -> Result<(JobCounts, Vec<Violation>)> {
-    let database = Database::connect(&arena.database.bare_url).await?;
+    let database = Database::connect(&run.database.bare_url).await?;
     let mut jobs = Jobs { added, ..Jobs::default() };
     for row in database.query("SELECT job FROM soak_effects", []).await? {
         *jobs.effects.entry(row.int(0)?).or_default() += 1;
@@ -97,22 +97,25 @@ pub async fn jobs(
         }
     }
     for (worker, process) in &history.processes {
-        let mut disturbances = history.disturbances.iter();
+        let mut faults = history.faults.iter();
         if process.killed.is_some()
-            || disturbances.any(|d| d.slot.is_none_or(|slot| slot == process.slot))
+            || faults.any(|fault| fault.slot.is_none_or(|slot| slot == process.slot))
         {
-            jobs.disturbed.insert(*worker);
+            jobs.faulted.insert(*worker);
         }
     }
     Ok(check_jobs(&jobs))
 }
 
-/// Reads what was written under leases, and checks it.
+/// Reads what was written under leases, and checks it against the history.
 ///
 /// # Errors
-/// If the database cannot be used.
-pub async fn writes(arena: &Arena, committed: &BTreeMap<u64, u64>) -> Result<Vec<Violation>> {
-    let database = Database::connect(&arena.database.bare_url).await?;
+/// Fails if the database cannot be used.
+pub async fn check_writes_left(
+    run: &SetupRun,
+    committed: &BTreeMap<u64, u64>,
+) -> Result<Vec<Violation>> {
+    let database = Database::connect(&run.database.bare_url).await?;
     let rows = database.query("SELECT path, token FROM soak_writes ORDER BY id", []).await?;
     let mut writes = Vec::new();
     for row in rows {
@@ -122,45 +125,45 @@ pub async fn writes(arena: &Arena, committed: &BTreeMap<u64, u64>) -> Result<Vec
     Ok(check_writes(&writes, committed))
 }
 
-/// Makes sure that everything can be had by somebody new, and that the server holds nothing.
-pub async fn everything_is_free(arena: &Arena) {
-    let checked = match arena.setup.part {
-        // Its only worker has looked.
-        Part::Locks { .. } if arena.setup.place == Place::Memory => Ok(()),
-        Part::Locks { .. } => locks_are_free(arena).await,
-        Part::Leases => leases_are_free(arena).await,
+/// Records a violation unless a new client can lock everything and the server holds no locks.
+pub async fn check_everything_is_free(run: &SetupRun) {
+    let checked = match run.setup.part {
+        // Its only worker has checked this.
+        Part::Locks { .. } if run.setup.place == Place::Memory => Ok(()),
+        Part::Locks { .. } => check_locks_are_free(run).await,
+        Part::Leases => check_leases_are_free(run).await,
         Part::Queue => Ok(()),
     };
     if let Err(error) = checked {
-        arena.ledger.violation(format!("not free in the end: {error}"));
+        run.log.add_violation(format!("not free in the end: {error}"));
     }
 }
 
-async fn locks_are_free(arena: &Arena) -> Result<()> {
-    if let Place::Server(engine) = arena.setup.place {
+async fn check_locks_are_free(run: &SetupRun) -> Result<()> {
+    if let Place::Server(engine) = run.setup.place {
         let begun = Instant::now();
         loop {
-            match held(arena, engine).await? {
+            match count_server_locks(run, engine).await? {
                 0 => break,
-                held if begun.elapsed() > FREE_WITHIN => {
-                    return Err(format!("the server holds {held} locks of nobody").into());
+                held if begun.elapsed() > RELEASE_TIMEOUT => {
+                    return Err(format!("the server holds {held} locks without an owner").into());
                 }
                 _ => sleep(Duration::from_millis(200)).await,
             }
         }
     }
-    let locks = Hierlock::connect(&arena.database.url).await?;
+    let locks = Hierlock::connect(&run.database.url).await?;
     for broken in [false, true] {
         let roots = tree::roots();
-        let roots = roots.iter().map(|root| tree::locked(root, broken));
-        locks.request_all(roots).within(FREE_WITHIN).acquire().await?.release().await?;
+        let roots = roots.iter().map(|root| tree::node_to_lock(root, broken));
+        locks.request_all(roots).within(RELEASE_TIMEOUT).acquire().await?.release().await?;
     }
     Ok(())
 }
 
-/// How many locks the server holds, as it says itself.
-async fn held(arena: &Arena, engine: Engine) -> Result<i64> {
-    let database = Database::connect(&arena.database.bare_url).await?;
+/// Returns how many locks the server reports.
+async fn count_server_locks(run: &SetupRun, engine: Engine) -> Result<i64> {
+    let database = Database::connect(&run.database.bare_url).await?;
     let sql = match engine {
         Engine::Mysql => "SELECT COUNT(*) FROM performance_schema.data_locks",
         Engine::Mariadb => {
@@ -177,12 +180,12 @@ async fn held(arena: &Arena, engine: Engine) -> Result<i64> {
     Ok(held.unwrap_or_default())
 }
 
-async fn leases_are_free(arena: &Arena) -> Result<()> {
-    let leases = Leases::new(Database::connect(&arena.database.bare_url).await?);
+async fn check_leases_are_free(run: &SetupRun) -> Result<()> {
+    let leases = Leases::new(Database::connect(&run.database.bare_url).await?);
     for broken in [false, true] {
         for root in tree::roots() {
-            let request = LeaseRequest::new(tree::locked(&root, broken), "the last one");
-            let lease = leases.acquire(request.wait_up_to(FREE_WITHIN + LONGEST_LEASE)).await?;
+            let request = LeaseRequest::new(tree::node_to_lock(&root, broken), "final check");
+            let lease = leases.acquire(request.wait_up_to(RELEASE_TIMEOUT + MAX_LEASE_TTL)).await?;
             lease.release().await?;
         }
     }
