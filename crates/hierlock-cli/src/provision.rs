@@ -12,7 +12,9 @@ use crate::exit::{self, CommandResult};
 use crate::output::{json, print, print_message};
 use crate::progress::bar;
 use crate::signals::block_on;
-use hierlock::sql::{Check, Phase, Prediction, Progress, Provision, Report};
+use hierlock::sql::{
+    Prediction, Provision, ProvisionPhase, ProvisionProgress, ProvisionReport, TableCheck,
+};
 use hierlock::{Buckets, ServerUrl, Target};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
@@ -94,7 +96,7 @@ impl ProvisionArgs {
         if self.print_sql {
             return print(provision.print_sql());
         }
-        let progress = ProvisionProgress::new(self.json);
+        let progress = ProgressDisplay::new(self.json);
         let update = |now| progress.update(now);
         let report = if self.check {
             let check = provision.check(update).await?;
@@ -135,14 +137,14 @@ impl ProvisionArgs {
 }
 
 /// A bar on a terminal, lines elsewhere, nothing with `--json`.
-struct ProvisionProgress {
+struct ProgressDisplay {
     bar: ProgressBar,
     prints_lines: bool,
     json: bool,
-    last: Mutex<Option<(Phase, Instant)>>,
+    last: Mutex<Option<(ProvisionPhase, Instant)>>,
 }
 
-impl ProvisionProgress {
+impl ProgressDisplay {
     fn new(json: bool) -> Self {
         let template = "{msg} {wide_bar} {human_pos}/{human_len} rows, {per_sec}, {eta} left";
         let prints_lines = !json && !io::stderr().is_terminal();
@@ -155,7 +157,7 @@ impl ProvisionProgress {
         }
     }
 
-    fn update(&self, Progress { phase, done, total, .. }: Progress) {
+    fn update(&self, ProvisionProgress { phase, done, total, .. }: ProvisionProgress) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = last.is_none_or(|(before, _)| before != phase);
         if is_new {
@@ -183,8 +185,8 @@ fn prediction_text(prediction: Prediction) -> String {
     }
 }
 
-fn report_text(report: &Report) -> String {
-    let Report { rows, inserted, deleted, elapsed, .. } = *report;
+fn report_text(report: &ProvisionReport) -> String {
+    let ProvisionReport { rows, inserted, deleted, elapsed, .. } = *report;
     let rate = inserted as f64 / elapsed.as_secs_f64().max(0.001);
     let mut text = match rows {
         0 => format!("ready: {} rows added", HumanCount(inserted)),
@@ -200,7 +202,7 @@ fn report_text(report: &Report) -> String {
     text + "\n"
 }
 
-fn check_text(check: &Check) -> String {
+fn check_text(check: &TableCheck) -> String {
     let mut text = String::new();
     for (level, rows) in check.rows.iter().enumerate() {
         text += &format!("level {level}: {rows} of {} rows\n", check.buckets);
@@ -250,7 +252,7 @@ enum ResultJson<'a> {
     },
 }
 
-fn check_json(check: &Check) -> String {
+fn check_json(check: &TableCheck) -> String {
     let ranges = check.missing.iter();
     json(&ResultJson::Checked {
         clean: check.is_clean(),
@@ -265,7 +267,7 @@ fn check_json(check: &Check) -> String {
     })
 }
 
-fn report_json(report: &Report) -> String {
-    let Report { rows, inserted, deleted, elapsed, .. } = *report;
+fn report_json(report: &ProvisionReport) -> String {
+    let ProvisionReport { rows, inserted, deleted, elapsed, .. } = *report;
     json(&ResultJson::Ready { rows, inserted, deleted, elapsed_ms: elapsed.as_millis() })
 }

@@ -53,10 +53,7 @@ impl<'a> Location<'a> {
     }
 }
 
-/// Locks on the nodes of a tree. Cheap to clone; clones share everything.
-///
-/// Locking a node takes every ancestor shared and the node itself exclusive, so a lock on an account
-/// excludes every lock below it, and two resources of one account never wait for each other.
+/// Locks on the nodes of a tree: every ancestor shared, the node itself exclusive. Cheap to clone; clones share everything.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -157,29 +154,19 @@ impl Hierlock<SqlBackend> {
     /// Opens the URL of a server, for the tree `user → account → resource`. This client can also lock
     /// [in transactions](Self::acquire_in).
     ///
-    /// ```no_run
-    /// # async fn example() -> hierlock::Result<()> {
-    /// use hierlock::Hierlock;
-    ///
-    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     /// As [`connect`](Hierlock::connect); also a URL that is no server's.
     pub async fn connect_sql(url: &str) -> Result<Self> {
         Builder::default().connect_sql(url).await
     }
 
-    /// Locks on the server of a pool that the program has already: with the same address, user and TLS,
-    /// but **with connections of its own**, since a holder that waits for a connection of the program's pool
-    /// could hang the whole service. [`Builder::beside`] is the same with options.
+    /// Opens the server of a pool that the program has already: with the address, user and TLS of the pool, but **with
+    /// connections of its own**. A holder that waited for a connection of the pool could hang the whole service.
+    /// [`Builder::beside`] is the same with options.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
-    /// use hierlock::Hierlock;
-    ///
-    /// let locks = Hierlock::beside(&pool).await?;
+    /// let locks = hierlock::Hierlock::beside(&pool).await?;
     /// # Ok(()) }
     /// ```
     ///
@@ -189,9 +176,8 @@ impl Hierlock<SqlBackend> {
         Builder::default().beside(pool).await
     }
 
-    /// Locks nodes inside the caller's own transaction; they are freed when that ends. **The recommended way**
-    /// where the data is in the same database: a lost connection loses lock and work together, and no second
-    /// connection is needed.
+    /// Locks nodes inside the caller's own transaction; they are freed when that ends. **The recommended way** where the
+    /// data is in the same database: a lost connection loses lock and work together, and one connection is enough.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -274,13 +260,12 @@ impl<B: Backend> Hierlock<B> {
         self.request_all(targets).acquire().await
     }
 
-    /// Locks several children of one node exclusively, for example resources of an account. Never deadlocks with others
-    /// who do the same.
+    /// Locks several children of one node exclusively, for example resources of an account; as
+    /// [`acquire_all`](Self::acquire_all) does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
-    /// use hierlock::{Hierlock, Target};
-    ///
+    /// # use hierlock::{Hierlock, Target};
     /// let locks = Hierlock::connect("memory:").await?;
     /// let guard = locks.acquire_children(&Target::account("u1", "a1")?, ["r2", "r1"]).await?;
     /// assert_eq!(guard.targets().len(), 2);
@@ -297,9 +282,8 @@ impl<B: Backend> Hierlock<B> {
         parent: &Target,
         ids: impl IntoIterator<Item = I>,
     ) -> Result<Guard<B::Hold>> {
-        let targets =
-            ids.into_iter().map(|id| parent.child(id.as_ref())).collect::<Result<Vec<_>>>()?;
-        self.acquire_all(targets).await
+        let children = ids.into_iter().map(|id| parent.child(id.as_ref()));
+        self.acquire_all(children.collect::<Result<Vec<_>>>()?).await
     }
 
     /// Begins a request: another mode, a deadline, a name.
@@ -321,17 +305,15 @@ impl<B: Backend> Hierlock<B> {
         self.backend.plan(&claims)
     }
 
-    /// Returns what is doubtful about the server: for example that it is one of a cluster whose nodes do not
-    /// share their locks.
+    /// Returns what is doubtful about the server, for example that the nodes of its cluster do not share their locks.
     pub fn warnings(&self) -> &[String] {
         self.backend.warnings()
     }
 
-    /// Waits, no longer than `limit`, until the server keeps nothing that this client has given up: the locks of
-    /// dropped guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes
-    /// idle connections. **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the
-    /// session of a lost connection on the server. If the program ends before that task does, the server keeps the lock
-    /// until its own network gives up, which can take hours.
+    /// Waits, no longer than `limit`, until the server keeps nothing that this client has given up: the locks of dropped
+    /// guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes idle connections.
+    /// **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the session of a lost
+    /// connection on the server. Without it the server keeps the lock until its network gives up, which can take hours.
     ///
     /// A server that refuses connections three times in a row counts as ended. Guards that are held stay held, and the
     /// client can be used again. For `memory:` and `file:` there is nothing to wait for.
@@ -339,8 +321,7 @@ impl<B: Backend> Hierlock<B> {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
     /// # use hierlock::{Hierlock, Target};
-    /// use std::time::Duration;
-    ///
+    /// # use std::time::Duration;
     /// let locks = Hierlock::connect("memory:").await?;
     /// drop(locks.acquire(Target::user("u1")?).await?);
     /// locks.close(Duration::from_secs(10)).await?;

@@ -198,7 +198,9 @@ impl Guard<SqlHold> {
     /// # Errors
     /// The connection of another database, a lock with `scope=session`, which has no transaction of its own, or
     /// [`is_lost`](Error::is_lost).
-    pub async fn transaction<C: sql::Connection>(&mut self) -> Result<sql::Work<'_, C>> {
+    pub async fn transaction<C: sql::Connection>(
+        &mut self,
+    ) -> Result<sql::GuardTransaction<'_, C>> {
         self.hold.lend().await
     }
 

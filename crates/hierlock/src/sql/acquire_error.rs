@@ -5,6 +5,8 @@ use super::pool::LockPool;
 use crate::error::{Error, LockConflict, LockError};
 use crate::plan::Step;
 
+pub(super) type Result<T, E = AcquireError> = std::result::Result<T, E>;
+
 /// Why locks were not taken. What was taken on the way is given back by then.
 pub(super) enum AcquireError {
     /// The caller is told this.

@@ -125,6 +125,14 @@ impl Scheme {
         }
     }
 
+    /// The state before its rows are there; rows by ID come later, one by one.
+    pub(super) fn first_state(&self) -> ProvisionState {
+        match self.strategy {
+            Strategy::Striped => ProvisionState::Filling,
+            _ => ProvisionState::Ready,
+        }
+    }
+
     /// What writes the agreement down; an earlier one stays.
     pub(super) fn agree(&self, state: ProvisionState) -> Vec<String> {
         let [insert, or_not] = self.insert_words();

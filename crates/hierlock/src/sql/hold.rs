@@ -5,7 +5,7 @@ use super::acquire_error::AcquireError;
 use super::acquirer::Acquirer;
 use super::pool::LockPool;
 use super::shared::SharedKeys;
-use super::{Connection, Dialect, Scheme, Work, postgres};
+use super::{Connection, Dialect, GuardTransaction, Scheme, postgres};
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::database::error_message;
 use crate::error::{Error, Result, SqlError};
@@ -55,20 +55,12 @@ pub(super) struct HoldSessions {
     pub(super) more: Vec<Session>,
     /// Did work in its transaction fail? Then it cannot be committed.
     pub(super) work_failed: bool,
-    entry: Arc<RegistryEntry>,
+    pub(super) entry: Arc<RegistryEntry>,
     /// Freed last, after the sessions are back. A shared one needs none.
-    permit: Option<Permit>,
+    pub(super) permit: Option<Permit>,
 }
 
 impl HoldSessions {
-    pub(super) fn new(
-        base: HoldSession,
-        entry: Arc<RegistryEntry>,
-        permit: Option<Permit>,
-    ) -> Self {
-        Self { base, more: Vec::new(), work_failed: false, entry, permit }
-    }
-
     async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match &mut self.base {
             HoldSession::Own(session) => session.ping().await?,
@@ -221,11 +213,10 @@ impl HoldInner {
         let mut held = self.held.lock().await;
         let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
         let token = match sessions.draw_token().await {
-            Ok(token) => {
-                token.ok_or_else(|| self.pool.unexpected("it has given no fencing token"))?
-            }
+            Ok(token) => token,
             Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
         };
+        let token = token.ok_or_else(|| self.pool.unexpected("it has given no fencing token"))?;
         drop(held);
         if self.scheme.dialect == Dialect::Postgres {
             self.pool.server.ask_control(postgres::FLUSH).await.map_err(Error::from)?;
@@ -333,9 +324,9 @@ impl SqlHold {
     }
 
     /// Lends the transaction that holds the locks.
-    pub(crate) async fn lend<C: Connection>(&mut self) -> Result<Work<'_, C>> {
+    pub(crate) async fn lend<C: Connection>(&mut self) -> Result<GuardTransaction<'_, C>> {
         let held = self.run(|inner, _| async move { inner.lend().await }).await?;
-        Work::new(self.inner.clone(), held)
+        GuardTransaction::new(self.inner.clone(), held)
     }
 
     /// Ends it by COMMIT.
@@ -358,10 +349,7 @@ impl Drop for SqlHold {
             return;
         }
         let inner = self.inner.clone();
-        self.inner.pool.server.tasks.spawn(&self.inner.runtime, async move {
-            if let Err(HoldError::Failed(error)) = inner.release().await {
-                tracing::debug!(%error, "a dropped guard's connection was gone");
-            }
-        });
+        let release = async move { drop(inner.release().await) };
+        self.inner.pool.server.tasks.spawn(&self.inner.runtime, release);
     }
 }

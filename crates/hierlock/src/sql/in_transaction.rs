@@ -4,11 +4,11 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
-use super::acquire_error::AcquireError;
+use super::acquire_error::{AcquireError, Result};
 use super::acquirer::{Acquirer, TryLockResult};
-use super::rollback_point::RollbackPoint;
+use super::lock_session::LockSession;
 use super::{Dialect, InTransaction, Strategy, updaters};
-use crate::error::{Error, LockError, Result, SqlError, TransactionState};
+use crate::error::{Error, LockError, SqlError, TransactionState};
 use crate::plan::Step;
 use hierlock_engine::SessionRef;
 use std::time::Duration;
@@ -24,7 +24,10 @@ impl Acquirer {
     /// # Cancel safety
     /// Dropped while it waits, the wait is ended on the server; the transaction keeps what was taken
     /// until it ends.
-    pub(super) async fn acquire_in(&self, transaction: &mut impl InTransaction) -> Result<()> {
+    pub(super) async fn acquire_in(
+        &self,
+        transaction: &mut impl InTransaction,
+    ) -> Result<(), Error> {
         let steps: Vec<Step> = self.plan.steps().collect();
         let dialect = self.scheme.dialect;
         let connection = transaction.connection().into_ref();
@@ -32,13 +35,13 @@ impl Acquirer {
             let server = self.pool.server.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());
         }
-        let mut session = SessionRef::of_caller(connection, dialect, self.pool.answer_limit());
+        let session = SessionRef::of_caller(connection, dialect, self.pool.answer_limit());
         if self.scheme.strategy == Strategy::OnDemand {
             // Beforehand: once the transaction has looked for them in vain it may have locked the gap.
             let made = self.make_rows(&steps).await;
             made.map_err(|why| why.into_error(&self.pool, &self.scheme))?;
         }
-        let locked = self.lock_in(&mut session, &steps).await;
+        let locked = self.lock_in(LockSession::in_transaction(session), &steps).await;
         locked.map_err(|why| {
             let (error, state) = self.explain(why);
             if state == TransactionState::Gone {
@@ -49,24 +52,19 @@ impl Acquirer {
         })
     }
 
-    async fn lock_in(
-        &self,
-        session: &mut SessionRef<'_>,
-        steps: &[Step],
-    ) -> Result<(), AcquireError> {
-        let point = RollbackPoint::within_transaction(self.scheme.dialect);
+    async fn lock_in(&self, mut session: LockSession<'_>, steps: &[Step]) -> Result<()> {
         if !self.wait_limit.waits() {
-            return self.try_lock(session, steps, point).await;
+            return self.try_lock(&mut session, steps).await;
         }
-        if let TryLockResult::Locked = self.attempt(session, steps, point).await? {
+        if let TryLockResult::Locked = self.attempt(&mut session, steps).await? {
             return Ok(());
         }
-        point.undo(session).await?;
-        session.id = session.ask_id().await.map_err(AcquireError::ConnectionLost)?;
-        let mut cancel_on_drop =
-            CancelWaitOnDrop { acquirer: Some(self), pid: session.id.pid, steps };
+        session.undo().await?;
+        let id = session.inner.ask_id().await.map_err(AcquireError::ConnectionLost)?;
+        session.inner.id = id;
+        let mut cancel_on_drop = CancelWaitOnDrop { acquirer: Some(self), pid: id.pid, steps };
         loop {
-            match self.lock(session, steps, point).await {
+            match self.lock(&mut session, steps).await {
                 // The caller's own limit for one wait, on InnoDB: it goes on.
                 Err(AcquireError::LockWaitTimeout) => {}
                 Err(AcquireError::MissingRows(missing)) if missing.is_empty() => {}

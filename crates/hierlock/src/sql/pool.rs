@@ -7,6 +7,7 @@ use crate::error::{Error, Result, SqlError};
 use hierlock_engine::{Pool, ServerError, Session};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// The sessions of a client that locks on a server.
 #[derive(Debug)]
@@ -38,9 +39,22 @@ impl LockPool {
             None => Ok(session),
             Some(why) => {
                 session.close();
-                Err(SqlError::Unfit { server: self.server.address.to_string(), why }.into())
+                Err(SqlError::Unusable { server: self.server.address.to_string(), why }.into())
             }
         }
+    }
+
+    /// Returns the idle session, if there is one, or a new one.
+    pub(super) async fn idle_or_new(&self, idle: &mut Option<Session>) -> Result<Session> {
+        match idle.take() {
+            Some(session) => Ok(session),
+            None => self.connect().await,
+        }
+    }
+
+    /// Waits until what was abandoned has ended on the server, no longer than for any answer.
+    pub(super) async fn wait_until_abandoned_end(&self) {
+        let _ = timeout(self.answer_limit(), self.server.abandoned.wait_until_ended()).await;
     }
 
     /// Frees everything that a session holds, and keeps it if it is clean then.

@@ -8,7 +8,7 @@
 
 use super::statement::{Literal as _, LockStatement};
 use super::{Dialect, Scheme, Strategy};
-use crate::key::hash_32;
+use crate::key::{FNV_32, fnv1a_32};
 use crate::mode::SlotMode;
 use crate::plan::Step;
 use hierlock_engine::Busy;
@@ -29,7 +29,7 @@ fn key(scheme: &Scheme, step: &Step) -> Option<i32> {
         } else {
             format!("{},{}", step.level, step.slot)
         };
-        hash_32(slot.as_bytes()) as i32
+        fnv1a_32(FNV_32, slot.as_bytes()) as i32
     })
 }
 

@@ -11,7 +11,7 @@
 use super::chunk::{Chunks, RowRange, gaps};
 use super::rate_limit::RateLimit;
 use super::series::Series;
-use super::{OnProgress, Phase, Progress, Provision};
+use super::{OnProgress, Provision, ProvisionPhase, ProvisionProgress};
 use crate::sql::lock_table::{LockTableError, Result};
 use crate::sql::{Dialect, Scheme};
 use futures_util::future::try_join_all;
@@ -34,23 +34,41 @@ impl Provision {
         is_empty: bool,
         progress: OnProgress<'_>,
     ) -> Result<u64> {
-        let (next, done, inserted) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let limit = RateLimit::new(self.max_rows_per_second);
-        let total = chunks.rows();
-        progress(Progress { phase: Phase::Filling, done: 0, total });
-        let work = async || {
-            let mut session = self.follower().await?;
+        let (inserted, limit) = (AtomicU64::new(0), RateLimit::new(self.max_rows_per_second));
+        let phase = ProvisionPhase::Filling;
+        progress(ProvisionProgress { phase, done: 0, total: chunks.rows() });
+        let fill = async |session: &mut Session, chunk: RowRange| {
+            let new = self.fill_chunk(session, chunk, is_empty, &limit).await?;
+            inserted.fetch_add(new, Relaxed);
+            Ok(())
+        };
+        self.for_each_chunk(chunks, phase, progress, fill).await?;
+        Ok(inserted.into_inner())
+    }
+
+    /// Does something with each chunk, on several sessions at the same time.
+    pub(super) async fn for_each_chunk(
+        &self,
+        chunks: Chunks,
+        phase: ProvisionPhase,
+        progress: OnProgress<'_>,
+        work: impl AsyncFn(&mut Session, RowRange) -> Result<()>,
+    ) -> Result<()> {
+        let (next, done, total) = (AtomicUsize::new(0), AtomicU64::new(0), chunks.rows());
+        let on_session = async || {
+            let is_filling = phase == ProvisionPhase::Filling;
+            let mut session =
+                if is_filling { self.follower().await? } else { self.session().await? };
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
-                let new = self.fill_chunk(&mut session, chunk, is_empty, &limit).await?;
-                inserted.fetch_add(new, Relaxed);
+                work(&mut session, chunk).await?;
                 let done = done.fetch_add(chunk.rows(), Relaxed) + chunk.rows();
-                progress(Progress { phase: Phase::Filling, done, total });
+                progress(ProvisionProgress { phase, done, total });
             }
             Ok::<(), LockTableError>(())
         };
-        let sessions = self.connections.min(chunks.iter().count()).max(1);
-        try_join_all((0..sessions).map(|_| work())).await?;
-        Ok(inserted.into_inner())
+        let sessions = self.connections.min(chunks.iter().count());
+        try_join_all((0..sessions).map(|_| on_session())).await?;
+        Ok(())
     }
 
     async fn fill_chunk(
@@ -148,18 +166,19 @@ async fn insert(
         }
         _ => {
             let plain = |sql: String| sql.replacen("INSERT IGNORE", "INSERT", 1);
-            run(session, inserts(scheme, series, missing).into_iter().map(plain)).await
+            run_all(session, inserts(scheme, series, missing).into_iter().map(plain)).await
         }
     };
     match hopeful {
         Err(error) if ErrorClass::of(&error) == ErrorClass::Duplicate => {
-            run(session, inserts(scheme, series, missing)).await
+            run_all(session, inserts(scheme, series, missing)).await
         }
         inserted => inserted,
     }
 }
 
-async fn run(
+/// Runs statements one after the other; returns how many rows they changed.
+pub(super) async fn run_all(
     session: &mut Session,
     statements: impl IntoIterator<Item = String>,
 ) -> Result<u64, sqlx::Error> {

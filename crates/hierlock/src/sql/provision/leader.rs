@@ -130,7 +130,7 @@ impl Provision {
             && fence != stored.buckets
         {
             let server = self.address.to_string();
-            return Err(Error::from(SqlError::CutShort { server, fence }).into());
+            return Err(Error::from(SqlError::RebucketUnfinished { server, fence }).into());
         }
         self.is_agreed(&stored)?;
         Ok(stored.state)

@@ -20,11 +20,10 @@ mod report;
 mod script;
 mod series;
 
-pub use check::Check;
+pub use check::TableCheck;
 pub use chunk::RowRange;
-pub use report::{Phase, Prediction, Progress, Report};
+pub use report::{Prediction, ProvisionPhase, ProvisionProgress, ProvisionReport};
 
-use super::agreement::ProvisionState;
 use super::lock_table::{self, LockTableError, RowTable};
 use super::options::LockServer;
 use super::statement::{Literal as _, hex};
@@ -34,6 +33,7 @@ use crate::hierarchy::Hierarchy;
 use crate::key::Buckets;
 use crate::target::Target;
 use chunk::Chunks;
+use fill::run_all;
 use hierlock_engine::{ServerAddress, Session};
 use series::Series;
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ const DEFAULT_CONNECTIONS: usize = 2;
 const MAX_ADDED_NODES: usize = 1000;
 
 /// Told how far it has come.
-type OnProgress<'a> = &'a (dyn Fn(Progress) + Send + Sync);
+type OnProgress<'a> = &'a (dyn Fn(ProvisionProgress) + Send + Sync);
 
 /// Makes the rows that clients of a server lock, checks them, and changes how many there are.
 ///
@@ -115,8 +115,7 @@ impl Provision {
             warnings: Vec::new(),
             idle: tokio::sync::Mutex::default(),
         };
-        let asked = provision.ask_server().await;
-        asked.map_err(|error| error.at(&provision.address))?;
+        provision.ask_server().await.map_err(|error| error.at(&provision.address))?;
         Ok(provision)
     }
 
@@ -175,12 +174,14 @@ impl Provision {
     /// # Errors
     /// The table is there for other levels, another strategy or another number of buckets; someone else is
     /// provisioning it; or the server fails.
-    pub async fn run(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Report> {
+    pub async fn run(
+        &self,
+        progress: impl Fn(ProvisionProgress) + Send + Sync,
+    ) -> Result<ProvisionReport> {
         let begun = Instant::now();
-        let inserted = self.make_tables(&progress).await;
-        let inserted = inserted.map_err(|error| error.at(&self.address))?;
-        let rows = self.prediction().rows;
-        Ok(Report { rows, inserted, deleted: 0, elapsed: begun.elapsed() })
+        let made = self.make_tables(&progress).await.map_err(|error| error.at(&self.address));
+        let (rows, inserted) = (self.prediction().rows, made?);
+        Ok(ProvisionReport { rows, inserted, deleted: 0, elapsed: begun.elapsed() })
     }
 
     /// Makes the tables, and returns how many rows were missing.
@@ -192,19 +193,13 @@ impl Provision {
             Some(stored) => self.is_agreed(&stored)?,
             None => {
                 self.is_ours(&mut leader).await?;
-                let state =
-                    if is_striped { ProvisionState::Filling } else { ProvisionState::Ready };
-                for statement in self.scheme.agree(state) {
-                    leader.run(&statement).await?;
-                }
+                run_all(&mut leader, self.scheme.agree(self.scheme.first_state())).await?;
             }
         }
         if is_striped {
             return self.finish(&mut leader, progress).await;
         }
-        if let Some(create) = self.scheme.create_rows() {
-            leader.run(&create).await?;
-        }
+        run_all(&mut leader, self.scheme.create_rows()).await?;
         Ok(0)
     }
 
@@ -222,22 +217,18 @@ impl Provision {
                 // It was cut short. What is missing is found by the key.
                 self.add_key(leader, progress).await?;
             }
+        } else if key_last {
+            run_all(leader, scheme.create_rows_without_key()).await?;
         } else {
-            let create =
-                if key_last { scheme.create_rows_without_key() } else { scheme.create_rows() };
-            if let Some(create) = create {
-                leader.run(&create).await?;
-            }
+            run_all(leader, scheme.create_rows()).await?;
         }
         let chunks = self.chunks(0, scheme.buckets.count());
         let inserted = self.fill(chunks, is_empty, progress).await?;
         if key_last {
             self.add_key(leader, progress).await?;
         }
-        if let Some(analyse) = script::analyse(scheme)
-            && inserted > 0
-        {
-            leader.run(&analyse).await?;
+        if inserted > 0 {
+            run_all(leader, script::analyse(scheme)).await?;
         }
         leader.run(&scheme.update_ready()).await?;
         Ok(inserted)
@@ -249,7 +240,7 @@ impl Provision {
         progress: OnProgress<'_>,
     ) -> Result<(), LockTableError> {
         let total = self.prediction().rows;
-        progress(Progress { phase: Phase::Indexing, done: total, total });
+        progress(ProvisionProgress { phase: ProvisionPhase::Indexing, done: total, total });
         let table = self.scheme.quoted_table();
         leader.run(&format!("ALTER TABLE {table} ADD PRIMARY KEY (level, bucket)")).await?;
         Ok(())
@@ -265,7 +256,10 @@ impl Provision {
     /// # Errors
     /// Only striped rows can be checked: of rows by ID, nobody knows which there must be. Else as
     /// [`run`](Self::run).
-    pub async fn check(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Check> {
+    pub async fn check(
+        &self,
+        progress: impl Fn(ProvisionProgress) + Send + Sync,
+    ) -> Result<TableCheck> {
         self.is_striped()?;
         self.check_rows(&progress).await.map_err(|error| error.at(&self.address))
     }
@@ -275,13 +269,16 @@ impl Provision {
     ///
     /// # Errors
     /// As [`run`](Self::run); also if there is no table yet.
-    pub async fn repair(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Report> {
+    pub async fn repair(
+        &self,
+        progress: impl Fn(ProvisionProgress) + Send + Sync,
+    ) -> Result<ProvisionReport> {
         self.is_striped()?;
-        let has_table = async {
+        let table = async {
             let stored = lock_table::read(&mut self.session().await?, &self.scheme).await?;
             stored.ok_or_else(|| self.scheme.no_table())
         };
-        has_table.await.map_err(|error| error.at(&self.address))?;
+        table.await.map_err(|error| error.at(&self.address))?;
         self.run(progress).await
     }
 
@@ -292,14 +289,14 @@ impl Provision {
     pub async fn rebucket(
         &self,
         buckets: Buckets,
-        progress: impl Fn(Progress) + Send + Sync,
-    ) -> Result<Report> {
+        progress: impl Fn(ProvisionProgress) + Send + Sync,
+    ) -> Result<ProvisionReport> {
         self.is_striped()?;
         let begun = Instant::now();
         let changed = self.change_buckets(buckets, &progress).await;
         let (inserted, deleted) = changed.map_err(|error| error.at(&self.address))?;
         let rows = self.with_buckets(buckets).prediction().rows;
-        Ok(Report { rows, inserted, deleted, elapsed: begun.elapsed() })
+        Ok(ProvisionReport { rows, inserted, deleted, elapsed: begun.elapsed() })
     }
 
     /// Adds rows for nodes and all above them, of which some may be there: for whoever makes a node, where
@@ -320,25 +317,21 @@ impl Provision {
         let mut idle = self.idle.lock().await;
         // One that has died in its sleep is replaced, once: what is there already is not added again.
         if let Some(mut session) = idle.take()
-            && let Ok(added) = self.add_with(&mut session, &all).await
+            && let Ok(added) = self.add_on(&mut session, &all).await
         {
             *idle = Some(session);
             return Ok(added);
         }
         let added = async {
             let mut session = self.session().await?;
-            let added = self.add_with(&mut session, &all).await?;
+            let added = self.add_on(&mut session, &all).await?;
             *idle = Some(session);
             Ok(added)
         };
         added.await.map_err(|error: LockTableError| error.at(&self.address))
     }
 
-    async fn add_with(
-        &self,
-        session: &mut Session,
-        nodes: &[Target],
-    ) -> Result<u64, LockTableError> {
+    async fn add_on(&self, session: &mut Session, nodes: &[Target]) -> Result<u64, LockTableError> {
         self.agreed(session).await?;
         let (table, hex_key) = (self.scheme.quoted_table(), self.scheme.hex_key());
         let mut added = 0;

@@ -21,7 +21,7 @@
 
 use super::fill::{count, within};
 use super::rate_limit::RateLimit;
-use super::{OnProgress, Phase, Progress, Provision};
+use super::{OnProgress, Provision, ProvisionPhase, ProvisionProgress};
 use crate::key::Buckets;
 use crate::sql::Dialect;
 use crate::sql::agreement::{Agreement, ProvisionState};
@@ -96,7 +96,11 @@ impl Provision {
             if self.scheme.dialect == Dialect::Postgres {
                 leader.run("ROLLBACK").await?;
             }
-            progress(Progress { phase: Phase::WaitingForHolders, done: 0, total: 0 });
+            progress(ProvisionProgress {
+                phase: ProvisionPhase::WaitingForHolders,
+                done: 0,
+                total: 0,
+            });
             seconds = (seconds * 2).min(MAX_LOCK_WAIT);
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -127,7 +131,7 @@ impl Provision {
             };
             deleted += leader.affected(&sql).await?;
             done += chunk.rows();
-            progress(Progress { phase: Phase::Deleting, done, total });
+            progress(ProvisionProgress { phase: ProvisionPhase::Deleting, done, total });
         }
         Ok(deleted)
     }

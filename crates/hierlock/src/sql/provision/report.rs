@@ -6,9 +6,9 @@ use std::time::Duration;
 /// How far provisioning has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct ProvisionProgress {
     /// What is being done.
-    pub phase: Phase,
+    pub phase: ProvisionPhase,
     /// How many rows are done, in this phase.
     pub done: u64,
     /// How many rows there are to do; 0 where they are not counted.
@@ -18,7 +18,7 @@ pub struct Progress {
 /// What provisioning is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Phase {
+pub enum ProvisionPhase {
     /// Rows are inserted, where they are missing.
     Filling,
     /// The primary key is made.
@@ -31,15 +31,15 @@ pub enum Phase {
     Checking,
 }
 
-impl Phase {
+impl ProvisionPhase {
     /// Returns it in a word or two, for a person.
     pub fn name(self) -> &'static str {
         match self {
-            Phase::Filling => "filling",
-            Phase::Indexing => "making the primary key",
-            Phase::WaitingForHolders => "waiting for holders",
-            Phase::Deleting => "deleting",
-            Phase::Checking => "checking",
+            ProvisionPhase::Filling => "filling",
+            ProvisionPhase::Indexing => "making the primary key",
+            ProvisionPhase::WaitingForHolders => "waiting for holders",
+            ProvisionPhase::Deleting => "deleting",
+            ProvisionPhase::Checking => "checking",
         }
     }
 }
@@ -47,7 +47,7 @@ impl Phase {
 /// What provisioning has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct ProvisionReport {
     /// How many rows there are for clients to lock. Of rows by ID: 0, for nobody counts them.
     pub rows: u64,
     /// How many of them are new.

@@ -3,16 +3,15 @@
 use super::chunk::Chunks;
 use super::fill::inserts;
 use super::series::Series;
-use crate::sql::agreement::{ProvisionState, SCHEMA};
+use crate::sql::agreement::SCHEMA;
 use crate::sql::{Dialect, Scheme, Strategy};
 
 /// Everything that provisioning does, to be run by the server's own client. Run twice, it does nothing
 /// the second time.
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
-    let state = if is_striped { ProvisionState::Filling } else { ProvisionState::Ready };
     let mut sql = SCHEMA.statements(scheme.dialect.driver());
-    sql.extend(scheme.agree(state));
+    sql.extend(scheme.agree(scheme.first_state()));
     sql.extend(scheme.create_rows());
     if is_striped {
         sql.extend(series.allow(scheme.dialect));

@@ -26,20 +26,20 @@ const CANCEL_DELAY: Duration = Duration::from_millis(100);
 /// It is at READ COMMITTED. Do not end the transaction: [`Guard::commit`](crate::Guard::commit) does,
 /// and dropping or releasing the guard undoes the work.
 #[must_use = "dropping it gives the transaction back"]
-pub struct Work<'guard, C: Connection> {
+pub struct GuardTransaction<'guard, C: Connection> {
     hold: Arc<HoldInner>,
     /// The sessions of the hold, out of everybody else's reach. None when they are given back.
     held: Option<OwnedMutexGuard<Option<HoldSessions>>>,
     guard: PhantomData<(&'guard mut (), C)>,
 }
 
-impl<C: Connection> std::fmt::Debug for Work<'_, C> {
+impl<C: Connection> std::fmt::Debug for GuardTransaction<'_, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").finish_non_exhaustive()
+        f.debug_struct("GuardTransaction").finish_non_exhaustive()
     }
 }
 
-impl<C: Connection> Work<'_, C> {
+impl<C: Connection> GuardTransaction<'_, C> {
     pub(super) fn new(
         hold: Arc<HoldInner>,
         held: OwnedMutexGuard<Option<HoldSessions>>,
@@ -58,7 +58,7 @@ impl<C: Connection> Work<'_, C> {
     }
 }
 
-impl<C: Connection> Deref for Work<'_, C> {
+impl<C: Connection> Deref for GuardTransaction<'_, C> {
     type Target = C;
 
     fn deref(&self) -> &C {
@@ -71,7 +71,7 @@ impl<C: Connection> Deref for Work<'_, C> {
     }
 }
 
-impl<C: Connection> DerefMut for Work<'_, C> {
+impl<C: Connection> DerefMut for GuardTransaction<'_, C> {
     fn deref_mut(&mut self) -> &mut C {
         self.connection().expect(CHECKED)
     }
@@ -80,7 +80,7 @@ impl<C: Connection> DerefMut for Work<'_, C> {
 const CHECKED: &str = "it was looked at when it was lent, and is there until it is dropped";
 
 /// However it is dropped, the sessions are checked before anybody else has them.
-impl<C: Connection> Drop for Work<'_, C> {
+impl<C: Connection> Drop for GuardTransaction<'_, C> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let hold = self.hold.clone();
