@@ -3,9 +3,8 @@
 #[cfg(feature = "_server")]
 use crate::backend::SqlBackend;
 use crate::backend::{AnyBackend, FileBackend, MemoryBackend};
-use crate::client::{Hierlock, Location};
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
+use crate::client::Location;
+use crate::{Hierarchy, Hierlock, Result};
 #[cfg(feature = "_server")]
 use crate::{
     key::Buckets,

@@ -3,19 +3,12 @@
 #[cfg(feature = "_server")]
 use crate::backend::SqlBackend;
 use crate::backend::{AnyBackend, Backend};
-use crate::builder::Builder;
-use crate::error::{Result, UrlError};
-use crate::guard::Guard;
-use crate::hierarchy::Hierarchy;
-use crate::mode::Mode;
+use crate::error::UrlError;
 #[cfg(feature = "_server")]
 use crate::mode::SlotMode;
-use crate::plan::{Claim, Plan};
-use crate::request::Request;
-use crate::snapshot::Holder;
 #[cfg(feature = "_server")]
 use crate::sql::{InTransaction, ProgramPool};
-use crate::target::Target;
+use crate::{Builder, Claim, Guard, Hierarchy, Holder, Mode, Plan, Request, Result, Target};
 use hierlock_engine::{Dialect, UrlUse, check_parameters};
 #[cfg(feature = "_server")]
 use std::collections::BTreeMap;
@@ -103,8 +96,7 @@ impl Hierlock {
     /// | `mysql://…`, `mariadb://…` | the same, on rows that [`sql::provision`](crate::sql) has made |
     ///
     /// # Errors
-    /// A URL that is none of these or has a parameter that is unknown, or a file that cannot be opened or
-    /// locked.
+    /// A URL that is none of these or has a parameter that is unknown, or a file that cannot be opened or locked.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, Hierarchy::default()).await
     }
@@ -196,8 +188,8 @@ impl Hierlock<SqlBackend> {
     /// Lock first, then work: a transaction that has changed rows before it locks can deadlock with others.
     ///
     /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells
-    /// what has become of the transaction.
+    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells what has become
+    /// of the transaction.
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
@@ -248,11 +240,8 @@ impl<B: Backend> Hierlock<B> {
 
     /// Locks several nodes of any levels exclusively, all together. Never deadlocks with others who do the same.
     ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire); also no target at all.
-    ///
-    /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// # Errors, and cancel safety
+    /// As [`acquire`](Self::acquire). No target at all is an error too.
     pub async fn acquire_all(
         &self,
         targets: impl IntoIterator<Item = Target>,
@@ -272,11 +261,8 @@ impl<B: Backend> Hierlock<B> {
     /// # Ok(()) }
     /// ```
     ///
-    /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); also an ID that is empty or too long, or a parent that is a leaf of the tree.
-    ///
-    /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// # Errors, and cancel safety
+    /// As [`acquire_all`](Self::acquire_all). An ID that is empty or too long is an error, and a parent that is a leaf.
     pub async fn acquire_children<I: AsRef<str>>(
         &self,
         parent: &Target,

@@ -1,9 +1,7 @@
 //! Who in this process holds or waits, where the backend itself keeps no list.
 
-use crate::mode::{Mode, SlotMode};
-use crate::plan::{Plan, SlotId, Step, add_claims};
-use crate::snapshot::{Holder, Wait};
-use crate::target::Target;
+use crate::plan::{SlotId, add_claims};
+use crate::{Holder, Mode, Plan, SlotMode, Step, Target, Wait};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -3,22 +3,16 @@
 #[cfg(feature = "_server")]
 use crate::backend::SqlBackend;
 use crate::backend::{AcquireRequest, Backend, Hold, WaitLimit};
-use crate::client::Hierlock;
-use crate::error::Result;
-use crate::guard::Guard;
-use crate::mode::Mode;
 #[cfg(feature = "_server")]
 use crate::mode::SlotMode;
-use crate::plan::{Claim, Plan};
 #[cfg(feature = "_server")]
 use crate::sql::InTransaction;
-use crate::target::Target;
+use crate::{Claim, Guard, Hierlock, Mode, Plan, Result, Target};
 #[cfg(feature = "_server")]
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A request for nodes, made by [`Hierlock::request`] (for a new guard) or [`Guard::request`] (for
-/// more under the same guard).
+/// A request for nodes, made by [`Hierlock::request`] for a new guard, or by [`Guard::request`] for more under the same.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -70,8 +64,7 @@ impl<By> Request<By> {
         self
     }
 
-    /// Does not wait: what is not free is an error
-    /// ([`is_would_block`](crate::Error::is_would_block)) that names what was in the way.
+    /// Does not wait: fails with [`is_would_block`](crate::Error::is_would_block), which names what is in the way.
     pub fn no_wait(self) -> Self {
         self.limit(WaitLimit::Never)
     }
@@ -138,12 +131,8 @@ impl<B: Backend> Request<&Hierlock<B>> {
 impl Request<&Hierlock<SqlBackend>> {
     /// Waits until all is held **by the caller's own transaction**, and returns how. It is held until that ends.
     ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire); [`transaction_state`](crate::Error::transaction_state) tells what
-    /// has become of the transaction.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
+    /// # Errors, and cancel safety
+    /// As [`Hierlock::acquire_in`].
     pub async fn acquire_in<T: InTransaction>(
         self,
         transaction: &mut T,
@@ -156,12 +145,8 @@ impl Request<&Hierlock<SqlBackend>> {
 impl<H: Hold> Request<&mut Guard<H>> {
     /// Waits until the guard holds all of it as well.
     ///
-    /// # Errors
-    /// [`is_deadlock`](crate::Error::is_deadlock), [`is_timeout`](crate::Error::is_timeout): the
-    /// guard keeps what it had.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives up; the guard keeps what it had.
+    /// # Errors, and cancel safety
+    /// As [`Guard::extend`]; also [`is_timeout`](crate::Error::is_timeout).
     pub async fn acquire(self) -> Result<()> {
         let (guard, request) = self.begin();
         guard.hold.extend(request).await

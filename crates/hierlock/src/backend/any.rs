@@ -5,12 +5,9 @@ use super::{
 };
 #[cfg(feature = "_server")]
 use super::{SqlBackend, SqlHold};
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::plan::{Claim, Plan, Slots};
-use crate::snapshot::{Holder, Statistics};
-use crate::target::Target;
+use crate::{
+    Claim, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Statistics, Target,
+};
 use std::collections::BTreeMap;
 #[cfg(feature = "_server")]
 use std::sync::Arc;

@@ -20,12 +20,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **A backend of your own**: keep a [`Hierarchy`]; say how nodes become slots ([`Backend::slots`]) and
-//! which modes the slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with
-//! [`Backend::plan`] and take its steps **in their order**; wait inside [`WaitLimit::limit`]; fail with
-//! [`Error::would_block`](crate::Error::would_block), [`Error::timeout`](crate::Error::timeout) and the like. Then
-//! open it with [`Hierlock::with_backend`](crate::Hierlock::with_backend), and run `hierlock-conformance`, the suite that
-//! all backends pass. `crates/hierlock-conformance/tests/third_party.rs` is a complete one.
+//! **A backend of your own**: keep a [`Hierarchy`]; say how nodes become slots ([`Backend::slots`]) and which modes the
+//! slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with [`Backend::plan`] and take its steps
+//! **in their order**; wait inside [`WaitLimit::limit`]; fail with [`Error::would_block`](crate::Error::would_block) and the
+//! like. Open it with [`Hierlock::with_backend`](crate::Hierlock::with_backend), and run `hierlock-conformance`, the suite
+//! that all backends pass. `crates/hierlock-conformance/tests/third_party.rs` is a complete one.
 
 mod any;
 mod request;
@@ -38,12 +37,9 @@ pub use crate::sql::{SqlBackend, SqlHold};
 pub use any::{AnyBackend, AnyHold};
 pub use request::{AcquireRequest, WaitLimit};
 
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::plan::{Claim, Plan, Slots};
-use crate::snapshot::{Holder, Statistics};
-use crate::target::Target;
+use crate::{
+    Claim, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Statistics, Target,
+};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;

@@ -3,13 +3,12 @@
 use super::lock_file::LockFile;
 use super::{MODES, SLOTS, token};
 use crate::backend::{AcquireRequest, Backend, FencingHold, Hold, WaitLimit};
-use crate::error::{Blocker, Error, FileError, LockConflict, Result};
-use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::plan::{Plan, Slots, Step, targets_of};
+use crate::error::{FileError, LockConflict};
+use crate::plan::targets_of;
 use crate::registry::{Registry, RegistryEntry};
-use crate::snapshot::Holder;
-use crate::target::Target;
+use crate::{
+    Blocker, Error, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Step, Target,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -5,8 +5,7 @@ use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use super::statement::{Literal as _, hex};
 use super::{Dialect, Scheme, Strategy};
 use crate::database::{Driver, Schema};
-use crate::key::Buckets;
-use crate::target::Target;
+use crate::{Buckets, Target};
 
 /// What the clients of a lock table have agreed about.
 #[derive(Clone, Debug, PartialEq, Eq)]

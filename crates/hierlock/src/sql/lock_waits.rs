@@ -3,9 +3,7 @@
 
 use super::pool::LockPool;
 use super::{Dialect, Scheme, Strategy, updaters};
-use crate::error::{Blocker, Result};
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use crate::{Blocker, Result, SlotMode, Step};
 use hierlock_engine::introspection::innodb_status;
 
 impl LockPool {

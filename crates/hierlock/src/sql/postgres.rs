@@ -2,8 +2,7 @@
 
 use super::statement::{Join, LockStatement, ValueForm, Writer, runs};
 use super::updaters;
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use crate::{SlotMode, Step};
 use hierlock_engine::Busy;
 
 /// A number that ascends: the place in the server's log of a message that is written for it. (The number of

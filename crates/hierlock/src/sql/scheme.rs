@@ -3,11 +3,8 @@
 
 use super::statement::{LockStatement, ValueForm};
 use super::{Dialect, Strategy};
-use crate::error::{Result, UrlError};
-use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
-use crate::mode::ModeSet;
-use crate::plan::{Claim, Plan, Slots, Step};
+use crate::error::UrlError;
+use crate::{Buckets, Claim, Hierarchy, ModeSet, Plan, Result, Slots, Step};
 use hierlock_engine::Busy;
 
 /// The table of bucket rows.

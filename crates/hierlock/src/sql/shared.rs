@@ -8,9 +8,7 @@
 use super::pool::LockPool;
 use super::statement::Literal as _;
 use super::{Dialect, postgres};
-use crate::error::Error;
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use crate::{Error, SlotMode, Step};
 use hierlock_engine::{ErrorClass, Session, TextRow};
 use std::collections::HashMap;
 use std::io::ErrorKind;

@@ -9,8 +9,7 @@
 use super::statement::{Literal as _, LockStatement};
 use super::{Dialect, Scheme, Strategy};
 use crate::key::{FNV_32, fnv1a_32};
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use crate::{SlotMode, Step};
 use hierlock_engine::Busy;
 
 /// How the server's answer begins, if a session waits for the second number of a key.
