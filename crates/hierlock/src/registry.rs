@@ -41,7 +41,7 @@ struct SlotWait {
 }
 
 impl Record {
-    /// From the plan to what is held, for whoever asks.
+    /// Turns the plan into what is held, for whoever asks.
     fn unfold(&mut self) {
         if let Some(plan) = self.planned.take() {
             self.add(&plan);
@@ -91,11 +91,9 @@ impl Registry {
     pub(crate) fn enter(self: &Arc<Self>, name: Option<Arc<String>>) -> RegistryEntry {
         let mut records = self.lock();
         records.last_id += 1;
-        let id = records.last_id;
-        let (claims, slots) = Default::default();
-        let since = Instant::now();
-        let record = Record { name, since, planned: None, claims, slots, wait: None };
-        records.by_id.insert(id, record);
+        let (id, since) = (records.last_id, Instant::now());
+        let (planned, claims, slots, wait) = Default::default();
+        records.by_id.insert(id, Record { name, since, planned, claims, slots, wait });
         RegistryEntry { registry: self.clone(), id }
     }
 
@@ -106,14 +104,13 @@ impl Registry {
         records.by_id.values_mut().for_each(Record::unfold);
         let records = &records.by_id;
         let wait_of = |id: &u64, SlotWait { slot, step, since, .. }: &SlotWait| {
-            let blocks = |(other, record): &(&u64, &Record)| {
-                *other != id && record.conflicts_with(slot, step.mode)
-            };
+            let others = records.iter().filter(|(other, _)| *other != id);
+            let blockers = others.filter(|(_, other)| other.conflicts_with(slot, step.mode));
             Wait {
                 target: step.target.clone(),
                 mode: step.mode,
                 waited: now.saturating_duration_since(*since),
-                blocked_by: records.iter().filter(blocks).map(|(other, _)| *other).collect(),
+                blocked_by: blockers.map(|(other, _)| *other).collect(),
             }
         };
         let holder = |(id, record): (&u64, &Record)| {

@@ -40,7 +40,7 @@ pub enum AnyHold {
     Sql(Box<SqlHold>),
 }
 
-/// The same call on whatever it is.
+/// Makes the same call on the backend or hold inside.
 macro_rules! each {
     ($any:ident, $value:expr, $inner:ident => $call:expr) => {
         match $value {
@@ -52,7 +52,7 @@ macro_rules! each {
     };
 }
 
-/// Methods that only ask.
+/// Methods that return what the backend or hold inside returns.
 macro_rules! getters {
     ($any:ident: $($name:ident -> $returned:ty;)*) => {
         $(fn $name(&self) -> $returned {

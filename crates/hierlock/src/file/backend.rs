@@ -5,7 +5,7 @@ use super::{MODES, SLOTS, token};
 use crate::backend::{AcquireRequest, Backend, FencingHold, Hold, WaitLimit};
 use crate::error::{FileError, LockConflict};
 use crate::plan::targets_of;
-use crate::registry::{Registry, RegistryEntry};
+use crate::registry::{Record, Registry, RegistryEntry};
 use crate::{
     Blocker, Error, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Step, Target,
 };
@@ -95,9 +95,9 @@ impl FileHold {
         let steps: Vec<Step> = plan.steps().collect();
         let mut undo = UndoOnDrop { file: &self.file, bytes: Vec::new() };
         for (place, step) in steps.iter().enumerate() {
-            let (held, in_order) = self
-                .entry
-                .with(|record| (record.held(plan, step), record.is_after_all(plan, step)));
+            let look =
+                |record: &mut Record| (record.held(plan, step), record.is_after_all(plan, step));
+            let (held, in_order) = self.entry.with(look);
             let mode = held.map_or(step.mode, |held| held.join(step.mode));
             if held == Some(mode) {
                 continue;
@@ -158,13 +158,12 @@ impl Hold for FileHold {
     }
 
     async fn release(self) -> Result<()> {
-        match self.file.is_in_place() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.lost_because(REPLACED)),
-            Err(error) => {
-                Err(self.lost_because(format!("its lock file cannot be looked at: {error}")))
-            }
-        }
+        let why = match self.file.is_in_place() {
+            Ok(true) => return Ok(()),
+            Ok(false) => REPLACED.to_owned(),
+            Err(error) => format!("its lock file cannot be looked at: {error}"),
+        };
+        Err(self.lost_because(why))
     }
 
     fn targets(&self) -> BTreeMap<Target, Mode> {

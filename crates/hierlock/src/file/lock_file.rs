@@ -31,27 +31,15 @@ impl LockFile {
 
     /// Opens the file, making it and its directory if they are not there.
     pub(super) fn open(path: &Arc<Path>) -> Result<Self> {
-        let open = || {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(path)
-        };
-        let file = match open() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let directory = path.parent().unwrap_or(path);
-                DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(directory)
-                    .map_err(FileError::io("create the directory of the lock file", path))?;
-                open()
-            }
-            other => other,
-        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(path);
+        if file.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            let directory = path.parent().unwrap_or(path);
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+            created.map_err(FileError::io("create the directory of the lock file", path))?;
+            file = options.open(path);
+        }
         let file = file.map_err(FileError::io("open the lock file", path))?;
         Ok(Self { file, path: path.clone() })
     }
@@ -121,8 +109,7 @@ fn range(byte: u64, mode: Option<SlotMode>) -> libc::flock {
     }
 }
 
-/// A thread that waits for one byte. Dropped before its end, the wait is over and the byte is free
-/// when `drop` returns.
+/// A thread that waits for one byte. Dropped before its end, the wait is over and the byte is free when `drop` returns.
 #[derive(Debug)]
 pub(super) struct KernelWait<'a> {
     file: &'a LockFile,
@@ -163,16 +150,12 @@ impl<'a> KernelWait<'a> {
     /// # Cancel safety
     /// Can be called again. Dropping the `KernelWait` itself gives up.
     pub(super) async fn done(&mut self) -> Result<()> {
-        match (&mut self.outcome).await {
-            Ok(Ok(())) => {
-                // It has said so as its last act.
-                let _ = self.thread.take().map(JoinHandle::join);
-                Ok(())
-            }
-            Ok(Err(errno)) => Err(self.file.refused(errno)),
-            // The thread never ends without saying how, unless it panicked.
-            Err(_) => Err(self.file.refused(Errno::EINTR)),
-        }
+        // The thread never ends without saying how, unless it panicked.
+        let outcome = (&mut self.outcome).await.unwrap_or(Err(Errno::EINTR));
+        outcome.map_err(|errno| self.file.refused(errno))?;
+        // It has said so as its last act.
+        let _ = self.thread.take().map(JoinHandle::join);
+        Ok(())
     }
 }
 

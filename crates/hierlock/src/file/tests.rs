@@ -3,6 +3,7 @@
 
 use crate::{Error, Hierlock, Mode, Target};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
 
 struct LockDirectory(tempfile::TempDir);
@@ -29,16 +30,19 @@ fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
+/// Polls a future once.
+fn is_pending(future: Pin<&mut impl Future>) -> bool {
+    future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
+}
+
 /// The directories in `/proc` of this process's threads that wait in the kernel, by name.
 fn waiting_threads() -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    tasks
-        .filter_map(|task| Some(task.ok()?.path()))
-        .filter(|task| {
-            std::fs::read_to_string(task.join("comm"))
-                .is_ok_and(|name| name.trim() == "hierlock-wait")
-        })
-        .collect()
+    let is_waiting = |task: &PathBuf| {
+        let name = std::fs::read_to_string(task.join("comm"));
+        name.is_ok_and(|name| name.trim() == "hierlock-wait")
+    };
+    tasks.filter_map(|task| Some(task.ok()?.path())).filter(is_waiting).collect()
 }
 
 /// The processor time a thread has used, in clock ticks.
@@ -58,10 +62,8 @@ async fn cancelling_ends_the_thread_whenever_it_comes() {
     let held = locks.acquire(target("u1")).await.unwrap();
     for round in 0..300_u32 {
         {
-            let waiting = locks.request(target("u1/a1")).acquire();
-            let mut waiting = std::pin::pin!(waiting);
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(waiting.as_mut().poll(&mut context).is_pending());
+            let mut waiting = std::pin::pin!(locks.request(target("u1/a1")).acquire());
+            assert!(is_pending(waiting.as_mut()));
             for _ in 0..round % 60 * 500 {
                 std::hint::spin_loop();
             }
@@ -76,11 +78,10 @@ async fn cancelling_ends_the_thread_whenever_it_comes() {
 /// Other tests of this process may have waiters of their own: looks until there is none.
 fn no_thread_is_left() -> bool {
     (0..2_000).any(|_| {
-        let none = waiting_threads().is_empty();
-        if !none {
+        waiting_threads().is_empty() || {
             std::thread::sleep(Duration::from_millis(5));
+            false
         }
-        none
     })
 }
 
@@ -153,8 +154,7 @@ async fn a_grant_that_nobody_noticed_is_given_back() {
         let mut guard = locks.acquire(target("u1")).await.unwrap();
         {
             let mut extend = std::pin::pin!(guard.extend([target("u2/a1/r1")]));
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(extend.as_mut().poll(&mut context).is_pending());
+            assert!(is_pending(extend.as_mut()));
             drop(other);
             // Not free although the other is gone: then the waiting thread has it.
             while locks.try_acquire(target("u2/a1/r1")).await.unwrap().is_some() {}

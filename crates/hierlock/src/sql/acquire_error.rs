@@ -1,7 +1,6 @@
 //! Why an acquire or an extension has not taken its locks.
 
-use super::Scheme;
-use super::pool::LockPool;
+use super::{LockPool, Scheme};
 use crate::error::{Error, LockConflict, LockError};
 use crate::plan::Step;
 

@@ -1,15 +1,13 @@
 //! From a plan to a hold: a session, all steps in one transaction, and again after a deadlock or an outage. The statement
 //! itself is in `statement.rs`, what happens while it waits in `wait.rs`.
 
-use super::acquire_error::{AcquireError, Result};
-use super::hold::{HoldSession, HoldSessions};
-use super::lock_session::LockSession;
+use super::acquire_error::Result;
 use super::outage::Outage;
-use super::pool::LockPool;
-use super::shared::SharedKeys;
-use super::statement::{LockStatement, ValueForm};
 use super::wait::{WatchEnd, WatchReport};
-use super::{Scheme, Strategy, updaters};
+use super::{
+    AcquireError, HoldSession, HoldSessions, LockPool, LockSession, LockStatement, Scheme,
+    SharedKeys, Strategy, ValueForm, updaters,
+};
 use crate::backend::WaitLimit;
 use crate::error::{Blocker, Error, LockConflict, LockError};
 use crate::handover::CancellationToken;

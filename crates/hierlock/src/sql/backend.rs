@@ -1,12 +1,10 @@
 //! The backend of `mysql:`, `mariadb:` and `postgres:`.
 
-use super::acquire_error::AcquireError;
-use super::acquirer::Acquirer;
 use super::hold::SqlHold;
 use super::lock_table::{self, LockTableError, MissingTables};
-use super::options::LockServer;
-use super::pool::LockPool;
-use super::{InTransaction, Options, ProgramPool, Scheme};
+use super::{
+    AcquireError, Acquirer, InTransaction, LockPool, LockServer, Options, ProgramPool, Scheme,
+};
 use crate::backend::{AcquireRequest, Backend};
 use crate::error::SqlError;
 use crate::handover::{CancellationToken, Handover};
@@ -45,7 +43,6 @@ impl SqlBackend {
         Self::at(LockServer::parse(url, options, hierarchy)?, MissingTables::Make).await
     }
 
-    /// Opens one on the server of a pool that the program has already, with connections of our own.
     pub(crate) async fn beside(
         pool: &impl ProgramPool,
         options: Options,
@@ -58,10 +55,9 @@ impl SqlBackend {
     pub(crate) async fn preview(url: &str, hierarchy: Hierarchy) -> Result<Scheme> {
         let server = LockServer::parse(url, Options::default(), hierarchy)?;
         let backend = Self::at(server, MissingTables::Leave).await?;
-        let scheme = Scheme::clone(&backend.scheme());
         // Closes what is idle; there is nothing else that would have to be waited for.
         let _ = backend.close(Duration::ZERO).await;
-        Ok(scheme)
+        Ok(Scheme::clone(&backend.scheme()))
     }
 
     /// Makes sure that the server is there and fit, and that this client agrees with the others.
@@ -134,15 +130,16 @@ impl SqlBackend {
         request: AcquireRequest,
         scheme: Arc<Scheme>,
     ) -> Result<SqlHold, AcquireError> {
-        let address = &self.pool.server.address;
-        let no_runtime = |_| Error::from(SqlError::NoRuntime { server: address.to_string() });
-        let runtime = Handle::try_current().map_err(no_runtime)?;
-        let (pool, hold_runtime) = (self.pool.clone(), runtime.clone());
+        let runtime = Handle::try_current().map_err(|_| {
+            let server = self.pool.server.address.to_string();
+            Error::from(SqlError::NoRuntime { server })
+        })?;
+        let (pool, of_hold) = (self.pool.clone(), runtime.clone());
         let acquire = |cancellation| {
             let acquirer = self.acquirer(request, scheme.clone(), cancellation);
             async move {
                 let (held, statistics) = acquirer?.acquire().await?;
-                Ok(SqlHold::new(pool, scheme, hold_runtime, held, statistics))
+                Ok(SqlHold::new(pool, scheme, of_hold, held, statistics))
             }
         };
         Handover::new(runtime, &self.pool.server.tasks, acquire).await

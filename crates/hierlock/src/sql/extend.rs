@@ -10,12 +10,11 @@
 //! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
 //!    free, so that the server never chooses a victim.
 
-use super::acquire_error::{AcquireError, Result};
-use super::acquirer::{Acquirer, SHARED_SESSION};
-use super::hold::{HoldSession, HoldSessions};
-use super::lock_session::LockSession;
-use super::shared::SharedKeys;
-use super::{Dialect, Strategy};
+use super::acquire_error::Result;
+use super::acquirer::SHARED_SESSION;
+use super::{
+    AcquireError, Acquirer, Dialect, HoldSession, HoldSessions, LockSession, SharedKeys, Strategy,
+};
 use crate::error::{Blocker, Error, LockConflict};
 use crate::plan::{Step, targets_of};
 use crate::snapshot::Statistics;

@@ -2,7 +2,7 @@
 //! needs no second connection.
 //!
 //! A savepoint is set before it is lent. If that is gone when the session comes back, somebody has ended the transaction
-//! (a COMMIT, a DDL statement, a deadlock on InnoDB), and with it the lock: the guard is told that it is lost.
+//! (by COMMIT, DDL, or a deadlock on InnoDB), and with it the lock: the guard is told that it is lost.
 
 use super::Connection;
 use super::hold::{HoldError, HoldInner, HoldSession, HoldSessions};
@@ -102,13 +102,11 @@ impl HoldInner {
     }
 
     async fn take_back(&self, mut held: OwnedMutexGuard<Option<HoldSessions>>) {
-        let Some(HoldSessions { base: HoldSession::Own(base), work_failed, .. }) = &mut *held
-        else {
-            return;
-        };
-        match self.release_savepoint(base).await {
-            Ok(failed) => *work_failed |= failed,
-            Err(why) => drop(self.lose(&mut held, &why)),
+        if let Some(HoldSessions { base: HoldSession::Own(base), work_failed, .. }) = &mut *held {
+            match self.release_savepoint(base).await {
+                Ok(failed) => *work_failed |= failed,
+                Err(why) => drop(self.lose(&mut held, &why)),
+            }
         }
     }
 

@@ -1,11 +1,9 @@
-//! A hold on a server: its sessions, and what can be done with them. Whatever is done runs to its end, also if its
-//! caller goes away (see `handover`).
+//! A hold on a server: its sessions, and what is done with them, to its end, also if the caller goes away (`handover`).
 
-use super::acquire_error::AcquireError;
-use super::acquirer::Acquirer;
-use super::pool::LockPool;
-use super::shared::SharedKeys;
-use super::{Connection, Dialect, GuardTransaction, Scheme, postgres};
+use super::{
+    AcquireError, Acquirer, Connection, Dialect, GuardTransaction, LockPool, Scheme, SharedKeys,
+    postgres,
+};
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::database::error_message;
 use crate::error::SqlError;
@@ -113,8 +111,7 @@ impl From<Error> for HoldError {
 }
 
 impl HoldInner {
-    /// Gives up a hold whose connection is gone. Dropped first: nothing must still be held when it is
-    /// told that it is lost.
+    /// Gives up a hold whose connection is gone. Nothing is held any more when it is told that it is lost.
     pub(super) fn lose(&self, held: &mut Option<HoldSessions>, why: &str) -> HoldError {
         drop(held.take());
         self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.server.address)));
@@ -142,14 +139,11 @@ impl HoldInner {
         let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
         let entry = sessions.entry.clone();
         let acquirer = Acquirer { pool, scheme, entry, plan, wait_limit, cancellation };
-        match acquirer.extend(sessions).await {
-            Ok(()) => Ok(()),
-            Err(AcquireError::ConnectionLost(error)) => {
-                Err(self.lose(&mut held, &error_message(&error)))
-            }
-            Err(AcquireError::HoldLost(why)) => Err(self.lose(&mut held, why)),
-            Err(why) => Err(why.into_error(&self.pool, &self.scheme).into()),
-        }
+        acquirer.extend(sessions).await.map_err(|why| match why {
+            AcquireError::ConnectionLost(error) => self.lose(&mut held, &error_message(&error)),
+            AcquireError::HoldLost(why) => self.lose(&mut held, why),
+            why => why.into_error(&self.pool, &self.scheme).into(),
+        })
     }
 
     /// Frees everything. If a server does not confirm it, the hold counts as lost: nobody knows since when.
@@ -239,14 +233,11 @@ impl std::fmt::Debug for SqlHold {
 impl Hold for SqlHold {
     async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
         let plan = self.inner.scheme.plan(request.claims)?;
-        self.run(|inner, cancellation| async move {
-            inner.extend(plan, request.limit, cancellation).await
-        })
-        .await
+        let limit = request.limit;
+        self.run(|inner, token| async move { inner.extend(plan, limit, token).await }).await
     }
 
     async fn release(self) -> Result<()> {
-        // Nothing of it is listed any more when this returns.
         self.run(|inner, _| async move { inner.release().await }).await
     }
 
@@ -341,12 +332,11 @@ impl SqlHold {
 impl Drop for SqlHold {
     fn drop(&mut self) {
         self.inner.pool.keep_alive.remove(self.entry.id);
-        // Ended already: there is nothing to do, and most of the time it is so.
-        if self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
-            return;
+        // Most of the time it has ended already.
+        if !self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
+            let inner = self.inner.clone();
+            let release = async move { drop(inner.release().await) };
+            self.inner.pool.server.tasks.spawn(&self.inner.runtime, release);
         }
-        let inner = self.inner.clone();
-        let release = async move { drop(inner.release().await) };
-        self.inner.pool.server.tasks.spawn(&self.inner.runtime, release);
     }
 }

@@ -4,10 +4,9 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
-use super::acquire_error::{AcquireError, Result};
-use super::acquirer::{Acquirer, TryLockResult};
-use super::lock_session::LockSession;
-use super::{Dialect, InTransaction, Strategy, updaters};
+use super::acquire_error::Result;
+use super::acquirer::TryLockResult;
+use super::{AcquireError, Acquirer, Dialect, InTransaction, LockSession, Strategy, updaters};
 use crate::error::{Error, LockError, SqlError, TransactionState};
 use crate::plan::Step;
 use hierlock_engine::SessionRef;

@@ -1,8 +1,7 @@
 //! One task per client that asks the session of each hold whether it is still there, and leaves no idle session in a
 //! transaction. It runs only while there is something to keep alive.
 
-use super::hold::HoldInner;
-use super::pool::LockPool;
+use super::{HoldInner, LockPool};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;

@@ -1,10 +1,8 @@
 //! Rows that are not there: which they are, and how they are made on demand.
 
-use super::acquire_error::{AcquireError, Result};
-use super::acquirer::Acquirer;
-use super::lock_session::LockSession;
-use super::statement::{LockStatement, ValueForm};
+use super::acquire_error::Result;
 use super::wait::WatchEnd;
+use super::{AcquireError, Acquirer, LockSession, LockStatement, ValueForm};
 use crate::backend::WaitLimit;
 use crate::{Error, Step};
 use hierlock_engine::{Busy, Session, SessionRef};

@@ -57,3 +57,13 @@ pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 /// The driver, in the version whose transactions and pools are taken and lent here.
 pub use sqlx;
 pub use strategy::Strategy;
+
+use acquire_error::AcquireError;
+use acquirer::Acquirer;
+use agreement::{Agreement, ProvisionState};
+use hold::{HoldInner, HoldSession, HoldSessions};
+use lock_session::LockSession;
+use options::LockServer;
+use pool::LockPool;
+use shared::SharedKeys;
+use statement::{LockStatement, ValueForm};

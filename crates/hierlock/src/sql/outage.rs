@@ -2,8 +2,7 @@
 //! it connects again and begins anew. Its old session is ended on the server meanwhile (`abandoned`), so that it
 //! does not wait for itself. Only holders are lost.
 
-use super::acquire_error::AcquireError;
-use super::acquirer::Acquirer;
+use super::{AcquireError, Acquirer};
 use crate::backend::WaitLimit;
 use crate::retry::random;
 use hierlock_engine::ErrorClass;

@@ -1,8 +1,7 @@
 //! What the clients of one server must agree about, and what follows from it: slots, modes, names of
 //! tables. Pure.
 
-use super::statement::{LockStatement, ValueForm};
-use super::{Dialect, Strategy};
+use super::{Dialect, LockStatement, Strategy, ValueForm};
 use crate::error::UrlError;
 use crate::{Buckets, Claim, Hierarchy, ModeSet, Plan, Result, Slots, Step};
 use hierlock_engine::Busy;

@@ -5,9 +5,8 @@
 //! waits on it, for all would wait: whoever finds a key taken waits for it on a connection of its own, where
 //! the server sees both.
 
-use super::pool::LockPool;
 use super::statement::Literal as _;
-use super::{Dialect, postgres};
+use super::{Dialect, LockPool, postgres};
 use crate::{Error, SlotMode, Step};
 use hierlock_engine::{ErrorClass, Session, TextRow};
 use std::collections::HashMap;

@@ -2,9 +2,8 @@
 
 use super::{ANSWER_LIMIT, Provision};
 use crate::error::{Error, SqlError};
-use crate::sql::agreement::{Agreement, ProvisionState};
 use crate::sql::lock_table::{self, LockTableError, Result, RowTable};
-use crate::sql::{Dialect, Strategy};
+use crate::sql::{Agreement, Dialect, ProvisionState, Strategy};
 use hierlock_engine::{ErrorClass, Session};
 
 /// The lock of the leader: two that change one table at the same time would undo each other's work.
@@ -109,8 +108,8 @@ impl Provision {
     pub(super) async fn is_ours(&self, leader: &mut Session) -> Result<()> {
         let Some(table) = RowTable::find(leader, &self.scheme).await? else { return Ok(()) };
         let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
-        let right = Some(self.scheme.buckets.count());
-        if self.scheme.strategy == Strategy::Striped && table.fence != right {
+        let buckets = Some(self.scheme.buckets.count());
+        if self.scheme.strategy == Strategy::Striped && table.fence != buckets {
             return Err(LockTableError::Unfit(format!(
                 "there is a table `{name}` without a column {fence}. If its rows are for that many \
                  buckets, ALTER TABLE {name} ADD COLUMN {fence} BOOLEAN; else name another with \

@@ -25,9 +25,8 @@ pub use chunk::RowRange;
 pub use report::{Prediction, ProvisionPhase, ProvisionProgress, ProvisionReport};
 
 use super::lock_table::{self, LockTableError, RowTable};
-use super::options::LockServer;
 use super::statement::{Literal as _, hex};
-use super::{Dialect, Options, Scheme, Strategy};
+use super::{Dialect, LockServer, Options, Scheme, Strategy};
 use crate::error::UrlError;
 use crate::{Buckets, Error, Hierarchy, Result, Target};
 use chunk::Chunks;
@@ -177,8 +176,8 @@ impl Provision {
         progress: impl Fn(ProvisionProgress) + Send + Sync,
     ) -> Result<ProvisionReport> {
         let begun = Instant::now();
-        let made = self.make_tables(&progress).await.map_err(|error| error.at(&self.address));
-        let (rows, inserted) = (self.prediction().rows, made?);
+        let inserted = self.named(self.make_tables(&progress)).await?;
+        let rows = self.prediction().rows;
         Ok(ProvisionReport { rows, inserted, deleted: 0, elapsed: begun.elapsed() })
     }
 
@@ -209,20 +208,23 @@ impl Provision {
     ) -> Result<u64, LockTableError> {
         let scheme = &self.scheme;
         let table = RowTable::find(leader, scheme).await?;
-        let (is_empty, key_last) = (table.is_none(), table.is_none() && self.key_last());
-        if let Some(table) = table {
-            if !table.has_key {
-                // It was cut short. What is missing is found by the key.
-                self.add_key(leader, progress).await?;
+        let is_empty = table.is_none();
+        // Not where rows must come slowly, as the primary key comes all at once.
+        let is_key_last = scheme.dialect == Dialect::Postgres && self.max_rows_per_second.is_none();
+        match table {
+            // It was cut short. What is missing is found by the key.
+            Some(table) if !table.has_key => self.add_key(leader, progress).await?,
+            Some(_) => {}
+            None => {
+                let without_key = |sql: String| sql.replace(", PRIMARY KEY (level, bucket)", "");
+                let create = scheme.create_rows();
+                let create = if is_key_last { create.map(without_key) } else { create };
+                run_all(leader, create).await?;
             }
-        } else if key_last {
-            run_all(leader, scheme.create_rows_without_key()).await?;
-        } else {
-            run_all(leader, scheme.create_rows()).await?;
         }
         let chunks = self.chunks(0, scheme.buckets.count());
         let inserted = self.fill(chunks, is_empty, progress).await?;
-        if key_last {
+        if is_empty && is_key_last {
             self.add_key(leader, progress).await?;
         }
         if inserted > 0 {
@@ -244,11 +246,6 @@ impl Provision {
         Ok(())
     }
 
-    /// Is the primary key made after the rows? Not where they must come slowly, as it comes all at once.
-    fn key_last(&self) -> bool {
-        self.scheme.dialect == Dialect::Postgres && self.max_rows_per_second.is_none()
-    }
-
     /// Counts the rows and names what is missing. Nothing is changed.
     ///
     /// # Errors
@@ -259,7 +256,7 @@ impl Provision {
         progress: impl Fn(ProvisionProgress) + Send + Sync,
     ) -> Result<TableCheck> {
         self.is_striped()?;
-        self.check_rows(&progress).await.map_err(|error| error.at(&self.address))
+        self.named(self.check_rows(&progress)).await
     }
 
     /// Fills exactly what is missing, while clients lock the rest. It is [`run`](Self::run) for a table
@@ -276,7 +273,7 @@ impl Provision {
             let stored = lock_table::read(&mut self.session().await?, &self.scheme).await?;
             stored.ok_or_else(|| self.scheme.no_table())
         };
-        table.await.map_err(|error| error.at(&self.address))?;
+        self.named(table).await?;
         self.run(progress).await
     }
 
@@ -291,8 +288,7 @@ impl Provision {
     ) -> Result<ProvisionReport> {
         self.is_striped()?;
         let begun = Instant::now();
-        let changed = self.change_buckets(buckets, &progress).await;
-        let (inserted, deleted) = changed.map_err(|error| error.at(&self.address))?;
+        let (inserted, deleted) = self.named(self.change_buckets(buckets, &progress)).await?;
         let rows = self.with_buckets(buckets).prediction().rows;
         Ok(ProvisionReport { rows, inserted, deleted, elapsed: begun.elapsed() })
     }
@@ -311,7 +307,7 @@ impl Provision {
             self.scheme.hierarchy.check(node)?;
             all.extend((0..=node.level()).map(|level| node.ancestor(level)));
         }
-        let all: Vec<Target> = all.into_iter().collect();
+        let all = Vec::from_iter(all);
         let mut idle = self.idle.lock().await;
         // One that has died in its sleep is replaced, once: what is there already is not added again.
         if let Some(mut session) = idle.take()
@@ -320,13 +316,15 @@ impl Provision {
             *idle = Some(session);
             return Ok(added);
         }
-        let added = async {
-            let mut session = self.session().await?;
-            let added = self.add_on(&mut session, &all).await?;
-            *idle = Some(session);
-            Ok(added)
-        };
-        added.await.map_err(|error: LockTableError| error.at(&self.address))
+        let mut session = self.named(self.session()).await?;
+        let added = self.named(self.add_on(&mut session, &all)).await?;
+        *idle = Some(session);
+        Ok(added)
+    }
+
+    /// Adds the name of the server to an error.
+    async fn named<T>(&self, work: impl Future<Output = Result<T, LockTableError>>) -> Result<T> {
+        work.await.map_err(|error| error.at(&self.address))
     }
 
     async fn add_on(&self, session: &mut Session, nodes: &[Target]) -> Result<u64, LockTableError> {

@@ -23,9 +23,8 @@ use super::fill::{count, within};
 use super::rate_limit::RateLimit;
 use super::{OnProgress, Provision, ProvisionPhase, ProvisionProgress};
 use crate::key::Buckets;
-use crate::sql::Dialect;
-use crate::sql::agreement::{Agreement, ProvisionState};
 use crate::sql::lock_table::{LockTableError, Result};
+use crate::sql::{Agreement, Dialect, ProvisionState};
 use hierlock_engine::{ErrorClass, Session};
 use std::time::Duration;
 
