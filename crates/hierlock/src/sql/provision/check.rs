@@ -46,15 +46,16 @@ impl Provision {
         let chunks = self.chunks(0, buckets);
         // The rows that are there of each level, and the ranges that are not.
         let found = Mutex::new((vec![u64::from(buckets); levels], Vec::new()));
-        let check = async |session: &mut Session, chunk: RowRange| {
-            for range in missing(session, &self.scheme, chunk).await? {
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        let all_found = &found;
+        let check = |mut session: Session, chunk: RowRange| async move {
+            for range in missing(&mut session, &self.scheme, chunk).await? {
+                let mut found = all_found.lock().unwrap_or_else(PoisonError::into_inner);
                 found.0[range.level] -= range.rows();
                 if found.1.len() < MAX_RANGES {
                     found.1.push(range);
                 }
             }
-            Ok(())
+            Ok(session)
         };
         self.for_each_chunk(chunks, ProvisionPhase::Checking, progress, check).await?;
         // Rows that nobody locks, found by the key.

@@ -34,25 +34,26 @@ impl Provision {
         is_empty: bool,
         progress: OnProgress<'_>,
     ) -> Result<u64> {
-        let (inserted, limit) = (AtomicU64::new(0), RateLimit::new(self.max_rows_per_second));
+        let all_inserted = AtomicU64::new(0);
+        let (inserted, limit) = (&all_inserted, &RateLimit::new(self.max_rows_per_second));
         let phase = ProvisionPhase::Filling;
         progress(ProvisionProgress { phase, done: 0, total: chunks.rows() });
-        let fill = async |session: &mut Session, chunk: RowRange| {
-            let new = self.fill_chunk(session, chunk, is_empty, &limit).await?;
+        let fill = |mut session: Session, chunk: RowRange| async move {
+            let new = self.fill_chunk(&mut session, chunk, is_empty, limit).await?;
             inserted.fetch_add(new, Relaxed);
-            Ok(())
+            Ok(session)
         };
         self.for_each_chunk(chunks, phase, progress, fill).await?;
-        Ok(inserted.into_inner())
+        Ok(all_inserted.into_inner())
     }
 
     /// Does something with each chunk, on several sessions at the same time.
-    pub(super) async fn for_each_chunk(
+    pub(super) async fn for_each_chunk<W: Future<Output = Result<Session>>>(
         &self,
         chunks: Chunks,
         phase: ProvisionPhase,
         progress: OnProgress<'_>,
-        work: impl AsyncFn(&mut Session, RowRange) -> Result<()>,
+        work: impl Fn(Session, RowRange) -> W,
     ) -> Result<()> {
         let (next, done, total) = (AtomicUsize::new(0), AtomicU64::new(0), chunks.rows());
         let on_session = async || {
@@ -60,7 +61,7 @@ impl Provision {
             let mut session =
                 if is_filling { self.follower().await? } else { self.session().await? };
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
-                work(&mut session, chunk).await?;
+                session = work(session, chunk).await?;
                 let done = done.fetch_add(chunk.rows(), Relaxed) + chunk.rows();
                 progress(ProvisionProgress { phase, done, total });
             }
