@@ -7,9 +7,8 @@
 //!                         it cancels on the server, gives back, and ends
 //! ```
 //!
-//! So no statement is left running and no transaction left open, and an acquire that is not disturbed
-//! costs no switch between tasks. If the whole runtime goes away, so does the connection, and the server
-//! frees everything.
+//! So no statement is left running and no transaction left open, and an acquire that is not disturbed costs no switch
+//! between tasks. If the whole runtime goes away, so does the connection, and the server frees everything.
 
 use hierlock_engine::TaskTracker;
 use std::pin::Pin;

@@ -174,8 +174,7 @@ pub enum ModeSet {
 }
 
 impl ModeSet {
-    /// The mode in which a node is taken on behalf of a target at or below it. **The rule of
-    /// ancestors and targets.**
+    /// The mode in which a node is taken on behalf of a target at or below it. **The rule of ancestors and targets.**
     pub(crate) const fn of_node(self, asked: Mode, is_target: bool, is_leaf: bool) -> SlotMode {
         if is_target { self.target(asked, is_leaf) } else { self.ancestor(asked) }
     }

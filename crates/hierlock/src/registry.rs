@@ -2,8 +2,9 @@
 
 use crate::plan::{SlotId, add_claims};
 use crate::{Holder, Mode, Plan, SlotMode, Step, Target, Wait};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Slots and how they are held.
@@ -84,12 +85,8 @@ impl Record {
 }
 
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, Records> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn enter(self: &Arc<Self>, name: Option<Arc<String>>) -> RegistryEntry {
-        let mut records = self.lock();
+        let mut records = self.0.lock();
         records.last_id += 1;
         let (id, since) = (records.last_id, Instant::now());
         let (planned, claims, slots, wait) = Default::default();
@@ -100,7 +97,7 @@ impl Registry {
     /// Oldest first.
     pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
-        let mut records = self.lock();
+        let mut records = self.0.lock();
         records.by_id.values_mut().for_each(Record::unfold);
         let records = &records.by_id;
         let wait_of = |id: &u64, SlotWait { slot, step, since, .. }: &SlotWait| {
@@ -138,7 +135,7 @@ pub(crate) struct RegistryEntry {
 impl RegistryEntry {
     /// Looks at, or changes, the record.
     pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
-        let mut records = self.registry.lock();
+        let mut records = self.registry.0.lock();
         // It is there until the entry is dropped.
         let Some(record) = records.by_id.get_mut(&self.id) else { return T::default() };
         record.unfold();
@@ -183,7 +180,7 @@ impl RegistryEntry {
 
 impl Drop for RegistryEntry {
     fn drop(&mut self) {
-        self.registry.lock().by_id.remove(&self.id);
+        self.registry.0.lock().by_id.remove(&self.id);
     }
 }
 

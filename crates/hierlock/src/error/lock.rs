@@ -172,8 +172,7 @@ impl Blocker {
 pub enum TransactionState {
     /// It can go on as if nothing had been asked.
     AsBefore,
-    /// It can go on, but keeps the locks that it got before the failure until it ends (InnoDB gives
-    /// back none alone).
+    /// It can go on, but keeps the locks that it got before the failure until it ends (InnoDB gives back none alone).
     KeepsSome,
     /// The server has rolled it back, as the victim of a deadlock: begin it again.
     RolledBack,

@@ -242,8 +242,7 @@ impl Error {
     }
 }
 
-/// On one line, with nothing in it that a terminal would obey: what a person or a server said may hold
-/// anything.
+/// On one line, with nothing in it that a terminal would obey: what a person or a server said may hold anything.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.0.to_string()))

@@ -89,8 +89,7 @@ pub struct FileHold {
 }
 
 impl FileHold {
-    /// Takes the bytes of a plan beyond those that are held. Dropped or failed before its end, the
-    /// hold is what it was.
+    /// Takes the bytes of a plan beyond those that are held. Dropped or failed before its end, the hold is what it was.
     async fn take(&self, plan: &Plan, limit: WaitLimit) -> Result<()> {
         let steps: Vec<Step> = plan.steps().collect();
         let mut undo = UndoOnDrop { file: &self.file, bytes: Vec::new() };

@@ -175,9 +175,8 @@ impl Drop for KernelWait<'_> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         self.waiter.cancelled.store(true, Ordering::SeqCst);
-        // A thread that is inside the call is interrupted by the signal. One that is about to make
-        // it would miss the signal; it finds another file behind its descriptor, where it need not
-        // wait. Either way it ends now.
+        // A thread that is inside the call is interrupted by the signal. One that is about to make it would miss the
+        // signal; it finds another file behind its descriptor, where it need not wait. Either way it ends now.
         interrupt::end_wait(self.waiter.description.as_raw_fd(), thread.as_pthread_t());
         let _ = thread.join();
         // It may have been granted in the meantime; the description itself may live on.
@@ -219,9 +218,8 @@ mod tests {
         drop(copy);
     }
 
-    /// The locks of one open file, in the kernel's own words: kind, mode, first and last byte. Unlike
-    /// `/proc/locks`, which skips lines while other processes take and free locks of theirs, this list
-    /// is made in one piece.
+    /// The locks of one open file, in the kernel's own words: kind, mode, first and last byte. Unlike `/proc/locks`,
+    /// which skips lines while other processes take and free locks of theirs, this list is made in one piece.
     fn locks_of(file: &LockFile) -> Vec<String> {
         let info = format!("/proc/self/fdinfo/{}", file.file.as_raw_fd());
         let info = std::fs::read_to_string(info).unwrap();

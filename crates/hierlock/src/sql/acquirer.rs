@@ -6,7 +6,7 @@ use super::outage::Outage;
 use super::wait::{WatchEnd, WatchReport};
 use super::{
     AcquireError, HoldSession, HoldSessions, LockPool, LockSession, LockStatement, Scheme,
-    SharedKeys, Strategy, ValueForm, updaters,
+    SharedKeys, SqlHold, Strategy, ValueForm, updaters,
 };
 use crate::backend::WaitLimit;
 use crate::error::{Blocker, Error, LockConflict, LockError};
@@ -18,6 +18,7 @@ use crate::snapshot::Statistics;
 use hierlock_engine::{Busy, ErrorClass, Permit, Session};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 /// The longest pause before a deadlocked acquire is tried again.
@@ -48,8 +49,8 @@ pub(super) enum TryLockResult {
 }
 
 impl Acquirer {
-    /// Takes everything, or nothing.
-    pub(super) async fn acquire(self) -> Result<(HoldSessions, Statistics)> {
+    /// Takes everything, or nothing. The sessions of the hold stay on this runtime.
+    pub(super) async fn acquire(self, runtime: Handle) -> Result<SqlHold> {
         let mut statistics = Statistics::default();
         let mut outage = Outage::default();
         let (base, permit) = loop {
@@ -66,9 +67,10 @@ impl Acquirer {
                 taken => break taken?,
             }
         };
-        self.entry.begin(self.plan);
-        let (more, entry) = (Vec::new(), self.entry);
-        Ok((HoldSessions { base, more, work_failed: false, entry, permit }, statistics))
+        let Self { pool, scheme, entry, plan, .. } = self;
+        entry.begin(plan);
+        let sessions = HoldSessions { base, more: Vec::new(), work_failed: false, entry, permit };
+        Ok(SqlHold::new(pool, scheme, runtime, sessions, statistics))
     }
 
     /// Takes everything, or nothing, while the server is there.
@@ -345,7 +347,7 @@ impl Acquirer {
 mod tests {
     use super::*;
 
-    fn size_of_future<F>(_: impl FnOnce(Acquirer) -> F) -> usize {
+    fn size_of_future<F>(_: impl FnOnce(Acquirer, Handle) -> F) -> usize {
         size_of::<F>()
     }
 

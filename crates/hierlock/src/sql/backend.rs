@@ -10,8 +10,9 @@ use crate::error::SqlError;
 use crate::handover::{CancellationToken, Handover};
 use crate::registry::Registry;
 use crate::{Error, Hierarchy, Holder, ModeSet, Result, SlotMode, Slots, Target};
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -122,7 +123,7 @@ impl SqlBackend {
     }
 
     fn scheme(&self) -> Arc<Scheme> {
-        self.scheme.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.scheme.read().clone()
     }
 
     async fn try_acquire(
@@ -134,13 +135,10 @@ impl SqlBackend {
             let server = self.pool.server.address.to_string();
             Error::from(SqlError::NoRuntime { server })
         })?;
-        let (pool, of_hold) = (self.pool.clone(), runtime.clone());
+        let of_hold = runtime.clone();
         let acquire = |cancellation| {
-            let acquirer = self.acquirer(request, scheme.clone(), cancellation);
-            async move {
-                let (held, statistics) = acquirer?.acquire().await?;
-                Ok(SqlHold::new(pool, scheme, of_hold, held, statistics))
-            }
+            let acquirer = self.acquirer(request, scheme, cancellation);
+            async move { acquirer?.acquire(of_hold).await }
         };
         Handover::new(runtime, &self.pool.server.tasks, acquire).await
     }
@@ -157,7 +155,7 @@ impl SqlBackend {
                 .await
                 .map_err(|error| error.at(&self.pool.server.address))?;
             if scheme != *failed_with {
-                *self.scheme.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(scheme);
+                *self.scheme.write() = Arc::new(scheme);
                 return Ok(());
             }
             sleep(READ_INTERVAL).await;

@@ -19,9 +19,8 @@ use tokio::sync::OwnedMutexGuard;
 /// A statement that the borrower has left running is cancelled after this long.
 const CANCEL_DELAY: Duration = Duration::from_millis(100);
 
-/// The transaction that holds a guard's locks, lent for work by
-/// [`Guard::transaction`](crate::Guard::transaction). Use it as a connection of sqlx; dropping it gives
-/// it back.
+/// The transaction that holds a guard's locks, lent for work by [`Guard::transaction`](crate::Guard::transaction). Use
+/// it as a connection of sqlx; dropping it gives it back.
 ///
 /// It is at READ COMMITTED. Do not end the transaction: [`Guard::commit`](crate::Guard::commit) does,
 /// and dropping or releasing the guard undoes the work.

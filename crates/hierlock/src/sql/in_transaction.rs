@@ -21,8 +21,7 @@ impl Acquirer {
     /// Takes all steps in the caller's transaction.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the wait is ended on the server; the transaction keeps what was taken
-    /// until it ends.
+    /// Dropped while it waits, the wait is ended on the server; the transaction keeps what was taken until it ends.
     pub(super) async fn acquire_in(
         &self,
         transaction: &mut impl InTransaction,
@@ -108,8 +107,7 @@ impl Drop for CancelWaitOnDrop<'_> {
         let names: Vec<String> = self.steps.iter().flat_map(names).flatten().collect();
         pool.server.tasks.clone().spawn(&runtime, async move {
             for _ in 0..MAX_CANCEL_CHECKS {
-                // Only a wait for one of ours, and only once: the connection is the caller's, who may
-                // go on with it.
+                // Only a wait for one of ours, and only once: the connection is the caller's, who may go on with it.
                 match pool.waits_for(&scheme, pid).await {
                     Ok(Some(name)) if names.iter().any(|ours| ours.starts_with(&name)) => {
                         if let Err(error) = pool.server.cancel(scheme.dialect, pid).await {

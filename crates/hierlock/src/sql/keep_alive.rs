@@ -2,8 +2,9 @@
 //! transaction. It runs only while there is something to keep alive.
 
 use super::{HoldInner, LockPool};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -23,24 +24,20 @@ struct KeepAliveState {
 pub(super) type KeepAliveTask = watch::Receiver<()>;
 
 impl KeepAlive {
-    fn state(&self) -> MutexGuard<'_, KeepAliveState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Keeps a hold alive until it is [removed](Self::remove).
     pub(super) fn add(&self, number: u64, hold: &Arc<HoldInner>) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.holds.insert(number, Arc::downgrade(hold));
         state.running_task(&hold.pool, &hold.runtime);
     }
 
     pub(super) fn remove(&self, number: u64) {
-        self.state().holds.remove(&number);
+        self.0.lock().holds.remove(&number);
     }
 
     /// Returns the task that keeps a hold alive; a closed one if the hold's runtime has ended.
     pub(super) fn task_for(&self, hold: &HoldInner) -> KeepAliveTask {
-        self.state().running_task(&hold.pool, &hold.runtime)
+        self.0.lock().running_task(&hold.pool, &hold.runtime)
     }
 }
 
@@ -66,7 +63,7 @@ async fn run(pool: Weak<LockPool>, running: watch::Sender<()>) {
         let Some(pool) = pool.upgrade() else { return };
         pool.server.end_idle_transactions().await;
         let holds: Vec<Arc<HoldInner>> = {
-            let mut state = pool.keep_alive.state();
+            let mut state = pool.keep_alive.0.lock();
             if state.holds.is_empty() && !pool.server.has_open_transactions() {
                 state.task = None;
                 drop(running);

@@ -130,8 +130,7 @@ fn locks_of_others(scheme: &Scheme, step: &Step, pid: i64) -> String {
                  AND l.LOCK_TYPE = 'RECORD' AND l.LOCK_DATA = '{row}' AND t.PROCESSLIST_ID <> {pid}"
             ),
         ),
-        // A lock that is both held and wanted more strongly by one transaction has one number: it counts as
-        // wanted.
+        // A lock that is both held and wanted more strongly by one transaction has one number: it counts as wanted.
         Dialect::Mariadb => (
             "w.requested_lock_id IS NULL",
             "l.lock_mode LIKE 'X%'",

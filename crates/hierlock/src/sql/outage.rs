@@ -17,8 +17,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Outage {
     since: Option<Instant>,
-    /// None before the first.
-    last_pause: Option<Duration>,
+    pauses: u32,
 }
 
 impl Outage {
@@ -39,16 +38,14 @@ impl Outage {
             *self = Self::default();
         }
         let since = *self.since.get_or_insert_with(Instant::now);
-        match wait_limit {
-            WaitLimit::Until { .. } => !wait_limit.is_over(),
-            WaitLimit::Forever | WaitLimit::Never | WaitLimit::Try => since.elapsed() < reconnect,
-        }
+        let has_deadline = matches!(wait_limit, WaitLimit::Until { .. });
+        if has_deadline { !wait_limit.is_over() } else { since.elapsed() < reconnect }
     }
 
     /// Waits before the next try, not beyond the deadline. Fails if the caller has gone.
     pub(super) async fn pause(&mut self, acquirer: &Acquirer) -> Result<(), AcquireError> {
-        let pause = self.last_pause.map_or(FIRST_PAUSE, |last| (2 * last).min(MAX_PAUSE));
-        self.last_pause = Some(pause);
+        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.pauses)).min(MAX_PAUSE);
+        self.pauses += 1;
         // Not all at the same moment: many may have waited on that server.
         let pause = sleep(pause.mul_f64(0.5 + random() / 2.0));
         tokio::select! {
@@ -65,10 +62,10 @@ fn is_connection_lost(why: &AcquireError) -> bool {
         AcquireError::Failed(error) => error.sql_source(),
         _ => None,
     };
-    match error {
-        Some(sqlx::Error::Io(_)) => true,
+    error.is_some_and(|error| match error {
+        sqlx::Error::Io(_) => true,
         // It shuts down, or starts.
-        Some(error @ sqlx::Error::Database(_)) => ErrorClass::of(error).is_connection_lost(),
+        sqlx::Error::Database(_) => ErrorClass::of(error).is_connection_lost(),
         _ => false,
-    }
+    })
 }

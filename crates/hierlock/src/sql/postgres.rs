@@ -60,9 +60,8 @@ pub(super) fn take(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement {
     LockStatement { sql, rows: keys.rows + rows.rows, ..rows }
 }
 
-/// A few rows are one join, which locks them in the order of its clauses. A long run of rows can come
-/// after them: they are locked while it is still being sorted, and it is locked after that. Several long
-/// runs are one statement each.
+/// A few rows are one join, which locks them in the order of its clauses. A long run of rows can come after them: they
+/// are locked while it is still being sorted, and it is locked after that. Several long runs are one statement each.
 fn take_rows(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement {
     let scheme = writer.scheme;
     let singles = match runs(steps).last() {

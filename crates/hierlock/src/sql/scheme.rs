@@ -1,5 +1,4 @@
-//! What the clients of one server must agree about, and what follows from it: slots, modes, names of
-//! tables. Pure.
+//! What the clients of one server must agree about, and what follows from it: slots, modes, names of tables. Pure.
 
 use super::{Dialect, LockStatement, Strategy, ValueForm};
 use crate::error::UrlError;
@@ -17,8 +16,7 @@ pub(super) const DEFAULT_TABLES: [&str; 2] = [BUCKET_TABLE, ID_TABLE];
 /// What a default table is called in the table of agreements. All who name no table must agree with each
 /// other, whatever their strategy.
 pub(super) const DEFAULT_SPACE: &str = "default";
-/// The version of the key text and its hashes (rule 3). Clients of different versions would not
-/// exclude each other.
+/// The version of the key text and its hashes (rule 3). Clients of different versions would not exclude each other.
 pub(super) const KEY_VERSION: i64 = 1;
 
 /// How a server is locked on: everything that its clients must agree about.

@@ -1,9 +1,8 @@
 //! One session that many guards share: keys of the session instead of a transaction each (`scope=session`, with advisory
 //! keys).
 //!
-//! The server does not keep two guards of one session apart, so it is counted here who has what. Nothing
-//! waits on it, for all would wait: whoever finds a key taken waits for it on a connection of its own, where
-//! the server sees both.
+//! The server does not keep two guards of one session apart, so it is counted here who has what. Nothing waits on it,
+//! for all would wait: whoever finds a key taken waits for it on a connection of its own, where the server sees both.
 
 use super::statement::Literal as _;
 use super::{Dialect, LockPool, postgres};

@@ -6,7 +6,7 @@ use super::{OnProgress, Provision, ProvisionPhase};
 use crate::sql::agreement::ProvisionState;
 use crate::sql::lock_table::Result;
 use hierlock_engine::Session;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// So many ranges are named; of more, only the number of rows.
 const MAX_NAMED_RANGES: usize = 1000;
@@ -49,7 +49,7 @@ impl Provision {
         let all_found = &found;
         let check = |mut session: Session, chunk: RowRange| async move {
             for range in missing(&mut session, &self.scheme, chunk).await? {
-                let mut found = all_found.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut found = all_found.lock();
                 found.0[range.level] -= range.rows();
                 if found.1.len() < MAX_RANGES {
                     found.1.push(range);
@@ -66,7 +66,7 @@ impl Provision {
             let sql = format!("SELECT COUNT(*) FROM {table} WHERE {rows}");
             extra_rows += count(&mut session, &sql).await?;
         }
-        let (rows, ranges) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (rows, ranges) = found.into_inner();
         let missing_rows = chunks.rows() - rows.iter().sum::<u64>();
         let missing = merge(ranges).into_iter().take(MAX_NAMED_RANGES).collect();
         let buckets = buckets.into();

@@ -3,10 +3,10 @@
 //! | server | how | why |
 //! |---|---|---|
 //! | MySQL | `INSERT … SELECT` of two recursive table expressions, joined | nothing is sent but the two ends |
-//! | MariaDB | `INSERT … SELECT` of its `seq_A_to_B`, where it has that | the same, without a table in between |
+//! | MariaDB | `INSERT … SELECT` of its `seq_A_to_B`, where it has that | the same, without a temporary table |
 //! | PostgreSQL | `COPY`, into a table whose primary key is made last | an index is built faster than it grows |
 //!
-//! `bench` has them side by side with other ways.
+//! `bench` compares them with other ways.
 
 use super::chunk::{Chunks, RowRange, gaps};
 use super::rate_limit::RateLimit;
@@ -27,7 +27,7 @@ const MAX_LISTED_ROWS: usize = 5000;
 const MAX_TRIES: usize = 20;
 
 impl Provision {
-    /// Fills what is missing; how many rows that was. If the table is empty, that is all of them.
+    /// Fills what is missing, which is all of an empty table. Returns how many rows that was.
     pub(super) async fn fill(
         &self,
         chunks: Chunks,

@@ -7,8 +7,8 @@
 //!   fill: chunks in the order of the primary key ─► a few sessions, each chunk a transaction
 //! ```
 //!
-//! Clients refuse to connect until the agreement is `ready`, so nobody meets a table that is half full.
-//! Every step may be done twice, so whoever was killed is simply started again.
+//! Clients refuse to connect until the agreement is `ready`, so nobody meets a table that is half full. Every step may be
+//! done twice, so whoever was killed is simply started again.
 
 mod check;
 mod chunk;
@@ -66,8 +66,8 @@ type OnProgress<'a> = &'a (dyn Fn(ProvisionProgress) + Send + Sync);
 /// ```
 ///
 /// # Cancel safety
-/// Dropped before its end, any of its calls leaves what was done so far, and the server may finish the
-/// statement it is at. Called again, it goes on from there.
+/// Dropped before its end, any of its calls leaves what was done so far, and the server may finish the statement it is at.
+/// Called again, it goes on from there.
 #[derive(Debug)]
 pub struct Provision {
     address: ServerAddress,
@@ -87,13 +87,12 @@ pub struct Provision {
 impl Provision {
     /// Makes sure that the server is there and fit. Nothing is changed yet.
     ///
-    /// The URL is that of [`Hierlock::connect`](crate::Hierlock::connect). Without `buckets=` the count is
-    /// that of the table, if there is one.
+    /// The URL is that of [`Hierlock::connect`](crate::Hierlock::connect). Without `buckets=` the count is that of the table,
+    /// if there is one.
     ///
     /// # Errors
-    /// A URL that cannot be read, a server that cannot be reached or used. Also advisory keys, which
-    /// PostgreSQL has unless its URL names another strategy: they need no rows, and clients that agreed on
-    /// rows would shut out those who lock keys.
+    /// A URL that cannot be read, a server that cannot be reached or used. Also advisory keys, which PostgreSQL has unless
+    /// its URL names another strategy: they need no rows, and clients that agreed on rows would shut out those who lock keys.
     pub async fn connect(url: &str, hierarchy: Hierarchy) -> Result<Self> {
         let server = LockServer::parse(url, Options::default(), hierarchy)?;
         let LockServer { address, scheme, follows, settings } = server;
@@ -132,8 +131,7 @@ impl Provision {
         Ok(())
     }
 
-    /// Sets on how many connections rows are filled and counted; by default 2. Each makes the server write as fast as it
-    /// can.
+    /// Sets on how many connections rows are filled and counted; by default 2.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
@@ -169,8 +167,8 @@ impl Provision {
     /// Makes the tables and fills them, or goes on with that. Where everything is there, nothing is done.
     ///
     /// # Errors
-    /// The table is there for other levels, another strategy or another number of buckets; someone else is
-    /// provisioning it; or the server fails.
+    /// The table is there for other levels, another strategy or another number of buckets; someone else is provisioning
+    /// it; or the server fails.
     pub async fn run(
         &self,
         progress: impl Fn(ProvisionProgress) + Send + Sync,
@@ -249,8 +247,7 @@ impl Provision {
     /// Counts the rows and names what is missing. Nothing is changed.
     ///
     /// # Errors
-    /// Only striped rows can be checked: of rows by ID, nobody knows which there must be. Else as
-    /// [`run`](Self::run).
+    /// As [`run`](Self::run); also rows by ID, of which nobody knows which there must be.
     pub async fn check(
         &self,
         progress: impl Fn(ProvisionProgress) + Send + Sync,
@@ -259,8 +256,7 @@ impl Provision {
         self.named(self.check_rows(&progress)).await
     }
 
-    /// Fills exactly what is missing, while clients lock the rest. It is [`run`](Self::run) for a table
-    /// that is there.
+    /// Fills exactly what is missing, while clients lock the rest: [`run`](Self::run) for a table that is there.
     ///
     /// # Errors
     /// As [`run`](Self::run); also if there is no table yet.
@@ -293,8 +289,7 @@ impl Provision {
         Ok(ProvisionReport { rows, inserted, deleted, elapsed: begun.elapsed() })
     }
 
-    /// Adds rows for nodes and all above them, of which some may be there: for whoever makes a node, where
-    /// rows are per ID. How many were new.
+    /// Adds rows for nodes and all above them, and returns how many were new: for whoever makes a node, with rows by ID.
     ///
     /// # Errors
     /// Striped rows, which are for all nodes; a node too deep for the tree; no table yet.
@@ -350,8 +345,8 @@ impl Provision {
     /// Returns everything that [`run`](Self::run) does as SQL for the server's own client. Run twice, it does nothing the
     /// second time.
     pub fn print_sql(&self) -> String {
-        let scheme = &self.scheme;
-        script::script(scheme, self.series, self.chunks(0, scheme.buckets.count()))
+        let chunks = self.chunks(0, self.scheme.buckets.count());
+        script::script(&self.scheme, self.series, chunks)
     }
 
     fn with_buckets(&self, buckets: Buckets) -> Self {

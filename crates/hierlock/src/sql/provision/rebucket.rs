@@ -1,7 +1,7 @@
 //! Another number of buckets, while clients lock.
 //!
-//! Two clients that count differently would lock different rows for one node. So at every moment exactly
-//! one count works: that in the name of the fence, which every statement that locks names.
+//! Two clients that count differently would lock different rows for one node. So at every moment exactly one count works:
+//! that in the name of the fence, which every statement that locks names.
 //!
 //! ```text
 //!   grow:    fill the new rows ─► rename the fence ─► write the agreement
@@ -9,15 +9,13 @@
 //! ```
 //!
 //! 1. Rows of buckets that nobody counts to are not locked by anybody, so filling them disturbs nobody.
-//! 2. Renaming a column waits until every transaction that has touched the table has ended: no lock taken
-//!    with the old count is left. From then on the old count is an unknown column.
-//! 3. A client whose statement fails so reads the agreement again and follows it, or tells its caller, if
-//!    its URL names the count.
-//! 4. Cut short at any point, the same call goes on from there. Between 2 and 3 MySQL and MariaDB cannot do
-//!    both at once; then the table says what is right.
+//! 2. Renaming a column waits until every transaction that has touched the table has ended: no lock taken with the old
+//!    count is left. From then on the old count is an unknown column.
+//! 3. A client whose statement fails so reads the agreement again and follows it, or fails, if its URL names the count.
+//! 4. Stopped at any point, the same call goes on from there. MySQL and MariaDB cannot rename and write at once; between
+//!    the two the table says what is right.
 //!
-//! While the renaming waits, those who come later wait behind it. So it does not wait long, gives way,
-//! and tries again.
+//! While the renaming waits, those who come later wait behind it. So it does not wait long, gives way, and tries again.
 
 use super::fill::{count, within};
 use super::rate_limit::RateLimit;
@@ -28,8 +26,7 @@ use crate::sql::{Agreement, Dialect, ProvisionState};
 use hierlock_engine::{ErrorClass, Session};
 use std::time::Duration;
 
-/// For how many seconds others wait behind the renaming: at first, and at most. Less than a client takes
-/// for the silence of a server that is gone.
+/// For how many seconds others wait behind the renaming: at first, and at most. Less than `silence_ms` of a client.
 const FIRST_LOCK_WAIT: u32 = 1;
 const MAX_LOCK_WAIT: u32 = 4;
 /// How long the way is free for others before the next try.

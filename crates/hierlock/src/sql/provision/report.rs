@@ -1,4 +1,4 @@
-//! What provisioning will make, how far it has come, and what it has done.
+//! How large a lock table becomes, how far provisioning has come, and what it has done.
 
 use crate::sql::{Dialect, Scheme, Strategy};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub enum ProvisionPhase {
 }
 
 impl ProvisionPhase {
-    /// Returns it in a word or two, for a person.
+    /// Returns its name, for a person.
     pub fn name(self) -> &'static str {
         match self {
             ProvisionPhase::Filling => "filling",
@@ -58,8 +58,7 @@ pub struct ProvisionReport {
     pub elapsed: Duration,
 }
 
-/// What provisioning will make: how large a table of rows becomes, from the layout of its pages. Checked against the real
-/// size by a test on each server.
+/// How large a table of rows becomes, from the layout of its pages. Tested against the real size on each server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prediction {
@@ -69,14 +68,11 @@ pub struct Prediction {
     pub bytes: u64,
 }
 
-/// Hundredths of a byte a row.
-///
-/// InnoDB: a header of 5 bytes and a NULL bit, the key (1 + 4), the numbers of a transaction (6 + 7), and
-/// a directory entry for every few rows; filled in the order of the key, its pages are full but for a
-/// sixteenth.
+/// Hundredths of a byte a row, on InnoDB: a header of 5 bytes and a NULL bit, the key (1 + 4), the numbers of a transaction
+/// (6 + 7), and a directory entry for every few rows; filled in the order of the key, its pages are full but for a sixteenth.
 const INNODB_ROW: u64 = 2640;
-/// PostgreSQL: a tuple of 32 bytes behind a pointer of 4, and in the index 16 behind 4, on pages that are
-/// full but for a tenth.
+/// The same on PostgreSQL: a tuple of 32 bytes behind a pointer of 4, and in the index 16 behind 4, on pages that are full but
+/// for a tenth.
 const POSTGRES_ROW: u64 = 5880;
 
 impl Prediction {

@@ -1,4 +1,4 @@
-//! The same as SQL, for whoever may not let a program do it.
+//! Everything that provisioning does as SQL, for whoever may not let a program do it.
 
 use super::chunk::Chunks;
 use super::fill::inserts;
@@ -6,8 +6,6 @@ use super::series::Series;
 use crate::sql::agreement::SCHEMA;
 use crate::sql::{Dialect, Scheme, Strategy};
 
-/// Everything that provisioning does, to be run by the server's own client. Run twice, it does nothing
-/// the second time.
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
     let mut sql = SCHEMA.statements(scheme.dialect.driver());
@@ -26,8 +24,8 @@ pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String 
     sql.join(";\n") + ";\n"
 }
 
-/// Lets PostgreSQL know how many rows there are before the first are looked up: until it does, it may
-/// read all of them instead. InnoDB keeps count by itself.
+/// Lets PostgreSQL know how many rows there are before the first are looked up: until it does, it may read all of them.
+/// InnoDB keeps count by itself.
 pub(super) fn analyse(scheme: &Scheme) -> Option<String> {
     let is_postgres = scheme.dialect == Dialect::Postgres;
     is_postgres.then(|| format!("ANALYZE {}", scheme.quoted_table()))
