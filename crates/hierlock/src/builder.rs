@@ -15,8 +15,8 @@ use std::{sync::Arc, time::Duration};
 
 /// The options of a client, made by [`Hierlock::builder`].
 ///
-/// All but [`hierarchy`](Self::hierarchy) are for servers, and are the same as the parameters of a URL. Giving one by both is
-/// an error. For `memory:` and `file:` they have no effect, so that a program can be tried out without a server.
+/// All but [`hierarchy`](Self::hierarchy) are for servers, and are the same as the parameters of a URL. Giving one by
+/// both is an error. They have no effect on `memory:` and `file:`, so a program can be tried out without a server.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -66,13 +66,13 @@ impl Builder {
 
 #[cfg(feature = "_server")]
 impl Builder {
-    /// How a node becomes a slot; by default advisory keys on PostgreSQL and striped rows elsewhere. In a URL: `strategy`.
+    /// How a node becomes a slot; by default advisory keys on PostgreSQL, else striped rows. In a URL: `strategy`.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.options.strategy = Some(strategy);
         self
     }
 
-    /// How many buckets a level is striped over; by default what the server says. Fails if the two differ. In a URL: `buckets`.
+    /// How many buckets a level has; by default what the server says. Fails if the two differ. In a URL: `buckets`.
     pub fn buckets(mut self, buckets: Buckets) -> Self {
         self.options.buckets = Some(buckets);
         self
@@ -84,7 +84,8 @@ impl Builder {
         self
     }
 
-    /// How many holds the client can have at a time, each with a connection of its own; by default 10. In a URL: `connections`.
+    /// How many holds the client can have at a time, each on its own connection; by default 10. In a URL:
+    /// `connections`.
     pub fn connections(mut self, most: usize) -> Self {
         self.options.connections = Some(most);
         self
@@ -102,21 +103,21 @@ impl Builder {
         self
     }
 
-    /// After how long without a word from this client the server ends its sessions, with their locks; at least three times
-    /// [`keep_alive`](Self::keep_alive). By default hours, or never. In a URL: `client_silence_ms`.
+    /// After how long without a word from this client the server ends its sessions, with their locks; by default hours,
+    /// or never. At least three times [`keep_alive`](Self::keep_alive). In a URL: `client_silence_ms`.
     pub fn client_silence(mut self, limit: Duration) -> Self {
         self.options.client_silence_ms = Some(limit);
         self
     }
 
-    /// How long an acquire without a deadline waits for a server that does not answer; by default a minute. With zero no
-    /// acquire waits for that. In a URL: `reconnect_ms`.
+    /// How long an acquire without a deadline waits for a server that does not answer; by default a minute. With zero
+    /// no acquire waits for that. In a URL: `reconnect_ms`.
     pub fn reconnect(mut self, limit: Duration) -> Self {
         self.options.reconnect_ms = Some(limit);
         self
     }
 
-    /// After how many seconds InnoDB itself ends a wait, which then begins again; by default never. In a URL:
+    /// After how long InnoDB itself ends a wait, which then begins again; by default never. In a URL:
     /// `lock_wait_timeout`.
     pub fn lock_wait_timeout(mut self, limit: Duration) -> Self {
         self.options.lock_wait_timeout = Some(limit);

@@ -46,7 +46,8 @@ impl<'a> Location<'a> {
     }
 }
 
-/// Locks on the nodes of a tree: every ancestor shared, the node itself exclusive. Cheap to clone; clones share everything.
+/// Locks on the nodes of a tree: every ancestor shared, the node itself exclusive. Clones are cheap and share
+/// everything.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -168,8 +169,8 @@ impl Hierlock<SqlBackend> {
         Builder::default().beside(pool).await
     }
 
-    /// Locks nodes inside the caller's own transaction; they are freed when that ends. **The recommended way** where the
-    /// data is in the same database: a lost connection loses lock and work together, and one connection is enough.
+    /// Locks nodes inside the caller's own transaction; they are freed when that ends. **The recommended way** where
+    /// the data is in the same database: a lost connection loses lock and work together, and one connection is enough.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -188,8 +189,8 @@ impl Hierlock<SqlBackend> {
     /// Lock first, then work: a transaction that has changed rows before it locks can deadlock with others.
     ///
     /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells what has become
-    /// of the transaction.
+    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells what has
+    /// become of the transaction.
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
@@ -218,8 +219,8 @@ impl<B: Backend> Hierlock<B> {
         self.backend.hierarchy()
     }
 
-    /// Locks a node exclusively and waits as long as it takes. If the server restarts meanwhile, connects again: by default
-    /// for up to a minute (`reconnect_ms` in the URL).
+    /// Locks a node exclusively and waits as long as it takes. If the server restarts meanwhile, connects again: by
+    /// default for up to a minute (`reconnect_ms` in the URL).
     ///
     /// # Errors
     /// A target that does not fit into the tree, or a backend that fails.
@@ -296,10 +297,10 @@ impl<B: Backend> Hierlock<B> {
         self.backend.warnings()
     }
 
-    /// Waits, no longer than `limit`, until the server keeps nothing that this client has given up: the locks of dropped
-    /// guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes idle connections.
-    /// **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the session of a lost
-    /// connection on the server. Without it the server keeps the lock until its network gives up, which can take hours.
+    /// Waits, no longer than `limit`, until the server keeps nothing that this client has given up: the locks of
+    /// dropped guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes idle
+    /// connections. **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the session
+    /// of a lost connection on the server. Without that, the server keeps the lock until its network gives up: hours.
     ///
     /// A server that refuses connections three times in a row counts as ended. Guards that are held stay held, and the
     /// client can be used again. For `memory:` and `file:` there is nothing to wait for.

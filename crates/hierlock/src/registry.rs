@@ -24,7 +24,7 @@ struct Records {
 pub(crate) struct Record {
     name: Option<Arc<String>>,
     since: Instant,
-    /// What was taken first, as it was planned: most holds end before anybody asks what they hold.
+    /// What was taken last, as it was planned: most holds end before anybody asks what they hold.
     planned: Option<Plan>,
     claims: BTreeMap<Target, Mode>,
     slots: SlotModes,
@@ -45,15 +45,9 @@ impl Record {
     /// Turns the plan into what is held, for whoever asks.
     fn unfold(&mut self) {
         if let Some(plan) = self.planned.take() {
-            self.add(&plan);
+            plan.steps().for_each(|step| self.take(&plan, &step));
+            add_claims(&mut self.claims, plan.claims());
         }
-    }
-
-    fn add(&mut self, plan: &Plan) {
-        for step in plan.steps() {
-            self.take(plan, &step);
-        }
-        add_claims(&mut self.claims, plan.claims());
     }
 
     /// Every slot that is kept from others by now, also while the rest is waited for. A slot may come twice.
@@ -142,15 +136,9 @@ impl RegistryEntry {
         f(record)
     }
 
-    /// Notes the first plan that was taken, for listings and for `modes`.
-    #[cfg(feature = "_server")]
-    pub(crate) fn begin(&self, plan: Plan) {
+    /// Notes that a plan was taken.
+    pub(crate) fn note(&self, plan: Plan) {
         self.with(|record| record.planned = Some(plan));
-    }
-
-    /// Notes that another plan was taken.
-    pub(crate) fn note(&self, plan: &Plan) {
-        self.with(|record| record.add(plan));
     }
 
     /// What was asked for.

@@ -12,7 +12,7 @@ use crate::{Claim, Guard, Hierlock, Mode, Plan, Result, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A request for nodes, made by [`Hierlock::request`] for a new guard, or by [`Guard::request`] for more under the same.
+/// A request for nodes, made by [`Hierlock::request`] for a new guard, or by [`Guard::request`] for an old one.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -105,8 +105,8 @@ impl<B: Backend> Request<&Hierlock<B>> {
         self.by.backend.plan(&self.request.claims)
     }
 
-    /// Waits until all is held. If the server goes away before that, connects again and begins anew, until the deadline;
-    /// without one, by default for up to a minute (`reconnect_ms` in the URL).
+    /// Waits until all is held. If the server goes away before that, connects again and begins anew, until the
+    /// deadline; without one, by default for up to a minute (`reconnect_ms` in the URL).
     ///
     /// # Errors
     /// [`is_timeout`](crate::Error::is_timeout) after [`within`](Self::within); nothing is held then.

@@ -21,10 +21,10 @@
 //! ```
 //!
 //! **A backend of your own**: keep a [`Hierarchy`]; say how nodes become slots ([`Backend::slots`]) and which modes the
-//! slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with [`Backend::plan`] and take its steps
-//! **in their order**; wait inside [`WaitLimit::limit`]; fail with [`Error::would_block`](crate::Error::would_block) and the
-//! like. Open it with [`Hierlock::with_backend`](crate::Hierlock::with_backend), and run `hierlock-conformance`, the suite
-//! that all backends pass. `crates/hierlock-conformance/tests/third_party.rs` is a complete one.
+//! slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with [`Backend::plan`] and take its
+//! steps **in their order**; wait inside [`WaitLimit::limit`]; fail with
+//! [`Error::would_block`](crate::Error::would_block) and the like. Run `hierlock-conformance`, the suite that all backends
+//! pass. `crates/hierlock-conformance/tests/third_party.rs` is a complete one.
 
 mod any;
 mod request;
@@ -85,8 +85,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         &[]
     }
 
-    /// Waits, no longer than `limit`, until nothing that was given up is still held anywhere. By default there is nothing
-    /// to wait for: what is dropped is free.
+    /// Waits, no longer than `limit`, until nothing that was given up is still held anywhere. By default there is
+    /// nothing to wait for: what is dropped is free.
     ///
     /// # Errors
     /// [`is_timeout`](crate::Error::is_timeout): something is left.
@@ -101,8 +101,8 @@ pub trait Hold: Debug + Send + Sync + Sized + 'static {
     /// Takes more, or the same more strongly.
     ///
     /// # Errors
-    /// As [`Backend::acquire`]; [`is_deadlock`](crate::Error::is_deadlock) if waiting would be, or could be, for ever. It
-    /// holds what it held before.
+    /// As [`Backend::acquire`]; [`is_deadlock`](crate::Error::is_deadlock) if waiting would be, or could be, for ever.
+    /// It holds what it held before.
     ///
     /// # Cancel safety
     /// Dropping the future gives up; the hold is what it was before.

@@ -104,13 +104,13 @@ impl Error {
         LockError::Timeout { conflict, waited }.into()
     }
 
-    /// An extension waits for somebody who waits for it: [`is_deadlock`](Self::is_deadlock). The hold keeps what it had.
+    /// An extension waits for somebody who waits for it: [`is_deadlock`](Self::is_deadlock). The hold is as before.
     pub fn deadlock(conflict: LockConflict) -> Self {
         LockError::Deadlock(conflict).into()
     }
 
-    /// An extension would have to wait where nobody could notice a deadlock: [`is_deadlock`](Self::is_deadlock). The hold
-    /// keeps what it had.
+    /// An extension would have to wait where nobody could notice a deadlock: [`is_deadlock`](Self::is_deadlock). The
+    /// hold keeps what it had.
     pub fn out_of_order(conflict: LockConflict) -> Self {
         LockError::OutOfOrder(conflict).into()
     }

@@ -122,7 +122,7 @@ impl FileHold {
             undo.bytes.push((step.slot, held));
         }
         undo.bytes.clear();
-        self.entry.note(plan);
+        self.entry.note(plan.clone());
         Ok(())
     }
 

@@ -190,11 +190,17 @@ impl Drop for KernelWait<'_> {
 mod tests {
     use super::*;
 
+    /// A lock file, which is gone from its directory but can be locked.
+    fn open_twice() -> (LockFile, LockFile) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = Arc::from(directory.path().join("locks"));
+        (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap())
+    }
+
     /// No file system at hand refuses these locks, so the answer of one is put in the kernel's mouth.
     #[test]
     fn a_file_system_without_such_locks_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = LockFile::open(&Arc::from(directory.path().join("locks"))).unwrap();
+        let (file, _) = open_twice();
         for errno in [Errno::EINVAL, Errno::ENOLCK, Errno::EOPNOTSUPP, Errno::ENOSYS] {
             let message = file.refused(errno).to_string();
             assert!(message.contains("refuses open-file-description locks"), "{message}");
@@ -207,9 +213,7 @@ mod tests {
     /// ever, because another thread forked a child while it was held.
     #[test]
     fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
-        let directory = tempfile::tempdir().unwrap();
-        let path: Arc<Path> = directory.path().join("locks").into();
-        let (file, other) = (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap());
+        let (file, other) = open_twice();
         assert!(file.set(7, Some(SlotMode::Exclusive)).unwrap());
         let copy = file.file.try_clone().unwrap();
         assert!(!other.set(7, Some(SlotMode::Shared)).unwrap());
@@ -232,9 +236,7 @@ mod tests {
 
     #[test]
     fn one_byte_is_locked_in_the_mode_asked_for() {
-        let directory = tempfile::tempdir().unwrap();
-        let path: Arc<Path> = directory.path().join("locks").into();
-        let (file, other) = (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap());
+        let (file, other) = open_twice();
         let byte = (2 << 60) + 5;
         assert!(file.set(byte, Some(SlotMode::Shared)).unwrap());
         assert_eq!(locks_of(&file), [format!("OFDLCK READ {byte} {byte}")]);

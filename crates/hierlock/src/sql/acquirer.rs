@@ -68,7 +68,7 @@ impl Acquirer {
             }
         };
         let Self { pool, scheme, entry, plan, .. } = self;
-        entry.begin(plan);
+        entry.note(plan);
         let sessions = HoldSessions { base, more: Vec::new(), work_failed: false, entry, permit };
         Ok(SqlHold::new(pool, scheme, runtime, sessions, statistics))
     }

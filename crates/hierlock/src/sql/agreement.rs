@@ -1,5 +1,5 @@
-//! What the clients of a server have agreed about, as it is stored there beside the rows. A client that differs would lock
-//! other rows than the rest, and exclude nobody: so it is refused when it connects. Pure; `lock_table.rs` reads and writes it.
+//! What the clients of a server have agreed about, as it is stored there. A client that differs would lock other rows
+//! than the rest, and exclude nobody: so it is refused. Pure; `lock_table.rs` reads and writes it.
 
 use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use super::statement::{Literal as _, hex};

@@ -67,7 +67,7 @@ impl Acquirer {
             }
         }
         // No await since the caller was seen to be there: it will be told.
-        self.entry.note(&self.plan);
+        self.entry.note(self.plan.clone());
         Ok(())
     }
 

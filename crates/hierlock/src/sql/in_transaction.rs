@@ -41,11 +41,22 @@ impl Acquirer {
         }
         let locked = self.lock_in(LockSession::in_transaction(session), &steps).await;
         locked.map_err(|why| {
-            let (error, state) = self.explain(why);
+            let state = match &why {
+                AcquireError::ConnectionLost(_) | AcquireError::Abandoned => TransactionState::Gone,
+                _ if dialect == Dialect::Postgres => TransactionState::AsBefore,
+                AcquireError::Deadlock(_) => TransactionState::RolledBack,
+                _ => TransactionState::KeepsSome,
+            };
             if state == TransactionState::Gone {
                 // It may have been left in the middle of a statement: a ROLLBACK could wait there for ever.
                 transaction.give_up();
             }
+            let error = match why {
+                AcquireError::Deadlock(conflict) => {
+                    LockError::DeadlockInTransaction(conflict).into()
+                }
+                why => why.into_error(&self.pool, &self.scheme),
+            };
             LockError::InTransaction { error, state }.into()
         })
     }
@@ -72,21 +83,6 @@ impl Acquirer {
                 }
             }
         }
-    }
-
-    /// Returns what the caller is told, and what has become of the transaction.
-    fn explain(&self, why: AcquireError) -> (Error, TransactionState) {
-        let state = match &why {
-            AcquireError::ConnectionLost(_) | AcquireError::Abandoned => TransactionState::Gone,
-            _ if self.scheme.dialect == Dialect::Postgres => TransactionState::AsBefore,
-            AcquireError::Deadlock(_) => TransactionState::RolledBack,
-            _ => TransactionState::KeepsSome,
-        };
-        let error = match why {
-            AcquireError::Deadlock(conflict) => LockError::DeadlockInTransaction(conflict).into(),
-            why => why.into_error(&self.pool, &self.scheme),
-        };
-        (error, state)
     }
 }
 

@@ -209,24 +209,20 @@ pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> V
     let is_long =
         |range: &&RowRange| scheme.dialect == Dialect::Postgres || range.rows() >= MIN_RANGE_ROWS;
     let (long, short): (Vec<&RowRange>, Vec<&RowRange>) = ranges.iter().partition(is_long);
-    let mut sql: Vec<String> =
-        long.into_iter().map(|range| insert_range(scheme, series, range)).collect();
+    let (table, [insert, or_not]) = (scheme.quoted_table(), scheme.insert_words());
+    let insert_range = |range: &RowRange| {
+        let rows = series.select(&format!("{}, ", range.level), range.first, range.last);
+        format!("{insert} {table} (level, bucket) {rows}{or_not}")
+    };
+    let mut sql: Vec<String> = long.into_iter().map(insert_range).collect();
     let listed: Vec<String> = short
         .into_iter()
         .flat_map(|range| (range.first..=range.last).map(|b| format!("({}, {b})", range.level)))
         .collect();
-    let table = scheme.quoted_table();
     sql.extend(listed.chunks(MAX_LISTED_ROWS).map(|rows| {
         format!("INSERT IGNORE INTO {table} (level, bucket) VALUES {}", rows.join(", "))
     }));
     sql
-}
-
-fn insert_range(scheme: &Scheme, series: Series, range: &RowRange) -> String {
-    let RowRange { level, first, last } = *range;
-    let rows = series.select(&format!("{level}, "), first, last);
-    let [insert, or_not] = scheme.insert_words();
-    format!("{insert} {} (level, bucket) {rows}{or_not}", scheme.quoted_table())
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 //!   fill: chunks in the order of the primary key ─► a few sessions, each chunk a transaction
 //! ```
 //!
-//! Clients refuse to connect until the agreement is `ready`, so nobody meets a table that is half full. Every step may be
-//! done twice, so whoever was killed is simply started again.
+//! Clients refuse to connect until the agreement is `ready`, so nobody meets a table that is half full. Every step may
+//! be done twice, so whoever was killed is simply started again.
 
 mod check;
 mod chunk;
@@ -28,7 +28,7 @@ use super::lock_table::{self, LockTableError, RowTable};
 use super::statement::{Literal as _, hex};
 use super::{Dialect, LockServer, Options, Scheme, Strategy};
 use crate::error::UrlError;
-use crate::{Buckets, Error, Hierarchy, Result, Target};
+use crate::{Buckets, Hierarchy, Result, Target};
 use chunk::Chunks;
 use fill::run_all;
 use hierlock_engine::{ServerAddress, Session};
@@ -66,8 +66,8 @@ type OnProgress<'a> = &'a (dyn Fn(ProvisionProgress) + Send + Sync);
 /// ```
 ///
 /// # Cancel safety
-/// Dropped before its end, any of its calls leaves what was done so far, and the server may finish the statement it is at.
-/// Called again, it goes on from there.
+/// Dropped before its end, any of its calls leaves what was done so far, and the server may finish the statement it is
+/// at. Called again, it goes on from there.
 #[derive(Debug)]
 pub struct Provision {
     address: ServerAddress,
@@ -87,48 +87,42 @@ pub struct Provision {
 impl Provision {
     /// Makes sure that the server is there and fit. Nothing is changed yet.
     ///
-    /// The URL is that of [`Hierlock::connect`](crate::Hierlock::connect). Without `buckets=` the count is that of the table,
-    /// if there is one.
+    /// The URL is that of [`Hierlock::connect`](crate::Hierlock::connect). Without `buckets=` the count is that of the
+    /// table, if there is one.
     ///
     /// # Errors
-    /// A URL that cannot be read, a server that cannot be reached or used. Also advisory keys, which PostgreSQL has unless
-    /// its URL names another strategy: they need no rows, and clients that agreed on rows would shut out those who lock keys.
+    /// A URL that cannot be read, a server that cannot be reached or used. Also advisory keys, which PostgreSQL has by
+    /// default: they need no rows, and clients that agreed on rows would shut out those who lock keys.
     pub async fn connect(url: &str, hierarchy: Hierarchy) -> Result<Self> {
         let server = LockServer::parse(url, Options::default(), hierarchy)?;
-        let LockServer { address, scheme, follows, settings } = server;
+        let LockServer { address, mut scheme, follows, settings } = server;
         if scheme.strategy == Strategy::Advisory {
             return Err(UrlError::NothingToProvision.into());
         }
-        let mut provision = Self {
+        let answer_limit = settings.pool.answer_limit;
+        let mut session = Session::connect_alone(&address, answer_limit).await?;
+        scheme.dialect = session.dialect;
+        let asked = async {
+            let warnings = lock_table::check_server(&mut session, &address).await?;
+            let series = Series::ask(&mut session).await?;
+            if follows && let Some(stored) = lock_table::read(&mut session, &scheme).await? {
+                scheme.follow(&stored);
+            }
+            Ok((warnings, series))
+        };
+        let (warnings, series) = asked.await.map_err(|error: LockTableError| error.at(&address))?;
+        Ok(Self {
             address,
-            answer_limit: settings.pool.answer_limit,
-            series: Series::of(scheme.dialect),
+            answer_limit,
             scheme,
+            series,
             follows,
             connections: DEFAULT_CONNECTIONS,
             chunk_rows: DEFAULT_CHUNK_ROWS,
             max_rows_per_second: None,
-            warnings: Vec::new(),
-            idle: tokio::sync::Mutex::default(),
-        };
-        provision.ask_server().await.map_err(|error| error.at(&provision.address))?;
-        Ok(provision)
-    }
-
-    /// Asks what the server is, and what its clients have agreed about.
-    async fn ask_server(&mut self) -> Result<(), LockTableError> {
-        let session = Session::connect_alone(&self.address, self.answer_limit).await;
-        let mut session = session.map_err(Error::from)?;
-        self.scheme.dialect = session.dialect;
-        self.warnings = lock_table::check_server(&mut session, &self.address).await?;
-        self.series = Series::ask(&mut session).await?;
-        if self.follows
-            && let Some(stored) = lock_table::read(&mut session, &self.scheme).await?
-        {
-            self.scheme.follow(&stored);
-        }
-        self.idle = Some(session).into();
-        Ok(())
+            warnings,
+            idle: Some(session).into(),
+        })
     }
 
     /// Sets on how many connections rows are filled and counted; by default 2.
@@ -289,7 +283,7 @@ impl Provision {
         Ok(ProvisionReport { rows, inserted, deleted, elapsed: begun.elapsed() })
     }
 
-    /// Adds rows for nodes and all above them, and returns how many were new: for whoever makes a node, with rows by ID.
+    /// Adds rows for nodes and all above them, and returns how many are new: for whoever makes a node, with rows by ID.
     ///
     /// # Errors
     /// Striped rows, which are for all nodes; a node too deep for the tree; no table yet.
@@ -342,8 +336,8 @@ impl Provision {
         Ok(added)
     }
 
-    /// Returns everything that [`run`](Self::run) does as SQL for the server's own client. Run twice, it does nothing the
-    /// second time.
+    /// Returns everything that [`run`](Self::run) does as SQL for the server's own client. Run twice, it does nothing
+    /// the second time.
     pub fn print_sql(&self) -> String {
         let chunks = self.chunks(0, self.scheme.buckets.count());
         script::script(&self.scheme, self.series, chunks)

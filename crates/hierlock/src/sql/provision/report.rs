@@ -68,11 +68,11 @@ pub struct Prediction {
     pub bytes: u64,
 }
 
-/// Hundredths of a byte a row, on InnoDB: a header of 5 bytes and a NULL bit, the key (1 + 4), the numbers of a transaction
-/// (6 + 7), and a directory entry for every few rows; filled in the order of the key, its pages are full but for a sixteenth.
+/// Hundredths of a byte a row, on InnoDB: a header of 5 bytes and a NULL bit, the key (1 + 4), the numbers of a
+/// transaction (6 + 7), and a directory entry for every few rows, on pages that are full but for a sixteenth.
 const INNODB_ROW: u64 = 2640;
-/// The same on PostgreSQL: a tuple of 32 bytes behind a pointer of 4, and in the index 16 behind 4, on pages that are full but
-/// for a tenth.
+/// The same on PostgreSQL: a tuple of 32 bytes behind a pointer of 4, and in the index 16 behind 4, on pages that are
+/// full but for a tenth.
 const POSTGRES_ROW: u64 = 5880;
 
 impl Prediction {

@@ -19,20 +19,12 @@ pub(super) enum Series {
 }
 
 impl Series {
-    /// As a server of that kind usually does.
-    pub(super) fn of(dialect: Dialect) -> Self {
-        match dialect {
-            Dialect::Mysql => Series::Recursive,
-            Dialect::Mariadb => Series::Sequence,
-            Dialect::Postgres => Series::Generated,
-        }
-    }
-
     /// As this server does: MariaDB can be built, or started, without the engine.
     pub(super) async fn ask(session: &mut Session) -> Result<Self, sqlx::Error> {
-        let usual = Self::of(session.dialect);
-        if usual != Series::Sequence {
-            return Ok(usual);
+        match session.dialect {
+            Dialect::Mysql => return Ok(Series::Recursive),
+            Dialect::Mariadb => {}
+            Dialect::Postgres => return Ok(Series::Generated),
         }
         let engine = "SELECT COUNT(*) FROM information_schema.ENGINES WHERE ENGINE = 'SEQUENCE' AND \
                       SUPPORT IN ('YES', 'DEFAULT')";
