@@ -5,7 +5,7 @@
 //! (by COMMIT, DDL, or a deadlock on InnoDB), and with it the lock: the guard is told that it is lost.
 
 use super::Connection;
-use super::hold::{HoldError, HoldInner, HoldSession, HoldSessions};
+use super::hold::{HoldInner, HoldSession, HoldSessions};
 use crate::database::error_message;
 use crate::error::{Result, SqlError};
 use hierlock_engine::{ErrorClass, Session};
@@ -91,9 +91,9 @@ impl<C: Connection> Drop for GuardTransaction<'_, C> {
 
 impl HoldInner {
     /// Lends the sessions of the hold.
-    pub(super) async fn lend(&self) -> Result<OwnedMutexGuard<Option<HoldSessions>>, HoldError> {
+    pub(super) async fn lend(&self) -> Result<OwnedMutexGuard<Option<HoldSessions>>> {
         let mut held = self.held.clone().lock_owned().await;
-        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
         match sessions.base.own()?.run("SAVEPOINT lent").await {
             Ok(()) => Ok(held),
             Err(error) => Err(self.lose(&mut held, &error_message(&error))),

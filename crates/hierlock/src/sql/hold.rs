@@ -12,7 +12,7 @@ use crate::registry::RegistryEntry;
 use crate::{Error, Mode, Plan, Result, SlotMode, Statistics, Target};
 use hierlock_engine::{ErrorClass, Permit, Session};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
@@ -95,27 +95,24 @@ pub(super) struct HoldInner {
     pub(super) held: Arc<Mutex<Option<HoldSessions>>>,
     /// Why it was lost, if it was.
     lost: watch::Sender<Option<String>>,
-}
-
-/// Why something could not be done with a hold.
-pub(super) enum HoldError {
-    Failed(Error),
-    /// There is no hold any more.
-    Lost,
-}
-
-impl From<Error> for HoldError {
-    fn from(error: Error) -> Self {
-        HoldError::Failed(error)
-    }
+    /// There as long as the guard is.
+    entry: Weak<RegistryEntry>,
 }
 
 impl HoldInner {
     /// Gives up a hold whose connection is gone. Nothing is held any more when it is told that it is lost.
-    pub(super) fn lose(&self, held: &mut Option<HoldSessions>, why: &str) -> HoldError {
+    pub(super) fn lose(&self, held: &mut Option<HoldSessions>, why: &str) -> Error {
         drop(held.take());
         self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.server.address)));
-        HoldError::Lost
+        self.lost_error()
+    }
+
+    /// Returns that there is no hold any more.
+    pub(super) fn lost_error(&self) -> Error {
+        let why = self.lost.borrow().clone();
+        let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
+        let targets = self.entry.upgrade().map(|entry| entry.claims()).unwrap_or_default();
+        Error::lost(targets.into_keys(), why)
     }
 
     /// Is the server still there? Not asked while something else is being done: that will tell.
@@ -133,26 +130,26 @@ impl HoldInner {
         plan: Plan,
         wait_limit: WaitLimit,
         cancellation: CancellationToken,
-    ) -> Result<(), HoldError> {
+    ) -> Result<()> {
         let mut held = self.held.lock().await;
-        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
         let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
         let entry = sessions.entry.clone();
         let acquirer = Acquirer { pool, scheme, entry, plan, wait_limit, cancellation };
         acquirer.extend(sessions).await.map_err(|why| match why {
             AcquireError::ConnectionLost(error) => self.lose(&mut held, &error_message(&error)),
             AcquireError::HoldLost(why) => self.lose(&mut held, why),
-            why => why.into_error(&self.pool, &self.scheme).into(),
+            why => why.into_error(&self.pool, &self.scheme),
         })
     }
 
     /// Frees everything. If a server does not confirm it, the hold counts as lost: nobody knows since when.
-    async fn release(&self) -> Result<(), HoldError> {
-        let held = self.held.lock().await.take().ok_or(HoldError::Lost)?;
+    async fn release(&self) -> Result<()> {
+        let held = self.held.lock().await.take().ok_or_else(|| self.lost_error())?;
         self.end(held).await.map_err(|error| {
             let (server, why) = (&self.pool.server.address, error_message(&error));
             self.lost.send_replace(Some(format!("{server} has not confirmed its release: {why}")));
-            HoldError::Lost
+            self.lost_error()
         })
     }
 
@@ -169,8 +166,8 @@ impl HoldInner {
     }
 
     /// Ends it by COMMIT, with the work that was done in its transaction.
-    async fn commit(&self) -> Result<(), HoldError> {
-        let mut held = self.held.lock().await.take().ok_or(HoldError::Lost)?;
+    async fn commit(&self) -> Result<()> {
+        let mut held = self.held.lock().await.take().ok_or_else(|| self.lost_error())?;
         // What an extension has taken may be lost alone; then the work was not protected.
         if let Err(error) = held.ping_more().await {
             return Err(self.lose(&mut Some(held), &error_message(&error)));
@@ -183,8 +180,7 @@ impl HoldInner {
                 let commit = if base.dialect.is_innodb() { "COMMIT" } else { "COMMIT AND CHAIN" };
                 match base.run(commit).await {
                     Err(source) if ErrorClass::of(&source).is_connection_lost() => {
-                        let unknown = SqlError::CommitUnknown { server, source };
-                        return Err(Error::from(unknown).into());
+                        return Err(SqlError::CommitUnknown { server, source }.into());
                     }
                     // If it was refused, for example by a deferred constraint, it was rolled back.
                     committed => committed.map_err(|source| self.pool.failed(source)),
@@ -196,13 +192,13 @@ impl HoldInner {
             let error = error_message(&error);
             tracing::debug!(error, "the connection of a hold was gone when it was freed");
         }
-        Ok(committed?)
+        committed
     }
 
     /// Returns a number that is greater than that of everyone who held the same before.
-    async fn token(&self) -> Result<u64, HoldError> {
+    async fn token(&self) -> Result<u64> {
         let mut held = self.held.lock().await;
-        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
         let token = match sessions.draw_token().await {
             Ok(token) => token,
             Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
@@ -210,7 +206,7 @@ impl HoldInner {
         let token = token.ok_or_else(|| self.pool.unexpected("it has given no fencing token"))?;
         drop(held);
         if self.scheme.dialect == Dialect::Postgres {
-            self.pool.server.ask_control(postgres::FLUSH).await.map_err(Error::from)?;
+            self.pool.server.ask_control(postgres::FLUSH).await?;
         }
         Ok(token)
     }
@@ -263,10 +259,10 @@ impl Hold for SqlHold {
             let mut task = self.inner.pool.keep_alive.task_for(&self.inner);
             if task.has_changed().is_err() {
                 // No task can run there: its runtime has ended.
-                return self.lost_error();
+                return self.inner.lost_error();
             }
             tokio::select! {
-                _ = lost.wait_for(Option::is_some) => return self.lost_error(),
+                _ = lost.wait_for(Option::is_some) => return self.inner.lost_error(),
                 _ = task.changed() => {}
             }
         }
@@ -287,9 +283,10 @@ impl SqlHold {
         held: HoldSessions,
         statistics: Statistics,
     ) -> Self {
-        let entry = held.entry.clone();
-        let (held, lost) = (Arc::new(Mutex::new(Some(held))), watch::Sender::new(None));
-        let inner = Arc::new(HoldInner { pool, scheme, runtime, held, lost });
+        let (entry, lost) = (held.entry.clone(), watch::Sender::new(None));
+        let (held, of_inner) = (Arc::new(Mutex::new(Some(held))), Arc::downgrade(&entry));
+        let inner = HoldInner { pool, scheme, runtime, held, lost, entry: of_inner };
+        let inner = Arc::new(inner);
         inner.pool.keep_alive.add(entry.id, &inner);
         Self { inner, entry, statistics }
     }
@@ -300,15 +297,11 @@ impl SqlHold {
         work: impl FnOnce(Arc<HoldInner>, CancellationToken) -> W,
     ) -> Result<T>
     where
-        W: Future<Output = Result<T, HoldError>> + Send + 'static,
+        W: Future<Output = Result<T>> + Send + 'static,
     {
-        let inner = self.inner.clone();
-        let (runtime, tasks) = (inner.runtime.clone(), inner.pool.server.tasks.clone());
-        let done = Handover::new(runtime, &tasks, |cancellation| work(inner, cancellation)).await;
-        done.map_err(|error| match error {
-            HoldError::Failed(error) => error,
-            HoldError::Lost => self.lost_error(),
-        })
+        let (inner, runtime) = (self.inner.clone(), self.inner.runtime.clone());
+        let tasks = &self.inner.pool.server.tasks;
+        Handover::new(runtime, tasks, |cancellation| work(inner, cancellation)).await
     }
 
     /// Lends the transaction that holds the locks.
@@ -320,12 +313,6 @@ impl SqlHold {
     /// Ends it by COMMIT.
     pub(crate) async fn commit(self) -> Result<()> {
         self.run(|inner, _| async move { inner.commit().await }).await
-    }
-
-    fn lost_error(&self) -> Error {
-        let why = self.inner.lost.borrow().clone();
-        let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
-        Error::lost(self.targets().into_keys(), why)
     }
 }
 
