@@ -5,18 +5,16 @@ use crate::{Holder, Mode, Plan, SlotMode, Step, Target, Wait};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Slots and how they are held.
 type SlotModes = BTreeMap<SlotId, (Target, SlotMode)>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<Records>);
-
-#[derive(Debug, Default)]
-struct Records {
-    last_id: u64,
-    by_id: BTreeMap<u64, Record>,
+pub(crate) struct Registry {
+    last_id: AtomicU64,
+    records: Mutex<BTreeMap<u64, Record>>,
 }
 
 /// One hold, or one on its way.
@@ -80,20 +78,18 @@ impl Record {
 
 impl Registry {
     pub(crate) fn enter(self: &Arc<Self>, name: Option<Arc<String>>) -> RegistryEntry {
-        let mut records = self.0.lock();
-        records.last_id += 1;
-        let (id, since) = (records.last_id, Instant::now());
+        let (id, since) = (self.last_id.fetch_add(1, Relaxed) + 1, Instant::now());
         let (planned, claims, slots, wait) = Default::default();
-        records.by_id.insert(id, Record { name, since, planned, claims, slots, wait });
+        let record = Record { name, since, planned, claims, slots, wait };
+        self.records.lock().insert(id, record);
         RegistryEntry { registry: self.clone(), id }
     }
 
     /// Oldest first.
     pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
-        let mut records = self.0.lock();
-        records.by_id.values_mut().for_each(Record::unfold);
-        let records = &records.by_id;
+        let mut records = self.records.lock();
+        records.values_mut().for_each(Record::unfold);
         let wait_of = |id: &u64, SlotWait { slot, step, since, .. }: &SlotWait| {
             let others = records.iter().filter(|(other, _)| *other != id);
             let blockers = others.filter(|(_, other)| other.conflicts_with(slot, step.mode));
@@ -129,9 +125,9 @@ pub(crate) struct RegistryEntry {
 impl RegistryEntry {
     /// Looks at, or changes, the record.
     pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
-        let mut records = self.registry.0.lock();
+        let mut records = self.registry.records.lock();
         // It is there until the entry is dropped.
-        let Some(record) = records.by_id.get_mut(&self.id) else { return T::default() };
+        let Some(record) = records.get_mut(&self.id) else { return T::default() };
         record.unfold();
         f(record)
     }
@@ -168,7 +164,7 @@ impl RegistryEntry {
 
 impl Drop for RegistryEntry {
     fn drop(&mut self) {
-        self.registry.0.lock().by_id.remove(&self.id);
+        self.registry.records.lock().remove(&self.id);
     }
 }
 

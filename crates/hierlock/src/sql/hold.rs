@@ -256,7 +256,7 @@ impl Hold for SqlHold {
     async fn lost(&self) -> Error {
         let mut lost = self.inner.lost.subscribe();
         loop {
-            let mut task = self.inner.pool.keep_alive.task_for(&self.inner);
+            let mut task = self.inner.pool.keep_alive.lock().task_for(&self.inner);
             if task.has_changed().is_err() {
                 // No task can run there: its runtime has ended.
                 return self.inner.lost_error();
@@ -287,18 +287,15 @@ impl SqlHold {
         let (held, of_inner) = (Arc::new(Mutex::new(Some(held))), Arc::downgrade(&entry));
         let inner = HoldInner { pool, scheme, runtime, held, lost, entry: of_inner };
         let inner = Arc::new(inner);
-        inner.pool.keep_alive.add(entry.id, &inner);
+        inner.pool.keep_alive.lock().add(entry.id, &inner);
         Self { inner, entry, statistics }
     }
 
     /// Does something with the hold, to its end, even if this future is dropped.
-    async fn run<T: Send + 'static, W>(
+    async fn run<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'static>(
         &self,
         work: impl FnOnce(Arc<HoldInner>, CancellationToken) -> W,
-    ) -> Result<T>
-    where
-        W: Future<Output = Result<T>> + Send + 'static,
-    {
+    ) -> Result<T> {
         let (inner, runtime) = (self.inner.clone(), self.inner.runtime.clone());
         let tasks = &self.inner.pool.server.tasks;
         Handover::new(runtime, tasks, |cancellation| work(inner, cancellation)).await
@@ -318,7 +315,7 @@ impl SqlHold {
 
 impl Drop for SqlHold {
     fn drop(&mut self) {
-        self.inner.pool.keep_alive.remove(self.entry.id);
+        self.inner.pool.keep_alive.lock().remove(self.entry.id);
         // Most of the time it has ended already.
         if !self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
             let inner = self.inner.clone();

@@ -2,19 +2,14 @@
 //! transaction. It runs only while there is something to keep alive.
 
 use super::{HoldInner, LockPool};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// The holds of a client that are kept alive.
 #[derive(Debug, Default)]
-pub(super) struct KeepAlive(Mutex<KeepAliveState>);
-
-#[derive(Debug, Default)]
-struct KeepAliveState {
+pub(super) struct KeepAlive {
     /// By the number of their entries in the registry.
     holds: HashMap<u64, Weak<HoldInner>>,
     task: Option<KeepAliveTask>,
@@ -25,25 +20,17 @@ pub(super) type KeepAliveTask = watch::Receiver<()>;
 
 impl KeepAlive {
     /// Keeps a hold alive until it is [removed](Self::remove).
-    pub(super) fn add(&self, number: u64, hold: &Arc<HoldInner>) {
-        let mut state = self.0.lock();
-        state.holds.insert(number, Arc::downgrade(hold));
-        state.running_task(&hold.pool, &hold.runtime);
+    pub(super) fn add(&mut self, number: u64, hold: &Arc<HoldInner>) {
+        self.holds.insert(number, Arc::downgrade(hold));
+        self.task_for(hold);
     }
 
-    pub(super) fn remove(&self, number: u64) {
-        self.0.lock().holds.remove(&number);
+    pub(super) fn remove(&mut self, number: u64) {
+        self.holds.remove(&number);
     }
 
-    /// Returns the task that keeps a hold alive; a closed one if the hold's runtime has ended.
-    pub(super) fn task_for(&self, hold: &HoldInner) -> KeepAliveTask {
-        self.0.lock().running_task(&hold.pool, &hold.runtime)
-    }
-}
-
-impl KeepAliveState {
-    /// Returns the task, which is started if none runs.
-    fn running_task(&mut self, pool: &Arc<LockPool>, runtime: &Handle) -> KeepAliveTask {
+    /// Returns the task that keeps a hold alive, started if none runs; a closed one if the hold's runtime has ended.
+    pub(super) fn task_for(&mut self, hold: &HoldInner) -> KeepAliveTask {
         if let Some(task) = &self.task
             && task.has_changed().is_ok()
         {
@@ -51,7 +38,7 @@ impl KeepAliveState {
         }
         let (running, task) = watch::channel(());
         self.task = Some(task.clone());
-        runtime.spawn(run(Arc::downgrade(pool), running));
+        hold.runtime.spawn(run(Arc::downgrade(&hold.pool), running));
         task
     }
 }
@@ -63,13 +50,13 @@ async fn run(pool: Weak<LockPool>, running: watch::Sender<()>) {
         let Some(pool) = pool.upgrade() else { return };
         pool.server.end_idle_transactions().await;
         let holds: Vec<Arc<HoldInner>> = {
-            let mut state = pool.keep_alive.0.lock();
-            if state.holds.is_empty() && !pool.server.has_open_transactions() {
-                state.task = None;
+            let mut keep_alive = pool.keep_alive.lock();
+            if keep_alive.holds.is_empty() && !pool.server.has_open_transactions() {
+                keep_alive.task = None;
                 drop(running);
                 return;
             }
-            state.holds.values().filter_map(Weak::upgrade).collect()
+            keep_alive.holds.values().filter_map(Weak::upgrade).collect()
         };
         for hold in holds {
             // One that does not answer must not keep the others waiting.

@@ -5,6 +5,7 @@ use super::options::{ClientSettings, LockServer, Scope};
 use super::shared::SharedSession;
 use crate::error::{Error, Result, SqlError};
 use hierlock_engine::{Pool, ServerError, Session};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 pub(super) struct LockPool {
     pub(super) server: Arc<Pool>,
     pub(super) settings: ClientSettings,
-    pub(super) keep_alive: KeepAlive,
+    pub(super) keep_alive: Mutex<KeepAlive>,
     /// The session that guards share, if they do.
     pub(super) shared: Option<Arc<SharedSession>>,
 }
@@ -24,7 +25,7 @@ impl LockPool {
         let settings = lock_server.settings;
         let server = Pool::new(lock_server.address.clone(), settings.pool);
         let shared = (settings.scope == Scope::Session).then(Arc::default);
-        Arc::new(Self { server, settings, keep_alive: KeepAlive::default(), shared })
+        Arc::new(Self { server, settings, keep_alive: Mutex::default(), shared })
     }
 
     /// Returns how long the server may take to answer what it need not wait for.

@@ -41,7 +41,7 @@ impl TableCheck {
 impl Provision {
     pub(super) async fn check_rows(&self, progress: OnProgress<'_>) -> Result<TableCheck> {
         let mut session = self.session().await?;
-        let is_ready = self.agreed(&mut session).await? == ProvisionState::Ready;
+        let is_ready = self.agreed_state(&mut session).await? == ProvisionState::Ready;
         let (levels, buckets) = (self.scheme.hierarchy.len(), self.scheme.buckets.count());
         let chunks = self.chunks(0, buckets);
         // The rows that are there of each level, and the ranges that are not.

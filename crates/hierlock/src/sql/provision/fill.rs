@@ -59,7 +59,7 @@ impl Provision {
         let on_session = async || {
             let is_filling = phase == ProvisionPhase::Filling;
             let mut session =
-                if is_filling { self.follower().await? } else { self.session().await? };
+                if is_filling { self.filler().await? } else { self.session().await? };
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
                 session = work(session, chunk).await?;
                 let done = done.fetch_add(chunk.rows(), Relaxed) + chunk.rows();

@@ -26,7 +26,7 @@ impl Provision {
     }
 
     /// Opens a session to lead with. Nobody else leads while it is there.
-    pub(super) async fn lead(&self) -> Result<Session> {
+    pub(super) async fn leader(&self) -> Result<Session> {
         let mut leader = self.session().await?;
         let is_leader = match self.scheme.dialect {
             Dialect::Postgres => self.lock_on_postgres(&mut leader).await?,
@@ -62,7 +62,7 @@ impl Provision {
     }
 
     /// Opens a session to fill with, under a leader.
-    pub(super) async fn follower(&self) -> Result<Session> {
+    pub(super) async fn filler(&self) -> Result<Session> {
         let mut session = self.session().await?;
         if self.scheme.dialect == Dialect::Postgres {
             let key = self.key(FILLER_LOCK);
@@ -78,7 +78,7 @@ impl Provision {
 
     /// Returns the stored agreement. If a change of the bucket count was cut short between the table and the agreement, the
     /// table is right, for the name of its fence is what clients go by.
-    pub(super) async fn settle(&self, leader: &mut Session) -> Result<Option<Agreement>> {
+    pub(super) async fn read_agreement(&self, leader: &mut Session) -> Result<Option<Agreement>> {
         let stored = lock_table::read(leader, &self.scheme).await?;
         let table = RowTable::find(leader, &self.scheme).await?;
         let Some(mut stored) = stored else { return Ok(None) };
@@ -93,7 +93,7 @@ impl Provision {
     }
 
     /// Fails if a stored agreement is not what we would make. Whether it is ready does not matter.
-    pub(super) fn is_agreed(&self, stored: &Agreement) -> Result<()> {
+    pub(super) fn check_agreement(&self, stored: &Agreement) -> Result<()> {
         let stored = Agreement { state: ProvisionState::Ready, ..stored.clone() };
         let Some(mut why) = self.scheme.difference(&stored) else { return Ok(()) };
         let same = Agreement { buckets: self.scheme.buckets.count(), ..stored };
@@ -105,7 +105,7 @@ impl Provision {
     }
 
     /// A table that is there although nobody has agreed on it must be as ours would be.
-    pub(super) async fn is_ours(&self, leader: &mut Session) -> Result<()> {
+    pub(super) async fn check_table(&self, leader: &mut Session) -> Result<()> {
         let Some(table) = RowTable::find(leader, &self.scheme).await? else { return Ok(()) };
         let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
         let buckets = Some(self.scheme.buckets.count());
@@ -120,7 +120,7 @@ impl Provision {
     }
 
     /// Returns the state of what is there and agreed upon.
-    pub(super) async fn agreed(&self, session: &mut Session) -> Result<ProvisionState> {
+    pub(super) async fn agreed_state(&self, session: &mut Session) -> Result<ProvisionState> {
         let stored = lock_table::read(session, &self.scheme).await?;
         let stored = stored.ok_or_else(|| self.scheme.no_table())?;
         let table = RowTable::find(session, &self.scheme).await?;
@@ -131,7 +131,7 @@ impl Provision {
             let server = self.address.to_string();
             return Err(Error::from(SqlError::RebucketUnfinished { server, fence }).into());
         }
-        self.is_agreed(&stored)?;
+        self.check_agreement(&stored)?;
         Ok(stored.state)
     }
 }

@@ -176,12 +176,12 @@ impl Provision {
     /// Makes the tables, and returns how many rows were missing.
     async fn make_tables(&self, progress: OnProgress<'_>) -> Result<u64, LockTableError> {
         let is_striped = self.scheme.strategy == Strategy::Striped;
-        let mut leader = self.lead().await?;
+        let mut leader = self.leader().await?;
         lock_table::make_meta(&mut leader).await?;
-        match self.settle(&mut leader).await? {
-            Some(stored) => self.is_agreed(&stored)?,
+        match self.read_agreement(&mut leader).await? {
+            Some(stored) => self.check_agreement(&stored)?,
             None => {
-                self.is_ours(&mut leader).await?;
+                self.check_table(&mut leader).await?;
                 run_all(&mut leader, self.scheme.agree(self.scheme.first_state())).await?;
             }
         }
@@ -246,7 +246,7 @@ impl Provision {
         &self,
         progress: impl Fn(ProvisionProgress) + Send + Sync,
     ) -> Result<TableCheck> {
-        self.is_striped()?;
+        self.require_striped()?;
         self.named(self.check_rows(&progress)).await
     }
 
@@ -258,7 +258,7 @@ impl Provision {
         &self,
         progress: impl Fn(ProvisionProgress) + Send + Sync,
     ) -> Result<ProvisionReport> {
-        self.is_striped()?;
+        self.require_striped()?;
         let table = async {
             let stored = lock_table::read(&mut self.session().await?, &self.scheme).await?;
             stored.ok_or_else(|| self.scheme.no_table())
@@ -276,7 +276,7 @@ impl Provision {
         buckets: Buckets,
         progress: impl Fn(ProvisionProgress) + Send + Sync,
     ) -> Result<ProvisionReport> {
-        self.is_striped()?;
+        self.require_striped()?;
         let begun = Instant::now();
         let (inserted, deleted) = self.named(self.change_buckets(buckets, &progress)).await?;
         let rows = self.with_buckets(buckets).prediction().rows;
@@ -317,7 +317,7 @@ impl Provision {
     }
 
     async fn add_on(&self, session: &mut Session, nodes: &[Target]) -> Result<u64, LockTableError> {
-        self.agreed(session).await?;
+        self.agreed_state(session).await?;
         let (table, hex_key) = (self.scheme.quoted_table(), self.scheme.hex_key());
         let mut added = 0;
         for nodes in nodes.chunks(MAX_ADDED_NODES) {
@@ -360,7 +360,7 @@ impl Provision {
         Chunks { levels: self.scheme.hierarchy.len(), buckets: (first, end), size }
     }
 
-    fn is_striped(&self) -> Result<()> {
+    fn require_striped(&self) -> Result<()> {
         match self.scheme.strategy {
             Strategy::Striped => Ok(()),
             other => Err(UrlError::NotStriped { strategy: other.name() }.into()),

@@ -39,8 +39,9 @@ impl Provision {
         new: Buckets,
         progress: OnProgress<'_>,
     ) -> Result<(u64, u64)> {
-        let mut leader = self.lead().await?;
-        let stored = self.settle(&mut leader).await?.ok_or_else(|| self.scheme.no_table())?;
+        let mut leader = self.leader().await?;
+        let stored =
+            self.read_agreement(&mut leader).await?.ok_or_else(|| self.scheme.no_table())?;
         // Whoever says what the count was, or is to be, must be right about it.
         let (old, asked) = (stored.buckets, self.scheme.buckets.count());
         if !self.follows && asked != old && asked != new.count() {
