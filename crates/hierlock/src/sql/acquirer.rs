@@ -132,7 +132,25 @@ impl Acquirer {
         loop {
             let was_idle = idle.is_some();
             let mut session = self.pool.idle_or_new(&mut idle).await?;
-            match self.lock_on(&mut session, out_of_order, in_order).await {
+            let mut locked = Ok(());
+            {
+                let mut session = LockSession::in_new_transaction(&mut session);
+                if !out_of_order.is_empty() {
+                    locked = self.try_lock(&mut session, out_of_order).await;
+                    locked = locked.map_err(|why| self.out_of_order_if_waiting(why));
+                }
+                if locked.is_ok() && !in_order.is_empty() {
+                    locked = self.lock(&mut session, in_order).await;
+                }
+            }
+            if let Err(AcquireError::MissingRows(missing)) = &locked
+                && self.scheme.strategy == Strategy::OnDemand
+                && !missing.is_empty()
+            {
+                let inserted = self.insert(&mut session, missing).await;
+                locked = inserted.and(Err(AcquireError::MissingRows(Vec::new())));
+            }
+            match locked {
                 Ok(()) => return Ok(session),
                 Err(AcquireError::Deadlock(_)) => {
                     statistics.deadlocks += 1;
@@ -165,33 +183,6 @@ impl Acquirer {
             }
             idle = Some(session);
         }
-    }
-
-    /// Takes steps in a new transaction of a session, once. Rows that are missing on demand are made; then none are named
-    /// as missing.
-    async fn lock_on(
-        &self,
-        session: &mut Session,
-        out_of_order: &[Step],
-        in_order: &[Step],
-    ) -> Result<()> {
-        let mut locks = LockSession::in_new_transaction(session);
-        let mut locked = Ok(());
-        if !out_of_order.is_empty() {
-            locked = self.try_lock(&mut locks, out_of_order).await;
-            locked = locked.map_err(|why| self.out_of_order_if_waiting(why));
-        }
-        if locked.is_ok() && !in_order.is_empty() {
-            locked = self.lock(&mut locks, in_order).await;
-        }
-        if let Err(AcquireError::MissingRows(missing)) = &locked
-            && self.scheme.strategy == Strategy::OnDemand
-            && !missing.is_empty()
-        {
-            self.insert(session, missing).await?;
-            return Err(AcquireError::MissingRows(Vec::new()));
-        }
-        locked
     }
 
     /// Takes steps, in order, and waits for them as long as the request allows.

@@ -19,6 +19,9 @@ use tokio::sync::OwnedMutexGuard;
 /// A statement that the borrower has left running is cancelled after this long.
 const CANCEL_DELAY: Duration = Duration::from_millis(100);
 
+/// The sessions of a hold, out of everybody else's reach.
+type LentSessions = OwnedMutexGuard<Option<HoldSessions>>;
+
 /// The transaction that holds a guard's locks, lent for work by [`Guard::transaction`](crate::Guard::transaction). Use
 /// it as a connection of sqlx; dropping it gives it back.
 ///
@@ -27,8 +30,8 @@ const CANCEL_DELAY: Duration = Duration::from_millis(100);
 #[must_use = "dropping it gives the transaction back"]
 pub struct GuardTransaction<'guard, C: Connection> {
     hold: Arc<HoldInner>,
-    /// The sessions of the hold, out of everybody else's reach. None when they are given back.
-    held: Option<OwnedMutexGuard<Option<HoldSessions>>>,
+    /// None when they are given back.
+    held: Option<LentSessions>,
     guard: PhantomData<(&'guard mut (), C)>,
 }
 
@@ -39,10 +42,7 @@ impl<C: Connection> std::fmt::Debug for GuardTransaction<'_, C> {
 }
 
 impl<C: Connection> GuardTransaction<'_, C> {
-    pub(super) fn new(
-        hold: Arc<HoldInner>,
-        held: OwnedMutexGuard<Option<HoldSessions>>,
-    ) -> Result<Self> {
+    pub(super) fn new(hold: Arc<HoldInner>, held: LentSessions) -> Result<Self> {
         let mut work = Self { hold, held: Some(held), guard: PhantomData };
         if work.connection().is_none() {
             let server = work.hold.scheme.dialect.to_string();
@@ -91,7 +91,7 @@ impl<C: Connection> Drop for GuardTransaction<'_, C> {
 
 impl HoldInner {
     /// Lends the sessions of the hold.
-    pub(super) async fn lend(&self) -> Result<OwnedMutexGuard<Option<HoldSessions>>> {
+    pub(super) async fn lend(&self) -> Result<LentSessions> {
         let mut held = self.held.clone().lock_owned().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
         match sessions.base.own()?.run("SAVEPOINT lent").await {
@@ -100,7 +100,7 @@ impl HoldInner {
         }
     }
 
-    async fn take_back(&self, mut held: OwnedMutexGuard<Option<HoldSessions>>) {
+    async fn take_back(&self, mut held: LentSessions) {
         if let Some(HoldSessions { base: HoldSession::Own(base), work_failed, .. }) = &mut *held {
             match self.release_savepoint(base).await {
                 Ok(failed) => *work_failed |= failed,
