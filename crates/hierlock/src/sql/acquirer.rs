@@ -197,7 +197,7 @@ impl Acquirer {
             self.watch(&mut session.inner, statement, steps, self.wait_limit).await;
         let why = match end {
             WatchEnd::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
-            WatchEnd::Ran(Ok(_)) => return Err(self.missing_rows(session, steps).await?),
+            WatchEnd::Ran(Ok(_)) => return self.fail_for_missing(session, steps).await,
             WatchEnd::Ran(Err(error)) => self.failure(error, &steps[blocked_at.unwrap_or(0)]),
             WatchEnd::Abandoned => AcquireError::Abandoned,
             WatchEnd::TimedOut(waited) => {
@@ -222,7 +222,7 @@ impl Acquirer {
     ) -> Result<()> {
         let blocked_at = match self.attempt(session, steps).await? {
             TryLockResult::Locked => return Ok(()),
-            TryLockResult::MissingRows => return Err(self.missing_rows(session, steps).await?),
+            TryLockResult::MissingRows => return self.fail_for_missing(session, steps).await,
             TryLockResult::Blocked(None) => self.find_blocked(session, steps).await?,
             TryLockResult::Blocked(blocked_at) => blocked_at,
         };

@@ -13,18 +13,18 @@ use std::time::Duration;
 const INSERT_WAIT: Duration = Duration::from_millis(200);
 
 impl Acquirer {
-    /// Gives back what was taken, and says which rows are not there.
-    pub(super) async fn missing_rows(
+    /// Gives back what was taken, and fails with which rows are not there.
+    pub(super) async fn fail_for_missing(
         &self,
         session: &mut LockSession<'_>,
         steps: &[Step],
-    ) -> Result<AcquireError> {
+    ) -> Result<()> {
         session.undo().await?;
         let missing = self.find_missing(&mut session.inner, steps).await;
         let missing = missing.map_err(AcquireError::ConnectionLost)?;
         // On InnoDB the read itself has begun a transaction.
         session.undo().await?;
-        Ok(AcquireError::MissingRows(missing))
+        Err(AcquireError::MissingRows(missing))
     }
 
     /// Returns the steps whose rows are not there, by a plain read.
