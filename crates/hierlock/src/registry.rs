@@ -40,8 +40,8 @@ struct SlotWait {
 }
 
 impl Record {
-    /// Turns the plan into what is held, for whoever asks.
-    fn unfold(&mut self) {
+    /// Expands the plan into what is held, for whoever asks.
+    fn expand(&mut self) {
         if let Some(plan) = self.planned.take() {
             plan.steps().for_each(|step| self.take(&plan, &step));
             add_claims(&mut self.claims, plan.claims());
@@ -89,7 +89,7 @@ impl Registry {
     pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
         let mut records = self.records.lock();
-        records.values_mut().for_each(Record::unfold);
+        records.values_mut().for_each(Record::expand);
         let wait_of = |id: &u64, SlotWait { slot, step, since, .. }: &SlotWait| {
             let others = records.iter().filter(|(other, _)| *other != id);
             let blockers = others.filter(|(_, other)| other.conflicts_with(slot, step.mode));
@@ -128,7 +128,7 @@ impl RegistryEntry {
         let mut records = self.registry.records.lock();
         // It is there until the entry is dropped.
         let Some(record) = records.get_mut(&self.id) else { return T::default() };
-        record.unfold();
+        record.expand();
         f(record)
     }
 

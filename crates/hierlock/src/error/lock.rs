@@ -5,7 +5,6 @@ use crate::target::Target;
 use std::fmt;
 use std::time::Duration;
 
-/// A lock was not taken, or no longer is.
 #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {

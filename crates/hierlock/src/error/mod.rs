@@ -87,7 +87,7 @@ enum ErrorKind {
     Other,
 }
 
-/// Mirrors `file`.
+/// A lock file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     #[error("cannot {doing} `{}`: {source}", path.display())]

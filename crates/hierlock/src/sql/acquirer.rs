@@ -56,7 +56,7 @@ impl Acquirer {
         let (base, permit) = loop {
             let begun = Instant::now();
             match self.try_acquire(&mut statistics).await {
-                Err(why) if outage.is_to_be_waited_out(&self, &why, begun) => {
+                Err(why) if outage.should_retry(&self, &why, begun) => {
                     if statistics.reconnects == 0 {
                         let error = why.into_error(&self.pool, &self.scheme);
                         tracing::warn!(%error, "an acquire waits for its server to come back");
@@ -166,7 +166,7 @@ impl Acquirer {
                 Err(AcquireError::ConnectionLost(error)) => {
                     // It may have been granted, and only the answer is missing: it is ended there.
                     drop(session);
-                    // If it had died in its sleep, the next is new.
+                    // If it was lost while it was idle, the next is new.
                     if !was_idle || self.pool.server.is_silent() || self.wait_limit.is_over() {
                         return Err(AcquireError::ConnectionLost(error));
                     }
@@ -277,7 +277,7 @@ impl Acquirer {
         steps: &[Step],
     ) -> Result<Option<usize>> {
         if self.scheme.strategy == Strategy::Advisory {
-            // What was waited for has been asked already.
+            // Each key has said whether it was taken.
             return Ok(None);
         }
         // On PostgreSQL nothing runs after a failure; on InnoDB what was taken is still there.
@@ -295,7 +295,7 @@ impl Acquirer {
         Ok(places.get(done.saturating_sub(before)).copied())
     }
 
-    /// The end of another session is not that of the hold.
+    /// Turns the loss of another session into a plain failure: the hold is not lost with it.
     pub(super) fn of_another_session(&self, why: AcquireError) -> AcquireError {
         match why {
             AcquireError::ConnectionLost(error) => self.pool.failed(error).into(),

@@ -30,7 +30,7 @@ const POOLED: &str = "a pooler in between gives every transaction another connec
 #[derive(Debug)]
 pub struct SqlBackend {
     hierarchy: Hierarchy,
-    /// Changes only when the table is striped anew.
+    /// Changes only with the bucket count of the table.
     scheme: RwLock<Arc<Scheme>>,
     /// Is the bucket count to be followed, or was it given?
     follows: bool,
@@ -78,7 +78,7 @@ impl SqlBackend {
             }
             let mut reads = 0;
             while !lock_table::agree(&mut session, &mut scheme, follows, missing).await? {
-                // It may just be changing its stripes.
+                // Its bucket count may just be changing.
                 if reads == MAX_READS_BY_CONNECT {
                     return Err(LockTableError::Unfit(format!(
                         "its clients have agreed on `{}`, which is not there, or not striped as \
@@ -99,7 +99,7 @@ impl SqlBackend {
         Ok(Self { hierarchy, scheme, follows, pool, registry, warnings })
     }
 
-    /// Takes all that is asked for inside the caller's transaction. How each slot was taken comes back.
+    /// Takes all that is asked for inside the caller's transaction. Returns how each slot was taken.
     pub(crate) async fn acquire_in(
         &self,
         transaction: &mut impl InTransaction,

@@ -23,7 +23,7 @@ use std::pin::pin;
 use tokio::time::sleep;
 
 impl Acquirer {
-    /// Holds more. If the caller has gone when it has it, it is given back.
+    /// Holds more. What is taken for a caller who has gone is given back.
     pub(super) async fn extend(&self, held: &mut HoldSessions) -> Result<()> {
         // What it needs beyond what is held: all of it, as a plan takes it, and by kind.
         let (mut steps, mut stronger) = (vec![], vec![]);
@@ -57,7 +57,7 @@ impl Acquirer {
                     };
                     if let Err(why) = extended {
                         if let Some(session) = session {
-                            // Its end is not that of the hold.
+                            // If that fails, the hold is not lost with it.
                             let _ = self.pool.roll_back(session).await;
                         }
                         return Err(why);
@@ -66,7 +66,7 @@ impl Acquirer {
                 }
             }
         }
-        // No await since the caller was seen to be there: it will be told.
+        // There is no await between the check that the caller is there and this.
         self.entry.note(self.plan.clone());
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Acquirer {
         Ok(())
     }
 
-    /// What is in the way would have been waited for, if that were safe.
+    /// Turns a refusal into an error of the order, if the request waits: only the order has kept it from waiting.
     pub(super) fn out_of_order_if_waiting(&self, why: AcquireError) -> AcquireError {
         let blocked_on = match &why {
             AcquireError::Failed(error) if self.wait_limit.waits() && error.is_would_block() => {

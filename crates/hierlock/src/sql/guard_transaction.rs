@@ -90,7 +90,6 @@ impl<C: Connection> Drop for GuardTransaction<'_, C> {
 }
 
 impl HoldInner {
-    /// Lends the sessions of the hold.
     pub(super) async fn lend(&self) -> Result<LentSessions> {
         let mut held = self.held.clone().lock_owned().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
@@ -114,7 +113,7 @@ impl HoldInner {
     async fn release_savepoint(&self, base: &mut Session) -> Result<bool, String> {
         const RELEASE: &str = "RELEASE SAVEPOINT lent";
         let (dialect, id) = (base.dialect, base.id);
-        // Whoever borrowed it may have dropped a statement that still runs.
+        // The borrower may have dropped a statement that still runs.
         let mut released = {
             let mut session = base.as_ref();
             let mut release = pin!(session.run(RELEASE));

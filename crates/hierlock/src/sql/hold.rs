@@ -115,7 +115,7 @@ impl HoldInner {
         Error::lost(targets.into_keys(), why)
     }
 
-    /// Is the server still there? Not asked while something else is being done: that will tell.
+    /// Asks whether the server is still there, unless something else is being done, which will tell.
     pub(super) async fn ping(&self) {
         let Ok(mut held) = self.held.try_lock() else { return };
         if let Some(sessions) = &mut *held
@@ -307,7 +307,6 @@ impl SqlHold {
         GuardTransaction::new(self.inner.clone(), held)
     }
 
-    /// Ends it by COMMIT.
     pub(crate) async fn commit(self) -> Result<()> {
         self.run(|inner, _| async move { inner.commit().await }).await
     }

@@ -92,7 +92,7 @@ impl Acquirer {
             let was_idle = idle.is_some();
             let mut session = self.pool.idle_or_new(&mut idle).await?;
             match self.make_rows_on(&mut session, steps).await {
-                // It had died in its sleep, and the next is new.
+                // It was lost while it was idle, and the next is new.
                 Err(AcquireError::ConnectionLost(_)) if was_idle => {}
                 made => {
                     self.pool.server.give_back(session);

@@ -1,6 +1,5 @@
-//! A server that is gone for a while, as an acquire sees it that waits and holds nothing yet: it has nothing to lose, so
-//! it connects again and begins anew. Its old session is ended on the server meanwhile (`abandoned`), so that it
-//! does not wait for itself. Only holders are lost.
+//! A server that is gone for a while. An acquire that waits holds nothing yet and has nothing to lose, so it connects
+//! again and begins anew. Its old session is ended on the server meanwhile, so that it does not wait for itself.
 
 use super::{AcquireError, Acquirer};
 use crate::backend::WaitLimit;
@@ -21,8 +20,8 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// Returns whether there is to be another try, after one that began then and failed with this.
-    pub(super) fn is_to_be_waited_out(
+    /// Returns whether to try again, after a try that began then and failed with this.
+    pub(super) fn should_retry(
         &mut self,
         acquirer: &Acquirer,
         why: &AcquireError,

@@ -21,8 +21,8 @@ type Result<T, E = sqlx::Error> = std::result::Result<T, E>;
 #[derive(Debug, Default)]
 pub(super) struct SharedSession {
     state: Mutex<SharedState>,
-    /// Somebody went without giving back: only the end of the connection frees its keys.
-    is_condemned: AtomicBool,
+    /// A guard was dropped without giving back: only the end of the connection frees its keys.
+    must_end: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ pub(super) struct SharedKeys {
 impl SharedSession {
     async fn lock(&self) -> MutexGuard<'_, SharedState> {
         let mut state = self.state.lock().await;
-        if self.is_condemned.swap(false, Ordering::SeqCst) {
+        if self.must_end.swap(false, Ordering::SeqCst) {
             state.end();
         }
         state
@@ -226,7 +226,6 @@ impl SharedKeys {
         self.state().await?.ask(question).await
     }
 
-    /// Frees them.
     pub(super) async fn end(mut self) -> Result<()> {
         self.give_back_last(self.keys.len()).await
     }
@@ -239,7 +238,7 @@ impl Drop for SharedKeys {
             match self.shared.state.try_lock() {
                 Ok(mut state) if state.generation == self.generation => state.end(),
                 Ok(_) => {}
-                Err(_) => self.shared.is_condemned.store(true, Ordering::SeqCst),
+                Err(_) => self.shared.must_end.store(true, Ordering::SeqCst),
             }
         }
     }

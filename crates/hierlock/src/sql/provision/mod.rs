@@ -298,7 +298,7 @@ impl Provision {
         }
         let all = Vec::from_iter(all);
         let mut idle = self.idle.lock().await;
-        // One that has died in its sleep is replaced, once: what is there already is not added again.
+        // One that was lost while it was idle is replaced, once: what is there already is not added again.
         if let Some(mut session) = idle.take()
             && let Ok(added) = self.add_on(&mut session, &all).await
         {
