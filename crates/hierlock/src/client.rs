@@ -1,17 +1,9 @@
 //! The front door: from a URL to locks.
 
-#[cfg(feature = "_server")]
-use crate::backend::SqlBackend;
 use crate::backend::{AnyBackend, Backend};
 use crate::error::UrlError;
-#[cfg(feature = "_server")]
-use crate::mode::SlotMode;
-#[cfg(feature = "_server")]
-use crate::sql::{InTransaction, ProgramPool};
 use crate::{Builder, Claim, Guard, Hierarchy, Holder, Mode, Plan, Request, Result, Target};
 use hierlock_engine::{Dialect, UrlUse, check_parameters};
-#[cfg(feature = "_server")]
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,13 +70,6 @@ impl<B: Backend> Clone for Hierlock<B> {
     }
 }
 
-#[cfg(feature = "_server")]
-impl From<Hierlock<SqlBackend>> for Hierlock {
-    fn from(locks: Hierlock<SqlBackend>) -> Self {
-        Hierlock::with_backend(AnyBackend::Sql(locks.backend))
-    }
-}
-
 impl Hierlock {
     /// Opens a lock URL, for the tree `user → account → resource`.
     ///
@@ -123,83 +108,6 @@ impl Hierlock {
     /// Returns a builder, for options: the tree, and what else a URL can say in its parameters.
     pub fn builder() -> Builder {
         Builder::default()
-    }
-
-    /// Returns this client as one that can lock in transactions, if it locks on a server. The two share everything.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
-    /// # use hierlock::Hierlock;
-    /// assert!(Hierlock::connect("memory:").await?.as_sql().is_none());
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "_server")]
-    pub fn as_sql(&self) -> Option<Hierlock<SqlBackend>> {
-        match &*self.backend {
-            AnyBackend::Sql(backend) => Some(Hierlock { backend: backend.clone() }),
-            AnyBackend::Memory(_) | AnyBackend::File(_) => None,
-        }
-    }
-}
-
-#[cfg(feature = "_server")]
-impl Hierlock<SqlBackend> {
-    /// Opens the URL of a server, for the tree `user → account → resource`. This client can also lock
-    /// [in transactions](Self::acquire_in).
-    ///
-    /// # Errors
-    /// As [`connect`](Hierlock::connect); also a URL that is no server's.
-    pub async fn connect_sql(url: &str) -> Result<Self> {
-        Builder::default().connect_sql(url).await
-    }
-
-    /// Opens the server of a pool that the program has already: with the address, user and TLS of the pool, but **with
-    /// connections of its own**. A holder that waited for a connection of the pool could hang the whole service.
-    /// [`Builder::beside`] is the same with options.
-    ///
-    /// ```no_run
-    /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
-    /// let locks = hierlock::Hierlock::beside(&pool).await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`connect`](Hierlock::connect).
-    pub async fn beside<P: ProgramPool>(pool: &P) -> Result<Self> {
-        Builder::default().beside(pool).await
-    }
-
-    /// Locks nodes inside the caller's own transaction; they are freed when that ends. **The recommended way** where
-    /// the data is in the same database: a lost connection loses lock and work together, and one connection is enough.
-    ///
-    /// ```no_run
-    /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
-    /// use hierlock::{Hierlock, Target};
-    ///
-    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
-    /// let mut tx = pool.begin().await?;
-    /// locks.acquire_in(&mut tx, [Target::account("u1", "a1")?]).await?;
-    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
-    ///     .execute(&mut *tx)
-    ///     .await?;
-    /// tx.commit().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Lock first, then work: a transaction that has changed rows before it locks can deadlock with others.
-    ///
-    /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells what has
-    /// become of the transaction.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
-    pub async fn acquire_in<T: InTransaction>(
-        &self,
-        transaction: &mut T,
-        targets: impl IntoIterator<Item = Target>,
-    ) -> Result<BTreeMap<Target, SlotMode>> {
-        self.request_all(targets).acquire_in(transaction).await
     }
 }
 

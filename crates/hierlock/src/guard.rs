@@ -1,10 +1,6 @@
 //! What a holder has in hand.
 
-#[cfg(feature = "_server")]
-use crate::backend::SqlHold;
 use crate::backend::{AnyHold, FencingHold, Hold};
-#[cfg(feature = "_server")]
-use crate::sql;
 use crate::{Error, Mode, Request, Result, SlotMode, Statistics, Target};
 use std::collections::BTreeMap;
 
@@ -17,13 +13,6 @@ use std::collections::BTreeMap;
 #[must_use = "dropping the guard frees the lock"]
 pub struct Guard<H: Hold = AnyHold> {
     pub(crate) hold: H,
-}
-
-#[cfg(feature = "_server")]
-impl From<Guard<SqlHold>> for Guard {
-    fn from(guard: Guard<SqlHold>) -> Self {
-        Guard::new(guard.hold.into())
-    }
 }
 
 impl<H: Hold> Guard<H> {
@@ -157,53 +146,5 @@ impl<H: FencingHold> Guard<H> {
     /// [`is_lost`](Error::is_lost), or a file beside the lock file that cannot be written.
     pub async fn token(&self) -> Result<u64> {
         self.hold.token().await
-    }
-}
-
-#[cfg(feature = "_server")]
-impl Guard<SqlHold> {
-    /// Lends the transaction that holds the locks, for the work to be done under them: a lost connection loses lock and
-    /// work together, and no second connection is needed. `C` is [`sqlx::MySqlConnection`] (also for MariaDB) or
-    /// [`sqlx::PgConnection`].
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use hierlock::{Hierlock, Target};
-    /// use sqlx::PgConnection;
-    ///
-    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
-    /// let mut guard = locks.acquire(Target::account("u1", "a1")?).await?;
-    /// let mut work = guard.transaction::<PgConnection>().await?;
-    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
-    ///     .execute(&mut *work)
-    ///     .await?;
-    /// drop(work);
-    /// guard.commit().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Meanwhile [`lost`](Self::lost) notices nothing; the statements of the work fail instead. If the work ends the
-    /// transaction itself, the lock is lost.
-    ///
-    /// # Errors
-    /// The connection of another database, a lock with `scope=session`, which has no transaction of its own, or
-    /// [`is_lost`](Error::is_lost).
-    pub async fn transaction<C: sql::Connection>(
-        &mut self,
-    ) -> Result<sql::GuardTransaction<'_, C>> {
-        self.hold.lend().await
-    }
-
-    /// Commits what was done in the lock's own transaction, and frees the lock with it. Releasing or dropping the guard
-    /// instead undoes the work.
-    ///
-    /// # Errors
-    /// As [`transaction`](Self::transaction); also work that failed (then nothing is committed), and a connection that ends
-    /// during COMMIT (then it is not known).
-    ///
-    /// # Cancel safety
-    /// Once begun, it commits whether the future is dropped or not.
-    pub async fn commit(self) -> Result<()> {
-        self.hold.commit().await
     }
 }

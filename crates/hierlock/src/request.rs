@@ -1,15 +1,7 @@
 //! A request in the making: targets, modes, for how long to wait.
 
-#[cfg(feature = "_server")]
-use crate::backend::SqlBackend;
 use crate::backend::{AcquireRequest, Backend, Hold, WaitLimit};
-#[cfg(feature = "_server")]
-use crate::mode::SlotMode;
-#[cfg(feature = "_server")]
-use crate::sql::InTransaction;
 use crate::{Claim, Guard, Hierlock, Mode, Plan, Result, Target};
-#[cfg(feature = "_server")]
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A request for nodes, made by [`Hierlock::request`] for a new guard, or by [`Guard::request`] for an old one.
@@ -75,7 +67,7 @@ impl<By> Request<By> {
     }
 
     /// Whom to ask, and for what. The limit of time begins here.
-    fn begin(mut self) -> (By, AcquireRequest) {
+    pub(crate) fn begin(mut self) -> (By, AcquireRequest) {
         self.request.limit = self.within.map_or(self.request.limit, WaitLimit::within);
         (self.by, self.request)
     }
@@ -124,21 +116,6 @@ impl<B: Backend> Request<&Hierlock<B>> {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<Guard<B::Hold>>> {
         unless_blocked(self.limit(WaitLimit::Try).acquire().await)
-    }
-}
-
-#[cfg(feature = "_server")]
-impl Request<&Hierlock<SqlBackend>> {
-    /// Waits until all is held **by the caller's own transaction**, and returns how. It is held until that ends.
-    ///
-    /// # Errors, and cancel safety
-    /// As [`Hierlock::acquire_in`].
-    pub async fn acquire_in<T: InTransaction>(
-        self,
-        transaction: &mut T,
-    ) -> Result<BTreeMap<Target, SlotMode>> {
-        let (locks, request) = self.begin();
-        Box::pin(locks.backend.acquire_in(transaction, request)).await
     }
 }
 

@@ -277,7 +277,7 @@ impl Acquirer {
         steps: &[Step],
     ) -> Result<Option<usize>> {
         if self.scheme.strategy == Strategy::Advisory {
-            // Each key has said whether it was taken.
+            // The server has said already what is waited for, or which key is not free.
             return Ok(None);
         }
         // On PostgreSQL nothing runs after a failure; on InnoDB what was taken is still there.

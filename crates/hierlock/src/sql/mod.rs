@@ -18,6 +18,7 @@ mod acquire_error;
 mod acquirer;
 mod agreement;
 mod backend;
+mod client;
 mod connection;
 mod extend;
 mod guard_transaction;
