@@ -12,7 +12,7 @@ use crate::exit::{self, CommandResult};
 use crate::output::{json, print, print_message};
 use crate::progress::bar;
 use crate::signals::block_on;
-use hierlock::sql::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
+use hierlock::sql::{TableCheck, ProvisionPhase, Prediction, ProvisionProgress, Provision, ProvisionReport, RowRange};
 use hierlock::{Buckets, ServerUrl, Target};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
@@ -91,7 +91,7 @@ impl ProvisionArgs {
         if self.print_sql {
             return print(provision.print_sql());
         }
-        let progress = ProvisionProgress::new(self.json);
+        let progress = ProgressDisplay::new(self.json);
         let update = |now| progress.update(now);
         let report = if self.check {
             let check = provision.check(update).await?;
@@ -134,14 +134,14 @@ impl ProvisionArgs {
 }
 
 /// A bar on a terminal, lines elsewhere, nothing with `--json`.
-struct ProvisionProgress {
+struct ProgressDisplay {
     bar: ProgressBar,
     prints_lines: bool,
     json: bool,
-    last: Mutex<Option<(Phase, Instant)>>,
+    last: Mutex<Option<(ProvisionPhase, Instant)>>,
 }
 
-impl ProvisionProgress {
+impl ProgressDisplay {
     fn new(json: bool) -> Self {
         let template = "{msg} {wide_bar} {human_pos}/{human_len} rows, {per_sec}, {eta} left";
         let prints_lines = !json && !io::stderr().is_terminal();
@@ -154,7 +154,7 @@ impl ProvisionProgress {
         }
     }
 
-    fn update(&self, Progress { phase, done, total, .. }: Progress) {
+    fn update(&self, ProvisionProgress { phase, done, total, .. }: ProvisionProgress) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let since = last.filter(|(before, _)| *before == phase).map(|(_, at)| at.elapsed());
         if since.is_none() {
@@ -175,8 +175,8 @@ impl ProvisionProgress {
     }
 }
 
-fn report_text(report: &Report) -> String {
-    let Report { rows, inserted, deleted, elapsed, .. } = *report;
+fn report_text(report: &ProvisionReport) -> String {
+    let ProvisionReport { rows, inserted, deleted, elapsed, .. } = *report;
     let mut text = match rows {
         0 => format!("ready: {} rows added", HumanCount(inserted)),
         _ => format!("ready: {} rows, {} of them new", HumanCount(rows), HumanCount(inserted)),
@@ -192,7 +192,7 @@ fn report_text(report: &Report) -> String {
     text + "\n"
 }
 
-fn check_text(check: &Check) -> String {
+fn check_text(check: &TableCheck) -> String {
     let mut text = String::new();
     for (level, rows) in check.rows.iter().enumerate() {
         text += &format!("level {level}: {rows} of {} rows\n", check.buckets);
@@ -242,7 +242,7 @@ enum ResultJson<'a> {
     },
 }
 
-fn check_json(check: &Check) -> String {
+fn check_json(check: &TableCheck) -> String {
     let range = |r: &RowRange| RangeJson { level: r.level, first: r.first, last: r.last };
     json(&ResultJson::Checked {
         clean: check.is_clean(),

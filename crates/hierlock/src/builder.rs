@@ -1,23 +1,15 @@
 //! The options of a client, as types.
 
-#[cfg(feature = "_server")]
-use crate::backend::SqlBackend;
 use crate::backend::{AnyBackend, FileBackend, MemoryBackend};
-use crate::client::{Hierlock, Location};
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
+use crate::client::Location;
 #[cfg(feature = "_server")]
-use crate::{
-    key::Buckets,
-    sql::{Options, ProgramPool, Scope, Strategy},
-};
-#[cfg(feature = "_server")]
-use std::{sync::Arc, time::Duration};
+use crate::sql::Options;
+use crate::{Hierarchy, Hierlock, Result};
 
 /// The options of a client, made by [`Hierlock::builder`].
 ///
-/// All but [`hierarchy`](Self::hierarchy) are for servers, and are the same as the parameters of a URL. Giving one by both is
-/// an error. For `memory:` and `file:` they have no effect, so that a program can be tried out without a server.
+/// All but [`hierarchy`](Self::hierarchy) are for servers, and are the same as the parameters of a URL. Giving one by
+/// both is an error. They have no effect on `memory:` and `file:`, so a program can be tried out without a server.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -35,9 +27,9 @@ use std::{sync::Arc, time::Duration};
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct Builder {
-    hierarchy: Hierarchy,
+    pub(crate) hierarchy: Hierarchy,
     #[cfg(feature = "_server")]
-    options: Options,
+    pub(crate) options: Options,
 }
 
 impl Builder {
@@ -52,108 +44,14 @@ impl Builder {
     /// # Errors
     /// As there; also an option that is out of range, or given by the URL as well.
     pub async fn connect(self, url: &str) -> Result<Hierlock> {
-        let hierarchy = self.hierarchy;
         Ok(Hierlock::with_backend(match Location::parse(url)? {
-            Location::Memory("") => AnyBackend::Memory(MemoryBackend::new(hierarchy)),
-            Location::Memory(name) => AnyBackend::Memory(MemoryBackend::named(name, hierarchy)?),
-            Location::File(path) => AnyBackend::File(FileBackend::open(path, hierarchy)?),
-            #[cfg(feature = "_server")]
-            Location::Server => {
-                AnyBackend::Sql(Arc::new(SqlBackend::open(url, self.options, hierarchy).await?))
+            Location::Memory("") => AnyBackend::Memory(MemoryBackend::new(self.hierarchy)),
+            Location::Memory(name) => {
+                AnyBackend::Memory(MemoryBackend::named(name, self.hierarchy)?)
             }
+            Location::File(path) => AnyBackend::File(FileBackend::open(path, self.hierarchy)?),
+            #[cfg(feature = "_server")]
+            Location::Server => AnyBackend::Sql(self.connect_sql(url).await?.backend),
         }))
-    }
-}
-
-#[cfg(feature = "_server")]
-impl Builder {
-    /// How a node becomes a slot; by default advisory keys on PostgreSQL and striped rows elsewhere. In a URL: `strategy`.
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.options.strategy = Some(strategy);
-        self
-    }
-
-    /// How many buckets a level is striped over; by default what the server says. Fails if the two differ. In a URL: `buckets`.
-    pub fn buckets(mut self, buckets: Buckets) -> Self {
-        self.options.buckets = Some(buckets);
-        self
-    }
-
-    /// Another table, whose locks are independent of those in the default one. In a URL: `table`.
-    pub fn table(mut self, name: impl Into<String>) -> Self {
-        self.options.table = Some(name.into());
-        self
-    }
-
-    /// How many holds the client can have at a time, each with a connection of its own; by default 10. In a URL: `connections`.
-    pub fn connections(mut self, most: usize) -> Self {
-        self.options.connections = Some(most);
-        self
-    }
-
-    /// How often the server is asked whether a hold is still there; by default each second. In a URL: `keep_alive_ms`.
-    pub fn keep_alive(mut self, every: Duration) -> Self {
-        self.options.keep_alive_ms = Some(every);
-        self
-    }
-
-    /// How long a server may take to answer what it need not wait for; by default 5 seconds. In a URL: `silence_ms`.
-    pub fn answer_timeout(mut self, limit: Duration) -> Self {
-        self.options.silence_ms = Some(limit);
-        self
-    }
-
-    /// After how long without a word from this client the server ends its sessions, with their locks; at least three times
-    /// [`keep_alive`](Self::keep_alive). By default hours, or never. In a URL: `client_silence_ms`.
-    pub fn client_silence(mut self, limit: Duration) -> Self {
-        self.options.client_silence_ms = Some(limit);
-        self
-    }
-
-    /// How long an acquire without a deadline waits for a server that does not answer; by default a minute. With zero no
-    /// acquire waits for that. In a URL: `reconnect_ms`.
-    pub fn reconnect(mut self, limit: Duration) -> Self {
-        self.options.reconnect_ms = Some(limit);
-        self
-    }
-
-    /// After how many seconds InnoDB itself ends a wait, which then begins again; by default never. In a URL:
-    /// `lock_wait_timeout`.
-    pub fn lock_wait_timeout(mut self, limit: Duration) -> Self {
-        self.options.lock_wait_timeout = Some(limit);
-        self
-    }
-
-    /// What advisory keys belong to. In a URL: `scope`.
-    pub fn scope(mut self, scope: Scope) -> Self {
-        self.options.scope = Some(scope);
-        self
-    }
-
-    /// Opens the URL of a server, for locks in transactions: see [`Hierlock::connect_sql`].
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect); also a URL that is no server's.
-    pub async fn connect_sql(self, url: &str) -> Result<Hierlock<SqlBackend>> {
-        let backend = SqlBackend::open(url, self.options, self.hierarchy).await?;
-        Ok(Hierlock::with_backend(backend))
-    }
-
-    /// Locks on the server of a pool that the program has already: see [`Hierlock::beside`].
-    ///
-    /// ```no_run
-    /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
-    /// use hierlock::Hierlock;
-    /// use hierlock::sql::Strategy;
-    ///
-    /// let locks = Hierlock::builder().strategy(Strategy::PerId).connections(4).beside(&pool).await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub async fn beside<P: ProgramPool>(self, pool: &P) -> Result<Hierlock<SqlBackend>> {
-        let backend = SqlBackend::beside(pool, self.options, self.hierarchy).await?;
-        Ok(Hierlock::with_backend(backend))
     }
 }

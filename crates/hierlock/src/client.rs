@@ -1,24 +1,9 @@
 //! The front door: from a URL to locks.
 
-#[cfg(feature = "_server")]
-use crate::backend::SqlBackend;
 use crate::backend::{AnyBackend, Backend};
-use crate::builder::Builder;
-use crate::error::{Result, UrlError};
-use crate::guard::Guard;
-use crate::hierarchy::Hierarchy;
-use crate::mode::Mode;
-#[cfg(feature = "_server")]
-use crate::mode::SlotMode;
-use crate::plan::{Claim, Plan};
-use crate::request::Request;
-use crate::snapshot::Holder;
-#[cfg(feature = "_server")]
-use crate::sql::{InTransaction, ProgramPool};
-use crate::target::Target;
+use crate::error::UrlError;
+use crate::{Builder, Claim, Guard, Hierarchy, Holder, Mode, Plan, Request, Result, Target};
 use hierlock_engine::{Dialect, UrlUse, check_parameters};
-#[cfg(feature = "_server")]
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,10 +38,8 @@ impl<'a> Location<'a> {
     }
 }
 
-/// Locks on the nodes of a tree. Cheap to clone; clones share everything.
-///
-/// Locking a node takes every ancestor shared and the node itself exclusive, so a lock on an account
-/// excludes every lock below it, and two resources of one account never wait for each other.
+/// Locks on the nodes of a tree: every ancestor shared, the node itself exclusive. Clones are cheap and share
+/// everything.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -87,13 +70,6 @@ impl<B: Backend> Clone for Hierlock<B> {
     }
 }
 
-#[cfg(feature = "_server")]
-impl From<Hierlock<SqlBackend>> for Hierlock {
-    fn from(locks: Hierlock<SqlBackend>) -> Self {
-        Hierlock::with_backend(AnyBackend::Sql(locks.backend))
-    }
-}
-
 impl Hierlock {
     /// Opens a lock URL, for the tree `user → account → resource`.
     ///
@@ -106,8 +82,7 @@ impl Hierlock {
     /// | `mysql://…`, `mariadb://…` | the same, on rows that [`sql::provision`](crate::sql) has made |
     ///
     /// # Errors
-    /// A URL that is none of these or has a parameter that is unknown, or a file that cannot be opened or
-    /// locked.
+    /// A URL that is none of these or has a parameter that is unknown, or a file that cannot be opened or locked.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, Hierarchy::default()).await
     }
@@ -134,94 +109,6 @@ impl Hierlock {
     pub fn builder() -> Builder {
         Builder::default()
     }
-
-    /// Returns this client as one that can lock in transactions, if it locks on a server. The two share everything.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
-    /// # use hierlock::Hierlock;
-    /// assert!(Hierlock::connect("memory:").await?.as_sql().is_none());
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "_server")]
-    pub fn as_sql(&self) -> Option<Hierlock<SqlBackend>> {
-        match &*self.backend {
-            AnyBackend::Sql(backend) => Some(Hierlock { backend: backend.clone() }),
-            AnyBackend::Memory(_) | AnyBackend::File(_) => None,
-        }
-    }
-}
-
-#[cfg(feature = "_server")]
-impl Hierlock<SqlBackend> {
-    /// Opens the URL of a server, for the tree `user → account → resource`. This client can also lock
-    /// [in transactions](Self::acquire_in).
-    ///
-    /// ```no_run
-    /// # async fn example() -> hierlock::Result<()> {
-    /// use hierlock::Hierlock;
-    ///
-    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`connect`](Hierlock::connect); also a URL that is no server's.
-    pub async fn connect_sql(url: &str) -> Result<Self> {
-        Builder::default().connect_sql(url).await
-    }
-
-    /// Locks on the server of a pool that the program has already: with the same address, user and TLS,
-    /// but **with connections of its own**, since a holder that waits for a connection of the program's pool
-    /// could hang the whole service. [`Builder::beside`] is the same with options.
-    ///
-    /// ```no_run
-    /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
-    /// use hierlock::Hierlock;
-    ///
-    /// let locks = Hierlock::beside(&pool).await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`connect`](Hierlock::connect).
-    pub async fn beside<P: ProgramPool>(pool: &P) -> Result<Self> {
-        Builder::default().beside(pool).await
-    }
-
-    /// Locks nodes inside the caller's own transaction; they are freed when that ends. **The recommended way**
-    /// where the data is in the same database: a lost connection loses lock and work together, and no second
-    /// connection is needed.
-    ///
-    /// ```no_run
-    /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
-    /// use hierlock::{Hierlock, Target};
-    ///
-    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
-    /// let mut tx = pool.begin().await?;
-    /// locks.acquire_in(&mut tx, [Target::account("u1", "a1")?]).await?;
-    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
-    ///     .execute(&mut *tx)
-    ///     .await?;
-    /// tx.commit().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Lock first, then work: a transaction that has changed rows before it locks can deadlock with others.
-    ///
-    /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells
-    /// what has become of the transaction.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
-    pub async fn acquire_in<T: InTransaction>(
-        &self,
-        transaction: &mut T,
-        targets: impl IntoIterator<Item = Target>,
-    ) -> Result<BTreeMap<Target, SlotMode>> {
-        self.request_all(targets).acquire_in(transaction).await
-    }
 }
 
 impl<B: Backend> Hierlock<B> {
@@ -240,8 +127,8 @@ impl<B: Backend> Hierlock<B> {
         self.backend.hierarchy()
     }
 
-    /// Locks a node exclusively and waits as long as it takes. If the server restarts meanwhile, connects again: by default
-    /// for up to a minute (`reconnect_ms` in the URL).
+    /// Locks a node exclusively and waits as long as it takes. If the server restarts meanwhile, connects again: by
+    /// default for up to a minute (`reconnect_ms` in the URL).
     ///
     /// # Errors
     /// A target that does not fit into the tree, or a backend that fails.
@@ -262,11 +149,8 @@ impl<B: Backend> Hierlock<B> {
 
     /// Locks several nodes of any levels exclusively, all together. Never deadlocks with others who do the same.
     ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire); also no target at all.
-    ///
-    /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// # Errors, and cancel safety
+    /// As [`acquire`](Self::acquire). No target at all is an error too.
     pub async fn acquire_all(
         &self,
         targets: impl IntoIterator<Item = Target>,
@@ -274,32 +158,27 @@ impl<B: Backend> Hierlock<B> {
         self.request_all(targets).acquire().await
     }
 
-    /// Locks several children of one node exclusively, for example resources of an account. Never deadlocks with others
-    /// who do the same.
+    /// Locks several children of one node exclusively, for example resources of an account; as
+    /// [`acquire_all`](Self::acquire_all) does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
-    /// use hierlock::{Hierlock, Target};
-    ///
+    /// # use hierlock::{Hierlock, Target};
     /// let locks = Hierlock::connect("memory:").await?;
     /// let guard = locks.acquire_children(&Target::account("u1", "a1")?, ["r2", "r1"]).await?;
     /// assert_eq!(guard.targets().len(), 2);
     /// # Ok(()) }
     /// ```
     ///
-    /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); also an ID that is empty or too long, or a parent that is a leaf of the tree.
-    ///
-    /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// # Errors, and cancel safety
+    /// As [`acquire_all`](Self::acquire_all). An ID that is empty or too long is an error, and a parent that is a leaf.
     pub async fn acquire_children<I: AsRef<str>>(
         &self,
         parent: &Target,
         ids: impl IntoIterator<Item = I>,
     ) -> Result<Guard<B::Hold>> {
-        let targets =
-            ids.into_iter().map(|id| parent.child(id.as_ref())).collect::<Result<Vec<_>>>()?;
-        self.acquire_all(targets).await
+        let children = ids.into_iter().map(|id| parent.child(id.as_ref()));
+        self.acquire_all(children.collect::<Result<Vec<_>>>()?).await
     }
 
     /// Begins a request: another mode, a deadline, a name.
@@ -321,17 +200,15 @@ impl<B: Backend> Hierlock<B> {
         self.backend.plan(&claims)
     }
 
-    /// Returns what is doubtful about the server: for example that it is one of a cluster whose nodes do not
-    /// share their locks.
+    /// Returns what is doubtful about the server, for example that the nodes of its cluster do not share their locks.
     pub fn warnings(&self) -> &[String] {
         self.backend.warnings()
     }
 
     /// Waits, no longer than `limit`, until the server keeps nothing that this client has given up: the locks of
-    /// dropped guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes
-    /// idle connections. **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the
-    /// session of a lost connection on the server. If the program ends before that task does, the server keeps the lock
-    /// until its own network gives up, which can take hours.
+    /// dropped guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes idle
+    /// connections. **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the session
+    /// of a lost connection on the server. Without that, the server keeps the lock until its network gives up: hours.
     ///
     /// A server that refuses connections three times in a row counts as ended. Guards that are held stay held, and the
     /// client can be used again. For `memory:` and `file:` there is nothing to wait for.
@@ -339,8 +216,7 @@ impl<B: Backend> Hierlock<B> {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
     /// # use hierlock::{Hierlock, Target};
-    /// use std::time::Duration;
-    ///
+    /// # use std::time::Duration;
     /// let locks = Hierlock::connect("memory:").await?;
     /// drop(locks.acquire(Target::user("u1")?).await?);
     /// locks.close(Duration::from_secs(10)).await?;

@@ -1,35 +1,18 @@
 //! What a holder has in hand.
 
-#[cfg(feature = "_server")]
-use crate::backend::SqlHold;
 use crate::backend::{AnyHold, FencingHold, Hold};
-use crate::error::{Error, Result};
-use crate::mode::{Mode, SlotMode};
-use crate::request::Request;
-use crate::snapshot::Statistics;
-#[cfg(feature = "_server")]
-use crate::sql;
-use crate::target::Target;
+use crate::{Error, Mode, Request, Result, SlotMode, Statistics, Target};
 use std::collections::BTreeMap;
 
 /// Locks that are held. Dropping it frees them.
 ///
-/// A lock that depends on something outside the process can be lost: await [`lost`](Self::lost) beside long work. A lost
-/// lock is never taken again behind a guard's back.
-///
-/// `H` is what its backend keeps; by default that of any URL. Some guards can do more: [`token`](Self::token),
-/// [`transaction`](Self::transaction).
+/// A lock that depends on something outside the process can be lost, and is never taken again behind a guard's back:
+/// await [`lost`](Self::lost) beside long work. `H` is what its backend keeps; by default that of any URL. Some guards can
+/// do more: [`token`](Self::token), [`transaction`](Self::transaction).
 #[derive(Debug)]
 #[must_use = "dropping the guard frees the lock"]
 pub struct Guard<H: Hold = AnyHold> {
     pub(crate) hold: H,
-}
-
-#[cfg(feature = "_server")]
-impl From<Guard<SqlHold>> for Guard {
-    fn from(guard: Guard<SqlHold>) -> Self {
-        Guard::new(guard.hold.into())
-    }
 }
 
 impl<H: Hold> Guard<H> {
@@ -55,7 +38,7 @@ impl<H: Hold> Guard<H> {
     /// you can: [`acquire_all`](crate::Hierlock::acquire_all) never deadlocks.
     ///
     /// # Errors
-    /// [`is_deadlock`](Error::is_deadlock). The guard keeps what it had; release it and begin again.
+    /// [`is_deadlock`](Error::is_deadlock): release the guard, which keeps what it had, and begin again.
     ///
     /// # Cancel safety
     /// Dropping the future gives up; the guard keeps what it had.
@@ -65,13 +48,10 @@ impl<H: Hold> Guard<H> {
 
     /// Turns all targets of this guard exclusive.
     ///
-    /// From [`Mode::Update`] it waits for readers and cannot deadlock with another such upgrade;
-    /// from [`Mode::Shared`] two guards that upgrade wait for each other, and one of them fails.
+    /// From [`Mode::Update`] it waits for readers and cannot deadlock with another such upgrade; from [`Mode::Shared`] two
+    /// guards that upgrade wait for each other, and one of them fails.
     ///
-    /// # Errors
-    /// As [`extend`](Self::extend).
-    ///
-    /// # Cancel safety
+    /// # Errors, and cancel safety
     /// As [`extend`](Self::extend).
     pub async fn upgrade(&mut self) -> Result<()> {
         let targets: Vec<Target> = self.targets().into_keys().collect();
@@ -145,11 +125,10 @@ impl<H: Hold> Guard<H> {
 
 impl<H: FencingHold> Guard<H> {
     /// Returns a fencing token: greater than that of everyone who held the same node before. Send it along with every
-    /// write, and let whoever stores it refuse a smaller one than it has seen. Then a holder that has lost its lock
-    /// without noticing can do no harm.
+    /// write, and let whoever stores it refuse a smaller one than it has seen: then a holder that has lost its lock
+    /// without noticing can do no harm. Call it again after [`extend`](Self::extend).
     ///
-    /// This is one round trip to MySQL or MariaDB, two to PostgreSQL and a write to its log. A second call may return a
-    /// greater token, never a smaller one. Call it again after [`extend`](Self::extend).
+    /// This is one round trip to MySQL or MariaDB, two to PostgreSQL and a write to its log.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -167,51 +146,5 @@ impl<H: FencingHold> Guard<H> {
     /// [`is_lost`](Error::is_lost), or a file beside the lock file that cannot be written.
     pub async fn token(&self) -> Result<u64> {
         self.hold.token().await
-    }
-}
-
-#[cfg(feature = "_server")]
-impl Guard<SqlHold> {
-    /// Lends the transaction that holds the locks, for the work to be done under them: a lost connection loses lock and
-    /// work together, and no second connection is needed. `C` is [`sqlx::MySqlConnection`] (also for MariaDB) or
-    /// [`sqlx::PgConnection`].
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use hierlock::{Hierlock, Target};
-    /// use sqlx::PgConnection;
-    ///
-    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
-    /// let mut guard = locks.acquire(Target::account("u1", "a1")?).await?;
-    /// let mut work = guard.transaction::<PgConnection>().await?;
-    /// sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 'a1'")
-    ///     .execute(&mut *work)
-    ///     .await?;
-    /// drop(work);
-    /// guard.commit().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Meanwhile [`lost`](Self::lost) notices nothing; the statements of the work fail instead. If the work ends the
-    /// transaction itself, the lock is lost.
-    ///
-    /// # Errors
-    /// The connection of another database, a lock with `scope=session`, which has no transaction of its own, or
-    /// [`is_lost`](Error::is_lost).
-    pub async fn transaction<C: sql::Connection>(&mut self) -> Result<sql::Work<'_, C>> {
-        self.hold.lend().await
-    }
-
-    /// Commits what was done in the lock's own transaction, and frees the lock with it. Releasing or
-    /// dropping the guard instead undoes the work.
-    ///
-    /// # Errors
-    /// As [`transaction`](Self::transaction); also work that failed (then nothing is committed), and a
-    /// connection that ends during COMMIT (then it is not known).
-    ///
-    /// # Cancel safety
-    /// Once begun, it commits whether the future is dropped or not.
-    pub async fn commit(self) -> Result<()> {
-        self.hold.commit().await
     }
 }

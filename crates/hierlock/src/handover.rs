@@ -7,9 +7,8 @@
 //!                         it cancels on the server, gives back, and ends
 //! ```
 //!
-//! So no statement is left running and no transaction left open, and an acquire that is not disturbed
-//! costs no switch between tasks. If the whole runtime goes away, so does the connection, and the server
-//! frees everything.
+//! So no statement is left running and no transaction left open, and an acquire that is not disturbed costs no switch
+//! between tasks. If the whole runtime goes away, so does the connection, and the server frees everything.
 
 use hierlock_engine::TaskTracker;
 use std::pin::Pin;
@@ -42,26 +41,22 @@ impl CancellationToken {
 
 /// Work that its caller runs, and a task finishes if the caller is dropped.
 pub(crate) struct Handover<T: 'static> {
-    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    /// Dropped when the caller goes.
-    caller: Option<watch::Receiver<()>>,
+    /// And the receiver that is dropped when the caller goes. None when it has ended.
+    work: Option<(Pin<Box<dyn Future<Output = T> + Send>>, watch::Receiver<()>)>,
     runtime: Handle,
     tasks: TaskTracker,
 }
 
 impl<T: Send + 'static> Handover<T> {
     /// If it comes to a task, that one is counted.
-    pub(crate) fn new<W>(
+    pub(crate) fn new<W: Future<Output = T> + Send + 'static>(
         runtime: Handle,
         tasks: &TaskTracker,
         work: impl FnOnce(CancellationToken) -> W,
-    ) -> Self
-    where
-        W: Future<Output = T> + Send + 'static,
-    {
+    ) -> Self {
         let (worker, caller) = watch::channel(());
-        let work = work(CancellationToken(Some(worker)));
-        Self { work: Some(Box::pin(work)), caller: Some(caller), runtime, tasks: tasks.clone() }
+        let work = Box::pin(work(CancellationToken(Some(worker))));
+        Self { work: Some((work, caller)), runtime, tasks: tasks.clone() }
     }
 }
 
@@ -69,7 +64,7 @@ impl<T: 'static> Future for Handover<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
+        let Some((work, _)) = &mut self.work else { return Poll::Pending };
         let polled = work.as_mut().poll(context);
         if polled.is_ready() {
             self.work = None;
@@ -80,11 +75,10 @@ impl<T: 'static> Future for Handover<T> {
 
 impl<T: 'static> Drop for Handover<T> {
     fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
+        if let Some((work, caller)) = self.work.take() {
             // Before it is run again: it must find its token cancelled.
-            self.caller = None;
-            let finish = async move { drop(work.await) };
-            self.tasks.spawn(&self.runtime, finish);
+            drop(caller);
+            self.tasks.spawn(&self.runtime, async move { drop(work.await) });
         }
     }
 }

@@ -114,24 +114,17 @@ fn write_key(path: &[u8], mut write: impl FnMut(&[u8])) {
 }
 
 /// The hash of nothing, from which hashing begins.
-const FNV_32: u32 = 0x811c_9dc5;
+pub(crate) const FNV_32: u32 = 0x811c_9dc5;
 const FNV_64: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The 32-bit hash of any text.
-#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
-pub(crate) fn hash_32(bytes: &[u8]) -> u32 {
-    fnv1a_32(FNV_32, bytes)
-}
-
 /// Goes on from a hash with more bytes.
-fn fnv1a_32(hash: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn fnv1a_32(hash: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 fn fnv1a_64(hash: u64, bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    let prime = 0x0000_0100_0000_01b3;
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(prime))
 }
 
 #[cfg(test)]
@@ -150,8 +143,7 @@ mod tests {
             ("u1/a1/r36750", "2|2:u1,2:a1,6:r36750,", 1_374_946),
         ] {
             let target: Target = path.parse().unwrap();
-            assert_eq!(target.key(), key);
-            assert_eq!(target.bucket(Buckets::default()), bucket, "{path}");
+            assert_eq!((&*target.key(), target.bucket(Buckets::default())), (key, bucket));
         }
     }
 

@@ -1,9 +1,8 @@
 //! **Locks on a tree, on what you already run.**
 //!
-//! A team has data in a tree (users own accounts, accounts own resources) and several processes that
-//! change it. hierlock locks any node of it: every ancestor shared, the node itself exclusive. A lock
-//! on an account excludes every lock below it, and two resources of one account never wait for each
-//! other.
+//! A team has data in a tree (users own accounts, accounts own resources) and several processes that change it. hierlock
+//! locks any node of it: every ancestor shared, the node itself exclusive. A lock on an account excludes every lock below
+//! it, and two resources of one account never wait for each other.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -20,13 +19,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Start at [`Hierlock`]. [`blocking`] is the same for programs without async, [`retry`](mod@retry) runs a
-//! transaction again that lost a race, [`lease`] has edit locks that outlive a transaction.
+//! Start at [`Hierlock`]. [`blocking`] is the same for programs without async, [`retry`](mod@retry) runs a transaction again
+//! that lost a race, [`lease`] has edit locks that outlive a transaction.
 //!
 //! ```text
 //!   Hierlock ──request──► Plan ──► backend (memory, file, sql) ──► Guard
-//!     client.rs            plan.rs   backend.rs                 guard.rs
-//!                  mode.rs target.rs key.rs: the vocabulary
 //! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -24,13 +24,14 @@ pub enum Mode {
     Exclusive,
 }
 
+impl Mode {
+    const ALL: [Mode; 3] = [Mode::Shared, Mode::Update, Mode::Exclusive];
+}
+
+/// Named as the slot mode of the same strength.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Mode::Shared => "shared",
-            Mode::Update => "update",
-            Mode::Exclusive => "exclusive",
-        })
+        ModeSet::Intentions.target(*self, true).fmt(f)
     }
 }
 
@@ -38,12 +39,8 @@ impl std::str::FromStr for Mode {
     type Err = crate::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "shared" => Ok(Mode::Shared),
-            "update" => Ok(Mode::Update),
-            "exclusive" => Ok(Mode::Exclusive),
-            _ => Err(crate::error::TargetError::Mode { text: text.to_owned() }.into()),
-        }
+        let named = Self::ALL.into_iter().find(|mode| mode.to_string() == text);
+        named.ok_or_else(|| crate::error::TargetError::Mode { text: text.to_owned() }.into())
     }
 }
 
@@ -177,8 +174,7 @@ pub enum ModeSet {
 }
 
 impl ModeSet {
-    /// The mode in which a node is taken on behalf of a target at or below it. **The rule of
-    /// ancestors and targets.**
+    /// The mode in which a node is taken on behalf of a target at or below it. **The rule of ancestors and targets.**
     pub(crate) const fn of_node(self, asked: Mode, is_target: bool, is_leaf: bool) -> SlotMode {
         if is_target { self.target(asked, is_leaf) } else { self.ancestor(asked) }
     }
@@ -222,81 +218,65 @@ impl ModeSet {
 mod tests {
     use super::*;
 
-    const MODES: [Mode; 3] = [Mode::Shared, Mode::Update, Mode::Exclusive];
+    /// Every mode with every mode.
+    fn pairs<T: Copy, const N: usize>(all: [T; N]) -> impl Iterator<Item = (T, T)> {
+        all.into_iter().flat_map(move |a| all.map(|b| (a, b)))
+    }
 
     #[test]
     fn compatibility_is_symmetric() {
-        for a in SlotMode::ALL {
-            for b in SlotMode::ALL {
-                assert_eq!(a.is_compatible_with(b), b.is_compatible_with(a), "{a} {b}");
-            }
+        for (a, b) in pairs(SlotMode::ALL) {
+            assert_eq!(a.is_compatible_with(b), b.is_compatible_with(a), "{a} {b}");
         }
     }
 
     #[test]
     fn join_is_the_least_mode_that_conflicts_with_all_that_either_does() {
         let compatible = |mode: SlotMode| COMPATIBLE[mode as usize].0;
-        for a in SlotMode::ALL {
-            for b in SlotMode::ALL {
-                let least = SlotMode::ALL
-                    .into_iter()
-                    .filter(|mode| compatible(*mode) & !(compatible(a) & compatible(b)) == 0)
-                    .max_by_key(|mode| compatible(*mode).count_ones())
-                    .unwrap();
-                assert_eq!(a.join(b), least, "{a} {b}");
-            }
+        for (a, b) in pairs(SlotMode::ALL) {
+            let is_as_strong =
+                |mode: &SlotMode| compatible(*mode) & !(compatible(a) & compatible(b)) == 0;
+            let strong = SlotMode::ALL.into_iter().filter(is_as_strong);
+            let least = strong.max_by_key(|mode| compatible(*mode).count_ones());
+            assert_eq!(Some(a.join(b)), least, "{a} {b}");
         }
     }
 
+    /// Also where one target is an ancestor of the other: the modes that meet at the upper one must conflict whenever the
+    /// asked modes do.
     #[test]
     fn rounding_never_weakens() {
-        for asked in MODES {
-            let wanted = ModeSet::Intentions.target(asked, true);
-            for set in [ModeSet::SharedExclusive, ModeSet::SharedUpdateExclusive] {
-                for leaf in [true, false] {
-                    let taken = set.target(asked, leaf);
-                    assert_eq!(taken.join(wanted), taken, "{set:?} {asked} leaf={leaf}");
-                }
-            }
-        }
-    }
-
-    /// For two targets where one is an ancestor of the other, the modes that meet at the upper one
-    /// must conflict whenever the asked modes do.
-    #[test]
-    fn an_inner_lock_conflicts_with_every_conflicting_lock_below_it() {
+        let asked = |mode| ModeSet::Intentions.target(mode, true);
         for set in [ModeSet::Intentions, ModeSet::SharedExclusive, ModeSet::SharedUpdateExclusive] {
-            for above in MODES {
-                for below in MODES {
-                    let as_asked = ModeSet::Intentions
-                        .target(above, true)
-                        .is_compatible_with(ModeSet::Intentions.target(below, true));
-                    let taken = set.target(above, false).is_compatible_with(set.ancestor(below));
-                    assert!(as_asked || !taken, "{set:?}: {above} over {below} is too weak");
+            for (above, below) in pairs(Mode::ALL) {
+                for leaf in [true, false] {
+                    let taken = set.target(above, leaf);
+                    assert_eq!(taken.join(asked(above)), taken, "{set:?} {above} leaf={leaf}");
                 }
+                let as_asked = asked(above).is_compatible_with(asked(below));
+                let taken = set.target(above, false).is_compatible_with(set.ancestor(below));
+                assert!(as_asked || !taken, "{set:?}: {above} over {below} is too weak");
             }
         }
     }
 
     #[test]
     fn a_set_of_modes_says_what_the_table_says() {
-        for held in SlotMode::ALL {
-            for also in SlotMode::ALL {
-                let set = ModeBits::default().with(held).with(also);
-                for wanted in SlotMode::ALL {
-                    let expected =
-                        held.is_compatible_with(wanted) && also.is_compatible_with(wanted);
-                    assert_eq!(set.all_compatible_with(wanted), expected, "{held} {also} {wanted}");
-                }
-                assert_eq!(set.without(held).without(also), ModeBits::default());
+        for (held, also) in pairs(SlotMode::ALL) {
+            let set = ModeBits::default().with(held).with(also);
+            for wanted in SlotMode::ALL {
+                let expected = held.is_compatible_with(wanted) && also.is_compatible_with(wanted);
+                assert_eq!(set.all_compatible_with(wanted), expected, "{held} {also} {wanted}");
             }
+            assert_eq!(set.without(held).without(also), ModeBits::default());
         }
     }
 
     #[test]
     fn names_parse_back() {
-        for mode in MODES {
-            assert_eq!(mode.to_string().parse::<Mode>().unwrap(), mode);
+        for (mode, name) in Mode::ALL.into_iter().zip(["shared", "update", "exclusive"]) {
+            assert_eq!(mode.to_string(), name);
+            assert_eq!(name.parse::<Mode>().unwrap(), mode);
         }
         let message = "write".parse::<Mode>().unwrap_err().to_string();
         assert!(message.contains("shared, update or exclusive"), "{message}");

@@ -1,16 +1,13 @@
 //! What a client of a URL would lock, for whoever only wants to know.
 
 use crate::client::Location;
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::mode::ModeSet;
-use crate::plan::{Claim, Plan, Slots};
 #[cfg(feature = "_server")]
 use crate::sql::{Scheme, SqlBackend};
+use crate::{Claim, Hierarchy, ModeSet, Plan, Result, Slots};
 use crate::{file, memory};
 
-/// The slots that a client of a lock URL would take. Nothing is locked, made or changed for it: a file is not opened, and
-/// a server is only asked what its clients have agreed about.
+/// The slots that a client of a lock URL would take. Nothing is locked, made or changed: a file is not opened, and a server
+/// is only asked what its clients have agreed about.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -37,9 +34,6 @@ impl Preview {
     /// # Errors
     /// As [`Hierlock::connect_with`](crate::Hierlock::connect_with): a client could not lock there either. A file is not
     /// looked at, and a table that the first client makes may be missing.
-    ///
-    /// # Cancel safety
-    /// Can be dropped.
     pub async fn of(url: &str, hierarchy: Hierarchy) -> Result<Self> {
         let (slots, modes) = match Location::parse(url)? {
             Location::Memory(_) => (Slots::Paths, memory::MODES),

@@ -1,23 +1,20 @@
 //! Who in this process holds or waits, where the backend itself keeps no list.
 
-use crate::mode::{Mode, SlotMode};
-use crate::plan::{Plan, SlotId, Step, add_claims};
-use crate::snapshot::{Holder, Wait};
-use crate::target::Target;
+use crate::plan::{SlotId, add_claims};
+use crate::{Holder, Mode, Plan, SlotMode, Step, Target, Wait};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Slots and how they are held.
 type SlotModes = BTreeMap<SlotId, (Target, SlotMode)>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<Records>);
-
-#[derive(Debug, Default)]
-struct Records {
-    last_id: u64,
-    by_id: BTreeMap<u64, Record>,
+pub(crate) struct Registry {
+    last_id: AtomicU64,
+    records: Mutex<BTreeMap<u64, Record>>,
 }
 
 /// One hold, or one on its way.
@@ -25,7 +22,7 @@ struct Records {
 pub(crate) struct Record {
     name: Option<Arc<String>>,
     since: Instant,
-    /// What was taken first, as it was planned: most holds end before anybody asks what they hold.
+    /// What was taken last, as it was planned: most holds end before anybody asks what they hold.
     planned: Option<Plan>,
     claims: BTreeMap<Target, Mode>,
     slots: SlotModes,
@@ -43,18 +40,12 @@ struct SlotWait {
 }
 
 impl Record {
-    /// From the plan to what is held, for whoever asks.
-    fn unfold(&mut self) {
+    /// Expands the plan into what is held, for whoever asks.
+    fn expand(&mut self) {
         if let Some(plan) = self.planned.take() {
-            self.add(&plan);
+            plan.steps().for_each(|step| self.take(&plan, &step));
+            add_claims(&mut self.claims, plan.claims());
         }
-    }
-
-    fn add(&mut self, plan: &Plan) {
-        for step in plan.steps() {
-            self.take(plan, &step);
-        }
-        add_claims(&mut self.claims, plan.claims());
     }
 
     /// Every slot that is kept from others by now, also while the rest is waited for. A slot may come twice.
@@ -86,36 +77,27 @@ impl Record {
 }
 
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, Records> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn enter(self: &Arc<Self>, name: Option<Arc<String>>) -> RegistryEntry {
-        let mut records = self.lock();
-        records.last_id += 1;
-        let id = records.last_id;
-        let (claims, slots) = Default::default();
-        let since = Instant::now();
-        let record = Record { name, since, planned: None, claims, slots, wait: None };
-        records.by_id.insert(id, record);
+        let (id, since) = (self.last_id.fetch_add(1, Relaxed) + 1, Instant::now());
+        let (planned, claims, slots, wait) = Default::default();
+        let record = Record { name, since, planned, claims, slots, wait };
+        self.records.lock().insert(id, record);
         RegistryEntry { registry: self.clone(), id }
     }
 
     /// Oldest first.
     pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
-        let mut records = self.lock();
-        records.by_id.values_mut().for_each(Record::unfold);
-        let records = &records.by_id;
+        let mut records = self.records.lock();
+        records.values_mut().for_each(Record::expand);
         let wait_of = |id: &u64, SlotWait { slot, step, since, .. }: &SlotWait| {
-            let blocks = |(other, record): &(&u64, &Record)| {
-                *other != id && record.conflicts_with(slot, step.mode)
-            };
+            let others = records.iter().filter(|(other, _)| *other != id);
+            let blockers = others.filter(|(_, other)| other.conflicts_with(slot, step.mode));
             Wait {
                 target: step.target.clone(),
                 mode: step.mode,
                 waited: now.saturating_duration_since(*since),
-                blocked_by: records.iter().filter(blocks).map(|(other, _)| *other).collect(),
+                blocked_by: blockers.map(|(other, _)| *other).collect(),
             }
         };
         let holder = |(id, record): (&u64, &Record)| {
@@ -143,22 +125,16 @@ pub(crate) struct RegistryEntry {
 impl RegistryEntry {
     /// Looks at, or changes, the record.
     pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
-        let mut records = self.registry.lock();
+        let mut records = self.registry.records.lock();
         // It is there until the entry is dropped.
-        let Some(record) = records.by_id.get_mut(&self.id) else { return T::default() };
-        record.unfold();
+        let Some(record) = records.get_mut(&self.id) else { return T::default() };
+        record.expand();
         f(record)
     }
 
-    /// Notes the first plan that was taken, for listings and for `modes`.
-    #[cfg(feature = "_server")]
-    pub(crate) fn begin(&self, plan: Plan) {
+    /// Notes that a plan was taken.
+    pub(crate) fn note(&self, plan: Plan) {
         self.with(|record| record.planned = Some(plan));
-    }
-
-    /// Notes that another plan was taken.
-    pub(crate) fn note(&self, plan: &Plan) {
-        self.with(|record| record.add(plan));
     }
 
     /// What was asked for.
@@ -188,7 +164,7 @@ impl RegistryEntry {
 
 impl Drop for RegistryEntry {
     fn drop(&mut self) {
-        self.registry.lock().by_id.remove(&self.id);
+        self.registry.records.lock().remove(&self.id);
     }
 }
 

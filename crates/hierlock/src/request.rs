@@ -1,24 +1,10 @@
 //! A request in the making: targets, modes, for how long to wait.
 
-#[cfg(feature = "_server")]
-use crate::backend::SqlBackend;
 use crate::backend::{AcquireRequest, Backend, Hold, WaitLimit};
-use crate::client::Hierlock;
-use crate::error::Result;
-use crate::guard::Guard;
-use crate::mode::Mode;
-#[cfg(feature = "_server")]
-use crate::mode::SlotMode;
-use crate::plan::{Claim, Plan};
-#[cfg(feature = "_server")]
-use crate::sql::InTransaction;
-use crate::target::Target;
-#[cfg(feature = "_server")]
-use std::collections::BTreeMap;
+use crate::{Claim, Guard, Hierlock, Mode, Plan, Result, Target};
 use std::time::Duration;
 
-/// A request for nodes, made by [`Hierlock::request`] (for a new guard) or [`Guard::request`] (for
-/// more under the same guard).
+/// A request for nodes, made by [`Hierlock::request`] for a new guard, or by [`Guard::request`] for an old one.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -70,8 +56,7 @@ impl<By> Request<By> {
         self
     }
 
-    /// Does not wait: what is not free is an error
-    /// ([`is_would_block`](crate::Error::is_would_block)) that names what was in the way.
+    /// Does not wait: fails with [`is_would_block`](crate::Error::is_would_block), which names what is in the way.
     pub fn no_wait(self) -> Self {
         self.limit(WaitLimit::Never)
     }
@@ -82,7 +67,7 @@ impl<By> Request<By> {
     }
 
     /// Whom to ask, and for what. The limit of time begins here.
-    fn begin(mut self) -> (By, AcquireRequest) {
+    pub(crate) fn begin(mut self) -> (By, AcquireRequest) {
         self.request.limit = self.within.map_or(self.request.limit, WaitLimit::within);
         (self.by, self.request)
     }
@@ -112,8 +97,8 @@ impl<B: Backend> Request<&Hierlock<B>> {
         self.by.backend.plan(&self.request.claims)
     }
 
-    /// Waits until all is held. If the server goes away before that, connects again and begins anew, until the deadline;
-    /// without one, by default for up to a minute (`reconnect_ms` in the URL).
+    /// Waits until all is held. If the server goes away before that, connects again and begins anew, until the
+    /// deadline; without one, by default for up to a minute (`reconnect_ms` in the URL).
     ///
     /// # Errors
     /// [`is_timeout`](crate::Error::is_timeout) after [`within`](Self::within); nothing is held then.
@@ -134,34 +119,11 @@ impl<B: Backend> Request<&Hierlock<B>> {
     }
 }
 
-#[cfg(feature = "_server")]
-impl Request<&Hierlock<SqlBackend>> {
-    /// Waits until all is held **by the caller's own transaction**, and returns how. It is held until that ends.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire); [`transaction_state`](crate::Error::transaction_state) tells what
-    /// has become of the transaction.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
-    pub async fn acquire_in<T: InTransaction>(
-        self,
-        transaction: &mut T,
-    ) -> Result<BTreeMap<Target, SlotMode>> {
-        let (locks, request) = self.begin();
-        Box::pin(locks.backend.acquire_in(transaction, request)).await
-    }
-}
-
 impl<H: Hold> Request<&mut Guard<H>> {
     /// Waits until the guard holds all of it as well.
     ///
-    /// # Errors
-    /// [`is_deadlock`](crate::Error::is_deadlock), [`is_timeout`](crate::Error::is_timeout): the
-    /// guard keeps what it had.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives up; the guard keeps what it had.
+    /// # Errors, and cancel safety
+    /// As [`Guard::extend`]; also [`is_timeout`](crate::Error::is_timeout).
     pub async fn acquire(self) -> Result<()> {
         let (guard, request) = self.begin();
         guard.hold.extend(request).await

@@ -1,7 +1,6 @@
 //! What a lock manager shows of itself: who holds what, and who waits for whom.
 
-use crate::mode::SlotMode;
-use crate::target::Target;
+use crate::{SlotMode, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -17,7 +17,10 @@ use hierlock::queue::{
     PromotionCounts, Queue, QueueStats, Worker, WorkerHandle, WorkerSummary,
 };
 use hierlock::retry::{GiveUpReason, RetryCause, RetryError, RetryPolicy, retry};
-use hierlock::sql::{Check, Dialect, Progress, Provision, Report, Scheme, Scope, Strategy, Work};
+use hierlock::sql::{
+    Dialect, GuardTransaction, Provision, ProvisionProgress, ProvisionReport, Scheme, Scope,
+    Strategy, TableCheck,
+};
 use hierlock::{
     Blocker, Buckets, Builder, Claim, Error, Guard, Hierarchy, Hierlock, Holder, Mode, ModeSet,
     Plan, Preview, Request, ServerUrl, SlotMode, Slots, Statistics, Step, Target, TransactionState,
@@ -73,11 +76,11 @@ fn every_type_is_send_sync_and_debug() {
         Strategy,
         Scope,
         Provision,
-        Check,
-        Progress,
-        Report,
-        Work<'static, sqlx::PgConnection>,
-        Work<'static, sqlx::MySqlConnection>,
+        TableCheck,
+        ProvisionProgress,
+        ProvisionReport,
+        GuardTransaction<'static, sqlx::PgConnection>,
+        GuardTransaction<'static, sqlx::MySqlConnection>,
     );
     assert_all_send_sync_debug!(Database, Transaction, Row, Value);
     assert_all_send_sync_debug!(RetryPolicy, RetryCause, GiveUpReason, RetryError<Error>);

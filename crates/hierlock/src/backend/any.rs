@@ -5,12 +5,9 @@ use super::{
 };
 #[cfg(feature = "_server")]
 use super::{SqlBackend, SqlHold};
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::plan::{Claim, Plan, Slots};
-use crate::snapshot::{Holder, Statistics};
-use crate::target::Target;
+use crate::{
+    Claim, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Statistics, Target,
+};
 use std::collections::BTreeMap;
 #[cfg(feature = "_server")]
 use std::sync::Arc;
@@ -43,7 +40,7 @@ pub enum AnyHold {
     Sql(Box<SqlHold>),
 }
 
-/// The same call on whatever it is.
+/// Makes the same call on the backend or hold inside.
 macro_rules! each {
     ($any:ident, $value:expr, $inner:ident => $call:expr) => {
         match $value {
@@ -55,7 +52,7 @@ macro_rules! each {
     };
 }
 
-/// Methods that only ask.
+/// Methods that return what the backend or hold inside returns.
 macro_rules! getters {
     ($any:ident: $($name:ident -> $returned:ty;)*) => {
         $(fn $name(&self) -> $returned {

@@ -20,12 +20,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **A backend of your own**: keep a [`Hierarchy`]; say how nodes become slots ([`Backend::slots`]) and
-//! which modes the slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with
-//! [`Backend::plan`] and take its steps **in their order**; wait inside [`WaitLimit::limit`]; fail with
-//! [`Error::would_block`](crate::Error::would_block), [`Error::timeout`](crate::Error::timeout) and the like. Then
-//! open it with [`Hierlock::with_backend`](crate::Hierlock::with_backend), and run `hierlock-conformance`, the suite that
-//! all backends pass. `crates/hierlock-conformance/tests/third_party.rs` is a complete one.
+//! **A backend of your own**: keep a [`Hierarchy`]; say how nodes become slots ([`Backend::slots`]) and which modes the
+//! slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with [`Backend::plan`] and take its
+//! steps **in their order**; wait inside [`WaitLimit::limit`]; fail with
+//! [`Error::would_block`](crate::Error::would_block) and the like. Run `hierlock-conformance`, the suite that all backends
+//! pass. `crates/hierlock-conformance/tests/third_party.rs` is a complete one.
 
 mod any;
 mod request;
@@ -38,12 +37,9 @@ pub use crate::sql::{SqlBackend, SqlHold};
 pub use any::{AnyBackend, AnyHold};
 pub use request::{AcquireRequest, WaitLimit};
 
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::plan::{Claim, Plan, Slots};
-use crate::snapshot::{Holder, Statistics};
-use crate::target::Target;
+use crate::{
+    Claim, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Statistics, Target,
+};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
@@ -89,8 +85,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         &[]
     }
 
-    /// Waits, no longer than `limit`, until nothing that was given up is still held anywhere. By default there is nothing
-    /// to wait for: what is dropped is free.
+    /// Waits, no longer than `limit`, until nothing that was given up is still held anywhere. By default there is
+    /// nothing to wait for: what is dropped is free.
     ///
     /// # Errors
     /// [`is_timeout`](crate::Error::is_timeout): something is left.
@@ -105,8 +101,8 @@ pub trait Hold: Debug + Send + Sync + Sized + 'static {
     /// Takes more, or the same more strongly.
     ///
     /// # Errors
-    /// As [`Backend::acquire`]; [`is_deadlock`](crate::Error::is_deadlock) if waiting would be, or could be, for ever. It
-    /// holds what it held before.
+    /// As [`Backend::acquire`]; [`is_deadlock`](crate::Error::is_deadlock) if waiting would be, or could be, for ever.
+    /// It holds what it held before.
     ///
     /// # Cancel safety
     /// Dropping the future gives up; the hold is what it was before.

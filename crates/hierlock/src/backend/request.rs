@@ -1,8 +1,7 @@
 //! What is asked of a backend, and how long it may wait.
 
-use crate::error::Result;
-use crate::plan::{Claim, Claims, targets_of};
-use crate::target::Target;
+use crate::plan::{Claims, targets_of};
+use crate::{Claim, Result, Target};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;

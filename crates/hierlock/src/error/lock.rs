@@ -5,7 +5,6 @@ use crate::target::Target;
 use std::fmt;
 use std::time::Duration;
 
-/// A lock was not taken, or no longer is.
 #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
@@ -47,31 +46,27 @@ pub(crate) enum LockError {
 impl LockError {
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
-            LockError::Timeout { .. } | LockError::NoConnection { waited: Some(_), .. } => {
-                ErrorKind::Timeout
+            Self::Timeout { .. } | Self::NoConnection { waited: Some(_), .. } => ErrorKind::Timeout,
+            Self::WouldBlock(_) | Self::NoConnection { .. } => ErrorKind::WouldBlock,
+            Self::Deadlock(_) | Self::OutOfOrder(_) | Self::DeadlockInTransaction(_) => {
+                ErrorKind::Deadlock
             }
-            LockError::WouldBlock(_) | LockError::NoConnection { waited: None, .. } => {
-                ErrorKind::WouldBlock
-            }
-            LockError::Deadlock(_)
-            | LockError::OutOfOrder(_)
-            | LockError::DeadlockInTransaction(_) => ErrorKind::Deadlock,
-            LockError::NotProvisioned { .. } => ErrorKind::NotProvisioned,
-            LockError::InTransaction { error, .. } => {
+            Self::NotProvisioned { .. } => ErrorKind::NotProvisioned,
+            Self::InTransaction { error, .. } => {
                 error.lock().map_or(ErrorKind::Other, LockError::kind)
             }
-            LockError::Lost { .. } => ErrorKind::Lost,
+            Self::Lost { .. } => ErrorKind::Lost,
         }
     }
 
     /// What was in the way, where something was.
     pub(super) fn conflict(&self) -> Option<&LockConflict> {
         match self {
-            LockError::Timeout { conflict, .. }
-            | LockError::WouldBlock(conflict)
-            | LockError::Deadlock(conflict)
-            | LockError::OutOfOrder(conflict)
-            | LockError::DeadlockInTransaction(conflict) => Some(conflict),
+            Self::Timeout { conflict, .. }
+            | Self::WouldBlock(conflict)
+            | Self::Deadlock(conflict)
+            | Self::OutOfOrder(conflict)
+            | Self::DeadlockInTransaction(conflict) => Some(conflict),
             _ => None,
         }
     }
@@ -91,10 +86,8 @@ pub struct LockConflict {
 impl LockConflict {
     /// What was wanted, unless that is what is in the way.
     fn wanted_by(&self) -> String {
-        if self.wanted == [self.blocked_on.clone()] {
-            return String::new();
-        }
-        wanted_by(&self.wanted)
+        let is_the_same = self.wanted == [self.blocked_on.clone()];
+        if is_the_same { String::new() } else { wanted_by(&self.wanted) }
     }
 }
 
@@ -110,13 +103,13 @@ impl Error {
         LockError::Timeout { conflict, waited }.into()
     }
 
-    /// An extension waits for somebody who waits for it: [`is_deadlock`](Self::is_deadlock). The hold keeps what it had.
+    /// An extension waits for somebody who waits for it: [`is_deadlock`](Self::is_deadlock). The hold is as before.
     pub fn deadlock(conflict: LockConflict) -> Self {
         LockError::Deadlock(conflict).into()
     }
 
-    /// An extension would have to wait where nobody could notice a deadlock: [`is_deadlock`](Self::is_deadlock). The hold
-    /// keeps what it had.
+    /// An extension would have to wait where nobody could notice a deadlock: [`is_deadlock`](Self::is_deadlock). The
+    /// hold keeps what it had.
     pub fn out_of_order(conflict: LockConflict) -> Self {
         LockError::OutOfOrder(conflict).into()
     }
@@ -178,8 +171,7 @@ impl Blocker {
 pub enum TransactionState {
     /// It can go on as if nothing had been asked.
     AsBefore,
-    /// It can go on, but keeps the locks that it got before the failure until it ends (InnoDB gives
-    /// back none alone).
+    /// It can go on, but keeps the locks that it got before the failure until it ends (InnoDB gives back none alone).
     KeepsSome,
     /// The server has rolled it back, as the victim of a deadlock: begin it again.
     RolledBack,
@@ -211,10 +203,8 @@ fn after(waited: Option<Duration>) -> String {
 /// Names up to three targets and counts the rest.
 fn paths(targets: &[Target]) -> String {
     let named: Vec<_> = targets.iter().take(3).map(|target| format!("`{target}`")).collect();
-    let more = match targets.len().saturating_sub(named.len()) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let more = targets.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     named.join(", ") + &more
 }
 

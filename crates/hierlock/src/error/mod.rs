@@ -47,31 +47,23 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error(Box<Repr>);
 
 #[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 enum Repr {
-    #[error(transparent)]
     Target(TargetError),
-    #[error(transparent)]
     Url(UrlError),
-    #[error(transparent)]
     Lock(LockError),
     #[error("the lock backend failed: {0}")]
     Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error(transparent)]
     File(FileError),
     #[cfg(feature = "_driver")]
-    #[error(transparent)]
     Sql(SqlError),
     #[cfg(feature = "_driver")]
-    #[error(transparent)]
     Table(TableError),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
-    #[error(transparent)]
     Lease(LeaseError),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
-    #[error(transparent)]
     Queue(QueueError),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
-    #[error(transparent)]
     Optimistic(OptimisticError),
 }
 
@@ -95,7 +87,7 @@ enum ErrorKind {
     Other,
 }
 
-/// Mirrors `file`.
+/// A lock file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     #[error("cannot {doing} `{}`: {source}", path.display())]
@@ -178,10 +170,9 @@ impl Error {
                 _ => ErrorKind::Other,
             },
             #[cfg(all(feature = "toolbox", feature = "_driver"))]
-            Repr::Queue(error) => match error {
-                QueueError::Lost { .. } => ErrorKind::Lost,
-                _ => ErrorKind::Usage,
-            },
+            Repr::Queue(QueueError::Lost { .. }) => ErrorKind::Lost,
+            #[cfg(all(feature = "toolbox", feature = "_driver"))]
+            Repr::Queue(_) => ErrorKind::Usage,
             #[cfg(all(feature = "toolbox", feature = "_driver"))]
             Repr::Optimistic(error) => match error {
                 OptimisticError::Stale { .. } => ErrorKind::Stale,
@@ -251,8 +242,7 @@ impl Error {
     }
 }
 
-/// On one line, with nothing in it that a terminal would obey: what a person or a server said may hold
-/// anything.
+/// On one line, with nothing in it that a terminal would obey: what a person or a server said may hold anything.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.0.to_string()))
@@ -322,53 +312,47 @@ mod tests {
         let wanted = vec![target("u1/a1/r1")];
         let missing =
             LockError::NotProvisioned { level: 2, bucket: Some(7), target: target("u1/a1/r1") };
-        let cases: [(Error, fn(&Error) -> bool, bool, &str); 8] = [
+        let no_connection: Error = LockError::NoConnection { wanted, waited: Some(waited) }.into();
+        let lost = Error::lost(vec![target("u1"); 5], "gone");
+        use ErrorKind::{Deadlock, Lost, NotProvisioned, Timeout, WouldBlock};
+        let cases = [
             (
                 Error::timeout(below(), waited),
-                Error::is_timeout,
-                true,
+                Timeout,
                 "timed out after 300 ms waiting for `u1/a1`, which someone else has locked (wanted: `u1/a1/r1`)",
             ),
             (
                 Error::would_block(root(Blocker::Holder)),
-                Error::is_would_block,
-                true,
+                WouldBlock,
                 "`u1` is locked by someone else",
             ),
             (
                 Error::would_block(root(Blocker::Waiter)),
-                Error::is_would_block,
-                true,
+                WouldBlock,
                 "`u1` is not free: someone else, who came first, is waiting for it",
             ),
             (
-                LockError::NoConnection { wanted, waited: Some(waited) }.into(),
-                Error::is_timeout,
-                true,
+                no_connection,
+                Timeout,
                 "all connections of this client are in use, also after 300 ms (wanted: `u1/a1/r1`)",
             ),
-            (Error::deadlock(below()), Error::is_deadlock, true, "deadlock at `u1/a1`"),
-            (Error::out_of_order(below()), Error::is_deadlock, true, "`u1/a1` could deadlock"),
-            (missing.into(), Error::is_not_provisioned, false, "level 2, bucket 7"),
-            (
-                Error::lost(vec![target("u1"); 5], "gone"),
-                Error::is_lost,
-                false,
-                "`u1`, `u1`, `u1` and 2 more is lost: gone",
-            ),
+            (Error::deadlock(below()), Deadlock, "deadlock at `u1/a1`"),
+            (Error::out_of_order(below()), Deadlock, "`u1/a1` could deadlock"),
+            (missing.into(), NotProvisioned, "level 2, bucket 7"),
+            (lost, Lost, "`u1`, `u1`, `u1` and 2 more is lost: gone"),
         ];
-        let questions = [
-            Error::is_timeout,
-            Error::is_deadlock,
-            Error::is_would_block,
-            Error::is_not_provisioned,
-            Error::is_lost,
-            Error::is_usage,
-        ];
-        for (error, answers, retryable, says) in cases {
-            assert!(answers(&error), "{error}");
-            assert_eq!(questions.iter().filter(|asks| asks(&error)).count(), 1, "{error}");
-            assert_eq!(error.is_retryable(), retryable, "{error}");
+        for (error, kind, says) in cases {
+            let answers = [
+                (error.is_timeout(), Timeout),
+                (error.is_deadlock(), Deadlock),
+                (error.is_would_block(), WouldBlock),
+                (error.is_not_provisioned(), NotProvisioned),
+                (error.is_lost(), Lost),
+                (error.is_usage(), ErrorKind::Usage),
+            ];
+            assert!(answers.iter().all(|(answer, of)| *answer == (*of == kind)), "{error}");
+            let is_retryable = ![NotProvisioned, Lost].contains(&kind);
+            assert_eq!(error.is_retryable(), is_retryable, "{error}");
             assert!(error.to_string().contains(says), "{error}");
         }
     }

@@ -18,12 +18,12 @@ pub(crate) enum SqlError {
     #[error("{server}: {what}, which should not be; please report it")]
     Unexpected { server: String, what: &'static str },
     #[error("{server} cannot be used: {why}")]
-    Unfit { server: String, why: String },
+    Unusable { server: String, why: String },
     #[error(
         "{server}: a change to {fence} buckets was cut short; finish it with \
          `hierlock provision --rebucket {fence}`"
     )]
-    CutShort { server: String, fence: u32 },
+    RebucketUnfinished { server: String, fence: u32 },
     #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
     NoRuntime { server: String },
     #[error(
@@ -86,10 +86,10 @@ pub(crate) enum TableError {
 impl SqlError {
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
-            SqlError::OtherTransaction { .. }
-            | SqlError::OtherConnection { .. }
-            | SqlError::NoOwnTransaction => ErrorKind::Usage,
-            SqlError::NotClosed { .. } => ErrorKind::Timeout,
+            Self::OtherTransaction { .. }
+            | Self::OtherConnection { .. }
+            | Self::NoOwnTransaction => ErrorKind::Usage,
+            Self::NotClosed { .. } => ErrorKind::Timeout,
             _ => ErrorKind::Other,
         }
     }
@@ -98,11 +98,9 @@ impl SqlError {
 impl TableError {
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
-            TableError::Name(_) => ErrorKind::Usage,
-            TableError::NotProvisioned { .. } | TableError::Older { .. } => {
-                ErrorKind::NotProvisioned
-            }
-            TableError::Newer { .. } => ErrorKind::NewerSchema,
+            Self::Name(_) => ErrorKind::Usage,
+            Self::NotProvisioned { .. } | Self::Older { .. } => ErrorKind::NotProvisioned,
+            Self::Newer { .. } => ErrorKind::NewerSchema,
             _ => ErrorKind::Other,
         }
     }
@@ -120,9 +118,8 @@ impl Error {
     pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
         match &*self.0 {
             Repr::Sql(SqlError::Server(error)) => error.source_of_driver(),
-            Repr::Table(
-                TableError::Failed { source, .. } | TableError::OtherForm { source, .. },
-            ) => Some(source),
+            Repr::Table(TableError::Failed { source, .. }) => Some(source),
+            Repr::Table(TableError::OtherForm { source, .. }) => Some(source),
             _ => None,
         }
     }

@@ -1,9 +1,7 @@
 //! What was written down wrongly: a target, a tree, or a URL.
 
 use super::Error;
-use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
-use crate::target::Target;
+use crate::{Buckets, Hierarchy, Target};
 use hierlock_engine::{ServerUrl, UrlParameterError};
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.

@@ -3,13 +3,12 @@
 use super::lock_file::LockFile;
 use super::{MODES, SLOTS, token};
 use crate::backend::{AcquireRequest, Backend, FencingHold, Hold, WaitLimit};
-use crate::error::{Blocker, Error, FileError, LockConflict, Result};
-use crate::hierarchy::Hierarchy;
-use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::plan::{Plan, Slots, Step, targets_of};
-use crate::registry::{Registry, RegistryEntry};
-use crate::snapshot::Holder;
-use crate::target::Target;
+use crate::error::{FileError, LockConflict};
+use crate::plan::targets_of;
+use crate::registry::{Record, Registry, RegistryEntry};
+use crate::{
+    Blocker, Error, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Step, Target,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -90,15 +89,14 @@ pub struct FileHold {
 }
 
 impl FileHold {
-    /// Takes the bytes of a plan beyond those that are held. Dropped or failed before its end, the
-    /// hold is what it was.
+    /// Takes the bytes of a plan beyond those that are held. Dropped or failed before its end, the hold is what it was.
     async fn take(&self, plan: &Plan, limit: WaitLimit) -> Result<()> {
         let steps: Vec<Step> = plan.steps().collect();
         let mut undo = UndoOnDrop { file: &self.file, bytes: Vec::new() };
         for (place, step) in steps.iter().enumerate() {
-            let (held, in_order) = self
-                .entry
-                .with(|record| (record.held(plan, step), record.is_after_all(plan, step)));
+            let look =
+                |record: &mut Record| (record.held(plan, step), record.is_after_all(plan, step));
+            let (held, in_order) = self.entry.with(look);
             let mode = held.map_or(step.mode, |held| held.join(step.mode));
             if held == Some(mode) {
                 continue;
@@ -124,7 +122,7 @@ impl FileHold {
             undo.bytes.push((step.slot, held));
         }
         undo.bytes.clear();
-        self.entry.note(plan);
+        self.entry.note(plan.clone());
         Ok(())
     }
 
@@ -159,13 +157,12 @@ impl Hold for FileHold {
     }
 
     async fn release(self) -> Result<()> {
-        match self.file.is_in_place() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.lost_because(REPLACED)),
-            Err(error) => {
-                Err(self.lost_because(format!("its lock file cannot be looked at: {error}")))
-            }
-        }
+        let why = match self.file.is_in_place() {
+            Ok(true) => return Ok(()),
+            Ok(false) => REPLACED.to_owned(),
+            Err(error) => format!("its lock file cannot be looked at: {error}"),
+        };
+        Err(self.lost_because(why))
     }
 
     fn targets(&self) -> BTreeMap<Target, Mode> {

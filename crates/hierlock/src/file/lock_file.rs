@@ -31,27 +31,15 @@ impl LockFile {
 
     /// Opens the file, making it and its directory if they are not there.
     pub(super) fn open(path: &Arc<Path>) -> Result<Self> {
-        let open = || {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(path)
-        };
-        let file = match open() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let directory = path.parent().unwrap_or(path);
-                DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(directory)
-                    .map_err(FileError::io("create the directory of the lock file", path))?;
-                open()
-            }
-            other => other,
-        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(path);
+        if file.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            let directory = path.parent().unwrap_or(path);
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+            created.map_err(FileError::io("create the directory of the lock file", path))?;
+            file = options.open(path);
+        }
         let file = file.map_err(FileError::io("open the lock file", path))?;
         Ok(Self { file, path: path.clone() })
     }
@@ -121,8 +109,7 @@ fn range(byte: u64, mode: Option<SlotMode>) -> libc::flock {
     }
 }
 
-/// A thread that waits for one byte. Dropped before its end, the wait is over and the byte is free
-/// when `drop` returns.
+/// A thread that waits for one byte. Dropped before its end, the wait is over and the byte is free when `drop` returns.
 #[derive(Debug)]
 pub(super) struct KernelWait<'a> {
     file: &'a LockFile,
@@ -163,16 +150,12 @@ impl<'a> KernelWait<'a> {
     /// # Cancel safety
     /// Can be called again. Dropping the `KernelWait` itself gives up.
     pub(super) async fn done(&mut self) -> Result<()> {
-        match (&mut self.outcome).await {
-            Ok(Ok(())) => {
-                // It has said so as its last act.
-                let _ = self.thread.take().map(JoinHandle::join);
-                Ok(())
-            }
-            Ok(Err(errno)) => Err(self.file.refused(errno)),
-            // The thread never ends without saying how, unless it panicked.
-            Err(_) => Err(self.file.refused(Errno::EINTR)),
-        }
+        // The thread never ends without saying how, unless it panicked.
+        let outcome = (&mut self.outcome).await.unwrap_or(Err(Errno::EINTR));
+        outcome.map_err(|errno| self.file.refused(errno))?;
+        // It has said so as its last act.
+        let _ = self.thread.take().map(JoinHandle::join);
+        Ok(())
     }
 }
 
@@ -192,9 +175,8 @@ impl Drop for KernelWait<'_> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         self.waiter.cancelled.store(true, Ordering::SeqCst);
-        // A thread that is inside the call is interrupted by the signal. One that is about to make
-        // it would miss the signal; it finds another file behind its descriptor, where it need not
-        // wait. Either way it ends now.
+        // A thread that is inside the call is interrupted by the signal. One that is about to make it would miss the
+        // signal; it finds another file behind its descriptor, where it need not wait. Either way it ends now.
         interrupt::end_wait(self.waiter.description.as_raw_fd(), thread.as_pthread_t());
         let _ = thread.join();
         // It may have been granted in the meantime; the description itself may live on.
@@ -208,11 +190,17 @@ impl Drop for KernelWait<'_> {
 mod tests {
     use super::*;
 
+    /// A lock file, which is gone from its directory but can be locked.
+    fn open_twice() -> (LockFile, LockFile) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = Arc::from(directory.path().join("locks"));
+        (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap())
+    }
+
     /// No file system at hand refuses these locks, so the answer of one is put in the kernel's mouth.
     #[test]
     fn a_file_system_without_such_locks_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = LockFile::open(&Arc::from(directory.path().join("locks"))).unwrap();
+        let (file, _) = open_twice();
         for errno in [Errno::EINVAL, Errno::ENOLCK, Errno::EOPNOTSUPP, Errno::ENOSYS] {
             let message = file.refused(errno).to_string();
             assert!(message.contains("refuses open-file-description locks"), "{message}");
@@ -225,9 +213,7 @@ mod tests {
     /// ever, because another thread forked a child while it was held.
     #[test]
     fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
-        let directory = tempfile::tempdir().unwrap();
-        let path: Arc<Path> = directory.path().join("locks").into();
-        let (file, other) = (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap());
+        let (file, other) = open_twice();
         assert!(file.set(7, Some(SlotMode::Exclusive)).unwrap());
         let copy = file.file.try_clone().unwrap();
         assert!(!other.set(7, Some(SlotMode::Shared)).unwrap());
@@ -236,9 +222,8 @@ mod tests {
         drop(copy);
     }
 
-    /// The locks of one open file, in the kernel's own words: kind, mode, first and last byte. Unlike
-    /// `/proc/locks`, which skips lines while other processes take and free locks of theirs, this list
-    /// is made in one piece.
+    /// The locks of one open file, in the kernel's own words: kind, mode, first and last byte. Unlike `/proc/locks`,
+    /// which skips lines while other processes take and free locks of theirs, this list is made in one piece.
     fn locks_of(file: &LockFile) -> Vec<String> {
         let info = format!("/proc/self/fdinfo/{}", file.file.as_raw_fd());
         let info = std::fs::read_to_string(info).unwrap();
@@ -251,9 +236,7 @@ mod tests {
 
     #[test]
     fn one_byte_is_locked_in_the_mode_asked_for() {
-        let directory = tempfile::tempdir().unwrap();
-        let path: Arc<Path> = directory.path().join("locks").into();
-        let (file, other) = (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap());
+        let (file, other) = open_twice();
         let byte = (2 << 60) + 5;
         assert!(file.set(byte, Some(SlotMode::Shared)).unwrap());
         assert_eq!(locks_of(&file), [format!("OFDLCK READ {byte} {byte}")]);

@@ -3,22 +3,15 @@
 
 use crate::{Error, Hierlock, Mode, Target};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
 
-struct LockDirectory(tempfile::TempDir);
-
-impl LockDirectory {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> PathBuf {
-        self.0.path().join("locks")
-    }
-
-    async fn connect(&self) -> Hierlock {
-        connect(&self.path()).await.unwrap()
-    }
+/// A client of a lock file in a directory of its own.
+async fn new_lock_file() -> (tempfile::TempDir, PathBuf, Hierlock) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks");
+    let locks = connect(&path).await.unwrap();
+    (directory, path, locks)
 }
 
 async fn connect(path: &Path) -> Result<Hierlock, Error> {
@@ -29,16 +22,19 @@ fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
+/// Polls a future once.
+fn is_pending(future: Pin<&mut impl Future>) -> bool {
+    future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
+}
+
 /// The directories in `/proc` of this process's threads that wait in the kernel, by name.
 fn waiting_threads() -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    tasks
-        .filter_map(|task| Some(task.ok()?.path()))
-        .filter(|task| {
-            std::fs::read_to_string(task.join("comm"))
-                .is_ok_and(|name| name.trim() == "hierlock-wait")
-        })
-        .collect()
+    let is_waiting = |task: &PathBuf| {
+        let name = std::fs::read_to_string(task.join("comm"));
+        name.is_ok_and(|name| name.trim() == "hierlock-wait")
+    };
+    tasks.filter_map(|task| Some(task.ok()?.path())).filter(is_waiting).collect()
 }
 
 /// The processor time a thread has used, in clock ticks.
@@ -53,15 +49,12 @@ fn ticks(task: &Path) -> u64 {
 /// moment of cancelling is varied, for a thread that is only about to wait must end as well.
 #[tokio::test]
 async fn cancelling_ends_the_thread_whenever_it_comes() {
-    let directory = LockDirectory::new();
-    let locks = directory.connect().await;
+    let (_directory, _, locks) = new_lock_file().await;
     let held = locks.acquire(target("u1")).await.unwrap();
     for round in 0..300_u32 {
         {
-            let waiting = locks.request(target("u1/a1")).acquire();
-            let mut waiting = std::pin::pin!(waiting);
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(waiting.as_mut().poll(&mut context).is_pending());
+            let mut waiting = std::pin::pin!(locks.request(target("u1/a1")).acquire());
+            assert!(is_pending(waiting.as_mut()));
             for _ in 0..round % 60 * 500 {
                 std::hint::spin_loop();
             }
@@ -76,18 +69,16 @@ async fn cancelling_ends_the_thread_whenever_it_comes() {
 /// Other tests of this process may have waiters of their own: looks until there is none.
 fn no_thread_is_left() -> bool {
     (0..2_000).any(|_| {
-        let none = waiting_threads().is_empty();
-        if !none {
+        waiting_threads().is_empty() || {
             std::thread::sleep(Duration::from_millis(5));
+            false
         }
-        none
     })
 }
 
 #[tokio::test]
 async fn a_waiting_thread_sleeps() {
-    let directory = LockDirectory::new();
-    let locks = directory.connect().await;
+    let (_directory, _, locks) = new_lock_file().await;
     let _held = locks.acquire(target("u1")).await.unwrap();
     let wait = locks.request(target("u1/a1")).within(Duration::from_millis(300)).acquire();
     let (waited, used) = tokio::join!(wait, async {
@@ -101,11 +92,10 @@ async fn a_waiting_thread_sleeps() {
 
 #[tokio::test]
 async fn a_removed_file_is_a_lost_lock() {
-    let directory = LockDirectory::new();
-    let locks = directory.connect().await;
+    let (_directory, path, locks) = new_lock_file().await;
     let guard = locks.acquire(target("u1")).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(20), guard.lost()).await.is_err());
-    std::fs::remove_file(directory.path()).unwrap();
+    std::fs::remove_file(&path).unwrap();
     let error = guard.lost().await;
     assert!(error.is_lost() && !error.is_retryable(), "{error}");
     assert!(error.to_string().contains("`u1`"), "{error}");
@@ -118,8 +108,7 @@ async fn a_removed_file_is_a_lost_lock() {
 /// Whoever waited on a file that was replaced in the meantime goes on with the new one.
 #[tokio::test]
 async fn a_waiter_follows_a_replaced_file() {
-    let directory = LockDirectory::new();
-    let locks = directory.connect().await;
+    let (_directory, path, locks) = new_lock_file().await;
     let old = locks.acquire(target("u1")).await.unwrap();
     let waiter = tokio::spawn({
         let locks = locks.clone();
@@ -130,7 +119,7 @@ async fn a_waiter_follows_a_replaced_file() {
         tokio::task::yield_now().await;
     }
     let on_the_old_one = waits();
-    std::fs::remove_file(directory.path()).unwrap();
+    std::fs::remove_file(&path).unwrap();
     let anew = locks.acquire(target("u1")).await.unwrap();
     drop(old);
     // Each try at the file is an entry of its own.
@@ -146,15 +135,13 @@ async fn a_waiter_follows_a_replaced_file() {
 /// guard that was being extended.
 #[tokio::test]
 async fn a_grant_that_nobody_noticed_is_given_back() {
-    let directory = LockDirectory::new();
-    let locks = directory.connect().await;
+    let (_directory, _, locks) = new_lock_file().await;
     for _ in 0..20 {
         let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
         let mut guard = locks.acquire(target("u1")).await.unwrap();
         {
             let mut extend = std::pin::pin!(guard.extend([target("u2/a1/r1")]));
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(extend.as_mut().poll(&mut context).is_pending());
+            assert!(is_pending(extend.as_mut()));
             drop(other);
             // Not free although the other is gone: then the waiting thread has it.
             while locks.try_acquire(target("u2/a1/r1")).await.unwrap().is_some() {}
@@ -166,11 +153,10 @@ async fn a_grant_that_nobody_noticed_is_given_back() {
 
 #[tokio::test]
 async fn what_cannot_be_opened_says_why() {
-    let directory = LockDirectory::new();
-    std::fs::write(directory.path(), "").unwrap();
-    let message = connect(&directory.path().join("below")).await.unwrap_err().to_string();
+    let (directory, path, _) = new_lock_file().await;
+    let message = connect(&path.join("below")).await.unwrap_err().to_string();
     assert!(message.contains("below") && message.contains("directory"), "{message}");
-    let message = connect(directory.0.path()).await.unwrap_err().to_string();
+    let message = connect(directory.path()).await.unwrap_err().to_string();
     assert!(message.contains("open the lock file"), "{message}");
 }
 
@@ -178,8 +164,7 @@ async fn what_cannot_be_opened_says_why() {
 /// update lock was exclusive from the start.
 #[tokio::test]
 async fn an_upgrade_that_could_deadlock_is_refused() {
-    let directory = LockDirectory::new();
-    let locks = directory.connect().await;
+    let (_directory, _, locks) = new_lock_file().await;
     let request = || locks.request(target("u1/a1/r1"));
     let mut one = request().mode(Mode::Shared).acquire().await.unwrap();
     let two = request().mode(Mode::Shared).acquire().await.unwrap();

@@ -1,9 +1,10 @@
 //! Why an acquire or an extension has not taken its locks.
 
-use super::Scheme;
-use super::pool::LockPool;
+use super::{LockPool, Scheme};
 use crate::error::{Error, LockConflict, LockError};
 use crate::plan::Step;
+
+pub(super) type Result<T, E = AcquireError> = std::result::Result<T, E>;
 
 /// Why locks were not taken. What was taken on the way is given back by then.
 pub(super) enum AcquireError {

@@ -1,27 +1,25 @@
 //! From a plan to a hold: a session, all steps in one transaction, and again after a deadlock or an outage. The statement
 //! itself is in `statement.rs`, what happens while it waits in `wait.rs`.
 
-use super::acquire_error::AcquireError;
-use super::hold::{HoldSession, HoldSessions};
+use super::acquire_error::Result;
 use super::outage::Outage;
-use super::pool::LockPool;
-use super::rollback_point::RollbackPoint;
-use super::shared::SharedKeys;
-use super::statement::{LockStatement, ValueForm};
 use super::wait::{WatchEnd, WatchReport};
-use super::{Scheme, Strategy, updaters};
+use super::{
+    AcquireError, HoldSession, HoldSessions, LockPool, LockSession, LockStatement, Scheme,
+    SharedKeys, SqlHold, Strategy, ValueForm, updaters,
+};
 use crate::backend::WaitLimit;
-use crate::error::{Blocker, Error, LockConflict, LockError, Result};
+use crate::error::{Blocker, Error, LockConflict, LockError};
 use crate::handover::CancellationToken;
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, Step, targets_of};
 use crate::registry::RegistryEntry;
 use crate::retry::random;
 use crate::snapshot::Statistics;
-use crate::target::Target;
-use hierlock_engine::{Busy, ErrorClass, Permit, Session, SessionRef};
+use hierlock_engine::{Busy, ErrorClass, Permit, Session};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 /// The longest pause before a deadlocked acquire is tried again.
 const MAX_DEADLOCK_PAUSE: Duration = Duration::from_millis(20);
@@ -51,14 +49,14 @@ pub(super) enum TryLockResult {
 }
 
 impl Acquirer {
-    /// Takes everything, or nothing.
-    pub(super) async fn acquire(self) -> Result<(HoldSessions, Statistics), AcquireError> {
+    /// Takes everything, or nothing. The sessions of the hold stay on this runtime.
+    pub(super) async fn acquire(self, runtime: Handle) -> Result<SqlHold> {
         let mut statistics = Statistics::default();
         let mut outage = Outage::default();
         let (base, permit) = loop {
             let begun = Instant::now();
             match self.try_acquire(&mut statistics).await {
-                Err(why) if outage.is_to_be_waited_out(&self, &why, begun) => {
+                Err(why) if outage.should_retry(&self, &why, begun) => {
                     if statistics.reconnects == 0 {
                         let error = why.into_error(&self.pool, &self.scheme);
                         tracing::warn!(%error, "an acquire waits for its server to come back");
@@ -69,15 +67,17 @@ impl Acquirer {
                 taken => break taken?,
             }
         };
-        self.entry.begin(self.plan);
-        Ok((HoldSessions::new(base, self.entry, permit), statistics))
+        let Self { pool, scheme, entry, plan, .. } = self;
+        entry.note(plan);
+        let sessions = HoldSessions { base, more: Vec::new(), work_failed: false, entry, permit };
+        Ok(SqlHold::new(pool, scheme, runtime, sessions, statistics))
     }
 
     /// Takes everything, or nothing, while the server is there.
     async fn try_acquire(
         &self,
         statistics: &mut Statistics,
-    ) -> Result<(HoldSession, Option<Permit>), AcquireError> {
+    ) -> Result<(HoldSession, Option<Permit>)> {
         let steps: Vec<Step> = self.plan.steps().collect();
         if let Some(keys) = self.lock_shared(&steps).await? {
             return Ok((HoldSession::Shared(keys), None));
@@ -88,9 +88,9 @@ impl Acquirer {
     }
 
     /// Returns the right to a connection. All of them in use is a wait like any other.
-    async fn permit(&self) -> Result<Permit, AcquireError> {
-        let in_use =
-            |waited| Error::from(LockError::NoConnection { wanted: self.wanted(), waited });
+    async fn permit(&self) -> Result<Permit> {
+        let wanted = || targets_of(self.plan.claims());
+        let in_use = |waited| Error::from(LockError::NoConnection { wanted: wanted(), waited });
         let server = &self.pool.server;
         if !self.wait_limit.waits() {
             return Ok(server.try_permit().ok_or_else(|| in_use(None))?);
@@ -107,7 +107,7 @@ impl Acquirer {
     }
 
     /// Takes all steps on the session that guards share, if they do and nothing is in the way.
-    async fn lock_shared(&self, steps: &[Step]) -> Result<Option<SharedKeys>, AcquireError> {
+    async fn lock_shared(&self, steps: &[Step]) -> Result<Option<SharedKeys>> {
         let Some(shared) = &self.pool.shared else { return Ok(None) };
         match shared.try_lock(&self.pool, steps).await? {
             Ok(keys) => Ok(Some(keys)),
@@ -120,29 +120,28 @@ impl Acquirer {
 
     /// Takes steps in a new transaction: first those that must not be waited for, then the rest. Deadlocks are tried
     /// again: whoever only acquires is in order, so the other one was extending, or does something else in the same
-    /// transaction.
+    /// session.
     pub(super) async fn lock_all(
         &self,
         out_of_order: &[Step],
         in_order: &[Step],
         statistics: &mut Statistics,
-    ) -> Result<Session, AcquireError> {
+    ) -> Result<Session> {
         let mut idle = self.pool.server.take_idle();
         let mut reappeared = 0;
         loop {
             let was_idle = idle.is_some();
-            let mut session = match idle.take() {
-                Some(session) => session,
-                None => self.pool.connect().await?,
-            };
-            let point = RollbackPoint::transaction(&mut session);
+            let mut session = self.pool.idle_or_new(&mut idle).await?;
             let mut locked = Ok(());
-            if !out_of_order.is_empty() {
-                locked = self.try_lock(&mut session.as_ref(), out_of_order, point).await;
-                locked = locked.map_err(|why| self.out_of_order_if_waiting(why));
-            }
-            if locked.is_ok() && !in_order.is_empty() {
-                locked = self.lock(&mut session.as_ref(), in_order, point).await;
+            {
+                let mut session = LockSession::in_new_transaction(&mut session);
+                if !out_of_order.is_empty() {
+                    locked = self.try_lock(&mut session, out_of_order).await;
+                    locked = locked.map_err(|why| self.out_of_order_if_waiting(why));
+                }
+                if locked.is_ok() && !in_order.is_empty() {
+                    locked = self.lock(&mut session, in_order).await;
+                }
             }
             if let Err(AcquireError::MissingRows(missing)) = &locked
                 && self.scheme.strategy == Strategy::OnDemand
@@ -155,65 +154,56 @@ impl Acquirer {
                 Ok(()) => return Ok(session),
                 Err(AcquireError::Deadlock(_)) => {
                     statistics.deadlocks += 1;
-                    idle = Some(session);
                     sleep(MAX_DEADLOCK_PAUSE.mul_f64(random())).await;
                 }
-                Err(AcquireError::LockWaitTimeout) => {
-                    statistics.timeouts += 1;
-                    idle = Some(session);
-                }
+                Err(AcquireError::LockWaitTimeout) => statistics.timeouts += 1,
                 // Missing then, and there now: somebody, or we, have made it.
                 Err(AcquireError::MissingRows(missing))
                     if missing.is_empty() && reappeared < MAX_REAPPEARED_ROWS =>
                 {
                     reappeared += 1;
-                    idle = Some(session);
                 }
                 Err(AcquireError::ConnectionLost(error)) => {
                     // It may have been granted, and only the answer is missing: it is ended there.
                     drop(session);
-                    // If it had died in its sleep, the next is new.
+                    // If it was lost while it was idle, the next is new.
                     if !was_idle || self.pool.server.is_silent() || self.wait_limit.is_over() {
                         return Err(AcquireError::ConnectionLost(error));
                     }
                     // Whoever does not wait must not find its own old session in the way.
                     if !self.wait_limit.waits() {
-                        let ended = self.pool.server.abandoned.wait_until_ended();
-                        let _ = timeout(self.pool.answer_limit(), ended).await;
+                        self.pool.wait_until_abandoned_end().await;
                     }
+                    continue;
                 }
                 Err(other) => {
                     self.pool.server.give_back(session);
                     return Err(other);
                 }
             }
+            idle = Some(session);
         }
     }
 
     /// Takes steps, in order, and waits for them as long as the request allows.
-    pub(super) async fn lock(
-        &self,
-        session: &mut SessionRef<'_>,
-        steps: &[Step],
-        point: RollbackPoint,
-    ) -> Result<(), AcquireError> {
+    pub(super) async fn lock(&self, session: &mut LockSession<'_>, steps: &[Step]) -> Result<()> {
         if !self.wait_limit.waits() {
-            return self.try_lock(session, steps, point).await;
+            return self.try_lock(session, steps).await;
         }
-        let statement = point.put_before(|form| self.scheme.take(steps, Busy::Wait, form));
+        let statement = session.statement(|form| self.scheme.take(steps, Busy::Wait, form));
         let rows_expected = statement.rows;
         // Listed as waiting until all is given back.
         let WatchReport { end, blocked_at, blocker, listing: _listing } =
-            self.watch(session, statement, steps, self.wait_limit).await;
+            self.watch(&mut session.inner, statement, steps, self.wait_limit).await;
         let why = match end {
             WatchEnd::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
-            WatchEnd::Ran(Ok(_)) => return Err(self.missing_rows(session, steps, point).await?),
+            WatchEnd::Ran(Ok(_)) => return self.fail_for_missing(session, steps).await,
             WatchEnd::Ran(Err(error)) => self.failure(error, &steps[blocked_at.unwrap_or(0)]),
             WatchEnd::Abandoned => AcquireError::Abandoned,
             WatchEnd::TimedOut(waited) => {
                 let (place, blocker) = match blocked_at {
                     Some(place) => (place, blocker),
-                    None => match self.find_blocked(session, steps, point).await? {
+                    None => match self.find_blocked(session, steps).await? {
                         Some(place) => (place, Blocker::HolderOrWaiter),
                         None => (steps.len() - 1, Blocker::Nobody),
                     },
@@ -221,52 +211,49 @@ impl Acquirer {
                 Error::timeout(self.conflict(&steps[place], blocker), waited).into()
             }
         };
-        Err(point.undo_after(why, session).await)
+        Err(session.undo_after(why).await)
     }
 
     /// Takes steps only if none is in the way.
     pub(super) async fn try_lock(
         &self,
-        session: &mut SessionRef<'_>,
+        session: &mut LockSession<'_>,
         steps: &[Step],
-        point: RollbackPoint,
-    ) -> Result<(), AcquireError> {
-        let blocked_at = match self.attempt(session, steps, point).await? {
+    ) -> Result<()> {
+        let blocked_at = match self.attempt(session, steps).await? {
             TryLockResult::Locked => return Ok(()),
-            TryLockResult::MissingRows => {
-                return Err(self.missing_rows(session, steps, point).await?);
-            }
-            TryLockResult::Blocked(None) => self.find_blocked(session, steps, point).await?,
+            TryLockResult::MissingRows => return self.fail_for_missing(session, steps).await,
+            TryLockResult::Blocked(None) => self.find_blocked(session, steps).await?,
             TryLockResult::Blocked(blocked_at) => blocked_at,
         };
         let why = match blocked_at {
-            Some(place) => self.would_block(&steps[place], session.id.pid).await,
+            Some(place) => self.would_block(&steps[place], session.inner.id.pid).await,
             None => {
                 let last = &steps[steps.len() - 1];
                 Error::would_block(self.conflict(last, Blocker::Nobody)).into()
             }
         };
-        Err(point.undo_after(why, session).await)
+        Err(session.undo_after(why).await)
     }
 
     /// Takes steps if none is in the way. What it has taken although one is, the caller undoes.
     pub(super) async fn attempt(
         &self,
-        session: &mut SessionRef<'_>,
+        session: &mut LockSession<'_>,
         steps: &[Step],
-        point: RollbackPoint,
-    ) -> Result<TryLockResult, AcquireError> {
+    ) -> Result<TryLockResult> {
         let attempted = if self.scheme.strategy == Strategy::Advisory {
             let LockStatement { sql, .. } = self.scheme.take(steps, Busy::Fail, ValueForm::Text);
+            let sql = format!("{}{sql}", session.begin);
             // Each key says whether it was taken.
-            session.rows(&format!("{}{sql}", point.begin)).await.map(|rows| {
+            session.inner.rows(&sql).await.map(|rows| {
                 let refused = rows.iter().position(|row| row[0] == "f");
                 refused.map_or(TryLockResult::Locked, |place| TryLockResult::Blocked(Some(place)))
             })
         } else {
-            let statement = point.put_before(|form| self.scheme.take(steps, Busy::Fail, form));
+            let statement = session.statement(|form| self.scheme.take(steps, Busy::Fail, form));
             let expected = statement.rows;
-            let ran = statement.run_limited(session).await;
+            let ran = statement.run_limited(&mut session.inner).await;
             ran.map(|rows| {
                 if rows == expected { TryLockResult::Locked } else { TryLockResult::MissingRows }
             })
@@ -275,10 +262,10 @@ impl Acquirer {
             Ok(attempt) => Ok(attempt),
             Err(AcquireError::LockWaitTimeout) => Ok(TryLockResult::Blocked(None)),
             // Without a point to go back to, the server has ended whatever else was held.
-            Err(AcquireError::Deadlock(_)) if point != RollbackPoint::NONE => {
+            Err(AcquireError::Deadlock(_)) if session.can_undo() => {
                 Ok(TryLockResult::Blocked(None))
             }
-            Err(why) => Err(point.undo_after(why, session).await),
+            Err(why) => Err(session.undo_after(why).await),
         }
     }
 
@@ -286,28 +273,29 @@ impl Acquirer {
     /// What it takes is undone by the caller.
     async fn find_blocked(
         &self,
-        session: &mut SessionRef<'_>,
+        session: &mut LockSession<'_>,
         steps: &[Step],
-        point: RollbackPoint,
-    ) -> Result<Option<usize>, AcquireError> {
+    ) -> Result<Option<usize>> {
         if self.scheme.strategy == Strategy::Advisory {
-            // What was waited for has been asked already.
+            // The server has said already what is waited for, or which key is not free.
             return Ok(None);
         }
         // On PostgreSQL nothing runs after a failure; on InnoDB what was taken is still there.
-        point.undo(session).await?;
+        session.undo().await?;
         let (singles, places) = self.scheme.take_singly(steps);
-        let (done, failure) = session.run_until_failure(&format!("{}{singles}", point.begin)).await;
+        let begin = session.begin;
+        let sql = format!("{begin}{singles}");
+        let (done, failure) = session.inner.run_until_failure(&sql).await;
         if let Some(error) = failure
             && ErrorClass::of(&error).is_connection_lost()
         {
             return Err(AcquireError::ConnectionLost(error));
         }
-        let before = usize::from(!point.begin.is_empty());
+        let before = usize::from(!begin.is_empty());
         Ok(places.get(done.saturating_sub(before)).copied())
     }
 
-    /// The end of another session is not that of the hold.
+    /// Turns the loss of another session into a plain failure: the hold is not lost with it.
     pub(super) fn of_another_session(&self, why: AcquireError) -> AcquireError {
         match why {
             AcquireError::ConnectionLost(error) => self.pool.failed(error).into(),
@@ -341,11 +329,8 @@ impl Acquirer {
     }
 
     pub(super) fn conflict(&self, step: &Step, blocker: Blocker) -> LockConflict {
-        LockConflict { blocked_on: step.target.clone(), wanted: self.wanted(), blocker }
-    }
-
-    pub(super) fn wanted(&self) -> Vec<Target> {
-        self.plan.claims().iter().map(|claim| claim.target.clone()).collect()
+        let wanted = targets_of(self.plan.claims());
+        LockConflict { blocked_on: step.target.clone(), wanted, blocker }
     }
 }
 
@@ -353,7 +338,7 @@ impl Acquirer {
 mod tests {
     use super::*;
 
-    fn size_of_future<F>(_: impl FnOnce(Acquirer) -> F) -> usize {
+    fn size_of_future<F>(_: impl FnOnce(Acquirer, Handle) -> F) -> usize {
         size_of::<F>()
     }
 

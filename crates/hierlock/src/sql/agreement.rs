@@ -1,12 +1,11 @@
-//! What the clients of a server have agreed about, as it is stored there beside the rows. A client that differs would lock
-//! other rows than the rest, and exclude nobody: so it is refused when it connects. Pure; `lock_table.rs` reads and writes it.
+//! What the clients of a server have agreed about, as it is stored there. A client that differs would lock other rows
+//! than the rest, and exclude nobody: so it is refused. Pure; `lock_table.rs` reads and writes it.
 
 use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use super::statement::{Literal as _, hex};
 use super::{Dialect, Scheme, Strategy};
 use crate::database::{Driver, Schema};
-use crate::key::Buckets;
-use crate::target::Target;
+use crate::{Buckets, Target};
 
 /// What the clients of a lock table have agreed about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,17 +39,14 @@ impl ProvisionState {
 impl Agreement {
     pub(super) fn parse(row: &[String]) -> Option<Self> {
         let [space, strategy, buckets, levels, key_version, state] = row else { return None };
+        let is_ready = state == ProvisionState::Ready.name();
         Some(Self {
             space: space.clone(),
             strategy: strategy.clone(),
             buckets: u32::try_from(buckets.parse::<i64>().ok()?).unwrap_or(0),
             levels: levels.clone(),
             key_version: key_version.parse().ok()?,
-            state: if state == ProvisionState::Ready.name() {
-                ProvisionState::Ready
-            } else {
-                ProvisionState::Filling
-            },
+            state: if is_ready { ProvisionState::Ready } else { ProvisionState::Filling },
         })
     }
 }
@@ -102,17 +98,10 @@ impl Scheme {
         Some(format!("CREATE TABLE IF NOT EXISTS {table} ({columns}){engine}"))
     }
 
-    /// The same for striped rows whose primary key comes later, on PostgreSQL.
-    pub(super) fn create_rows_without_key(&self) -> Option<String> {
-        self.create_rows().map(|sql| sql.replace(", PRIMARY KEY (level, bucket)", ""))
-    }
-
     /// What makes rows by ID for these nodes, in a transaction of its own; those that are there stay.
     pub(super) fn insert<'a>(&self, nodes: impl Iterator<Item = &'a Target>) -> String {
-        let keys: Vec<String> = nodes
-            .map(|node| format!("({})", node.key().into_bytes().literal(self.dialect)))
-            .collect();
-        let (table, keys) = (self.quoted_table(), keys.join(", "));
+        let key = |node: &Target| format!("({})", node.key().into_bytes().literal(self.dialect));
+        let (table, keys) = (self.quoted_table(), nodes.map(key).collect::<Vec<_>>().join(", "));
         let [insert, or_not] = self.insert_words();
         format!("{insert} {table} (lock_key) VALUES {keys}{or_not}; COMMIT")
     }
@@ -122,6 +111,14 @@ impl Scheme {
         match self.dialect {
             Dialect::Postgres => ["INSERT INTO", " ON CONFLICT DO NOTHING"],
             _ => ["INSERT IGNORE INTO", ""],
+        }
+    }
+
+    /// The state before its rows are there; rows by ID come later, one by one.
+    pub(super) fn first_state(&self) -> ProvisionState {
+        match self.strategy {
+            Strategy::Striped => ProvisionState::Filling,
+            _ => ProvisionState::Ready,
         }
     }
 
@@ -154,11 +151,9 @@ impl Scheme {
     /// Which rows of the table of agreements are about the table of its rows.
     pub(super) fn is_about(&self) -> String {
         let table = self.rows_table();
-        let strategies: Vec<String> = Strategy::ALL
-            .into_iter()
-            .filter(|strategy| strategy.default_table() == table)
-            .map(|strategy| format!("'{strategy}'"))
-            .collect();
+        let is_default = |strategy: &Strategy| strategy.default_table() == table;
+        let strategies = Strategy::ALL.into_iter().filter(is_default);
+        let strategies: Vec<String> = strategies.map(|name| format!("'{name}'")).collect();
         if strategies.is_empty() {
             return format!("space = '{table}'");
         }
@@ -166,7 +161,7 @@ impl Scheme {
         format!("(space = '{table}' OR (space = '{DEFAULT_SPACE}' AND strategy IN ({strategies})))")
     }
 
-    /// What writes another bucket count down.
+    /// What writes down another bucket count.
     pub(super) fn update_buckets(&self, buckets: u32) -> String {
         format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", self.is_about())
     }

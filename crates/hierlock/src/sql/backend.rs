@@ -1,23 +1,18 @@
 //! The backend of `mysql:`, `mariadb:` and `postgres:`.
 
-use super::acquire_error::AcquireError;
-use super::acquirer::Acquirer;
 use super::hold::SqlHold;
 use super::lock_table::{self, LockTableError, MissingTables};
-use super::options::LockServer;
-use super::pool::LockPool;
-use super::{InTransaction, Options, ProgramPool, Scheme};
+use super::{
+    AcquireError, Acquirer, InTransaction, LockPool, LockServer, Options, ProgramPool, Scheme,
+};
 use crate::backend::{AcquireRequest, Backend};
-use crate::error::{Error, Result, SqlError};
+use crate::error::SqlError;
 use crate::handover::{CancellationToken, Handover};
-use crate::hierarchy::Hierarchy;
-use crate::mode::{ModeSet, SlotMode};
-use crate::plan::Slots;
 use crate::registry::Registry;
-use crate::snapshot::Holder;
-use crate::target::Target;
+use crate::{Error, Hierarchy, Holder, ModeSet, Result, SlotMode, Slots, Target};
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -35,7 +30,7 @@ const POOLED: &str = "a pooler in between gives every transaction another connec
 #[derive(Debug)]
 pub struct SqlBackend {
     hierarchy: Hierarchy,
-    /// Changes only when the table is striped anew.
+    /// Changes only with the bucket count of the table.
     scheme: RwLock<Arc<Scheme>>,
     /// Is the bucket count to be followed, or was it given?
     follows: bool,
@@ -49,7 +44,6 @@ impl SqlBackend {
         Self::at(LockServer::parse(url, options, hierarchy)?, MissingTables::Make).await
     }
 
-    /// Opens one on the server of a pool that the program has already, with connections of our own.
     pub(crate) async fn beside(
         pool: &impl ProgramPool,
         options: Options,
@@ -62,10 +56,9 @@ impl SqlBackend {
     pub(crate) async fn preview(url: &str, hierarchy: Hierarchy) -> Result<Scheme> {
         let server = LockServer::parse(url, Options::default(), hierarchy)?;
         let backend = Self::at(server, MissingTables::Leave).await?;
-        let scheme = Scheme::clone(&backend.scheme());
         // Closes what is idle; there is nothing else that would have to be waited for.
         let _ = backend.close(Duration::ZERO).await;
-        Ok(scheme)
+        Ok(Scheme::clone(&backend.scheme()))
     }
 
     /// Makes sure that the server is there and fit, and that this client agrees with the others.
@@ -85,7 +78,7 @@ impl SqlBackend {
             }
             let mut reads = 0;
             while !lock_table::agree(&mut session, &mut scheme, follows, missing).await? {
-                // It may just be changing its stripes.
+                // Its bucket count may just be changing.
                 if reads == MAX_READS_BY_CONNECT {
                     return Err(LockTableError::Unfit(format!(
                         "its clients have agreed on `{}`, which is not there, or not striped as \
@@ -106,7 +99,7 @@ impl SqlBackend {
         Ok(Self { hierarchy, scheme, follows, pool, registry, warnings })
     }
 
-    /// Takes all that is asked for inside the caller's transaction. How each slot was taken comes back.
+    /// Takes all that is asked for inside the caller's transaction. Returns how each slot was taken.
     pub(crate) async fn acquire_in(
         &self,
         transaction: &mut impl InTransaction,
@@ -130,7 +123,7 @@ impl SqlBackend {
     }
 
     fn scheme(&self) -> Arc<Scheme> {
-        self.scheme.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.scheme.read().clone()
     }
 
     async fn try_acquire(
@@ -138,16 +131,14 @@ impl SqlBackend {
         request: AcquireRequest,
         scheme: Arc<Scheme>,
     ) -> Result<SqlHold, AcquireError> {
-        let address = &self.pool.server.address;
-        let no_runtime = |_| Error::from(SqlError::NoRuntime { server: address.to_string() });
-        let runtime = Handle::try_current().map_err(no_runtime)?;
-        let (pool, hold_runtime) = (self.pool.clone(), runtime.clone());
+        let runtime = Handle::try_current().map_err(|_| {
+            let server = self.pool.server.address.to_string();
+            Error::from(SqlError::NoRuntime { server })
+        })?;
+        let of_hold = runtime.clone();
         let acquire = |cancellation| {
-            let acquirer = self.acquirer(request, scheme.clone(), cancellation);
-            async move {
-                let (held, statistics) = acquirer?.acquire().await?;
-                Ok(SqlHold::new(pool, scheme, hold_runtime, held, statistics))
-            }
+            let acquirer = self.acquirer(request, scheme, cancellation);
+            async move { acquirer?.acquire(of_hold).await }
         };
         Handover::new(runtime, &self.pool.server.tasks, acquire).await
     }
@@ -164,7 +155,7 @@ impl SqlBackend {
                 .await
                 .map_err(|error| error.at(&self.pool.server.address))?;
             if scheme != *failed_with {
-                *self.scheme.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(scheme);
+                *self.scheme.write() = Arc::new(scheme);
                 return Ok(());
             }
             sleep(READ_INTERVAL).await;

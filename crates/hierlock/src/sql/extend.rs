@@ -10,54 +10,36 @@
 //! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
 //!    free, so that the server never chooses a victim.
 
-use super::acquire_error::AcquireError;
-use super::acquirer::{Acquirer, SHARED_SESSION};
-use super::hold::{HoldSession, HoldSessions};
-use super::rollback_point::RollbackPoint;
-use super::shared::SharedKeys;
-use super::{Dialect, Strategy};
+use super::acquire_error::Result;
+use super::acquirer::SHARED_SESSION;
+use super::{
+    AcquireError, Acquirer, Dialect, HoldSession, HoldSessions, LockSession, SharedKeys, Strategy,
+};
 use crate::error::{Blocker, Error, LockConflict};
-use crate::plan::Step;
+use crate::plan::{Step, targets_of};
 use crate::snapshot::Statistics;
 use hierlock_engine::Session;
 use std::pin::pin;
-use tokio::time::{sleep, timeout};
-
-/// The steps that an extension needs beyond what is held.
-struct NewSteps {
-    /// Not held at all, and before something that is.
-    out_of_order: Vec<Step>,
-    /// Not held at all, and after all that is.
-    in_order: Vec<Step>,
-    /// Held too weakly.
-    stronger: Vec<Step>,
-}
-
-impl NewSteps {
-    fn of(acquirer: &Acquirer) -> Self {
-        let Acquirer { plan, entry, .. } = acquirer;
-        let (mut out_of_order, mut in_order, mut stronger) = (vec![], vec![], vec![]);
-        entry.with(|record| {
-            for step in plan.steps() {
-                match record.held(plan, &step) {
-                    Some(held) if held.join(step.mode) == held => {}
-                    Some(_) => stronger.push(step),
-                    None if record.is_after_all(plan, &step) => in_order.push(step),
-                    None => out_of_order.push(step),
-                }
-            }
-        });
-        Self { out_of_order, in_order, stronger }
-    }
-}
+use tokio::time::sleep;
 
 impl Acquirer {
-    /// Holds more. If the caller has gone when it has it, it is given back.
-    pub(super) async fn extend(&self, held: &mut HoldSessions) -> Result<(), AcquireError> {
-        let NewSteps { out_of_order, in_order, stronger } = NewSteps::of(self);
-        // All of them, as a plan takes them.
-        let mut steps = [&*out_of_order, &*in_order, &*stronger].concat();
-        steps.sort_by_key(|step| self.plan.id(step));
+    /// Holds more. What is taken for a caller who has gone is given back.
+    pub(super) async fn extend(&self, held: &mut HoldSessions) -> Result<()> {
+        // What it needs beyond what is held: all of it, as a plan takes it, and by kind.
+        let (mut steps, mut stronger) = (vec![], vec![]);
+        let (mut out_of_order, mut in_order) = (vec![], vec![]);
+        self.entry.with(|record| {
+            for step in self.plan.steps() {
+                let kind = match record.held(&self.plan, &step) {
+                    Some(held) if held.join(step.mode) == held => continue,
+                    Some(_) => &mut stronger,
+                    None if record.is_after_all(&self.plan, &step) => &mut in_order,
+                    None => &mut out_of_order,
+                };
+                kind.push(step.clone());
+                steps.push(step);
+            }
+        });
         if !steps.is_empty() {
             match &mut held.base {
                 HoldSession::Shared(keys) => self.extend_shared(keys, &steps).await?,
@@ -75,7 +57,7 @@ impl Acquirer {
                     };
                     if let Err(why) = extended {
                         if let Some(session) = session {
-                            // Its end is not that of the hold.
+                            // If that fails, the hold is not lost with it.
                             let _ = self.pool.roll_back(session).await;
                         }
                         return Err(why);
@@ -84,18 +66,14 @@ impl Acquirer {
                 }
             }
         }
-        // No await since the caller was seen to be there: it will be told.
-        self.entry.note(&self.plan);
+        // There is no await between the check that the caller is there and this.
+        self.entry.note(self.plan.clone());
         Ok(())
     }
 
     /// On a connection that others use as well nothing waits; and on another one the server would not see
     /// that both are the same guard's. So it is taken at once or not at all.
-    async fn extend_shared(
-        &self,
-        keys: &mut SharedKeys,
-        steps: &[Step],
-    ) -> Result<(), AcquireError> {
+    async fn extend_shared(&self, keys: &mut SharedKeys, steps: &[Step]) -> Result<()> {
         if let Some(place) = keys.try_add(steps).await.map_err(AcquireError::ConnectionLost)? {
             let why = self.would_block(&steps[place], SHARED_SESSION).await;
             return Err(self.out_of_order_if_waiting(why));
@@ -107,16 +85,12 @@ impl Acquirer {
         Ok(())
     }
 
-    async fn extend_at_savepoint(
-        &self,
-        base: &mut Session,
-        steps: &[Step],
-    ) -> Result<(), AcquireError> {
-        let (session, point) = (&mut base.as_ref(), RollbackPoint::SAVEPOINT);
+    async fn extend_at_savepoint(&self, base: &mut Session, steps: &[Step]) -> Result<()> {
+        let mut session = LockSession::in_transaction(base.as_ref());
         loop {
-            match self.lock(session, steps, point).await {
+            match self.lock(&mut session, steps).await {
                 Ok(()) if self.cancellation.is_cancelled() => {
-                    return Err(point.undo_after(AcquireError::Abandoned, session).await);
+                    return Err(session.undo_after(AcquireError::Abandoned).await);
                 }
                 Err(AcquireError::MissingRows(missing)) if missing.is_empty() => {}
                 Err(AcquireError::MissingRows(missing))
@@ -137,7 +111,7 @@ impl Acquirer {
         base: &mut Session,
         out_of_order: &[Step],
         in_order: &[Step],
-    ) -> Result<Session, AcquireError> {
+    ) -> Result<Session> {
         let mut statistics = Statistics::default();
         let error = {
             let mut locked = pin!(self.lock_all(out_of_order, in_order, &mut statistics));
@@ -154,17 +128,16 @@ impl Acquirer {
                 }
             }
         };
-        let ended = self.pool.server.abandoned.wait_until_ended();
-        let _ = timeout(self.pool.answer_limit(), ended).await;
+        self.pool.wait_until_abandoned_end().await;
         Err(AcquireError::ConnectionLost(error))
     }
 
     /// Makes stronger what the hold itself has, one after the other, as long as it is free. What was
     /// made stronger stays so, and is noted: InnoDB cannot go back.
-    async fn strengthen(&self, base: &mut Session, steps: &[Step]) -> Result<(), AcquireError> {
+    async fn strengthen(&self, base: &mut Session, steps: &[Step]) -> Result<()> {
         for step in steps {
-            let (one, session) = (std::slice::from_ref(step), &mut base.as_ref());
-            match self.try_lock(session, one, RollbackPoint::NONE).await {
+            let mut session = LockSession::in_transaction(base.as_ref());
+            match self.try_lock(&mut session, std::slice::from_ref(step)).await {
                 Ok(()) => self.entry.with(|record| record.take(&self.plan, step)),
                 // With a change of the table, which waits for the hold: the hold is no more.
                 Err(AcquireError::Deadlock(_)) => {
@@ -178,7 +151,7 @@ impl Acquirer {
         Ok(())
     }
 
-    /// What is in the way would have been waited for, if that were safe.
+    /// Turns a refusal into an error of the order, if the request waits: only the order has kept it from waiting.
     pub(super) fn out_of_order_if_waiting(&self, why: AcquireError) -> AcquireError {
         let blocked_on = match &why {
             AcquireError::Failed(error) if self.wait_limit.waits() && error.is_would_block() => {
@@ -187,7 +160,7 @@ impl Acquirer {
             _ => None,
         };
         let Some(blocked_on) = blocked_on else { return why };
-        let wanted = self.wanted();
-        Error::out_of_order(LockConflict { blocked_on, wanted, blocker: Blocker::Holder }).into()
+        let (wanted, blocker) = (targets_of(self.plan.claims()), Blocker::Holder);
+        Error::out_of_order(LockConflict { blocked_on, wanted, blocker }).into()
     }
 }

@@ -1,23 +1,18 @@
-//! A hold on a server: its sessions, and what can be done with them. Whatever is done runs to its end, also if its
-//! caller goes away (see `handover`).
+//! A hold on a server: its sessions, and what is done with them, to its end, also if the caller goes away (`handover`).
 
-use super::acquire_error::AcquireError;
-use super::acquirer::Acquirer;
-use super::pool::LockPool;
-use super::shared::SharedKeys;
-use super::{Connection, Dialect, Scheme, Work, postgres};
+use super::{
+    AcquireError, Acquirer, Connection, Dialect, GuardTransaction, LockPool, Scheme, SharedKeys,
+    postgres,
+};
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::database::error_message;
-use crate::error::{Error, Result, SqlError};
+use crate::error::SqlError;
 use crate::handover::{CancellationToken, Handover};
-use crate::mode::{Mode, SlotMode};
-use crate::plan::Plan;
 use crate::registry::RegistryEntry;
-use crate::snapshot::Statistics;
-use crate::target::Target;
+use crate::{Error, Mode, Plan, Result, SlotMode, Statistics, Target};
 use hierlock_engine::{ErrorClass, Permit, Session};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
@@ -55,20 +50,12 @@ pub(super) struct HoldSessions {
     pub(super) more: Vec<Session>,
     /// Did work in its transaction fail? Then it cannot be committed.
     pub(super) work_failed: bool,
-    entry: Arc<RegistryEntry>,
+    pub(super) entry: Arc<RegistryEntry>,
     /// Freed last, after the sessions are back. A shared one needs none.
-    permit: Option<Permit>,
+    pub(super) permit: Option<Permit>,
 }
 
 impl HoldSessions {
-    pub(super) fn new(
-        base: HoldSession,
-        entry: Arc<RegistryEntry>,
-        permit: Option<Permit>,
-    ) -> Self {
-        Self { base, more: Vec::new(), work_failed: false, entry, permit }
-    }
-
     async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match &mut self.base {
             HoldSession::Own(session) => session.ping().await?,
@@ -108,31 +95,27 @@ pub(super) struct HoldInner {
     pub(super) held: Arc<Mutex<Option<HoldSessions>>>,
     /// Why it was lost, if it was.
     lost: watch::Sender<Option<String>>,
-}
-
-/// Why something could not be done with a hold.
-pub(super) enum HoldError {
-    Failed(Error),
-    /// There is no hold any more.
-    Lost,
-}
-
-impl From<Error> for HoldError {
-    fn from(error: Error) -> Self {
-        HoldError::Failed(error)
-    }
+    /// There as long as the guard is.
+    entry: Weak<RegistryEntry>,
 }
 
 impl HoldInner {
-    /// Gives up a hold whose connection is gone. Dropped first: nothing must still be held when it is
-    /// told that it is lost.
-    pub(super) fn lose(&self, held: &mut Option<HoldSessions>, why: &str) -> HoldError {
+    /// Gives up a hold whose connection is gone. Nothing is held any more when it is told that it is lost.
+    pub(super) fn lose(&self, held: &mut Option<HoldSessions>, why: &str) -> Error {
         drop(held.take());
         self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.server.address)));
-        HoldError::Lost
+        self.lost_error()
     }
 
-    /// Is the server still there? Not asked while something else is being done: that will tell.
+    /// Returns that there is no hold any more.
+    pub(super) fn lost_error(&self) -> Error {
+        let why = self.lost.borrow().clone();
+        let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
+        let targets = self.entry.upgrade().map(|entry| entry.claims()).unwrap_or_default();
+        Error::lost(targets.into_keys(), why)
+    }
+
+    /// Asks whether the server is still there, unless something else is being done, which will tell.
     pub(super) async fn ping(&self) {
         let Ok(mut held) = self.held.try_lock() else { return };
         if let Some(sessions) = &mut *held
@@ -147,29 +130,26 @@ impl HoldInner {
         plan: Plan,
         wait_limit: WaitLimit,
         cancellation: CancellationToken,
-    ) -> Result<(), HoldError> {
+    ) -> Result<()> {
         let mut held = self.held.lock().await;
-        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
         let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
         let entry = sessions.entry.clone();
         let acquirer = Acquirer { pool, scheme, entry, plan, wait_limit, cancellation };
-        match acquirer.extend(sessions).await {
-            Ok(()) => Ok(()),
-            Err(AcquireError::ConnectionLost(error)) => {
-                Err(self.lose(&mut held, &error_message(&error)))
-            }
-            Err(AcquireError::HoldLost(why)) => Err(self.lose(&mut held, why)),
-            Err(why) => Err(why.into_error(&self.pool, &self.scheme).into()),
-        }
+        acquirer.extend(sessions).await.map_err(|why| match why {
+            AcquireError::ConnectionLost(error) => self.lose(&mut held, &error_message(&error)),
+            AcquireError::HoldLost(why) => self.lose(&mut held, why),
+            why => why.into_error(&self.pool, &self.scheme),
+        })
     }
 
     /// Frees everything. If a server does not confirm it, the hold counts as lost: nobody knows since when.
-    async fn release(&self) -> Result<(), HoldError> {
-        let held = self.held.lock().await.take().ok_or(HoldError::Lost)?;
+    async fn release(&self) -> Result<()> {
+        let held = self.held.lock().await.take().ok_or_else(|| self.lost_error())?;
         self.end(held).await.map_err(|error| {
             let (server, why) = (&self.pool.server.address, error_message(&error));
             self.lost.send_replace(Some(format!("{server} has not confirmed its release: {why}")));
-            HoldError::Lost
+            self.lost_error()
         })
     }
 
@@ -186,8 +166,8 @@ impl HoldInner {
     }
 
     /// Ends it by COMMIT, with the work that was done in its transaction.
-    async fn commit(&self) -> Result<(), HoldError> {
-        let mut held = self.held.lock().await.take().ok_or(HoldError::Lost)?;
+    async fn commit(&self) -> Result<()> {
+        let mut held = self.held.lock().await.take().ok_or_else(|| self.lost_error())?;
         // What an extension has taken may be lost alone; then the work was not protected.
         if let Err(error) = held.ping_more().await {
             return Err(self.lose(&mut Some(held), &error_message(&error)));
@@ -200,8 +180,7 @@ impl HoldInner {
                 let commit = if base.dialect.is_innodb() { "COMMIT" } else { "COMMIT AND CHAIN" };
                 match base.run(commit).await {
                     Err(source) if ErrorClass::of(&source).is_connection_lost() => {
-                        let unknown = SqlError::CommitUnknown { server, source };
-                        return Err(Error::from(unknown).into());
+                        return Err(SqlError::CommitUnknown { server, source }.into());
                     }
                     // If it was refused, for example by a deferred constraint, it was rolled back.
                     committed => committed.map_err(|source| self.pool.failed(source)),
@@ -213,22 +192,21 @@ impl HoldInner {
             let error = error_message(&error);
             tracing::debug!(error, "the connection of a hold was gone when it was freed");
         }
-        Ok(committed?)
+        committed
     }
 
     /// Returns a number that is greater than that of everyone who held the same before.
-    async fn token(&self) -> Result<u64, HoldError> {
+    async fn token(&self) -> Result<u64> {
         let mut held = self.held.lock().await;
-        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
         let token = match sessions.draw_token().await {
-            Ok(token) => {
-                token.ok_or_else(|| self.pool.unexpected("it has given no fencing token"))?
-            }
+            Ok(token) => token,
             Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
         };
+        let token = token.ok_or_else(|| self.pool.unexpected("it has given no fencing token"))?;
         drop(held);
         if self.scheme.dialect == Dialect::Postgres {
-            self.pool.server.ask_control(postgres::FLUSH).await.map_err(Error::from)?;
+            self.pool.server.ask_control(postgres::FLUSH).await?;
         }
         Ok(token)
     }
@@ -251,14 +229,11 @@ impl std::fmt::Debug for SqlHold {
 impl Hold for SqlHold {
     async fn extend(&mut self, request: AcquireRequest) -> Result<()> {
         let plan = self.inner.scheme.plan(request.claims)?;
-        self.run(|inner, cancellation| async move {
-            inner.extend(plan, request.limit, cancellation).await
-        })
-        .await
+        let limit = request.limit;
+        self.run(|inner, token| async move { inner.extend(plan, limit, token).await }).await
     }
 
     async fn release(self) -> Result<()> {
-        // Nothing of it is listed any more when this returns.
         self.run(|inner, _| async move { inner.release().await }).await
     }
 
@@ -281,13 +256,13 @@ impl Hold for SqlHold {
     async fn lost(&self) -> Error {
         let mut lost = self.inner.lost.subscribe();
         loop {
-            let mut task = self.inner.pool.keep_alive.task_for(&self.inner);
+            let mut task = self.inner.pool.keep_alive.lock().task_for(&self.inner);
             if task.has_changed().is_err() {
                 // No task can run there: its runtime has ended.
-                return self.lost_error();
+                return self.inner.lost_error();
             }
             tokio::select! {
-                _ = lost.wait_for(Option::is_some) => return self.lost_error(),
+                _ = lost.wait_for(Option::is_some) => return self.inner.lost_error(),
                 _ = task.changed() => {}
             }
         }
@@ -308,60 +283,43 @@ impl SqlHold {
         held: HoldSessions,
         statistics: Statistics,
     ) -> Self {
-        let entry = held.entry.clone();
-        let (held, lost) = (Arc::new(Mutex::new(Some(held))), watch::Sender::new(None));
-        let inner = Arc::new(HoldInner { pool, scheme, runtime, held, lost });
-        inner.pool.keep_alive.add(entry.id, &inner);
+        let (entry, lost) = (held.entry.clone(), watch::Sender::new(None));
+        let (held, of_inner) = (Arc::new(Mutex::new(Some(held))), Arc::downgrade(&entry));
+        let inner = HoldInner { pool, scheme, runtime, held, lost, entry: of_inner };
+        let inner = Arc::new(inner);
+        inner.pool.keep_alive.lock().add(entry.id, &inner);
         Self { inner, entry, statistics }
     }
 
     /// Does something with the hold, to its end, even if this future is dropped.
-    async fn run<T: Send + 'static, W>(
+    async fn run<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'static>(
         &self,
         work: impl FnOnce(Arc<HoldInner>, CancellationToken) -> W,
-    ) -> Result<T>
-    where
-        W: Future<Output = Result<T, HoldError>> + Send + 'static,
-    {
-        let inner = self.inner.clone();
-        let (runtime, tasks) = (inner.runtime.clone(), inner.pool.server.tasks.clone());
-        let done = Handover::new(runtime, &tasks, |cancellation| work(inner, cancellation)).await;
-        done.map_err(|error| match error {
-            HoldError::Failed(error) => error,
-            HoldError::Lost => self.lost_error(),
-        })
+    ) -> Result<T> {
+        let (inner, runtime) = (self.inner.clone(), self.inner.runtime.clone());
+        let tasks = &self.inner.pool.server.tasks;
+        Handover::new(runtime, tasks, |cancellation| work(inner, cancellation)).await
     }
 
     /// Lends the transaction that holds the locks.
-    pub(crate) async fn lend<C: Connection>(&mut self) -> Result<Work<'_, C>> {
+    pub(crate) async fn lend<C: Connection>(&mut self) -> Result<GuardTransaction<'_, C>> {
         let held = self.run(|inner, _| async move { inner.lend().await }).await?;
-        Work::new(self.inner.clone(), held)
+        GuardTransaction::new(self.inner.clone(), held)
     }
 
-    /// Ends it by COMMIT.
     pub(crate) async fn commit(self) -> Result<()> {
         self.run(|inner, _| async move { inner.commit().await }).await
-    }
-
-    fn lost_error(&self) -> Error {
-        let why = self.inner.lost.borrow().clone();
-        let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
-        Error::lost(self.targets().into_keys(), why)
     }
 }
 
 impl Drop for SqlHold {
     fn drop(&mut self) {
-        self.inner.pool.keep_alive.remove(self.entry.id);
-        // Ended already: there is nothing to do, and most of the time it is so.
-        if self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
-            return;
+        self.inner.pool.keep_alive.lock().remove(self.entry.id);
+        // Most of the time it has ended already.
+        if !self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
+            let inner = self.inner.clone();
+            let release = async move { drop(inner.release().await) };
+            self.inner.pool.server.tasks.spawn(&self.inner.runtime, release);
         }
-        let inner = self.inner.clone();
-        self.inner.pool.server.tasks.spawn(&self.inner.runtime, async move {
-            if let Err(HoldError::Failed(error)) = inner.release().await {
-                tracing::debug!(%error, "a dropped guard's connection was gone");
-            }
-        });
     }
 }

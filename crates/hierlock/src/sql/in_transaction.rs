@@ -4,11 +4,10 @@
 //! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
 //! when the caller drops the future.
 
-use super::acquire_error::AcquireError;
-use super::acquirer::{Acquirer, TryLockResult};
-use super::rollback_point::RollbackPoint;
-use super::{Dialect, InTransaction, Strategy, updaters};
-use crate::error::{Error, LockError, Result, SqlError, TransactionState};
+use super::acquire_error::Result;
+use super::acquirer::TryLockResult;
+use super::{AcquireError, Acquirer, Dialect, InTransaction, LockSession, Strategy, updaters};
+use crate::error::{Error, LockError, SqlError, TransactionState};
 use crate::plan::Step;
 use hierlock_engine::SessionRef;
 use std::time::Duration;
@@ -22,9 +21,11 @@ impl Acquirer {
     /// Takes all steps in the caller's transaction.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the wait is ended on the server; the transaction keeps what was taken
-    /// until it ends.
-    pub(super) async fn acquire_in(&self, transaction: &mut impl InTransaction) -> Result<()> {
+    /// Dropped while it waits, the wait is ended on the server; the transaction keeps what was taken until it ends.
+    pub(super) async fn acquire_in(
+        &self,
+        transaction: &mut impl InTransaction,
+    ) -> Result<(), Error> {
         let steps: Vec<Step> = self.plan.steps().collect();
         let dialect = self.scheme.dialect;
         let connection = transaction.connection().into_ref();
@@ -32,41 +33,47 @@ impl Acquirer {
             let server = self.pool.server.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());
         }
-        let mut session = SessionRef::of_caller(connection, dialect, self.pool.answer_limit());
+        let session = SessionRef::of_caller(connection, dialect, self.pool.answer_limit());
         if self.scheme.strategy == Strategy::OnDemand {
             // Beforehand: once the transaction has looked for them in vain it may have locked the gap.
             let made = self.make_rows(&steps).await;
             made.map_err(|why| why.into_error(&self.pool, &self.scheme))?;
         }
-        let locked = self.lock_in(&mut session, &steps).await;
+        let locked = self.lock_in(LockSession::in_transaction(session), &steps).await;
         locked.map_err(|why| {
-            let (error, state) = self.explain(why);
+            let state = match &why {
+                AcquireError::ConnectionLost(_) | AcquireError::Abandoned => TransactionState::Gone,
+                _ if dialect == Dialect::Postgres => TransactionState::AsBefore,
+                AcquireError::Deadlock(_) => TransactionState::RolledBack,
+                _ => TransactionState::KeepsSome,
+            };
             if state == TransactionState::Gone {
                 // It may have been left in the middle of a statement: a ROLLBACK could wait there for ever.
                 transaction.give_up();
             }
+            let error = match why {
+                AcquireError::Deadlock(conflict) => {
+                    LockError::DeadlockInTransaction(conflict).into()
+                }
+                why => why.into_error(&self.pool, &self.scheme),
+            };
             LockError::InTransaction { error, state }.into()
         })
     }
 
-    async fn lock_in(
-        &self,
-        session: &mut SessionRef<'_>,
-        steps: &[Step],
-    ) -> Result<(), AcquireError> {
-        let point = RollbackPoint::within_transaction(self.scheme.dialect);
+    async fn lock_in(&self, mut session: LockSession<'_>, steps: &[Step]) -> Result<()> {
         if !self.wait_limit.waits() {
-            return self.try_lock(session, steps, point).await;
+            return self.try_lock(&mut session, steps).await;
         }
-        if let TryLockResult::Locked = self.attempt(session, steps, point).await? {
+        if let TryLockResult::Locked = self.attempt(&mut session, steps).await? {
             return Ok(());
         }
-        point.undo(session).await?;
-        session.id = session.ask_id().await.map_err(AcquireError::ConnectionLost)?;
-        let mut cancel_on_drop =
-            CancelWaitOnDrop { acquirer: Some(self), pid: session.id.pid, steps };
+        session.undo().await?;
+        let id = session.inner.ask_id().await.map_err(AcquireError::ConnectionLost)?;
+        session.inner.id = id;
+        let mut cancel_on_drop = CancelWaitOnDrop { acquirer: Some(self), pid: id.pid, steps };
         loop {
-            match self.lock(session, steps, point).await {
+            match self.lock(&mut session, steps).await {
                 // The caller's own limit for one wait, on InnoDB: it goes on.
                 Err(AcquireError::LockWaitTimeout) => {}
                 Err(AcquireError::MissingRows(missing)) if missing.is_empty() => {}
@@ -76,21 +83,6 @@ impl Acquirer {
                 }
             }
         }
-    }
-
-    /// Returns what the caller is told, and what has become of the transaction.
-    fn explain(&self, why: AcquireError) -> (Error, TransactionState) {
-        let state = match &why {
-            AcquireError::ConnectionLost(_) | AcquireError::Abandoned => TransactionState::Gone,
-            _ if self.scheme.dialect == Dialect::Postgres => TransactionState::AsBefore,
-            AcquireError::Deadlock(_) => TransactionState::RolledBack,
-            _ => TransactionState::KeepsSome,
-        };
-        let error = match why {
-            AcquireError::Deadlock(conflict) => LockError::DeadlockInTransaction(conflict).into(),
-            why => why.into_error(&self.pool, &self.scheme),
-        };
-        (error, state)
     }
 }
 
@@ -111,8 +103,7 @@ impl Drop for CancelWaitOnDrop<'_> {
         let names: Vec<String> = self.steps.iter().flat_map(names).flatten().collect();
         pool.server.tasks.clone().spawn(&runtime, async move {
             for _ in 0..MAX_CANCEL_CHECKS {
-                // Only a wait for one of ours, and only once: the connection is the caller's, who may
-                // go on with it.
+                // Only a wait for one of ours, and only once: the connection is the caller's, who may go on with it.
                 match pool.waits_for(&scheme, pid).await {
                     Ok(Some(name)) if names.iter().any(|ours| ours.starts_with(&name)) => {
                         if let Err(error) = pool.server.cancel(scheme.dialect, pid).await {

@@ -1,20 +1,15 @@
 //! One task per client that asks the session of each hold whether it is still there, and leaves no idle session in a
 //! transaction. It runs only while there is something to keep alive.
 
-use super::hold::HoldInner;
-use super::pool::LockPool;
+use super::{HoldInner, LockPool};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::runtime::Handle;
+use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// The holds of a client that are kept alive.
 #[derive(Debug, Default)]
-pub(super) struct KeepAlive(Mutex<KeepAliveState>);
-
-#[derive(Debug, Default)]
-struct KeepAliveState {
+pub(super) struct KeepAlive {
     /// By the number of their entries in the registry.
     holds: HashMap<u64, Weak<HoldInner>>,
     task: Option<KeepAliveTask>,
@@ -24,30 +19,18 @@ struct KeepAliveState {
 pub(super) type KeepAliveTask = watch::Receiver<()>;
 
 impl KeepAlive {
-    fn state(&self) -> MutexGuard<'_, KeepAliveState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Keeps a hold alive until it is [removed](Self::remove).
-    pub(super) fn add(&self, number: u64, hold: &Arc<HoldInner>) {
-        let mut state = self.state();
-        state.holds.insert(number, Arc::downgrade(hold));
-        state.running_task(&hold.pool, &hold.runtime);
+    pub(super) fn add(&mut self, number: u64, hold: &Arc<HoldInner>) {
+        self.holds.insert(number, Arc::downgrade(hold));
+        self.task_for(hold);
     }
 
-    pub(super) fn remove(&self, number: u64) {
-        self.state().holds.remove(&number);
+    pub(super) fn remove(&mut self, number: u64) {
+        self.holds.remove(&number);
     }
 
-    /// Returns the task that keeps a hold alive; a closed one if the hold's runtime has ended.
-    pub(super) fn task_for(&self, hold: &HoldInner) -> KeepAliveTask {
-        self.state().running_task(&hold.pool, &hold.runtime)
-    }
-}
-
-impl KeepAliveState {
-    /// Returns the task, which is started if none runs.
-    fn running_task(&mut self, pool: &Arc<LockPool>, runtime: &Handle) -> KeepAliveTask {
+    /// Returns the task that keeps a hold alive, started if none runs; a closed one if the hold's runtime has ended.
+    pub(super) fn task_for(&mut self, hold: &HoldInner) -> KeepAliveTask {
         if let Some(task) = &self.task
             && task.has_changed().is_ok()
         {
@@ -55,7 +38,7 @@ impl KeepAliveState {
         }
         let (running, task) = watch::channel(());
         self.task = Some(task.clone());
-        runtime.spawn(run(Arc::downgrade(pool), running));
+        hold.runtime.spawn(run(Arc::downgrade(&hold.pool), running));
         task
     }
 }
@@ -67,13 +50,13 @@ async fn run(pool: Weak<LockPool>, running: watch::Sender<()>) {
         let Some(pool) = pool.upgrade() else { return };
         pool.server.end_idle_transactions().await;
         let holds: Vec<Arc<HoldInner>> = {
-            let mut state = pool.keep_alive.state();
-            if state.holds.is_empty() && !pool.server.has_open_transactions() {
-                state.task = None;
+            let mut keep_alive = pool.keep_alive.lock();
+            if keep_alive.holds.is_empty() && !pool.server.has_open_transactions() {
+                keep_alive.task = None;
                 drop(running);
                 return;
             }
-            state.holds.values().filter_map(Weak::upgrade).collect()
+            keep_alive.holds.values().filter_map(Weak::upgrade).collect()
         };
         for hold in holds {
             // One that does not answer must not keep the others waiting.

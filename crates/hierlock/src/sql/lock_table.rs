@@ -41,7 +41,7 @@ impl LockTableError {
         let server = address.to_string();
         match self {
             LockTableError::Statement(source) => ServerError::Failed { server, source }.into(),
-            LockTableError::Unfit(why) => SqlError::Unfit { server, why }.into(),
+            LockTableError::Unfit(why) => SqlError::Unusable { server, why }.into(),
             LockTableError::Unreadable(what) => SqlError::Unexpected { server, what }.into(),
             LockTableError::Other(error) => error,
         }

@@ -1,18 +1,15 @@
 //! What a server says about lock waits: for which slot a session waits, and whether that is held by someone else or only
 //! waited for. Asked on the control session, with the shortest query.
 
-use super::pool::LockPool;
-use super::{Dialect, Scheme, Strategy, updaters};
-use crate::error::{Blocker, Result};
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use super::{Dialect, LockPool, Scheme, Strategy, updaters};
+use crate::{Blocker, Result, SlotMode, Step};
 use hierlock_engine::introspection::innodb_status;
 
 impl LockPool {
     /// Returns the name of the slot that a session waits for, if it does.
     pub(super) async fn waits_for(&self, scheme: &Scheme, pid: i64) -> Result<Option<String>> {
         Ok(match scheme.dialect {
-            Dialect::Mysql => self.ask(&mysql_wait(pid)).await?.map(|data| mysql_slot_name(&data)),
+            Dialect::Mysql => self.ask(&mysql_wait(pid)).await?.map(mysql_slot_name),
             // Its tables of waits sit on a cache that a busy reader never sees renewed; the text is live.
             Dialect::Mariadb => {
                 let status = self.innodb_status().await?;
@@ -29,15 +26,23 @@ impl LockPool {
             return Blocker::HolderOrWaiter;
         }
         if scheme.dialect == Dialect::Postgres && scheme.strategy != Strategy::Advisory {
-            // Who comes later passes those who wait for a row, so a row is never only waited for; but the
-            // key that updaters take before it may be.
+            // Who comes later passes those who wait for a row, so a row is never only waited for; but the key that
+            // updaters take before it may be.
             let is_update = step.mode == SlotMode::Update;
             return if is_update { Blocker::HolderOrWaiter } else { Blocker::Holder };
         }
         let blocker = async {
-            // MariaDB's tables of locks sit on a cache, and list nothing that nobody waits for.
-            if scheme.dialect == Dialect::Mariadb && !self.is_waited_for(scheme, step, pid).await? {
-                return Ok(Blocker::Holder);
+            // MariaDB's tables of locks sit on a cache, and list nothing that nobody waits for. A row of the same name in
+            // another database counts too.
+            if scheme.dialect == Dialect::Mariadb {
+                let status = self.innodb_status().await?;
+                let (slot, table) = (scheme.slot_name(step), scheme.rows_table());
+                let is_for_slot = |wait: RowWait| {
+                    wait.pid != pid && wait.table == table && slot.starts_with(&wait.row)
+                };
+                if !row_waits(&status).any(is_for_slot) {
+                    return Ok(Blocker::Holder);
+                }
             }
             let answer = self.ask(&locks_of_others(scheme, step, pid)).await?;
             Ok(match answer.as_deref() {
@@ -53,22 +58,12 @@ impl LockPool {
         })
     }
 
-    /// Returns whether another session waits for the slot of a step, on MariaDB. One of the same name in another
-    /// database counts too.
-    async fn is_waited_for(&self, scheme: &Scheme, step: &Step, pid: i64) -> Result<bool> {
-        let status = self.innodb_status().await?;
-        let (slot, table) = (scheme.slot_name(step), scheme.rows_table());
-        Ok(row_waits(&status)
-            .any(|wait| wait.pid != pid && wait.table == table && slot.starts_with(&wait.row)))
-    }
-
     /// Returns the last column of the first row.
     async fn ask(&self, question: &str) -> Result<Option<String>> {
         let rows = self.server.ask_control(question).await?;
         Ok(rows.into_iter().next().and_then(|mut row| row.pop()))
     }
 
-    /// Returns all that InnoDB says of itself.
     async fn innodb_status(&self) -> Result<String> {
         Ok(self.ask(innodb_status::QUERY).await?.unwrap_or_default())
     }
@@ -85,11 +80,8 @@ fn mysql_wait(pid: i64) -> String {
 }
 
 /// Returns the name of a slot from what MySQL says of its lock.
-fn mysql_slot_name(lock_data: &str) -> String {
-    match lock_data.strip_prefix("0x") {
-        Some(key) => key.to_ascii_lowercase(),
-        None => lock_data.to_owned(),
-    }
+fn mysql_slot_name(lock_data: String) -> String {
+    lock_data.strip_prefix("0x").map(str::to_ascii_lowercase).unwrap_or(lock_data)
 }
 
 /// Asks PostgreSQL for the name of the slot that a session waits for; no row comes back if it does not. (The server holds
@@ -138,8 +130,7 @@ fn locks_of_others(scheme: &Scheme, step: &Step, pid: i64) -> String {
                  AND l.LOCK_TYPE = 'RECORD' AND l.LOCK_DATA = '{row}' AND t.PROCESSLIST_ID <> {pid}"
             ),
         ),
-        // A lock that is both held and wanted more strongly by one transaction has one number: it counts as
-        // wanted.
+        // A lock that is both held and wanted more strongly by one transaction has one number: it counts as wanted.
         Dialect::Mariadb => (
             "w.requested_lock_id IS NULL",
             "l.lock_mode LIKE 'X%'",
@@ -267,7 +258,8 @@ FILE I/O
 
     #[test]
     fn a_key_is_named_in_hexadecimal() {
-        assert_eq!(mysql_slot_name("0x307C31"), "307c31");
-        assert_eq!(mysql_slot_name("2, 1358050"), "2, 1358050");
+        for (data, name) in [("0x307C31", "307c31"), ("2, 1358050", "2, 1358050")] {
+            assert_eq!(mysql_slot_name(data.to_owned()), name);
+        }
     }
 }

@@ -1,13 +1,10 @@
 //! Rows that are not there: which they are, and how they are made on demand.
 
-use super::acquire_error::AcquireError;
-use super::acquirer::Acquirer;
-use super::rollback_point::RollbackPoint;
-use super::statement::{LockStatement, ValueForm};
+use super::acquire_error::Result;
 use super::wait::WatchEnd;
+use super::{AcquireError, Acquirer, LockSession, LockStatement, ValueForm};
 use crate::backend::WaitLimit;
-use crate::error::{Error, Result};
-use crate::plan::Step;
+use crate::{Error, Step};
 use hierlock_engine::{Busy, Session, SessionRef};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,19 +13,18 @@ use std::time::Duration;
 const INSERT_WAIT: Duration = Duration::from_millis(200);
 
 impl Acquirer {
-    /// Gives back what was taken, and says which rows are not there.
-    pub(super) async fn missing_rows(
+    /// Gives back what was taken, and fails with which rows are not there.
+    pub(super) async fn fail_for_missing(
         &self,
-        session: &mut SessionRef<'_>,
+        session: &mut LockSession<'_>,
         steps: &[Step],
-        point: RollbackPoint,
-    ) -> Result<AcquireError, AcquireError> {
-        point.undo(session).await?;
-        let missing = self.find_missing(session, steps).await;
+    ) -> Result<()> {
+        session.undo().await?;
+        let missing = self.find_missing(&mut session.inner, steps).await;
         let missing = missing.map_err(AcquireError::ConnectionLost)?;
         // On InnoDB the read itself has begun a transaction.
-        point.undo(session).await?;
-        Ok(AcquireError::MissingRows(missing))
+        session.undo().await?;
+        Err(AcquireError::MissingRows(missing))
     }
 
     /// Returns the steps whose rows are not there, by a plain read.
@@ -54,21 +50,19 @@ impl Acquirer {
     /// On MySQL and MariaDB the INSERT waits for whoever has just made the same row and locked it. That wait may be out
     /// of order, and who only tries must not wait at all. So it is short: after [`INSERT_WAIT`] it begins again, finds
     /// the row, and does with it as with any other.
-    pub(super) async fn insert(
-        &self,
-        session: &mut Session,
-        steps: &[Step],
-    ) -> Result<(), AcquireError> {
-        let statement =
-            LockStatement::text(self.scheme.insert(steps.iter().map(|step| &step.target)));
+    pub(super) async fn insert(&self, session: &mut Session, steps: &[Step]) -> Result<()> {
+        let insert = self.scheme.insert(steps.iter().map(|step| &step.target));
         // It commits, whatever it was in before.
         session.in_transaction = false;
+        let (inner, begin, rollback) = (session.as_ref(), "", "ROLLBACK");
+        let mut session = LockSession { inner, begin, rollback };
         let short = WaitLimit::within(INSERT_WAIT);
         let limit = if self.wait_limit.ends_before(short) { self.wait_limit } else { short };
-        let report = self.watch(&mut session.as_ref(), statement, steps, limit).await;
+        let insert = LockStatement::text(insert);
+        let report = self.watch(&mut session.inner, insert, steps, limit).await;
         let why = match report.end {
             WatchEnd::Ran(Ok(_)) => {
-                session.mark_clean();
+                session.inner.mark_clean();
                 return Ok(());
             }
             WatchEnd::Ran(Err(error)) => match self.failure(error, &steps[0]) {
@@ -88,20 +82,17 @@ impl Acquirer {
                 }
             }
         };
-        Err(RollbackPoint::TRANSACTION.undo_after(why, &mut session.as_ref()).await)
+        Err(session.undo_after(why).await)
     }
 
     /// Makes the rows of these steps that are missing, on another session: whose end is not that of a hold.
-    pub(super) async fn make_rows(&self, steps: &[Step]) -> Result<(), AcquireError> {
+    pub(super) async fn make_rows(&self, steps: &[Step]) -> Result<()> {
         let mut idle = self.pool.server.take_idle();
         loop {
             let was_idle = idle.is_some();
-            let mut session = match idle.take() {
-                Some(session) => session,
-                None => self.pool.connect().await?,
-            };
+            let mut session = self.pool.idle_or_new(&mut idle).await?;
             match self.make_rows_on(&mut session, steps).await {
-                // It had died in its sleep, and the next is new.
+                // It was lost while it was idle, and the next is new.
                 Err(AcquireError::ConnectionLost(_)) if was_idle => {}
                 made => {
                     self.pool.server.give_back(session);
@@ -111,11 +102,7 @@ impl Acquirer {
         }
     }
 
-    async fn make_rows_on(
-        &self,
-        session: &mut Session,
-        steps: &[Step],
-    ) -> Result<(), AcquireError> {
+    async fn make_rows_on(&self, session: &mut Session, steps: &[Step]) -> Result<()> {
         loop {
             let missing = self.find_missing(&mut session.as_ref(), steps).await;
             let missing = missing.map_err(|error| self.failure(error, &steps[0]))?;

@@ -18,12 +18,15 @@ mod acquire_error;
 mod acquirer;
 mod agreement;
 mod backend;
+mod client;
 mod connection;
 mod extend;
+mod guard_transaction;
 mod hold;
 mod in_transaction;
 mod innodb;
 mod keep_alive;
+mod lock_session;
 mod lock_table;
 mod lock_waits;
 mod missing_rows;
@@ -32,26 +35,36 @@ mod outage;
 mod pool;
 mod postgres;
 mod provision;
-mod rollback_point;
 mod scheme;
 mod shared;
 mod statement;
 mod strategy;
 mod updaters;
 mod wait;
-mod work;
 
 #[cfg(test)]
 pub(crate) use agreement::SCHEMA as LOCK_SCHEMA;
 pub use backend::SqlBackend;
 pub use connection::{Connection, InTransaction, ProgramPool};
+pub use guard_transaction::GuardTransaction;
 pub use hierlock_engine::Dialect;
 pub use hold::SqlHold;
 pub(crate) use options::Options;
 pub use options::Scope;
-pub use provision::{Check, Phase, Prediction, Progress, Provision, Report, RowRange};
+pub use provision::{
+    Prediction, Provision, ProvisionPhase, ProvisionProgress, ProvisionReport, RowRange, TableCheck,
+};
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
 /// The driver, in the version whose transactions and pools are taken and lent here.
 pub use sqlx;
 pub use strategy::Strategy;
-pub use work::Work;
+
+use acquire_error::AcquireError;
+use acquirer::Acquirer;
+use agreement::{Agreement, ProvisionState};
+use hold::{HoldInner, HoldSession, HoldSessions};
+use lock_session::LockSession;
+use options::LockServer;
+use pool::LockPool;
+use shared::SharedKeys;
+use statement::{LockStatement, ValueForm};

@@ -2,9 +2,8 @@
 //! decides for itself. Each option is read once, and each rule is checked in one place.
 
 use super::{Scheme, Strategy};
-use crate::error::{Result, UrlError};
-use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
+use crate::error::UrlError;
+use crate::{Buckets, Hierarchy, Result};
 use hierlock_engine::session_settings::LONGEST_LOCK_WAIT;
 use hierlock_engine::{
     LOCK_PARAMETERS, PoolSettings, ServerAddress, UrlUse, check_parameters, parse_duration,
@@ -15,13 +14,19 @@ use url::Url;
 /// So many times a client is to be heard before it is taken to be gone.
 const MIN_KEEP_ALIVES: u32 = 3;
 
-const BUCKETS: &str = "a number from 1 to 2147483647";
-const NUMBER: &str = "a number from 1 on";
-const MILLISECONDS: &str = "a time such as 500ms or 1.5s, or milliseconds from 1 to 4294967295";
-const MILLISECONDS_OR_NONE: &str =
-    "a time such as 500ms or 1.5s, or milliseconds up to 4294967295; 0 for not at all";
-const SECONDS: &str = "a time such as 5s or 1.5m, or seconds from 1 on";
-const SCOPES: &str = "transaction, or session with advisory keys";
+/// Returns what a parameter may be.
+fn right(name: &str) -> &'static str {
+    match name {
+        "buckets" => "a number from 1 to 2147483647",
+        "connections" => "a number from 1 on",
+        "reconnect_ms" => {
+            "a time such as 500ms or 1.5s, or milliseconds up to 4294967295; 0 for not at all"
+        }
+        "lock_wait_timeout" => "a time such as 5s or 1.5m, or seconds from 1 on",
+        "scope" => "transaction, or session with advisory keys",
+        _ => "a time such as 500ms or 1.5s, or milliseconds from 1 to 4294967295",
+    }
+}
 
 /// What advisory keys belong to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -96,35 +101,30 @@ impl Options {
         let Some(name) = LOCK_PARAMETERS.into_iter().find(|ours| *ours == name) else {
             return Ok(false);
         };
-        let number = |right| value.parse::<u32>().map_err(|_| wrong(name, value, right));
+        let wrong = || wrong(name, value, right(name));
+        let number = value.parse::<u32>().ok();
         // A bare number is in the unit of the parameter.
-        let time = |right, unit: Duration| match value.parse::<u32>() {
-            Ok(count) => Ok(Some(unit * count)),
-            Err(_) => parse_duration(value).map(Some).map_err(|_| wrong(name, value, right)),
+        let time = |unit: Duration| match number {
+            Some(count) => Ok(Some(unit * count)),
+            None => parse_duration(value).map(Some).map_err(|_| wrong()),
         };
-        let millis = |right| time(right, Duration::from_millis(1));
+        let millis = || time(Duration::from_millis(1));
         match name {
             "strategy" => self.strategy = Some(value.parse()?),
             "buckets" => {
-                let buckets = Buckets::new(number(BUCKETS)?);
-                self.buckets = Some(buckets.map_err(|_| wrong(name, value, BUCKETS))?);
+                let buckets = number.and_then(|count| Buckets::new(count).ok());
+                self.buckets = Some(buckets.ok_or_else(wrong)?);
             }
             "table" => self.table = Some(value.to_owned()),
-            "connections" => self.connections = Some(number(NUMBER)? as usize),
-            "keep_alive_ms" => self.keep_alive_ms = millis(MILLISECONDS)?,
-            "silence_ms" => self.silence_ms = millis(MILLISECONDS)?,
-            "client_silence_ms" => self.client_silence_ms = millis(MILLISECONDS)?,
-            "reconnect_ms" => self.reconnect_ms = millis(MILLISECONDS_OR_NONE)?,
-            "lock_wait_timeout" => {
-                self.lock_wait_timeout = time(SECONDS, Duration::from_secs(1))?;
-            }
-            "scope" => {
-                self.scope = Some(match value {
-                    "transaction" => Scope::Transaction,
-                    "session" => Scope::Session,
-                    _ => return Err(wrong(name, value, SCOPES)),
-                });
-            }
+            "connections" => self.connections = Some(number.ok_or_else(wrong)? as usize),
+            "keep_alive_ms" => self.keep_alive_ms = millis()?,
+            "silence_ms" => self.silence_ms = millis()?,
+            "client_silence_ms" => self.client_silence_ms = millis()?,
+            "reconnect_ms" => self.reconnect_ms = millis()?,
+            "lock_wait_timeout" => self.lock_wait_timeout = time(Duration::from_secs(1))?,
+            "scope" if value == "transaction" => self.scope = Some(Scope::Transaction),
+            "scope" if value == "session" => self.scope = Some(Scope::Session),
+            "scope" => return Err(wrong()),
             _ => return Ok(false),
         }
         Ok(true)
@@ -143,7 +143,7 @@ impl Options {
         scheme = scheme.buckets(self.buckets.unwrap_or_default());
         let settings = self.settings()?;
         if settings.scope == Scope::Session && scheme.strategy != Strategy::Advisory {
-            return Err(wrong("scope", "session", SCOPES));
+            return Err(wrong("scope", "session", right("scope")));
         }
         Ok(LockServer { address, scheme, follows, settings })
     }
@@ -152,29 +152,27 @@ impl Options {
         let mut pool = PoolSettings::default();
         pool.connections = self.connections.unwrap_or(pool.connections);
         if pool.connections == 0 {
-            return Err(wrong("connections", "0", NUMBER));
+            return Err(wrong("connections", 0, right("connections")));
         }
-        let answer_limit = span("silence_ms", self.silence_ms, MILLISECONDS)?;
-        pool.answer_limit = answer_limit.unwrap_or(pool.answer_limit);
-        let keep_alive = span("keep_alive_ms", self.keep_alive_ms, MILLISECONDS)?;
+        pool.answer_limit = span("silence_ms", self.silence_ms)?.unwrap_or(pool.answer_limit);
+        let keep_alive = span("keep_alive_ms", self.keep_alive_ms)?;
         let keep_alive = keep_alive.unwrap_or(Duration::from_secs(1));
-        let client_silence = span("client_silence_ms", self.client_silence_ms, MILLISECONDS)?;
-        if let Some(span) = client_silence
+        pool.session.client_silence = span("client_silence_ms", self.client_silence_ms)?;
+        if let Some(span) = pool.session.client_silence
             && span < MIN_KEEP_ALIVES * keep_alive
         {
             let right = "at least three times keep_alive_ms, so that a holder is heard in time";
             return Err(wrong("client_silence_ms", span.as_millis(), right));
         }
-        pool.session.client_silence = client_silence;
         if let Some(span) = self.lock_wait_timeout {
             if span.is_zero() {
-                return Err(wrong("lock_wait_timeout", "0", SECONDS));
+                return Err(wrong("lock_wait_timeout", 0, right("lock_wait_timeout")));
             }
             // A part of a second counts as one.
             let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
             pool.session.lock_wait_timeout = seconds.min(LONGEST_LOCK_WAIT.into()) as u32;
         }
-        let reconnect = span("reconnect_ms", self.reconnect_ms, MILLISECONDS_OR_NONE)?;
+        let reconnect = span("reconnect_ms", self.reconnect_ms)?;
         let reconnect = reconnect.unwrap_or(Duration::from_secs(60));
         Ok(ClientSettings { pool, keep_alive, reconnect, scope: self.scope.unwrap_or_default() })
     }
@@ -202,17 +200,15 @@ impl LockServer {
 }
 
 /// Fails if a span is shorter than a millisecond, unless it may be none; or longer than a URL, or a server, can say.
-fn span(
-    name: &'static str,
-    span: Option<Duration>,
-    right: &'static str,
-) -> Result<Option<Duration>> {
-    let Some(span) = span else { return Ok(None) };
-    let is_too_short = right == MILLISECONDS && span < Duration::from_millis(1);
-    if is_too_short || u32::try_from(span.as_millis()).is_err() {
-        return Err(wrong(name, span.as_millis(), right));
+fn span(name: &'static str, span: Option<Duration>) -> Result<Option<Duration>> {
+    let is_wrong = |span: Duration| {
+        let is_too_short = name != "reconnect_ms" && span < Duration::from_millis(1);
+        is_too_short || u32::try_from(span.as_millis()).is_err()
+    };
+    match span {
+        Some(span) if is_wrong(span) => Err(wrong(name, span.as_millis(), right(name))),
+        span => Ok(span),
     }
-    Ok(Some(span))
 }
 
 fn wrong(name: &'static str, value: impl ToString, right: &'static str) -> crate::Error {
@@ -229,22 +225,17 @@ mod tests {
 
     #[test]
     fn our_parameters_are_ours() {
-        let LockServer { address, scheme, settings, .. } = parse(
-            "mysql://root:pw@127.0.0.1:3306/app?strategy=per-id&table=Locks&connections=3\
-             &keep_alive_ms=200&ssl-mode=disabled",
-        )
-        .unwrap();
+        let url = "mysql://root:pw@127.0.0.1:3306/app?strategy=per-id&table=Locks&connections=3\
+                   &keep_alive_ms=200&ssl-mode=disabled";
+        let LockServer { address, scheme, settings, .. } = parse(url).unwrap();
         assert_eq!((scheme.strategy, scheme.rows_table()), (Strategy::PerId, "locks"));
         assert_eq!((settings.pool.connections, settings.keep_alive.as_millis()), (3, 200));
         assert_eq!(address.to_string(), "mysql at 127.0.0.1:3306");
-        assert_eq!(parse("mariadb://h/d?buckets=64").unwrap().scheme.buckets.count(), 64);
-    }
-
-    #[test]
-    fn defaults_differ_by_server() {
-        let strategy = |url| parse(url).unwrap().scheme.strategy;
-        assert_eq!(strategy("postgres://h/d"), Strategy::Advisory);
-        assert_eq!(strategy("mariadb://h/d"), Strategy::Striped);
+        let scheme = |url| parse(url).unwrap().scheme;
+        assert_eq!(scheme("mariadb://h/d?buckets=64").buckets.count(), 64);
+        // Defaults differ by server.
+        assert_eq!(scheme("postgres://h/d").strategy, Strategy::Advisory);
+        assert_eq!(scheme("mariadb://h/d").strategy, Strategy::Striped);
     }
 
     #[test]
@@ -321,10 +312,10 @@ mod tests {
     fn what_is_given_twice_is_refused() {
         let mut url = Options::default();
         assert!(url.read("connections", "4").unwrap() && url.read("table", "t").unwrap());
-        let silence = Options { silence_ms: Some(Duration::from_secs(1)), ..Options::default() };
-        let both = silence.and(url.clone()).unwrap();
+        let second = Some(Duration::from_secs(1));
+        let both = Options { silence_ms: second, ..Options::default() }.and(url.clone()).unwrap();
         assert_eq!((both.connections, both.table.as_deref()), (Some(4), Some("t")));
-        assert_eq!(both.silence_ms, Some(Duration::from_secs(1)));
+        assert_eq!(both.silence_ms, second);
         let twice = Options { connections: Some(4), ..Options::default() };
         let error = twice.and(url).unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("`connections`"), "{error}");

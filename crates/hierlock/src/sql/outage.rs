@@ -1,9 +1,7 @@
-//! A server that is gone for a while, as an acquire sees it that waits and holds nothing yet: it has nothing to lose, so
-//! it connects again and begins anew. Its old session is ended on the server meanwhile (`abandoned`), so that it
-//! does not wait for itself. Only holders are lost.
+//! A server that is gone for a while. An acquire that waits holds nothing yet and has nothing to lose, so it connects
+//! again and begins anew. Its old session is ended on the server meanwhile, so that it does not wait for itself.
 
-use super::acquire_error::AcquireError;
-use super::acquirer::Acquirer;
+use super::{AcquireError, Acquirer};
 use crate::backend::WaitLimit;
 use crate::retry::random;
 use hierlock_engine::ErrorClass;
@@ -18,13 +16,12 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Outage {
     since: Option<Instant>,
-    /// None before the first.
-    last_pause: Option<Duration>,
+    pauses: u32,
 }
 
 impl Outage {
-    /// Returns whether there is to be another try, after one that began then and failed with this.
-    pub(super) fn is_to_be_waited_out(
+    /// Returns whether to try again, after a try that began then and failed with this.
+    pub(super) fn should_retry(
         &mut self,
         acquirer: &Acquirer,
         why: &AcquireError,
@@ -40,16 +37,14 @@ impl Outage {
             *self = Self::default();
         }
         let since = *self.since.get_or_insert_with(Instant::now);
-        match wait_limit {
-            WaitLimit::Until { .. } => !wait_limit.is_over(),
-            WaitLimit::Forever | WaitLimit::Never | WaitLimit::Try => since.elapsed() < reconnect,
-        }
+        let has_deadline = matches!(wait_limit, WaitLimit::Until { .. });
+        if has_deadline { !wait_limit.is_over() } else { since.elapsed() < reconnect }
     }
 
     /// Waits before the next try, not beyond the deadline. Fails if the caller has gone.
     pub(super) async fn pause(&mut self, acquirer: &Acquirer) -> Result<(), AcquireError> {
-        let pause = self.last_pause.map_or(FIRST_PAUSE, |last| (2 * last).min(MAX_PAUSE));
-        self.last_pause = Some(pause);
+        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.pauses)).min(MAX_PAUSE);
+        self.pauses += 1;
         // Not all at the same moment: many may have waited on that server.
         let pause = sleep(pause.mul_f64(0.5 + random() / 2.0));
         tokio::select! {
@@ -66,10 +61,10 @@ fn is_connection_lost(why: &AcquireError) -> bool {
         AcquireError::Failed(error) => error.sql_source(),
         _ => None,
     };
-    match error {
-        Some(sqlx::Error::Io(_)) => true,
+    error.is_some_and(|error| match error {
+        sqlx::Error::Io(_) => true,
         // It shuts down, or starts.
-        Some(error @ sqlx::Error::Database(_)) => ErrorClass::of(error).is_connection_lost(),
+        sqlx::Error::Database(_) => ErrorClass::of(error).is_connection_lost(),
         _ => false,
-    }
+    })
 }

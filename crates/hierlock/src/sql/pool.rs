@@ -5,15 +5,17 @@ use super::options::{ClientSettings, LockServer, Scope};
 use super::shared::SharedSession;
 use crate::error::{Error, Result, SqlError};
 use hierlock_engine::{Pool, ServerError, Session};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// The sessions of a client that locks on a server.
 #[derive(Debug)]
 pub(super) struct LockPool {
     pub(super) server: Arc<Pool>,
     pub(super) settings: ClientSettings,
-    pub(super) keep_alive: KeepAlive,
+    pub(super) keep_alive: Mutex<KeepAlive>,
     /// The session that guards share, if they do.
     pub(super) shared: Option<Arc<SharedSession>>,
 }
@@ -23,7 +25,7 @@ impl LockPool {
         let settings = lock_server.settings;
         let server = Pool::new(lock_server.address.clone(), settings.pool);
         let shared = (settings.scope == Scope::Session).then(Arc::default);
-        Arc::new(Self { server, settings, keep_alive: KeepAlive::default(), shared })
+        Arc::new(Self { server, settings, keep_alive: Mutex::default(), shared })
     }
 
     /// Returns how long the server may take to answer what it need not wait for.
@@ -38,9 +40,22 @@ impl LockPool {
             None => Ok(session),
             Some(why) => {
                 session.close();
-                Err(SqlError::Unfit { server: self.server.address.to_string(), why }.into())
+                Err(SqlError::Unusable { server: self.server.address.to_string(), why }.into())
             }
         }
+    }
+
+    /// Returns the idle session, if there is one, or a new one.
+    pub(super) async fn idle_or_new(&self, idle: &mut Option<Session>) -> Result<Session> {
+        match idle.take() {
+            Some(session) => Ok(session),
+            None => self.connect().await,
+        }
+    }
+
+    /// Waits until what was abandoned has ended on the server, no longer than for any answer.
+    pub(super) async fn wait_until_abandoned_end(&self) {
+        let _ = timeout(self.answer_limit(), self.server.abandoned.wait_until_ended()).await;
     }
 
     /// Frees everything that a session holds, and keeps it if it is clean then.

@@ -2,8 +2,7 @@
 
 use super::statement::{Join, LockStatement, ValueForm, Writer, runs};
 use super::updaters;
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use crate::{SlotMode, Step};
 use hierlock_engine::Busy;
 
 /// A number that ascends: the place in the server's log of a message that is written for it. (The number of
@@ -61,9 +60,8 @@ pub(super) fn take(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement {
     LockStatement { sql, rows: keys.rows + rows.rows, ..rows }
 }
 
-/// A few rows are one join, which locks them in the order of its clauses. A long run of rows can come
-/// after them: they are locked while it is still being sorted, and it is locked after that. Several long
-/// runs are one statement each.
+/// A few rows are one join, which locks them in the order of its clauses. A long run of rows can come after them: they
+/// are locked while it is still being sorted, and it is locked after that. Several long runs are one statement each.
 fn take_rows(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement {
     let scheme = writer.scheme;
     let singles = match runs(steps).last() {

@@ -1,13 +1,8 @@
-//! What the clients of one server must agree about, and what follows from it: slots, modes, names of
-//! tables. Pure.
+//! What the clients of one server must agree about, and what follows from it: slots, modes, names of tables. Pure.
 
-use super::statement::{LockStatement, ValueForm};
-use super::{Dialect, Strategy};
-use crate::error::{Result, UrlError};
-use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
-use crate::mode::ModeSet;
-use crate::plan::{Claim, Plan, Slots, Step};
+use super::{Dialect, LockStatement, Strategy, ValueForm};
+use crate::error::UrlError;
+use crate::{Buckets, Claim, Hierarchy, ModeSet, Plan, Result, Slots, Step};
 use hierlock_engine::Busy;
 
 /// The table of bucket rows.
@@ -21,8 +16,7 @@ pub(super) const DEFAULT_TABLES: [&str; 2] = [BUCKET_TABLE, ID_TABLE];
 /// What a default table is called in the table of agreements. All who name no table must agree with each
 /// other, whatever their strategy.
 pub(super) const DEFAULT_SPACE: &str = "default";
-/// The version of the key text and its hashes (rule 3). Clients of different versions would not
-/// exclude each other.
+/// The version of the key text and its hashes (rule 3). Clients of different versions would not exclude each other.
 pub(super) const KEY_VERSION: i64 = 1;
 
 /// How a server is locked on: everything that its clients must agree about.

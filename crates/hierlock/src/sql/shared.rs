@@ -1,16 +1,12 @@
 //! One session that many guards share: keys of the session instead of a transaction each (`scope=session`, with advisory
 //! keys).
 //!
-//! The server does not keep two guards of one session apart, so it is counted here who has what. Nothing
-//! waits on it, for all would wait: whoever finds a key taken waits for it on a connection of its own, where
-//! the server sees both.
+//! The server does not keep two guards of one session apart, so it is counted here who has what. Nothing waits on it,
+//! for all would wait: whoever finds a key taken waits for it on a connection of its own, where the server sees both.
 
-use super::pool::LockPool;
 use super::statement::Literal as _;
-use super::{Dialect, postgres};
-use crate::error::Error;
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use super::{Dialect, LockPool, postgres};
+use crate::{Error, SlotMode, Step};
 use hierlock_engine::{ErrorClass, Session, TextRow};
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -19,12 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::{Mutex, MutexGuard};
 
+type Result<T, E = sqlx::Error> = std::result::Result<T, E>;
+
 /// The session that guards share.
 #[derive(Debug, Default)]
 pub(super) struct SharedSession {
     state: Mutex<SharedState>,
-    /// Somebody went without giving back: only the end of the connection frees its keys.
-    is_condemned: AtomicBool,
+    /// A guard was dropped without giving back: only the end of the connection frees its keys.
+    must_end: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -45,8 +43,12 @@ struct AdvisoryKey {
 }
 
 impl AdvisoryKey {
-    fn of(step: &Step) -> Self {
-        Self { number: step.slot as i64, is_shared: step.mode == SlotMode::Shared }
+    fn of_steps(steps: &[Step]) -> Vec<Self> {
+        let key = |step: &Step| {
+            let is_shared = step.mode == SlotMode::Shared;
+            Self { number: step.slot as i64, is_shared }
+        };
+        steps.iter().map(key).collect()
     }
 }
 
@@ -61,7 +63,7 @@ pub(super) struct SharedKeys {
 impl SharedSession {
     async fn lock(&self) -> MutexGuard<'_, SharedState> {
         let mut state = self.state.lock().await;
-        if self.is_condemned.swap(false, Ordering::SeqCst) {
+        if self.must_end.swap(false, Ordering::SeqCst) {
             state.end();
         }
         state
@@ -73,7 +75,7 @@ impl SharedSession {
         pool: &LockPool,
         steps: &[Step],
     ) -> Result<Result<SharedKeys, usize>, Error> {
-        let keys: Vec<AdvisoryKey> = steps.iter().map(AdvisoryKey::of).collect();
+        let keys = AdvisoryKey::of_steps(steps);
         let mut state = self.lock().await;
         let blocked_at = loop {
             let was_there = state.session.is_some();
@@ -87,10 +89,8 @@ impl SharedSession {
             }
         };
         let generation = state.generation;
-        Ok(match blocked_at {
-            Some(place) => Err(place),
-            None => Ok(SharedKeys { shared: self.clone(), keys, generation }),
-        })
+        let taken = || SharedKeys { shared: self.clone(), keys, generation };
+        Ok(blocked_at.map_or_else(|| Ok(taken()), Err))
     }
 }
 
@@ -107,7 +107,7 @@ impl SharedState {
         &mut self,
         keys: &[AdvisoryKey],
         own: &[AdvisoryKey],
-    ) -> Result<Option<usize>, sqlx::Error> {
+    ) -> Result<Option<usize>> {
         // Among ourselves first: to the server we are one.
         if let Some(place) = keys.iter().position(|key| self.is_in_the_way(key, own)) {
             return Ok(Some(place));
@@ -119,8 +119,8 @@ impl SharedState {
                 *self.taken.entry(*key).or_default() += 1;
             }
         } else {
-            let back: Vec<AdvisoryKey> =
-                keys.iter().zip(&got).filter(|(_, got)| **got).map(|(key, _)| *key).collect();
+            let got = keys.iter().zip(got).filter(|(_, got)| *got);
+            let back: Vec<AdvisoryKey> = got.map(|(key, _)| *key).collect();
             self.call("pg_advisory_unlock", &back).await?;
         }
         Ok(blocked_at)
@@ -136,8 +136,7 @@ impl SharedState {
         has_other(false) || (!key.is_shared && has_other(true))
     }
 
-    /// Gives keys back.
-    async fn give_back(&mut self, keys: &[AdvisoryKey]) -> Result<(), sqlx::Error> {
+    async fn give_back(&mut self, keys: &[AdvisoryKey]) -> Result<()> {
         self.call("pg_advisory_unlock", keys).await?;
         for key in keys {
             if let Some(count) = self.taken.get_mut(key) {
@@ -151,23 +150,19 @@ impl SharedState {
     }
 
     /// Calls a function for each key, in order; what each says.
-    async fn call(
-        &mut self,
-        function: &str,
-        keys: &[AdvisoryKey],
-    ) -> Result<Vec<bool>, sqlx::Error> {
+    async fn call(&mut self, function: &str, keys: &[AdvisoryKey]) -> Result<Vec<bool>> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let numbers: Vec<i64> = keys.iter().map(|key| key.number).collect();
-        let shared: Vec<bool> = keys.iter().map(|key| key.is_shared).collect();
-        let arrays = (numbers.literal(Dialect::Postgres), shared.literal(Dialect::Postgres));
-        let sql = postgres::call_each(function, &arrays.0, &arrays.1);
-        let rows = self.ask(&sql).await?;
+        let (numbers, shared): (Vec<i64>, Vec<bool>) =
+            keys.iter().map(|key| (key.number, key.is_shared)).unzip();
+        let numbers = numbers.literal(Dialect::Postgres);
+        let shared = shared.literal(Dialect::Postgres);
+        let rows = self.ask(&postgres::call_each(function, &numbers, &shared)).await?;
         Ok(rows.iter().map(|row| row[0] == "t").collect())
     }
 
-    async fn ask(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
+    async fn ask(&mut self, sql: &str) -> Result<Vec<TextRow>> {
         let session = self.session.as_mut().ok_or_else(session_ended)?;
         let answer = session.rows(sql).await;
         self.end_if_failed(answer)
@@ -175,7 +170,7 @@ impl SharedState {
 
     /// A failure of any kind ends the connection: keys of a session outlive the statement that failed, and
     /// nobody knows which of them it had got.
-    fn end_if_failed<T>(&mut self, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    fn end_if_failed<T>(&mut self, answer: Result<T>) -> Result<T> {
         if answer.is_err() {
             self.end();
         }
@@ -190,13 +185,13 @@ fn session_ended() -> sqlx::Error {
 
 impl SharedKeys {
     /// The state, if the connection is still the one with our keys.
-    async fn state(&self) -> Result<MutexGuard<'_, SharedState>, sqlx::Error> {
+    async fn state(&self) -> Result<MutexGuard<'_, SharedState>> {
         let state = self.shared.lock().await;
         if state.generation == self.generation { Ok(state) } else { Err(session_ended()) }
     }
 
     /// Is the server still there? Asked once for all guards.
-    pub(super) async fn ping(&self, pool: &LockPool) -> Result<(), sqlx::Error> {
+    pub(super) async fn ping(&self, pool: &LockPool) -> Result<()> {
         let mut state = self.state().await?;
         let now = Instant::now();
         let recently = |pinged: Instant| now - pinged < pool.settings.keep_alive / 2;
@@ -211,8 +206,8 @@ impl SharedKeys {
 
     /// Takes more, or the same more strongly, if nothing is in the way. Otherwise returns the place of the first that is
     /// not free.
-    pub(super) async fn try_add(&mut self, steps: &[Step]) -> Result<Option<usize>, sqlx::Error> {
-        let more: Vec<AdvisoryKey> = steps.iter().map(AdvisoryKey::of).collect();
+    pub(super) async fn try_add(&mut self, steps: &[Step]) -> Result<Option<usize>> {
+        let more = AdvisoryKey::of_steps(steps);
         let blocked_at = self.state().await?.try_lock(&more, &self.keys).await?;
         if blocked_at.is_none() {
             self.keys.extend(more);
@@ -221,20 +216,18 @@ impl SharedKeys {
     }
 
     /// Gives back what was added last.
-    pub(super) async fn give_back_last(&mut self, count: usize) -> Result<(), sqlx::Error> {
+    pub(super) async fn give_back_last(&mut self, count: usize) -> Result<()> {
         let last = self.keys.split_off(self.keys.len() - count);
         self.state().await?.give_back(&last).await
     }
 
     /// Asks on the connection with our keys.
-    pub(super) async fn ask(&self, question: &str) -> Result<Vec<TextRow>, sqlx::Error> {
+    pub(super) async fn ask(&self, question: &str) -> Result<Vec<TextRow>> {
         self.state().await?.ask(question).await
     }
 
-    /// Frees them.
-    pub(super) async fn end(mut self) -> Result<(), sqlx::Error> {
-        let keys = std::mem::take(&mut self.keys);
-        self.state().await?.give_back(&keys).await
+    pub(super) async fn end(mut self) -> Result<()> {
+        self.give_back_last(self.keys.len()).await
     }
 }
 
@@ -245,7 +238,7 @@ impl Drop for SharedKeys {
             match self.shared.state.try_lock() {
                 Ok(mut state) if state.generation == self.generation => state.end(),
                 Ok(_) => {}
-                Err(_) => self.shared.is_condemned.store(true, Ordering::SeqCst),
+                Err(_) => self.shared.must_end.store(true, Ordering::SeqCst),
             }
         }
     }

@@ -8,9 +8,8 @@
 
 use super::statement::{Literal as _, LockStatement};
 use super::{Dialect, Scheme, Strategy};
-use crate::key::hash_32;
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use crate::key::{FNV_32, fnv1a_32};
+use crate::{SlotMode, Step};
 use hierlock_engine::Busy;
 
 /// How the server's answer begins, if a session waits for the second number of a key.
@@ -29,7 +28,7 @@ fn key(scheme: &Scheme, step: &Step) -> Option<i32> {
         } else {
             format!("{},{}", step.level, step.slot)
         };
-        hash_32(slot.as_bytes()) as i32
+        fnv1a_32(FNV_32, slot.as_bytes()) as i32
     })
 }
 

@@ -1,13 +1,9 @@
 //! While a statement waits: asking the server on the control session for what, and cancelling it there.
 
-use super::acquirer::Acquirer;
-use super::pool::LockPool;
-use super::statement::LockStatement;
-use super::{Dialect, updaters};
+use super::{Acquirer, Dialect, LockPool, LockStatement, updaters};
 use crate::backend::WaitLimit;
-use crate::error::Blocker;
-use crate::plan::Step;
 use crate::registry::WaitGuard;
+use crate::{Blocker, Step};
 use hierlock_engine::{ErrorClass, SessionId, SessionRef, timed_out};
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
@@ -53,9 +49,8 @@ struct SessionActivity {
 
 impl Acquirer {
     /// Runs a statement that may wait, until it is done or the deadline comes or the caller goes; then it is cancelled on
-    /// the server. If the server answers no questions any more, it is given up: there is nobody left to grant it. So it
-    /// is if the server says that this session runs nothing, while its answer does not come: then either does not hear
-    /// the other.
+    /// the server. It is given up if the server answers no questions any more, or says that this session runs nothing
+    /// while its answer does not come.
     pub(super) async fn watch(
         &self,
         session: &mut SessionRef<'_>,
@@ -132,8 +127,8 @@ impl Acquirer {
         WatchReport { end, blocked_at, blocker, listing }
     }
 
-    /// Waits for a while and asks what a session does. The question goes on in a task of its own if this is dropped: a
-    /// connection that was left in the middle of one could not be used again.
+    /// Waits for a while and asks what a session does. A task of its own asks, for if this is dropped: a connection that
+    /// was left in the middle of a question could not be used again.
     fn activity_after(
         &self,
         pause: Duration,
@@ -146,23 +141,17 @@ impl Acquirer {
             sleep(pause).await;
             let question = tokio::spawn(async move {
                 let waits_for = pool.waits_for(&scheme, pid).await;
-                let runs_nothing = match &waits_for {
-                    Ok(Some(_)) => false,
+                let mut runs_nothing = false;
+                if !matches!(waits_for, Ok(Some(_))) {
+                    let is_idle = pool.server.is_idle(scheme.dialect, pid).await;
                     // Not knowing is no reason to give it up.
-                    _ => {
-                        let is_idle = pool.server.is_idle(scheme.dialect, pid).await;
-                        is_idle.is_ok_and(|is_idle| is_idle.unwrap_or(is_ours))
-                    }
-                };
+                    runs_nothing = is_idle.is_ok_and(|is_idle| is_idle.unwrap_or(is_ours));
+                }
                 let is_known = waits_for.is_ok();
-                let waits_for = waits_for.unwrap_or_default();
-                SessionActivity { is_known, waits_for, runs_nothing }
+                SessionActivity { is_known, waits_for: waits_for.unwrap_or_default(), runs_nothing }
             });
-            match timeout(answer_limit, question).await {
-                Ok(Ok(activity)) => activity,
-                // No answer, or the runtime shuts down.
-                _ => SessionActivity::default(),
-            }
+            // The default if there is no answer, or the runtime shuts down.
+            timeout(answer_limit, question).await.ok().and_then(Result::ok).unwrap_or_default()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::striped;
 use crate::support::{Database, Setup};
-use hierlock::sql::{Phase, Provision, RowRange, Strategy};
+use hierlock::sql::{Provision, ProvisionPhase, RowRange, Strategy};
 use hierlock::{Buckets, Hierarchy, Target};
 use hierlock_sandbox::{Engine, Sandbox, on_each_server};
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ async fn a_table_is_filled_exactly_once(engine: Engine) {
     assert_eq!((report.rows, report.inserted), (3 * 2503, 3 * 2503));
     database.assert_rows(2503).await;
     let seen = seen.into_inner().unwrap();
-    let most = seen.iter().filter(|p| p.phase == Phase::Filling).map(|p| p.done).max();
+    let most = seen.iter().filter(|p| p.phase == ProvisionPhase::Filling).map(|p| p.done).max();
     assert_eq!((most, seen[0].total), (Some(3 * 2503), 3 * 2503));
     assert!(provision.check(|_| ()).await.unwrap().is_clean());
 

@@ -31,7 +31,7 @@ async fn provision_for_another_test() {
     let Ok(url) = std::env::var(URL) else { return };
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap().chunk_rows(500);
-    let progress = |progress: hierlock::sql::Progress| {
+    let progress = |progress: hierlock::sql::ProvisionProgress| {
         if number(DIE_AT).is_some_and(|at| progress.done > at) {
             // Like a kill from outside: nothing is cleaned up.
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();

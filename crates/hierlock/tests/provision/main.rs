@@ -12,7 +12,7 @@ mod rebucket;
 mod support;
 mod versions;
 
-use hierlock::sql::{Check, Provision, Strategy};
+use hierlock::sql::{Provision, Strategy, TableCheck};
 use hierlock::{Hierarchy, Hierlock};
 use hierlock_sandbox::Engine;
 use support::{Database, Setup};
@@ -47,7 +47,7 @@ impl Database {
         Hierlock::connect(&format!("{}{more}", self.url)).await
     }
 
-    async fn check(&self) -> Check {
+    async fn check(&self) -> TableCheck {
         self.provisioner("").await.check(|_| ()).await.unwrap()
     }
 }

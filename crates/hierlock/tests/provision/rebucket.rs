@@ -2,7 +2,7 @@
 
 use crate::striped;
 use crate::support::GENEROUS;
-use hierlock::sql::Phase;
+use hierlock::sql::ProvisionPhase;
 use hierlock::{Buckets, Hierlock, Mode, Target};
 use hierlock_sandbox::{Engine, on_each_server};
 use std::sync::Arc;
@@ -137,8 +137,8 @@ async fn a_rebucket_waits_for_a_holder_without_blocking_others(engine: Engine) {
     let change = tokio::spawn({
         let (provision, waits) = (provision.clone(), waits.clone());
         async move {
-            let progress = |progress: hierlock::sql::Progress| {
-                if progress.phase == Phase::WaitingForHolders {
+            let progress = |progress: hierlock::sql::ProvisionProgress| {
+                if progress.phase == ProvisionPhase::WaitingForHolders {
                     waits.fetch_add(1, SeqCst);
                 }
             };
@@ -175,8 +175,8 @@ async fn an_upgrade_during_a_rebucket_does_not_hang(engine: Engine) {
     let change = tokio::spawn({
         let waits = waits.clone();
         async move {
-            let progress = |progress: hierlock::sql::Progress| {
-                if progress.phase == Phase::WaitingForHolders {
+            let progress = |progress: hierlock::sql::ProvisionProgress| {
+                if progress.phase == ProvisionPhase::WaitingForHolders {
                     waits.fetch_add(1, SeqCst);
                 }
             };

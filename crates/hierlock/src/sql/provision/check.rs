@@ -2,12 +2,11 @@
 
 use super::chunk::RowRange;
 use super::fill::{count, missing};
-use super::{OnProgress, Phase, Progress, Provision};
+use super::{OnProgress, Provision, ProvisionPhase};
 use crate::sql::agreement::ProvisionState;
-use crate::sql::lock_table::LockTableError;
-use futures_util::future::try_join_all;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use crate::sql::lock_table::Result;
+use hierlock_engine::Session;
+use parking_lot::Mutex;
 
 /// So many ranges are named; of more, only the number of rows.
 const MAX_NAMED_RANGES: usize = 1000;
@@ -17,7 +16,7 @@ const MAX_RANGES: usize = 100_000;
 /// What a lock table lacks, and what it has too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Check {
+pub struct TableCheck {
     /// How many rows there are of each level, those too many not counted.
     pub rows: Vec<u64>,
     /// How many each level must have.
@@ -32,7 +31,7 @@ pub struct Check {
     pub is_ready: bool,
 }
 
-impl Check {
+impl TableCheck {
     /// Returns whether it is ready, with nothing missing and nothing too many.
     pub fn is_clean(&self) -> bool {
         self.is_ready && self.missing_rows == 0 && self.extra_rows == 0
@@ -40,36 +39,25 @@ impl Check {
 }
 
 impl Provision {
-    pub(super) async fn check_rows(
-        &self,
-        progress: OnProgress<'_>,
-    ) -> Result<Check, LockTableError> {
+    pub(super) async fn check_rows(&self, progress: OnProgress<'_>) -> Result<TableCheck> {
         let mut session = self.session().await?;
-        let is_ready = self.agreed(&mut session).await? == ProvisionState::Ready;
+        let is_ready = self.agreed_state(&mut session).await? == ProvisionState::Ready;
         let (levels, buckets) = (self.scheme.hierarchy.len(), self.scheme.buckets.count());
         let chunks = self.chunks(0, buckets);
-        let total = chunks.rows();
-        let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let rows = vec![u64::from(buckets); levels];
         // The rows that are there of each level, and the ranges that are not.
-        let found = Mutex::new((rows, Vec::new()));
-        let work = async || {
-            let mut session = self.session().await?;
-            while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
-                for range in missing(&mut session, &self.scheme, chunk).await? {
-                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                    found.0[range.level] -= range.rows();
-                    if found.1.len() < MAX_RANGES {
-                        found.1.push(range);
-                    }
+        let found = Mutex::new((vec![u64::from(buckets); levels], Vec::new()));
+        let all_found = &found;
+        let check = |mut session: Session, chunk: RowRange| async move {
+            for range in missing(&mut session, &self.scheme, chunk).await? {
+                let mut found = all_found.lock();
+                found.0[range.level] -= range.rows();
+                if found.1.len() < MAX_RANGES {
+                    found.1.push(range);
                 }
-                let done = done.fetch_add(chunk.rows(), Relaxed) + chunk.rows();
-                progress(Progress { phase: Phase::Checking, done, total });
             }
-            Ok::<(), LockTableError>(())
+            Ok(session)
         };
-        let sessions = self.connections.min(chunks.iter().count());
-        try_join_all((0..sessions).map(|_| work())).await?;
+        self.for_each_chunk(chunks, ProvisionPhase::Checking, progress, check).await?;
         // Rows that nobody locks, found by the key.
         let table = self.scheme.quoted_table();
         let beyond = |level| format!("level = {level} AND bucket >= {buckets}");
@@ -78,11 +66,11 @@ impl Provision {
             let sql = format!("SELECT COUNT(*) FROM {table} WHERE {rows}");
             extra_rows += count(&mut session, &sql).await?;
         }
-        let (rows, ranges) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let missing_rows = total - rows.iter().sum::<u64>();
+        let (rows, ranges) = found.into_inner();
+        let missing_rows = chunks.rows() - rows.iter().sum::<u64>();
         let missing = merge(ranges).into_iter().take(MAX_NAMED_RANGES).collect();
         let buckets = buckets.into();
-        Ok(Check { rows, buckets, missing, missing_rows, extra_rows, is_ready })
+        Ok(TableCheck { rows, buckets, missing, missing_rows, extra_rows, is_ready })
     }
 }
 

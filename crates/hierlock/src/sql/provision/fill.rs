@@ -3,15 +3,15 @@
 //! | server | how | why |
 //! |---|---|---|
 //! | MySQL | `INSERT … SELECT` of two recursive table expressions, joined | nothing is sent but the two ends |
-//! | MariaDB | `INSERT … SELECT` of its `seq_A_to_B`, where it has that | the same, without a table in between |
+//! | MariaDB | `INSERT … SELECT` of its `seq_A_to_B`, where it has that | the same, without a temporary table |
 //! | PostgreSQL | `COPY`, into a table whose primary key is made last | an index is built faster than it grows |
 //!
-//! `bench` has them side by side with other ways.
+//! `bench` compares them with other ways.
 
 use super::chunk::{Chunks, RowRange, gaps};
 use super::rate_limit::RateLimit;
 use super::series::Series;
-use super::{OnProgress, Phase, Progress, Provision};
+use super::{OnProgress, Provision, ProvisionPhase, ProvisionProgress};
 use crate::sql::lock_table::{LockTableError, Result};
 use crate::sql::{Dialect, Scheme};
 use futures_util::future::try_join_all;
@@ -27,30 +27,49 @@ const MAX_LISTED_ROWS: usize = 5000;
 const MAX_TRIES: usize = 20;
 
 impl Provision {
-    /// Fills what is missing; how many rows that was. If the table is empty, that is all of them.
+    /// Fills what is missing, which is all of an empty table. Returns how many rows that was.
     pub(super) async fn fill(
         &self,
         chunks: Chunks,
         is_empty: bool,
         progress: OnProgress<'_>,
     ) -> Result<u64> {
-        let (next, done, inserted) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let limit = RateLimit::new(self.max_rows_per_second);
-        let total = chunks.rows();
-        progress(Progress { phase: Phase::Filling, done: 0, total });
-        let work = async || {
-            let mut session = self.follower().await?;
+        let all_inserted = AtomicU64::new(0);
+        let (inserted, limit) = (&all_inserted, &RateLimit::new(self.max_rows_per_second));
+        let phase = ProvisionPhase::Filling;
+        progress(ProvisionProgress { phase, done: 0, total: chunks.rows() });
+        let fill = |mut session: Session, chunk: RowRange| async move {
+            let new = self.fill_chunk(&mut session, chunk, is_empty, limit).await?;
+            inserted.fetch_add(new, Relaxed);
+            Ok(session)
+        };
+        self.for_each_chunk(chunks, phase, progress, fill).await?;
+        Ok(all_inserted.into_inner())
+    }
+
+    /// Does something with each chunk, on several sessions at the same time.
+    pub(super) async fn for_each_chunk<W: Future<Output = Result<Session>>>(
+        &self,
+        chunks: Chunks,
+        phase: ProvisionPhase,
+        progress: OnProgress<'_>,
+        work: impl Fn(Session, RowRange) -> W,
+    ) -> Result<()> {
+        let (next, done, total) = (AtomicUsize::new(0), AtomicU64::new(0), chunks.rows());
+        let on_session = async || {
+            let is_filling = phase == ProvisionPhase::Filling;
+            let mut session =
+                if is_filling { self.filler().await? } else { self.session().await? };
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
-                let new = self.fill_chunk(&mut session, chunk, is_empty, &limit).await?;
-                inserted.fetch_add(new, Relaxed);
+                session = work(session, chunk).await?;
                 let done = done.fetch_add(chunk.rows(), Relaxed) + chunk.rows();
-                progress(Progress { phase: Phase::Filling, done, total });
+                progress(ProvisionProgress { phase, done, total });
             }
             Ok::<(), LockTableError>(())
         };
-        let sessions = self.connections.min(chunks.iter().count()).max(1);
-        try_join_all((0..sessions).map(|_| work())).await?;
-        Ok(inserted.into_inner())
+        let sessions = self.connections.min(chunks.iter().count());
+        try_join_all((0..sessions).map(|_| on_session())).await?;
+        Ok(())
     }
 
     async fn fill_chunk(
@@ -148,18 +167,19 @@ async fn insert(
         }
         _ => {
             let plain = |sql: String| sql.replacen("INSERT IGNORE", "INSERT", 1);
-            run(session, inserts(scheme, series, missing).into_iter().map(plain)).await
+            run_all(session, inserts(scheme, series, missing).into_iter().map(plain)).await
         }
     };
     match hopeful {
         Err(error) if ErrorClass::of(&error) == ErrorClass::Duplicate => {
-            run(session, inserts(scheme, series, missing)).await
+            run_all(session, inserts(scheme, series, missing)).await
         }
         inserted => inserted,
     }
 }
 
-async fn run(
+/// Runs statements one after the other; returns how many rows they changed.
+pub(super) async fn run_all(
     session: &mut Session,
     statements: impl IntoIterator<Item = String>,
 ) -> Result<u64, sqlx::Error> {
@@ -189,24 +209,20 @@ pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> V
     let is_long =
         |range: &&RowRange| scheme.dialect == Dialect::Postgres || range.rows() >= MIN_RANGE_ROWS;
     let (long, short): (Vec<&RowRange>, Vec<&RowRange>) = ranges.iter().partition(is_long);
-    let mut sql: Vec<String> =
-        long.into_iter().map(|range| insert_range(scheme, series, range)).collect();
+    let (table, [insert, or_not]) = (scheme.quoted_table(), scheme.insert_words());
+    let insert_range = |range: &RowRange| {
+        let rows = series.select(&format!("{}, ", range.level), range.first, range.last);
+        format!("{insert} {table} (level, bucket) {rows}{or_not}")
+    };
+    let mut sql: Vec<String> = long.into_iter().map(insert_range).collect();
     let listed: Vec<String> = short
         .into_iter()
         .flat_map(|range| (range.first..=range.last).map(|b| format!("({}, {b})", range.level)))
         .collect();
-    let table = scheme.quoted_table();
     sql.extend(listed.chunks(MAX_LISTED_ROWS).map(|rows| {
         format!("INSERT IGNORE INTO {table} (level, bucket) VALUES {}", rows.join(", "))
     }));
     sql
-}
-
-fn insert_range(scheme: &Scheme, series: Series, range: &RowRange) -> String {
-    let RowRange { level, first, last } = *range;
-    let rows = series.select(&format!("{level}, "), first, last);
-    let [insert, or_not] = scheme.insert_words();
-    format!("{insert} {} (level, bucket) {rows}{or_not}", scheme.quoted_table())
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 
 use super::{ANSWER_LIMIT, Provision};
 use crate::error::{Error, SqlError};
-use crate::sql::agreement::{Agreement, ProvisionState};
 use crate::sql::lock_table::{self, LockTableError, Result, RowTable};
-use crate::sql::{Dialect, Strategy};
+use crate::sql::{Agreement, Dialect, ProvisionState, Strategy};
 use hierlock_engine::{ErrorClass, Session};
 
 /// The lock of the leader: two that change one table at the same time would undo each other's work.
@@ -27,7 +26,7 @@ impl Provision {
     }
 
     /// Opens a session to lead with. Nobody else leads while it is there.
-    pub(super) async fn lead(&self) -> Result<Session> {
+    pub(super) async fn leader(&self) -> Result<Session> {
         let mut leader = self.session().await?;
         let is_leader = match self.scheme.dialect {
             Dialect::Postgres => self.lock_on_postgres(&mut leader).await?,
@@ -63,7 +62,7 @@ impl Provision {
     }
 
     /// Opens a session to fill with, under a leader.
-    pub(super) async fn follower(&self) -> Result<Session> {
+    pub(super) async fn filler(&self) -> Result<Session> {
         let mut session = self.session().await?;
         if self.scheme.dialect == Dialect::Postgres {
             let key = self.key(FILLER_LOCK);
@@ -79,7 +78,7 @@ impl Provision {
 
     /// Returns the stored agreement. If a change of the bucket count was cut short between the table and the agreement, the
     /// table is right, for the name of its fence is what clients go by.
-    pub(super) async fn settle(&self, leader: &mut Session) -> Result<Option<Agreement>> {
+    pub(super) async fn read_agreement(&self, leader: &mut Session) -> Result<Option<Agreement>> {
         let stored = lock_table::read(leader, &self.scheme).await?;
         let table = RowTable::find(leader, &self.scheme).await?;
         let Some(mut stored) = stored else { return Ok(None) };
@@ -94,7 +93,7 @@ impl Provision {
     }
 
     /// Fails if a stored agreement is not what we would make. Whether it is ready does not matter.
-    pub(super) fn is_agreed(&self, stored: &Agreement) -> Result<()> {
+    pub(super) fn check_agreement(&self, stored: &Agreement) -> Result<()> {
         let stored = Agreement { state: ProvisionState::Ready, ..stored.clone() };
         let Some(mut why) = self.scheme.difference(&stored) else { return Ok(()) };
         let same = Agreement { buckets: self.scheme.buckets.count(), ..stored };
@@ -106,11 +105,11 @@ impl Provision {
     }
 
     /// A table that is there although nobody has agreed on it must be as ours would be.
-    pub(super) async fn is_ours(&self, leader: &mut Session) -> Result<()> {
+    pub(super) async fn check_table(&self, leader: &mut Session) -> Result<()> {
         let Some(table) = RowTable::find(leader, &self.scheme).await? else { return Ok(()) };
         let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
-        let right = Some(self.scheme.buckets.count());
-        if self.scheme.strategy == Strategy::Striped && table.fence != right {
+        let buckets = Some(self.scheme.buckets.count());
+        if self.scheme.strategy == Strategy::Striped && table.fence != buckets {
             return Err(LockTableError::Unfit(format!(
                 "there is a table `{name}` without a column {fence}. If its rows are for that many \
                  buckets, ALTER TABLE {name} ADD COLUMN {fence} BOOLEAN; else name another with \
@@ -121,7 +120,7 @@ impl Provision {
     }
 
     /// Returns the state of what is there and agreed upon.
-    pub(super) async fn agreed(&self, session: &mut Session) -> Result<ProvisionState> {
+    pub(super) async fn agreed_state(&self, session: &mut Session) -> Result<ProvisionState> {
         let stored = lock_table::read(session, &self.scheme).await?;
         let stored = stored.ok_or_else(|| self.scheme.no_table())?;
         let table = RowTable::find(session, &self.scheme).await?;
@@ -130,9 +129,9 @@ impl Provision {
             && fence != stored.buckets
         {
             let server = self.address.to_string();
-            return Err(Error::from(SqlError::CutShort { server, fence }).into());
+            return Err(Error::from(SqlError::RebucketUnfinished { server, fence }).into());
         }
-        self.is_agreed(&stored)?;
+        self.check_agreement(&stored)?;
         Ok(stored.state)
     }
 }

@@ -7,8 +7,8 @@
 //!   fill: chunks in the order of the primary key ─► a few sessions, each chunk a transaction
 //! ```
 //!
-//! Clients refuse to connect until the agreement is `ready`, so nobody meets a table that is half full.
-//! Every step may be done twice, so whoever was killed is simply started again.
+//! Clients refuse to connect until the agreement is `ready`, so nobody meets a table that is half full. Every step may
+//! be done twice, so whoever was killed is simply started again.
 
 mod check;
 mod chunk;
@@ -20,20 +20,17 @@ mod report;
 mod script;
 mod series;
 
-pub use check::Check;
+pub use check::TableCheck;
 pub use chunk::RowRange;
-pub use report::{Phase, Prediction, Progress, Report};
+pub use report::{Prediction, ProvisionPhase, ProvisionProgress, ProvisionReport};
 
-use super::agreement::ProvisionState;
 use super::lock_table::{self, LockTableError, RowTable};
-use super::options::LockServer;
 use super::statement::{Literal as _, hex};
-use super::{Dialect, Options, Scheme, Strategy};
-use crate::error::{Error, Result, UrlError};
-use crate::hierarchy::Hierarchy;
-use crate::key::Buckets;
-use crate::target::Target;
+use super::{Dialect, LockServer, Options, Scheme, Strategy};
+use crate::error::UrlError;
+use crate::{Buckets, Hierarchy, Result, Target};
 use chunk::Chunks;
+use fill::run_all;
 use hierlock_engine::{ServerAddress, Session};
 use series::Series;
 use std::collections::BTreeSet;
@@ -51,7 +48,7 @@ const DEFAULT_CONNECTIONS: usize = 2;
 const MAX_ADDED_NODES: usize = 1000;
 
 /// Told how far it has come.
-type OnProgress<'a> = &'a (dyn Fn(Progress) + Send + Sync);
+type OnProgress<'a> = &'a (dyn Fn(ProvisionProgress) + Send + Sync);
 
 /// Makes the rows that clients of a server lock, checks them, and changes how many there are.
 ///
@@ -69,8 +66,8 @@ type OnProgress<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 /// ```
 ///
 /// # Cancel safety
-/// Dropped before its end, any of its calls leaves what was done so far, and the server may finish the
-/// statement it is at. Called again, it goes on from there.
+/// Dropped before its end, any of its calls leaves what was done so far, and the server may finish the statement it is
+/// at. Called again, it goes on from there.
 #[derive(Debug)]
 pub struct Provision {
     address: ServerAddress,
@@ -90,54 +87,45 @@ pub struct Provision {
 impl Provision {
     /// Makes sure that the server is there and fit. Nothing is changed yet.
     ///
-    /// The URL is that of [`Hierlock::connect`](crate::Hierlock::connect). Without `buckets=` the count is
-    /// that of the table, if there is one.
+    /// The URL is that of [`Hierlock::connect`](crate::Hierlock::connect). Without `buckets=` the count is that of the
+    /// table, if there is one.
     ///
     /// # Errors
-    /// A URL that cannot be read, a server that cannot be reached or used. Also advisory keys, which
-    /// PostgreSQL has unless its URL names another strategy: they need no rows, and clients that agreed on
-    /// rows would shut out those who lock keys.
+    /// A URL that cannot be read, a server that cannot be reached or used. Also advisory keys, which PostgreSQL has by
+    /// default: they need no rows, and clients that agreed on rows would shut out those who lock keys.
     pub async fn connect(url: &str, hierarchy: Hierarchy) -> Result<Self> {
         let server = LockServer::parse(url, Options::default(), hierarchy)?;
-        let LockServer { address, scheme, follows, settings } = server;
+        let LockServer { address, mut scheme, follows, settings } = server;
         if scheme.strategy == Strategy::Advisory {
             return Err(UrlError::NothingToProvision.into());
         }
-        let mut provision = Self {
+        let answer_limit = settings.pool.answer_limit;
+        let mut session = Session::connect_alone(&address, answer_limit).await?;
+        scheme.dialect = session.dialect;
+        let asked = async {
+            let warnings = lock_table::check_server(&mut session, &address).await?;
+            let series = Series::ask(&mut session).await?;
+            if follows && let Some(stored) = lock_table::read(&mut session, &scheme).await? {
+                scheme.follow(&stored);
+            }
+            Ok((warnings, series))
+        };
+        let (warnings, series) = asked.await.map_err(|error: LockTableError| error.at(&address))?;
+        Ok(Self {
             address,
-            answer_limit: settings.pool.answer_limit,
-            series: Series::of(scheme.dialect),
+            answer_limit,
             scheme,
+            series,
             follows,
             connections: DEFAULT_CONNECTIONS,
             chunk_rows: DEFAULT_CHUNK_ROWS,
             max_rows_per_second: None,
-            warnings: Vec::new(),
-            idle: tokio::sync::Mutex::default(),
-        };
-        let asked = provision.ask_server().await;
-        asked.map_err(|error| error.at(&provision.address))?;
-        Ok(provision)
+            warnings,
+            idle: Some(session).into(),
+        })
     }
 
-    /// Asks what the server is, and what its clients have agreed about.
-    async fn ask_server(&mut self) -> Result<(), LockTableError> {
-        let session = Session::connect_alone(&self.address, self.answer_limit).await;
-        let mut session = session.map_err(Error::from)?;
-        self.scheme.dialect = session.dialect;
-        self.warnings = lock_table::check_server(&mut session, &self.address).await?;
-        self.series = Series::ask(&mut session).await?;
-        if self.follows
-            && let Some(stored) = lock_table::read(&mut session, &self.scheme).await?
-        {
-            self.scheme.follow(&stored);
-        }
-        self.idle = Some(session).into();
-        Ok(())
-    }
-
-    /// Sets on how many connections rows are filled and counted; by default 2. Each makes the server write as fast as it
-    /// can.
+    /// Sets on how many connections rows are filled and counted; by default 2.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
@@ -173,38 +161,34 @@ impl Provision {
     /// Makes the tables and fills them, or goes on with that. Where everything is there, nothing is done.
     ///
     /// # Errors
-    /// The table is there for other levels, another strategy or another number of buckets; someone else is
-    /// provisioning it; or the server fails.
-    pub async fn run(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Report> {
+    /// The table is there for other levels, another strategy or another number of buckets; someone else is provisioning
+    /// it; or the server fails.
+    pub async fn run(
+        &self,
+        progress: impl Fn(ProvisionProgress) + Send + Sync,
+    ) -> Result<ProvisionReport> {
         let begun = Instant::now();
-        let inserted = self.make_tables(&progress).await;
-        let inserted = inserted.map_err(|error| error.at(&self.address))?;
+        let inserted = self.named(self.make_tables(&progress)).await?;
         let rows = self.prediction().rows;
-        Ok(Report { rows, inserted, deleted: 0, elapsed: begun.elapsed() })
+        Ok(ProvisionReport { rows, inserted, deleted: 0, elapsed: begun.elapsed() })
     }
 
     /// Makes the tables, and returns how many rows were missing.
     async fn make_tables(&self, progress: OnProgress<'_>) -> Result<u64, LockTableError> {
         let is_striped = self.scheme.strategy == Strategy::Striped;
-        let mut leader = self.lead().await?;
+        let mut leader = self.leader().await?;
         lock_table::make_meta(&mut leader).await?;
-        match self.settle(&mut leader).await? {
-            Some(stored) => self.is_agreed(&stored)?,
+        match self.read_agreement(&mut leader).await? {
+            Some(stored) => self.check_agreement(&stored)?,
             None => {
-                self.is_ours(&mut leader).await?;
-                let state =
-                    if is_striped { ProvisionState::Filling } else { ProvisionState::Ready };
-                for statement in self.scheme.agree(state) {
-                    leader.run(&statement).await?;
-                }
+                self.check_table(&mut leader).await?;
+                run_all(&mut leader, self.scheme.agree(self.scheme.first_state())).await?;
             }
         }
         if is_striped {
             return self.finish(&mut leader, progress).await;
         }
-        if let Some(create) = self.scheme.create_rows() {
-            leader.run(&create).await?;
-        }
+        run_all(&mut leader, self.scheme.create_rows()).await?;
         Ok(0)
     }
 
@@ -216,28 +200,27 @@ impl Provision {
     ) -> Result<u64, LockTableError> {
         let scheme = &self.scheme;
         let table = RowTable::find(leader, scheme).await?;
-        let (is_empty, key_last) = (table.is_none(), table.is_none() && self.key_last());
-        if let Some(table) = table {
-            if !table.has_key {
-                // It was cut short. What is missing is found by the key.
-                self.add_key(leader, progress).await?;
-            }
-        } else {
-            let create =
-                if key_last { scheme.create_rows_without_key() } else { scheme.create_rows() };
-            if let Some(create) = create {
-                leader.run(&create).await?;
+        let is_empty = table.is_none();
+        // Not where rows must come slowly, as the primary key comes all at once.
+        let is_key_last = scheme.dialect == Dialect::Postgres && self.max_rows_per_second.is_none();
+        match table {
+            // It was cut short. What is missing is found by the key.
+            Some(table) if !table.has_key => self.add_key(leader, progress).await?,
+            Some(_) => {}
+            None => {
+                let without_key = |sql: String| sql.replace(", PRIMARY KEY (level, bucket)", "");
+                let create = scheme.create_rows();
+                let create = if is_key_last { create.map(without_key) } else { create };
+                run_all(leader, create).await?;
             }
         }
         let chunks = self.chunks(0, scheme.buckets.count());
         let inserted = self.fill(chunks, is_empty, progress).await?;
-        if key_last {
+        if is_empty && is_key_last {
             self.add_key(leader, progress).await?;
         }
-        if let Some(analyse) = script::analyse(scheme)
-            && inserted > 0
-        {
-            leader.run(&analyse).await?;
+        if inserted > 0 {
+            run_all(leader, script::analyse(scheme)).await?;
         }
         leader.run(&scheme.update_ready()).await?;
         Ok(inserted)
@@ -249,39 +232,38 @@ impl Provision {
         progress: OnProgress<'_>,
     ) -> Result<(), LockTableError> {
         let total = self.prediction().rows;
-        progress(Progress { phase: Phase::Indexing, done: total, total });
+        progress(ProvisionProgress { phase: ProvisionPhase::Indexing, done: total, total });
         let table = self.scheme.quoted_table();
         leader.run(&format!("ALTER TABLE {table} ADD PRIMARY KEY (level, bucket)")).await?;
         Ok(())
     }
 
-    /// Is the primary key made after the rows? Not where they must come slowly, as it comes all at once.
-    fn key_last(&self) -> bool {
-        self.scheme.dialect == Dialect::Postgres && self.max_rows_per_second.is_none()
-    }
-
     /// Counts the rows and names what is missing. Nothing is changed.
     ///
     /// # Errors
-    /// Only striped rows can be checked: of rows by ID, nobody knows which there must be. Else as
-    /// [`run`](Self::run).
-    pub async fn check(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Check> {
-        self.is_striped()?;
-        self.check_rows(&progress).await.map_err(|error| error.at(&self.address))
+    /// As [`run`](Self::run); also rows by ID, of which nobody knows which there must be.
+    pub async fn check(
+        &self,
+        progress: impl Fn(ProvisionProgress) + Send + Sync,
+    ) -> Result<TableCheck> {
+        self.require_striped()?;
+        self.named(self.check_rows(&progress)).await
     }
 
-    /// Fills exactly what is missing, while clients lock the rest. It is [`run`](Self::run) for a table
-    /// that is there.
+    /// Fills exactly what is missing, while clients lock the rest: [`run`](Self::run) for a table that is there.
     ///
     /// # Errors
     /// As [`run`](Self::run); also if there is no table yet.
-    pub async fn repair(&self, progress: impl Fn(Progress) + Send + Sync) -> Result<Report> {
-        self.is_striped()?;
-        let has_table = async {
+    pub async fn repair(
+        &self,
+        progress: impl Fn(ProvisionProgress) + Send + Sync,
+    ) -> Result<ProvisionReport> {
+        self.require_striped()?;
+        let table = async {
             let stored = lock_table::read(&mut self.session().await?, &self.scheme).await?;
             stored.ok_or_else(|| self.scheme.no_table())
         };
-        has_table.await.map_err(|error| error.at(&self.address))?;
+        self.named(table).await?;
         self.run(progress).await
     }
 
@@ -292,18 +274,16 @@ impl Provision {
     pub async fn rebucket(
         &self,
         buckets: Buckets,
-        progress: impl Fn(Progress) + Send + Sync,
-    ) -> Result<Report> {
-        self.is_striped()?;
+        progress: impl Fn(ProvisionProgress) + Send + Sync,
+    ) -> Result<ProvisionReport> {
+        self.require_striped()?;
         let begun = Instant::now();
-        let changed = self.change_buckets(buckets, &progress).await;
-        let (inserted, deleted) = changed.map_err(|error| error.at(&self.address))?;
+        let (inserted, deleted) = self.named(self.change_buckets(buckets, &progress)).await?;
         let rows = self.with_buckets(buckets).prediction().rows;
-        Ok(Report { rows, inserted, deleted, elapsed: begun.elapsed() })
+        Ok(ProvisionReport { rows, inserted, deleted, elapsed: begun.elapsed() })
     }
 
-    /// Adds rows for nodes and all above them, of which some may be there: for whoever makes a node, where
-    /// rows are per ID. How many were new.
+    /// Adds rows for nodes and all above them, and returns how many are new: for whoever makes a node, with rows by ID.
     ///
     /// # Errors
     /// Striped rows, which are for all nodes; a node too deep for the tree; no table yet.
@@ -316,30 +296,28 @@ impl Provision {
             self.scheme.hierarchy.check(node)?;
             all.extend((0..=node.level()).map(|level| node.ancestor(level)));
         }
-        let all: Vec<Target> = all.into_iter().collect();
+        let all = Vec::from_iter(all);
         let mut idle = self.idle.lock().await;
-        // One that has died in its sleep is replaced, once: what is there already is not added again.
+        // One that was lost while it was idle is replaced, once: what is there already is not added again.
         if let Some(mut session) = idle.take()
-            && let Ok(added) = self.add_with(&mut session, &all).await
+            && let Ok(added) = self.add_on(&mut session, &all).await
         {
             *idle = Some(session);
             return Ok(added);
         }
-        let added = async {
-            let mut session = self.session().await?;
-            let added = self.add_with(&mut session, &all).await?;
-            *idle = Some(session);
-            Ok(added)
-        };
-        added.await.map_err(|error: LockTableError| error.at(&self.address))
+        let mut session = self.named(self.session()).await?;
+        let added = self.named(self.add_on(&mut session, &all)).await?;
+        *idle = Some(session);
+        Ok(added)
     }
 
-    async fn add_with(
-        &self,
-        session: &mut Session,
-        nodes: &[Target],
-    ) -> Result<u64, LockTableError> {
-        self.agreed(session).await?;
+    /// Adds the name of the server to an error.
+    async fn named<T>(&self, work: impl Future<Output = Result<T, LockTableError>>) -> Result<T> {
+        work.await.map_err(|error| error.at(&self.address))
+    }
+
+    async fn add_on(&self, session: &mut Session, nodes: &[Target]) -> Result<u64, LockTableError> {
+        self.agreed_state(session).await?;
         let (table, hex_key) = (self.scheme.quoted_table(), self.scheme.hex_key());
         let mut added = 0;
         for nodes in nodes.chunks(MAX_ADDED_NODES) {
@@ -358,11 +336,11 @@ impl Provision {
         Ok(added)
     }
 
-    /// Returns everything that [`run`](Self::run) does as SQL for the server's own client. Run twice, it does nothing the
-    /// second time.
+    /// Returns everything that [`run`](Self::run) does as SQL for the server's own client. Run twice, it does nothing
+    /// the second time.
     pub fn print_sql(&self) -> String {
-        let scheme = &self.scheme;
-        script::script(scheme, self.series, self.chunks(0, scheme.buckets.count()))
+        let chunks = self.chunks(0, self.scheme.buckets.count());
+        script::script(&self.scheme, self.series, chunks)
     }
 
     fn with_buckets(&self, buckets: Buckets) -> Self {
@@ -382,7 +360,7 @@ impl Provision {
         Chunks { levels: self.scheme.hierarchy.len(), buckets: (first, end), size }
     }
 
-    fn is_striped(&self) -> Result<()> {
+    fn require_striped(&self) -> Result<()> {
         match self.scheme.strategy {
             Strategy::Striped => Ok(()),
             other => Err(UrlError::NotStriped { strategy: other.name() }.into()),

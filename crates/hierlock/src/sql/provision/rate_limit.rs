@@ -1,35 +1,27 @@
 //! No more rows a second than asked.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
 
 /// Rows leave one chunk after the other, each after the time that the one before was worth.
-#[derive(Debug)]
 pub(super) struct RateLimit {
     rows_per_second: Option<u64>,
-    next: Mutex<Option<Instant>>,
+    next: Mutex<Instant>,
 }
 
 impl RateLimit {
     pub(super) fn new(rows_per_second: Option<u64>) -> Self {
-        Self { rows_per_second, next: Mutex::default() }
+        Self { rows_per_second, next: Mutex::new(Instant::now()) }
     }
 
     /// Waits until so many rows may go.
-    ///
-    /// # Cancel safety
-    /// Dropped, its turn passes unused.
     pub(super) async fn wait(&self, rows: u64) {
         let Some(rate) = self.rows_per_second else { return };
-        let begin = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let begin = next.map_or(Instant::now(), |next| next.max(Instant::now()));
-            let worth = Duration::from_secs_f64(rows as f64 / rate.max(1) as f64);
-            *next = Some(begin + worth);
-            begin
-        };
-        tokio::time::sleep_until(begin).await;
+        let mut next = self.next.lock().await;
+        sleep_until(*next).await;
+        let worth = Duration::from_secs_f64(rows as f64 / rate.max(1) as f64);
+        *next = Instant::now().max(*next) + worth;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Another number of buckets, while clients lock.
 //!
-//! Two clients that count differently would lock different rows for one node. So at every moment exactly
-//! one count works: that in the name of the fence, which every statement that locks names.
+//! Two clients that count differently would lock different rows for one node. So at every moment exactly one count works:
+//! that in the name of the fence, which every statement that locks names.
 //!
 //! ```text
 //!   grow:    fill the new rows ─► rename the fence ─► write the agreement
@@ -9,28 +9,24 @@
 //! ```
 //!
 //! 1. Rows of buckets that nobody counts to are not locked by anybody, so filling them disturbs nobody.
-//! 2. Renaming a column waits until every transaction that has touched the table has ended: no lock taken
-//!    with the old count is left. From then on the old count is an unknown column.
-//! 3. A client whose statement fails so reads the agreement again and follows it, or tells its caller, if
-//!    its URL names the count.
-//! 4. Cut short at any point, the same call goes on from there. Between 2 and 3 MySQL and MariaDB cannot do
-//!    both at once; then the table says what is right.
+//! 2. Renaming a column waits until every transaction that has touched the table has ended: no lock taken with the old
+//!    count is left. From then on the old count is an unknown column.
+//! 3. A client whose statement fails so reads the agreement again and follows it, or fails, if its URL names the count.
+//! 4. Stopped at any point, the same call goes on from there. MySQL and MariaDB cannot rename and write at once; between
+//!    the two the table says what is right.
 //!
-//! While the renaming waits, those who come later wait behind it. So it does not wait long, gives way,
-//! and tries again.
+//! While the renaming waits, those who come later wait behind it. So it does not wait long, gives way, and tries again.
 
 use super::fill::{count, within};
 use super::rate_limit::RateLimit;
-use super::{OnProgress, Phase, Progress, Provision};
+use super::{OnProgress, Provision, ProvisionPhase, ProvisionProgress};
 use crate::key::Buckets;
-use crate::sql::Dialect;
-use crate::sql::agreement::{Agreement, ProvisionState};
 use crate::sql::lock_table::{LockTableError, Result};
+use crate::sql::{Agreement, Dialect, ProvisionState};
 use hierlock_engine::{ErrorClass, Session};
 use std::time::Duration;
 
-/// For how many seconds others wait behind the renaming: at first, and at most. Less than a client takes
-/// for the silence of a server that is gone.
+/// For how many seconds others wait behind the renaming: at first, and at most. Less than `silence_ms` of a client.
 const FIRST_LOCK_WAIT: u32 = 1;
 const MAX_LOCK_WAIT: u32 = 4;
 /// How long the way is free for others before the next try.
@@ -43,8 +39,9 @@ impl Provision {
         new: Buckets,
         progress: OnProgress<'_>,
     ) -> Result<(u64, u64)> {
-        let mut leader = self.lead().await?;
-        let stored = self.settle(&mut leader).await?.ok_or_else(|| self.scheme.no_table())?;
+        let mut leader = self.leader().await?;
+        let stored =
+            self.read_agreement(&mut leader).await?.ok_or_else(|| self.scheme.no_table())?;
         // Whoever says what the count was, or is to be, must be right about it.
         let (old, asked) = (stored.buckets, self.scheme.buckets.count());
         if !self.follows && asked != old && asked != new.count() {
@@ -96,7 +93,11 @@ impl Provision {
             if self.scheme.dialect == Dialect::Postgres {
                 leader.run("ROLLBACK").await?;
             }
-            progress(Progress { phase: Phase::WaitingForHolders, done: 0, total: 0 });
+            progress(ProvisionProgress {
+                phase: ProvisionPhase::WaitingForHolders,
+                done: 0,
+                total: 0,
+            });
             seconds = (seconds * 2).min(MAX_LOCK_WAIT);
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -127,7 +128,7 @@ impl Provision {
             };
             deleted += leader.affected(&sql).await?;
             done += chunk.rows();
-            progress(Progress { phase: Phase::Deleting, done, total });
+            progress(ProvisionProgress { phase: ProvisionPhase::Deleting, done, total });
         }
         Ok(deleted)
     }

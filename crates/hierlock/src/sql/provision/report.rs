@@ -1,4 +1,4 @@
-//! What provisioning will make, how far it has come, and what it has done.
+//! How large a lock table becomes, how far provisioning has come, and what it has done.
 
 use crate::sql::{Dialect, Scheme, Strategy};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 /// How far provisioning has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct ProvisionProgress {
     /// What is being done.
-    pub phase: Phase,
+    pub phase: ProvisionPhase,
     /// How many rows are done, in this phase.
     pub done: u64,
     /// How many rows there are to do; 0 where they are not counted.
@@ -18,7 +18,7 @@ pub struct Progress {
 /// What provisioning is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Phase {
+pub enum ProvisionPhase {
     /// Rows are inserted, where they are missing.
     Filling,
     /// The primary key is made.
@@ -31,15 +31,15 @@ pub enum Phase {
     Checking,
 }
 
-impl Phase {
-    /// Returns it in a word or two, for a person.
+impl ProvisionPhase {
+    /// Returns its name, for a person.
     pub fn name(self) -> &'static str {
         match self {
-            Phase::Filling => "filling",
-            Phase::Indexing => "making the primary key",
-            Phase::WaitingForHolders => "waiting for holders",
-            Phase::Deleting => "deleting",
-            Phase::Checking => "checking",
+            ProvisionPhase::Filling => "filling",
+            ProvisionPhase::Indexing => "making the primary key",
+            ProvisionPhase::WaitingForHolders => "waiting for holders",
+            ProvisionPhase::Deleting => "deleting",
+            ProvisionPhase::Checking => "checking",
         }
     }
 }
@@ -47,7 +47,7 @@ impl Phase {
 /// What provisioning has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct ProvisionReport {
     /// How many rows there are for clients to lock. Of rows by ID: 0, for nobody counts them.
     pub rows: u64,
     /// How many of them are new.
@@ -58,8 +58,7 @@ pub struct Report {
     pub elapsed: Duration,
 }
 
-/// What provisioning will make: how large a table of rows becomes, from the layout of its pages. Checked against the real
-/// size by a test on each server.
+/// How large a table of rows becomes, from the layout of its pages. Tested against the real size on each server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prediction {
@@ -69,13 +68,10 @@ pub struct Prediction {
     pub bytes: u64,
 }
 
-/// Hundredths of a byte a row.
-///
-/// InnoDB: a header of 5 bytes and a NULL bit, the key (1 + 4), the numbers of a transaction (6 + 7), and
-/// a directory entry for every few rows; filled in the order of the key, its pages are full but for a
-/// sixteenth.
+/// Hundredths of a byte a row, on InnoDB: a header of 5 bytes and a NULL bit, the key (1 + 4), the numbers of a
+/// transaction (6 + 7), and a directory entry for every few rows, on pages that are full but for a sixteenth.
 const INNODB_ROW: u64 = 2640;
-/// PostgreSQL: a tuple of 32 bytes behind a pointer of 4, and in the index 16 behind 4, on pages that are
+/// The same on PostgreSQL: a tuple of 32 bytes behind a pointer of 4, and in the index 16 behind 4, on pages that are
 /// full but for a tenth.
 const POSTGRES_ROW: u64 = 5880;
 

@@ -1,18 +1,15 @@
-//! The same as SQL, for whoever may not let a program do it.
+//! Everything that provisioning does as SQL, for whoever may not let a program do it.
 
 use super::chunk::Chunks;
 use super::fill::inserts;
 use super::series::Series;
-use crate::sql::agreement::{ProvisionState, SCHEMA};
+use crate::sql::agreement::SCHEMA;
 use crate::sql::{Dialect, Scheme, Strategy};
 
-/// Everything that provisioning does, to be run by the server's own client. Run twice, it does nothing
-/// the second time.
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
-    let state = if is_striped { ProvisionState::Filling } else { ProvisionState::Ready };
     let mut sql = SCHEMA.statements(scheme.dialect.driver());
-    sql.extend(scheme.agree(state));
+    sql.extend(scheme.agree(scheme.first_state()));
     sql.extend(scheme.create_rows());
     if is_striped {
         sql.extend(series.allow(scheme.dialect));
@@ -27,8 +24,8 @@ pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String 
     sql.join(";\n") + ";\n"
 }
 
-/// Lets PostgreSQL know how many rows there are before the first are looked up: until it does, it may
-/// read all of them instead. InnoDB keeps count by itself.
+/// Lets PostgreSQL know how many rows there are before the first are looked up: until it does, it may read all of them.
+/// InnoDB keeps count by itself.
 pub(super) fn analyse(scheme: &Scheme) -> Option<String> {
     let is_postgres = scheme.dialect == Dialect::Postgres;
     is_postgres.then(|| format!("ANALYZE {}", scheme.quoted_table()))

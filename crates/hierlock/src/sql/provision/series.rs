@@ -1,44 +1,34 @@
-//! Numbers that follow each other, made by the server itself. Text only, but for one question.
+//! Numbers that follow each other, made by the server itself.
 
 use crate::sql::Dialect;
 use hierlock_engine::Session;
 
-/// A server makes so many of one expression without being told, unless it was told otherwise; and no chunk
-/// has more than the square of it.
+/// How many numbers one expression makes by default. No chunk has more than the square of it.
 const THOUSAND: u32 = 1000;
 
 /// How a server makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Series {
-    /// Thousands and what is below them, each a table expression that refers to itself, joined: MySQL. One
-    /// expression alone would write all numbers to a table in between.
+    /// Two recursive table expressions, thousands and what is below them, joined: MySQL. One expression alone would write
+    /// all numbers to a temporary table.
     Recursive,
-    /// The engine `SEQUENCE` of MariaDB, which needs no table in between.
+    /// The engine `SEQUENCE` of MariaDB.
     Sequence,
-    /// A function of PostgreSQL.
+    /// The function `generate_series` of PostgreSQL.
     Generated,
 }
 
 impl Series {
-    /// As a server of that kind usually does.
-    pub(super) fn of(dialect: Dialect) -> Self {
-        match dialect {
-            Dialect::Mysql => Series::Recursive,
-            Dialect::Mariadb => Series::Sequence,
-            Dialect::Postgres => Series::Generated,
-        }
-    }
-
     /// As this server does: MariaDB can be built, or started, without the engine.
     pub(super) async fn ask(session: &mut Session) -> Result<Self, sqlx::Error> {
-        let usual = Self::of(session.dialect);
-        if usual != Series::Sequence {
-            return Ok(usual);
+        match session.dialect {
+            Dialect::Mysql => return Ok(Series::Recursive),
+            Dialect::Mariadb => {}
+            Dialect::Postgres => return Ok(Series::Generated),
         }
         let engine = "SELECT COUNT(*) FROM information_schema.ENGINES WHERE ENGINE = 'SEQUENCE' AND \
                       SUPPORT IN ('YES', 'DEFAULT')";
-        let rows = session.rows(engine).await?;
-        let has_sequence = rows.first().is_some_and(|row| row[0] == "1");
+        let has_sequence = session.rows(engine).await?.first().is_some_and(|row| row[0] == "1");
         Ok(if has_sequence { Series::Sequence } else { Series::Recursive })
     }
 

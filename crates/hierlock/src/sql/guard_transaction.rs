@@ -2,10 +2,10 @@
 //! needs no second connection.
 //!
 //! A savepoint is set before it is lent. If that is gone when the session comes back, somebody has ended the transaction
-//! (a COMMIT, a DDL statement, a deadlock on InnoDB), and with it the lock: the guard is told that it is lost.
+//! (by COMMIT, DDL, or a deadlock on InnoDB), and with it the lock: the guard is told that it is lost.
 
 use super::Connection;
-use super::hold::{HoldError, HoldInner, HoldSession, HoldSessions};
+use super::hold::{HoldInner, HoldSession, HoldSessions};
 use crate::database::error_message;
 use crate::error::{Result, SqlError};
 use hierlock_engine::{ErrorClass, Session};
@@ -19,31 +19,30 @@ use tokio::sync::OwnedMutexGuard;
 /// A statement that the borrower has left running is cancelled after this long.
 const CANCEL_DELAY: Duration = Duration::from_millis(100);
 
-/// The transaction that holds a guard's locks, lent for work by
-/// [`Guard::transaction`](crate::Guard::transaction). Use it as a connection of sqlx; dropping it gives
-/// it back.
+/// The sessions of a hold, out of everybody else's reach.
+type LentSessions = OwnedMutexGuard<Option<HoldSessions>>;
+
+/// The transaction that holds a guard's locks, lent for work by [`Guard::transaction`](crate::Guard::transaction). Use
+/// it as a connection of sqlx; dropping it gives it back.
 ///
 /// It is at READ COMMITTED. Do not end the transaction: [`Guard::commit`](crate::Guard::commit) does,
 /// and dropping or releasing the guard undoes the work.
 #[must_use = "dropping it gives the transaction back"]
-pub struct Work<'guard, C: Connection> {
+pub struct GuardTransaction<'guard, C: Connection> {
     hold: Arc<HoldInner>,
-    /// The sessions of the hold, out of everybody else's reach. None when they are given back.
-    held: Option<OwnedMutexGuard<Option<HoldSessions>>>,
+    /// None when they are given back.
+    held: Option<LentSessions>,
     guard: PhantomData<(&'guard mut (), C)>,
 }
 
-impl<C: Connection> std::fmt::Debug for Work<'_, C> {
+impl<C: Connection> std::fmt::Debug for GuardTransaction<'_, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").finish_non_exhaustive()
+        f.debug_struct("GuardTransaction").finish_non_exhaustive()
     }
 }
 
-impl<C: Connection> Work<'_, C> {
-    pub(super) fn new(
-        hold: Arc<HoldInner>,
-        held: OwnedMutexGuard<Option<HoldSessions>>,
-    ) -> Result<Self> {
+impl<C: Connection> GuardTransaction<'_, C> {
+    pub(super) fn new(hold: Arc<HoldInner>, held: LentSessions) -> Result<Self> {
         let mut work = Self { hold, held: Some(held), guard: PhantomData };
         if work.connection().is_none() {
             let server = work.hold.scheme.dialect.to_string();
@@ -58,7 +57,7 @@ impl<C: Connection> Work<'_, C> {
     }
 }
 
-impl<C: Connection> Deref for Work<'_, C> {
+impl<C: Connection> Deref for GuardTransaction<'_, C> {
     type Target = C;
 
     fn deref(&self) -> &C {
@@ -71,7 +70,7 @@ impl<C: Connection> Deref for Work<'_, C> {
     }
 }
 
-impl<C: Connection> DerefMut for Work<'_, C> {
+impl<C: Connection> DerefMut for GuardTransaction<'_, C> {
     fn deref_mut(&mut self) -> &mut C {
         self.connection().expect(CHECKED)
     }
@@ -80,7 +79,7 @@ impl<C: Connection> DerefMut for Work<'_, C> {
 const CHECKED: &str = "it was looked at when it was lent, and is there until it is dropped";
 
 /// However it is dropped, the sessions are checked before anybody else has them.
-impl<C: Connection> Drop for Work<'_, C> {
+impl<C: Connection> Drop for GuardTransaction<'_, C> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let hold = self.hold.clone();
@@ -91,24 +90,21 @@ impl<C: Connection> Drop for Work<'_, C> {
 }
 
 impl HoldInner {
-    /// Lends the sessions of the hold.
-    pub(super) async fn lend(&self) -> Result<OwnedMutexGuard<Option<HoldSessions>>, HoldError> {
+    pub(super) async fn lend(&self) -> Result<LentSessions> {
         let mut held = self.held.clone().lock_owned().await;
-        let Some(sessions) = &mut *held else { return Err(HoldError::Lost) };
+        let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
         match sessions.base.own()?.run("SAVEPOINT lent").await {
             Ok(()) => Ok(held),
             Err(error) => Err(self.lose(&mut held, &error_message(&error))),
         }
     }
 
-    async fn take_back(&self, mut held: OwnedMutexGuard<Option<HoldSessions>>) {
-        let Some(HoldSessions { base: HoldSession::Own(base), work_failed, .. }) = &mut *held
-        else {
-            return;
-        };
-        match self.release_savepoint(base).await {
-            Ok(failed) => *work_failed |= failed,
-            Err(why) => drop(self.lose(&mut held, &why)),
+    async fn take_back(&self, mut held: LentSessions) {
+        if let Some(HoldSessions { base: HoldSession::Own(base), work_failed, .. }) = &mut *held {
+            match self.release_savepoint(base).await {
+                Ok(failed) => *work_failed |= failed,
+                Err(why) => drop(self.lose(&mut held, &why)),
+            }
         }
     }
 
@@ -117,7 +113,7 @@ impl HoldInner {
     async fn release_savepoint(&self, base: &mut Session) -> Result<bool, String> {
         const RELEASE: &str = "RELEASE SAVEPOINT lent";
         let (dialect, id) = (base.dialect, base.id);
-        // Whoever borrowed it may have dropped a statement that still runs.
+        // The borrower may have dropped a statement that still runs.
         let mut released = {
             let mut session = base.as_ref();
             let mut release = pin!(session.run(RELEASE));
