@@ -12,7 +12,9 @@ use crate::exit::{self, CommandResult};
 use crate::output::{json, print, print_message};
 use crate::progress::bar;
 use crate::signals::block_on;
-use hierlock::sql::{TableCheck, ProvisionPhase, Prediction, ProvisionProgress, Provision, ProvisionReport, RowRange};
+use hierlock::sql::{
+    Prediction, Provision, ProvisionPhase, ProvisionProgress, ProvisionReport, RowRange, TableCheck,
+};
 use hierlock::{Buckets, ServerUrl, Target};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
@@ -118,7 +120,7 @@ impl ProvisionArgs {
             report
         };
         progress.bar.finish_and_clear();
-        let Report { rows, inserted, deleted, elapsed, .. } = report;
+        let ProvisionReport { rows, inserted, deleted, elapsed, .. } = report;
         let elapsed_ms = elapsed.as_millis();
         let result = ResultJson::Ready { rows, inserted, deleted, elapsed_ms };
         print(if self.json { json(&result) } else { report_text(&report) })
