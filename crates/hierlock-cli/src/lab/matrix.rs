@@ -23,7 +23,6 @@ pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandRe
         modes: if args.modes { ModePair::all() } else { vec![ModePair::EXCLUSIVE] },
         jobs: args.run.jobs.into(),
         buckets: args.buckets,
-        ..MatrixOptions::default()
     };
     let mut report = MatrixReport::new(&options).map_err(Failure::usage)?;
     let bar = progress_bar(args.json);
