@@ -61,8 +61,8 @@ enum LentConnection {
     Sqlite(PoolConnection<sqlx::Sqlite>),
 }
 
-#[cfg(feature = "_server")]
 /// The server of a pool that the program brings, and who its connections are there. MySQL stands for MariaDB too.
+#[cfg(feature = "_server")]
 #[derive(Debug)]
 pub(super) struct ProgramServer {
     /// Only for the control session: to ask about sessions, and to end them.
@@ -71,8 +71,8 @@ pub(super) struct ProgramServer {
     pub(super) sessions: Mutex<HashMap<i64, SessionId>>,
 }
 
-#[cfg(feature = "_server")]
 /// A connection of a program's pool, as its server knows it.
+#[cfg(feature = "_server")]
 #[derive(Debug)]
 pub(super) struct ProgramSession {
     pub(super) server: Arc<ProgramServer>,

@@ -15,8 +15,8 @@ pub(crate) mod sealed {
     pub trait HasConnection {
         fn connection(&mut self) -> super::DatabaseConnection<'_>;
 
-        #[cfg(feature = "_server")]
         /// Its connection was left in the middle of a statement, and is not to be used any more.
+        #[cfg(feature = "_server")]
         fn give_up(&mut self) {}
     }
 }

@@ -111,10 +111,8 @@ impl Leases {
         let find = async |mut tx: Transaction, _| {
             (find_cause(&mut tx.connection(), token, known, "").await, tx)
         };
-        self.database()
-            .run((SCHEMA, ""), find)
-            .await
-            .map_or_else(|error| error, |cause| lost(token, known, cause))
+        let cause = self.database().run((SCHEMA, ""), find).await;
+        cause.map_or_else(|error| error, |cause| lost(token, known, cause))
     }
 }
 

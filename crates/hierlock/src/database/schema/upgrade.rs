@@ -70,8 +70,8 @@ impl Schema {
         upgraded.and_then(|upgraded| unlocked.map(|()| upgraded))
     }
 
-    #[cfg(feature = "_server")]
     /// The same in a transaction of its own, on a connection that is in none.
+    #[cfg(feature = "_server")]
     pub(crate) async fn upgrade_alone(
         self,
         connection: &mut DatabaseConnection<'_>,
