@@ -14,9 +14,9 @@ pub struct SessionName(Arc<str>);
 impl SessionName {
     /// The name, if it is one: a capital, then letters and digits.
     pub fn new(text: &str) -> Option<Self> {
-        let begins = text.starts_with(|c: char| c.is_ascii_uppercase());
-        (begins && text.chars().all(|c| c.is_ascii_alphanumeric()))
-            .then(|| SessionName(text.into()))
+        let is_name = text.starts_with(|c: char| c.is_ascii_uppercase())
+            && text.chars().all(|c| c.is_ascii_alphanumeric());
+        is_name.then(|| Self(text.into()))
     }
 
     /// Returns the session of a letter from A to Z.

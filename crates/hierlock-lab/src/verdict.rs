@@ -194,23 +194,18 @@ fn row_agrees(expected: &[ExpectedCell], row: &[Option<String>]) -> bool {
 
 /// Compares as numbers if both are, as booleans if both are, else as texts.
 fn same_value(a: &str, b: &str) -> bool {
-    let boolean = |text: &str| match text {
-        "t" | "true" => Some(true),
-        "f" | "false" => Some(false),
-        _ => None,
-    };
     match (decimal(a), decimal(b)) {
         (Some(a), Some(b)) => a == b,
-        _ => a == b || boolean(a).is_some_and(|a| boolean(b) == Some(a)),
+        _ => {
+            a == b
+                || matches!((a, b), ("t", "true") | ("true", "t") | ("f", "false") | ("false", "f"))
+        }
     }
 }
 
 /// Returns a decimal number in its shortest form: sign, whole part and fraction, exact whatever its length.
 fn decimal(text: &str) -> Option<(bool, &str, &str)> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
+    let digits = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || !all_digits(whole) || !all_digits(fraction) || digits.ends_with('.') {
@@ -218,7 +213,7 @@ fn decimal(text: &str) -> Option<(bool, &str, &str)> {
     }
     let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
     let zero = whole.is_empty() && fraction.is_empty();
-    Some((negative && !zero, whole, fraction))
+    Some((digits.len() < text.len() && !zero, whole, fraction))
 }
 
 /// `was done`, `is blocked by A (row 1 of t)`, `failed: …`: what follows "but it".

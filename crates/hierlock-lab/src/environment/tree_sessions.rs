@@ -7,7 +7,7 @@ use crate::observation::{
 };
 use crate::scenario::{LockAction, LockRequest};
 use hierlock::{Error, Guard, Hierlock, Holder};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, oneshot};
@@ -64,14 +64,12 @@ impl TreeSessions {
             holders.iter().filter_map(|holder| Some((holder.id, name_of(holder)?))).collect();
         let waits = holders.iter().filter_map(|holder| {
             let wait = holder.waits.as_ref()?;
-            let known = wait.blocked_by.iter().filter_map(|id| names.get(id).cloned());
-            let mut blockers: Vec<SessionName> = known.collect();
-            blockers.sort();
-            blockers.dedup();
+            let blockers: BTreeSet<_> =
+                wait.blocked_by.iter().filter_map(|id| names.get(id).cloned()).collect();
             Some(Wait {
                 waiter: name_of(holder)?,
                 has_outside_blocker: wait.blocked_by.iter().any(|id| !names.contains_key(id)),
-                blockers,
+                blockers: blockers.into_iter().collect(),
                 target: Some(node(&wait.target, wait.mode)),
             })
         });
@@ -79,17 +77,14 @@ impl TreeSessions {
     }
 
     pub(super) fn locks(&self) -> Vec<Lock> {
-        let holders = self.locks.holders();
         let mut locks: Vec<Lock> = Vec::new();
-        for holder in &holders {
+        for holder in &self.locks.holders() {
             let Some(session) = name_of(holder) else { continue };
             let held = holder.holds.iter().map(|(target, mode)| (node(target, *mode), true));
             let wanted = holder.waits.iter().map(|wait| (node(&wait.target, wait.mode), false));
-            locks.extend(held.chain(wanted).map(|(target, granted)| Lock {
-                session: session.clone(),
-                target,
-                granted,
-            }));
+            for (target, granted) in held.chain(wanted) {
+                locks.push(Lock { session: session.clone(), target, granted });
+            }
         }
         locks.sort();
         locks
@@ -140,12 +135,13 @@ impl TreeSession {
         let mut held = self.guard.lock().await;
         match (action, held.as_mut()) {
             (LockAction::Lock(_) | LockAction::Try(_), Some(_)) => {
-                return Err(other(format!(
-                    "{name} already holds a lock; `extend` takes more, `release` gives it back"
-                )));
+                let hint = "`extend` takes more, `release` gives it back";
+                let why = format!("{name} already holds a lock; {hint}");
+                return Err(Failure::new(FailureKind::Other, why));
             }
             (LockAction::Extend(_) | LockAction::Upgrade | LockAction::Release, None) => {
-                return Err(other(format!("{name} holds nothing; `lock` comes first")));
+                let why = format!("{name} holds nothing; `lock` comes first");
+                return Err(Failure::new(FailureKind::Other, why));
             }
             (LockAction::Lock(LockRequest { mode, targets, within }), None) => {
                 let mut request = locks.request_all(targets).mode(mode).named(name.as_str());
@@ -194,8 +190,4 @@ fn failure(error: Error) -> Failure {
         _ => FailureKind::Other,
     };
     Failure::new(kind, error.to_string())
-}
-
-fn other(message: String) -> Failure {
-    Failure::new(FailureKind::Other, message)
 }

@@ -218,16 +218,12 @@ pub(super) fn variants(axes: &[Axis]) -> Vec<Variant> {
     if variant_count(axes) > MAX_CASES {
         return Vec::new();
     }
-    let mut variants = vec![Variant::new()];
-    for axis in axes {
-        let turns = |before: &Variant| -> Vec<Variant> {
-            let turn = |turn: &Vec<String>| {
-                let values = axis.names.iter().cloned().zip(turn.iter().cloned());
-                before.iter().cloned().chain(values).collect()
-            };
-            axis.turns.iter().map(turn).collect()
-        };
-        variants = variants.iter().flat_map(turns).collect();
-    }
-    variants
+    axes.iter().fold(vec![Variant::new()], |variants, axis| {
+        let mut longer = Vec::new();
+        for (before, turn) in variants.iter().flat_map(|v| axis.turns.iter().map(move |t| (v, t))) {
+            let values = axis.names.iter().cloned().zip(turn.iter().cloned());
+            longer.push(before.iter().cloned().chain(values).collect());
+        }
+        longer
+    })
 }
