@@ -10,8 +10,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+/// How often [`Lab::close`] looks whether a server is still in use.
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs cases on the servers that are connected, in memory and on files.
 pub struct Lab {
@@ -105,7 +110,7 @@ impl Lab {
     ///
     /// # Cancel safety
     /// Dropped, it cancels what it has begun, on the servers too, and the report has what was over by then. What
-    /// is under way is removed in the background; that is done when the lab has been dropped.
+    /// is under way is removed in the background; [`close`](Self::close) waits for that.
     pub async fn run(
         &self,
         cases: &[Case],
@@ -141,6 +146,23 @@ impl Lab {
         let _ = self.tree_databases.clear().await;
         report.took = started.elapsed();
         on_event(RunEvent::RunFinished);
+    }
+
+    /// Removes what was made on the servers, and waits until nothing that was begun there is under way.
+    ///
+    /// # Cancel safety
+    /// Dropped, it leaves the rest to threads; what they do not get done is removed by the next run.
+    pub async fn close(self) {
+        let Self { tree_databases, servers, .. } = self;
+        drop(tree_databases);
+        for server in servers.into_values() {
+            // A query that nobody waits for any more runs to its end in a task, which has the server too.
+            while Arc::strong_count(&server) > 1 {
+                sleep(CLOSE_POLL_INTERVAL).await;
+            }
+            // Waits for the threads that remove databases. One that has panicked has said so.
+            _ = spawn_blocking(move || drop(server)).await;
+        }
     }
 
     async fn run_case(

@@ -11,6 +11,7 @@ use hierlock_sandbox::Server;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 
 /// How long removing what was made on the servers may take after a signal.
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(15);
@@ -20,7 +21,7 @@ pub(super) struct LabServers {
     pub(super) lab: Lab,
     /// Engines that are wanted and not available.
     pub(super) missing: Vec<MissingEngine>,
-    /// Those that were started end when they are dropped, after the lab.
+    /// Those that were started end when they are dropped; the lab is closed before.
     servers: Vec<Server>,
 }
 
@@ -40,7 +41,7 @@ impl LabServers {
             .filter_map(|engine| Some((engine, engine.server()?)))
             .map(|(engine, server)| {
                 let url = urls.get(&engine).cloned();
-                let start = tokio::task::spawn_blocking(move || match url {
+                let start = spawn_blocking(move || match url {
                     Some(url) => Ok(Server::Given { engine: server, url: url.expose().to_owned() }),
                     None => Server::get(server),
                 });
@@ -74,7 +75,10 @@ impl LabServers {
     /// Removes what was made on the servers, and ends those that were started. After a signal this takes at most
     /// [`CLEAN_UP_LIMIT`]; the next run removes what is left.
     pub(super) async fn close(self, interrupt: &Interrupt) {
-        let closed = tokio::task::spawn_blocking(move || drop(self));
+        let closed = tokio::spawn(async move {
+            self.lab.close().await;
+            spawn_blocking(move || drop(self.servers)).await
+        });
         if interrupt.exit_code().is_none() {
             // A panic has been printed.
             _ = closed.await;

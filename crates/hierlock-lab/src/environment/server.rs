@@ -141,11 +141,13 @@ impl TestServer {
         Ok(removed)
     }
 
+    /// Makes a namespace by a connection, which comes back with it. Once begun it runs to its end, also if it is
+    /// dropped: else a statement that is still on its way might make the namespace after its removal.
     pub(super) async fn create_namespace(
         self: &Arc<Self>,
         is_database: bool,
-        connection: &mut LabConnection,
-    ) -> LabResult<NamespaceGuard> {
+        mut connection: LabConnection,
+    ) -> LabResult<(NamespaceGuard, LabConnection)> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.prefix);
         let namespace = match self.dialect() {
@@ -153,21 +155,26 @@ impl TestServer {
             Dialect::Postgres => Namespace::PostgresDatabase(name),
             _ => Namespace::InnodbDatabase(name),
         };
-        let guard = NamespaceGuard::new(self.clone(), namespace);
-        for sql in guard.namespace.create_sql() {
-            let created = match &guard.namespace {
-                // It is made from outside.
-                Namespace::PostgresDatabase(_) => {
-                    self.keeper.lock().await.results_within(SET_UP_LIMIT, &sql).await?
-                }
-                _ => connection.results_within(SET_UP_LIMIT, &sql).await?,
-            };
-            created.map_err(|error| {
-                let error = error_message(&error);
-                LabError(format!("a place for the case cannot be made with `{sql}`: {error}"))
-            })?;
-        }
-        Ok(guard)
+        let server = self.clone();
+        let create = async move {
+            let guard = NamespaceGuard::new(server.clone(), namespace);
+            for sql in guard.namespace.create_sql() {
+                let created = match &guard.namespace {
+                    // It is made from outside.
+                    Namespace::PostgresDatabase(_) => {
+                        server.keeper.lock().await.results_within(SET_UP_LIMIT, &sql).await?
+                    }
+                    _ => connection.results_within(SET_UP_LIMIT, &sql).await?,
+                };
+                created.map_err(|error| {
+                    let error = error_message(&error);
+                    LabError(format!("a place for the case cannot be made with `{sql}`: {error}"))
+                })?;
+            }
+            Ok((guard, connection))
+        };
+        let created = tokio::spawn(create).await;
+        created.map_err(|error| LabError(format!("a place for the case was not made: {error}")))?
     }
 
     /// Removes a database, which only works from outside.

@@ -80,8 +80,9 @@ impl TestDatabase {
         if requirements.names {
             names_turn = Some(server.names.clone().lock_owned().await);
         }
-        let mut connection = LabConnection::open(&server.address).await?;
-        let mut guard = server.create_namespace(requirements.database, &mut connection).await?;
+        let connection = LabConnection::open(&server.address).await?;
+        let (mut guard, mut connection) =
+            server.create_namespace(requirements.database, connection).await?;
         if let Namespace::PostgresDatabase(_) = guard.namespace {
             // It was made from outside.
             connection.close().await;
