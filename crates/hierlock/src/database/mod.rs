@@ -41,7 +41,7 @@ pub(crate) use answer::{answered, heartbeat_limit};
 pub use caller::AnyTransaction;
 pub(crate) use connection::DatabaseConnection;
 pub(crate) use hierlock_engine::{
-    Busy, Driver, ExecuteResult, RowLock, check_name, check_table_name,
+    Driver, ExecuteResult, LockWaitPolicy, RowLock, check_name, check_table_name,
 };
 pub use hierlock_engine::{Row, Value, error_message};
 pub(crate) use schema::{Schema, diagnosed, failed};

@@ -18,7 +18,7 @@ use super::node::{IS_WITHIN, above, node, within};
 use super::schema::SCHEMA;
 use super::{Lease, LeaseRequest, Leases};
 use crate::database::{
-    Busy, DatabaseConnection, Driver, Row, RowLock, Transaction, Value, time_from_ms,
+    DatabaseConnection, Driver, LockWaitPolicy, Row, RowLock, Transaction, Value, time_from_ms,
 };
 use crate::error::{Result, TableError};
 use crate::handover::CancellationToken;
@@ -294,7 +294,7 @@ impl Acquisition {
 /// Removes a lease whose time is over, unless it is locked.
 async fn remove(connection: &mut DatabaseConnection<'_>, token: i64) -> Result<bool> {
     let driver = connection.driver();
-    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, LockWaitPolicy::Skip));
     let expired =
         format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms <= {now}{lock}");
     let failed = || SCHEMA.failed("remove a lease that has expired");

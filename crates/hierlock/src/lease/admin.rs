@@ -4,7 +4,7 @@ use super::info::{COLUMNS, LeaseInfo, NEXT_COLUMN, columns};
 use super::request::{check_name, check_words};
 use super::schema::SCHEMA;
 use super::{ForcedRelease, LeaseFilter, Leases};
-use crate::database::{Busy, Row, RowLock, Transaction, time_from_ms};
+use crate::database::{LockWaitPolicy, Row, RowLock, Transaction, time_from_ms};
 use crate::error::Result;
 
 /// So many are swept in a transaction.
@@ -123,7 +123,7 @@ async fn force(
     let failed = || SCHEMA.failed("end a lease");
     let mut connection = tx.connection();
     let driver = connection.driver();
-    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Wait));
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, LockWaitPolicy::Wait));
     let columns = columns(driver, now);
     let held =
         format!("SELECT {columns} FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
@@ -145,7 +145,7 @@ async fn sweep(tx: &mut Transaction) -> Result<usize> {
     let failed = || SCHEMA.failed("sweep leases");
     let mut connection = tx.connection();
     let driver = connection.driver();
-    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, LockWaitPolicy::Skip));
     let expired = format!(
         "SELECT token FROM hier_leases WHERE expires_ms <= {now} ORDER BY expires_ms LIMIT {SWEEP_BATCH}{lock}"
     );

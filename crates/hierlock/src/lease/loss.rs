@@ -4,7 +4,7 @@ use super::error::LeaseError;
 use super::info::LeaseInfo;
 use super::schema::SCHEMA;
 use super::time::utc;
-use crate::database::{Busy, DatabaseConnection, RowLock, time_from_ms};
+use crate::database::{DatabaseConnection, LockWaitPolicy, RowLock, time_from_ms};
 use crate::error::{Error, Result};
 use crate::target::Target;
 use std::fmt;
@@ -84,7 +84,7 @@ impl LeaseRef {
     pub(super) async fn check(&self, connection: &mut DatabaseConnection<'_>) -> Result<()> {
         let driver = connection.driver();
         // Shared, so that several transactions can check it; a plain read may be old in a caller's transaction.
-        let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, Busy::Wait));
+        let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, LockWaitPolicy::Wait));
         let held =
             format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
         let held = connection.fetch(&held, [self.token.into()]).await;

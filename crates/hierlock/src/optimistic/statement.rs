@@ -3,7 +3,7 @@
 use super::changes::{Changes, Term};
 use super::error::OptimisticError;
 use super::row::VersionedRow;
-use crate::database::{Busy, Driver, RowLock, Value};
+use crate::database::{Driver, LockWaitPolicy, RowLock, Value};
 use crate::error::Result;
 
 /// A statement with a value for each `?` in it.
@@ -46,12 +46,12 @@ impl VersionedRow {
     pub(super) fn select_statement(
         &self,
         driver: Driver,
-        lock: Option<(RowLock, Busy)>,
+        lock: Option<(RowLock, LockWaitPolicy)>,
     ) -> Result<RowStatement> {
         let (table, version) = self.names(driver)?;
         let select = format!("SELECT {version} FROM {table}");
         let mut select = self.only_if(None, driver, select, Vec::new())?;
-        let lock = lock.map(|(lock, busy)| driver.lock(lock, busy)).unwrap_or_default();
+        let lock = lock.map(|(lock, policy)| driver.lock(lock, policy)).unwrap_or_default();
         select.sql += &format!(" LIMIT 2{lock}");
         Ok(select)
     }
@@ -143,7 +143,7 @@ mod tests {
         );
         assert_eq!(
             seat()
-                .select_statement(Driver::Postgres, Some((RowLock::Update, Busy::Fail)))
+                .select_statement(Driver::Postgres, Some((RowLock::Update, LockWaitPolicy::Fail)))
                 .unwrap()
                 .sql,
             "SELECT \"version\" FROM \"shop\".\"seats\" WHERE \"hall\" = ? AND \"id\" = ? LIMIT 2 FOR NO KEY \

@@ -6,7 +6,7 @@ use super::inspect::read;
 use super::job::{check_name, millis};
 use super::schema::{JobState, SCHEMA};
 use super::{BATCH, Queue, ids};
-use crate::database::{Busy, Driver, Row};
+use crate::database::{Driver, LockWaitPolicy, Row};
 use crate::error::Result;
 use crate::handover::Handover;
 use std::collections::BTreeSet;
@@ -97,7 +97,10 @@ impl Queue {
             let asked = Instant::now();
             let claims: Vec<_> = jobs.iter().map(ClaimedJob::claim).collect();
             let extend = BatchUpdate {
-                rows: RowSelection::ByClaim { claims: claims.clone(), busy: Busy::Skip },
+                rows: RowSelection::ByClaim {
+                    claims: claims.clone(),
+                    policy: LockWaitPolicy::Skip,
+                },
                 counter: ("claim", 0),
                 set: format!("due_ms = {{now}} + {lease_ms}"),
                 returning: "",
@@ -157,7 +160,7 @@ impl Queue {
             let claims = jobs.iter().map(ClaimedJob::claim).collect();
             let give_back = BatchUpdate {
                 // Nobody else who waits has some of them: this is no deadlock.
-                rows: RowSelection::ByClaim { claims, busy: Busy::Wait },
+                rows: RowSelection::ByClaim { claims, policy: LockWaitPolicy::Wait },
                 counter: ("claim", 0),
                 set: "state = 0, due_ms = {now}, worker = NULL".to_owned(),
                 returning: "",
