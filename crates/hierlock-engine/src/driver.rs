@@ -27,7 +27,7 @@ pub enum RowLock {
 
 /// What happens to a row that somebody else has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Busy {
+pub enum LockWaitPolicy {
     /// The statement waits.
     Wait,
     /// The statement fails (`NOWAIT`).
@@ -80,7 +80,7 @@ impl Driver {
     }
 
     /// The words behind a SELECT that lock its rows; none on SQLite, where a writer is alone.
-    pub fn lock(self, lock: RowLock, busy: Busy) -> String {
+    pub fn lock(self, lock: RowLock, policy: LockWaitPolicy) -> String {
         let lock = match (self, lock) {
             (Driver::Sqlite, _) => return String::new(),
             // MariaDB knows only this one, which on both cannot be told not to wait.
@@ -89,12 +89,12 @@ impl Driver {
             (Driver::Postgres, RowLock::Update) => " FOR NO KEY UPDATE",
             (_, RowLock::Update | RowLock::Exclusive) => " FOR UPDATE",
         };
-        let busy = match busy {
-            Busy::Wait => "",
-            Busy::Fail => " NOWAIT",
-            Busy::Skip => " SKIP LOCKED",
+        let policy = match policy {
+            LockWaitPolicy::Wait => "",
+            LockWaitPolicy::Fail => " NOWAIT",
+            LockWaitPolicy::Skip => " SKIP LOCKED",
         };
-        format!("{lock}{busy}")
+        format!("{lock}{policy}")
     }
 
     /// The type of a column of bytes that is compared byte by byte, and can be indexed.

@@ -55,7 +55,7 @@ pub mod sessions;
 mod suitability;
 
 pub use dialect::Dialect;
-pub use driver::{Busy, Driver, InvalidName, RowLock, check_name, check_table_name};
+pub use driver::{Driver, InvalidName, LockWaitPolicy, RowLock, check_name, check_table_name};
 pub use duration::{DurationError, parse_duration};
 pub use errors::ErrorClass;
 pub use server_url::{LOCK_PARAMETERS, ServerUrl, UrlParameterError, UrlUse, check_parameters};

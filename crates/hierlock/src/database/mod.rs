@@ -34,7 +34,7 @@ mod transaction;
 
 pub(crate) use connection::{DatabaseConnection, answered, heartbeat_limit};
 pub(crate) use hierlock_engine::{
-    Busy, Driver, ExecuteResult, RowLock, check_name, check_table_name,
+    Driver, ExecuteResult, LockWaitPolicy, RowLock, check_name, check_table_name,
 };
 pub use hierlock_engine::{Row, Value, error_message};
 pub(crate) use pool::PooledConnection;

@@ -5,7 +5,7 @@ use super::node::{IS_WITHIN, within};
 use super::request::{check_name, check_words};
 use super::schema::SCHEMA;
 use super::{ForcedRelease, Leases};
-use crate::database::{Busy, Row, RowLock, Transaction, Value, time_from_ms};
+use crate::database::{LockWaitPolicy, Row, RowLock, Transaction, Value, time_from_ms};
 use crate::error::Result;
 use crate::target::Target;
 
@@ -174,7 +174,7 @@ async fn force(
     let failed = || SCHEMA.failed("end a lease");
     let mut connection = tx.connection();
     let driver = connection.driver();
-    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Wait));
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, LockWaitPolicy::Wait));
     let columns = columns(driver, now);
     let held =
         format!("SELECT {columns} FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
@@ -201,7 +201,7 @@ pub(super) async fn remove_expired(
 ) -> Result<usize> {
     let mut connection = tx.connection();
     let driver = connection.driver();
-    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, Busy::Skip));
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, LockWaitPolicy::Skip));
     let expired = format!(
         "SELECT token FROM hier_leases WHERE {which}expires_ms <= {now} ORDER BY expires_ms LIMIT {most}{lock}"
     );

@@ -3,7 +3,8 @@
 use super::schema::SCHEMA;
 use super::{LeaseInfo, Leases, utc};
 use crate::database::{
-    AnyTransaction, Busy, DatabaseConnection, RowLock, Transaction, diagnosed, time_from_ms,
+    AnyTransaction, DatabaseConnection, LockWaitPolicy, RowLock, Transaction, diagnosed,
+    time_from_ms,
 };
 use crate::error::{Error, Result};
 use crate::target::Target;
@@ -120,7 +121,7 @@ async fn check(tx: &mut impl AnyTransaction, token: i64, known: Option<&LeaseInf
     let mut connection = tx.connection();
     let driver = connection.driver();
     // Shared, so that several transactions can check it; a plain read may be old in a caller's transaction.
-    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, Busy::Wait));
+    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, LockWaitPolicy::Wait));
     let held =
         format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
     let held = connection.fetch(&held, [token.into()]).await;

@@ -4,8 +4,8 @@ use super::changes::{Changes, Term};
 use super::outcome::{OptimisticError, UpdateOutcome, VersionCheck};
 use super::statement::RowStatement;
 use crate::database::{
-    AnyTransaction, Busy, DatabaseConnection, Driver, RowLock, Value, check_name, check_table_name,
-    failed,
+    AnyTransaction, DatabaseConnection, Driver, LockWaitPolicy, RowLock, Value, check_name,
+    check_table_name, failed,
 };
 use crate::error::{Error, Result};
 use crate::retry::{RetryCause, Retryable as _};
@@ -198,12 +198,13 @@ impl VersionedRow {
         wait: WaitPolicy,
     ) -> Result<VersionCheck> {
         let mut connection = tx.connection();
-        let busy = if wait == WaitPolicy::Wait { Busy::Wait } else { Busy::Fail };
+        let policy =
+            if wait == WaitPolicy::Wait { LockWaitPolicy::Wait } else { LockWaitPolicy::Fail };
         if connection.driver() == Driver::Sqlite {
             let sql = self.lock_file()?;
-            connection.execute(&sql, []).await.map_err(|source| self.not_read(source, busy))?;
+            connection.execute(&sql, []).await.map_err(|source| self.not_read(source, policy))?;
         }
-        let found = self.read(&mut connection, Some((RowLock::Exclusive, busy))).await?;
+        let found = self.read(&mut connection, Some((RowLock::Exclusive, policy))).await?;
         Ok(VersionCheck::new(expected, found))
     }
 
@@ -220,7 +221,8 @@ impl VersionedRow {
             if self.run(connection, &statement, doing).await? > 0 {
                 return Ok(VersionCheck::Current);
             }
-            let found = self.read(connection, Some((RowLock::Update, Busy::Wait))).await?;
+            let found =
+                self.read(connection, Some((RowLock::Update, LockWaitPolicy::Wait))).await?;
             let check = VersionCheck::new(expected, found);
             if check != VersionCheck::Current {
                 return Ok(check);
@@ -243,12 +245,12 @@ impl VersionedRow {
     async fn read(
         &self,
         connection: &mut DatabaseConnection<'_>,
-        lock: Option<(RowLock, Busy)>,
+        lock: Option<(RowLock, LockWaitPolicy)>,
     ) -> Result<Option<i64>> {
         let (sql, values) = self.select_statement(connection.driver(), lock)?;
         let rows = connection.fetch(&sql, values).await;
-        let busy = lock.map_or(Busy::Wait, |(_, busy)| busy);
-        let rows = rows.map_err(|source| self.not_read(source, busy))?;
+        let policy = lock.map_or(LockWaitPolicy::Wait, |(_, policy)| policy);
+        let rows = rows.map_err(|source| self.not_read(source, policy))?;
         self.one_at_most(rows.len() as u64)?;
         let Some(row) = rows.first() else { return Ok(None) };
         let VersionedTable { name: table, version: column } = self.table.clone();
@@ -260,10 +262,10 @@ impl VersionedRow {
     }
 
     /// MariaDB has one number for a wait that was too long and one that was not wanted. What was asked tells which.
-    fn not_read(&self, source: sqlx::Error, busy: Busy) -> Error {
+    fn not_read(&self, source: sqlx::Error, policy: LockWaitPolicy) -> Error {
         let is_held =
             source.retry_cause() == Some(RetryCause::NotGranted) || is_other_writer(&source);
-        if busy == Busy::Fail && is_held {
+        if policy == LockWaitPolicy::Fail && is_held {
             return OptimisticError::WouldBlock { table: self.table.name.clone(), source }.into();
         }
         failed("read the version")(source)

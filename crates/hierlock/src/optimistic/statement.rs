@@ -3,7 +3,7 @@
 use super::changes::{Changes, Term};
 use super::outcome::OptimisticError;
 use super::row::VersionedRow;
-use crate::database::{Busy, Driver, RowLock, Value};
+use crate::database::{Driver, LockWaitPolicy, RowLock, Value};
 use crate::error::Result;
 
 /// A statement with a value for each `?` in it.
@@ -41,12 +41,12 @@ impl VersionedRow {
     pub(super) fn select_statement(
         &self,
         driver: Driver,
-        lock: Option<(RowLock, Busy)>,
+        lock: Option<(RowLock, LockWaitPolicy)>,
     ) -> Result<RowStatement> {
         let (table, version) = self.names(driver)?;
         let select = format!("SELECT {version} FROM {table}");
         let (select, values) = self.only_if(None, driver, select, Vec::new())?;
-        let lock = lock.map(|(lock, busy)| driver.lock(lock, busy)).unwrap_or_default();
+        let lock = lock.map(|(lock, policy)| driver.lock(lock, policy)).unwrap_or_default();
         Ok((format!("{select} LIMIT 2{lock}"), values))
     }
 
@@ -129,7 +129,7 @@ mod tests {
             seat().delete_statement(Driver::Mysql, 3).unwrap().0,
             "DELETE FROM `shop`.`seats` WHERE `hall` = ? AND `id` = ? AND `version` = ?"
         );
-        let lock = Some((RowLock::Update, Busy::Fail));
+        let lock = Some((RowLock::Update, LockWaitPolicy::Fail));
         assert_eq!(
             seat().select_statement(Driver::Postgres, lock).unwrap().0,
             "SELECT \"version\" FROM \"shop\".\"seats\" WHERE \"hall\" = ? AND \"id\" = ? LIMIT 2 FOR NO KEY \

@@ -7,7 +7,9 @@
 
 use super::BATCH;
 use super::schema::{JobState, PLANNER_SETTINGS, SCHEMA};
-use crate::database::{Busy, Database, DatabaseConnection, Driver, PooledConnection, Row, RowLock};
+use crate::database::{
+    Database, DatabaseConnection, Driver, LockWaitPolicy, PooledConnection, Row, RowLock,
+};
 use crate::error::Result;
 
 /// Which rows, and what becomes of them. Only numbers and [checked](super::job::check_name) names are in its text.
@@ -25,7 +27,7 @@ pub(super) enum RowSelection {
     /// By an index, in its order. The condition may name `{now}`.
     ByIndex { index: &'static str, condition: String, order: &'static str, limit: usize },
     /// By ID, if they are claimed with this number.
-    ByClaim { claims: Vec<(i64, i64)>, busy: Busy },
+    ByClaim { claims: Vec<(i64, i64)>, policy: LockWaitPolicy },
 }
 
 /// Jobs by ID, if they are claimed with these numbers: what comes behind WITH, and from FROM on.
@@ -60,7 +62,7 @@ impl RowSelection {
 
     /// What must come before everything, and what stands from FROM on.
     fn text(&self, driver: Driver) -> (String, String) {
-        let lock = |busy| driver.lock(RowLock::Exclusive, busy);
+        let lock = |policy| driver.lock(RowLock::Exclusive, policy);
         match self {
             RowSelection::ByIndex { index, condition, order, limit } => {
                 // A clock that moves on cannot be looked up in an index, unless it is read once before.
@@ -69,14 +71,15 @@ impl RowSelection {
                     Driver::Sqlite => (format!(" INDEXED BY {index}"), driver.now_ms().into()),
                     Driver::Postgres => (String::new(), format!("(SELECT {})", driver.now_ms())),
                 };
-                let (condition, lock) = (condition.replace("{now}", &now), lock(Busy::Skip));
+                let (condition, lock) =
+                    (condition.replace("{now}", &now), lock(LockWaitPolicy::Skip));
                 let from = format!(
                     "FROM hier_jobs AS j{index} WHERE {condition} ORDER BY {order} LIMIT {limit}{lock}"
                 );
                 (String::new(), from)
             }
-            RowSelection::ByClaim { claims, busy } => {
-                let ((with, from), lock) = (claimed_rows(driver, claims), lock(*busy));
+            RowSelection::ByClaim { claims, policy } => {
+                let ((with, from), lock) = (claimed_rows(driver, claims), lock(*policy));
                 // Said, for a session may have a limit of its own (`sql_select_limit`).
                 (with + ", ", format!("{from} LIMIT {}{lock}", claims.len()))
             }

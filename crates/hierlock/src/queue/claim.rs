@@ -6,7 +6,7 @@ use super::inspect::read;
 use super::job::{check_name, millis};
 use super::schema::{JobState, SCHEMA};
 use super::{BATCH, Queue, ids};
-use crate::database::{Busy, Driver, Row};
+use crate::database::{Driver, LockWaitPolicy, Row};
 use crate::error::Result;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -84,7 +84,8 @@ impl Queue {
         for jobs in jobs.chunks(BATCH) {
             let asked = Instant::now();
             let claims: Vec<_> = jobs.iter().map(ClaimedJob::claim).collect();
-            let rows = RowSelection::ByClaim { claims: claims.clone(), busy: Busy::Skip };
+            let rows =
+                RowSelection::ByClaim { claims: claims.clone(), policy: LockWaitPolicy::Skip };
             let extend = BatchUpdate::new(rows, format!("due_ms = {{now}} + {lease_ms}"));
             for id in ids(&extend.run(self.database(), "extend the leases of jobs").await?)? {
                 lost.remove(&id);
@@ -130,7 +131,7 @@ impl Queue {
         for jobs in jobs.chunks(BATCH) {
             let claims = jobs.iter().map(ClaimedJob::claim).collect();
             // Nobody else who waits has some of them: this is no deadlock.
-            let rows = RowSelection::ByClaim { claims, busy: Busy::Wait };
+            let rows = RowSelection::ByClaim { claims, policy: LockWaitPolicy::Wait };
             let give_back = BatchUpdate::new(rows, "state = 0, due_ms = {now}, worker = NULL");
             given += give_back.run(self.database(), "give back jobs").await?.len() as u64;
         }

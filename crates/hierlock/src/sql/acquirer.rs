@@ -15,7 +15,7 @@ use crate::plan::{Plan, Step, targets_of};
 use crate::registry::RegistryEntry;
 use crate::retry::random;
 use crate::snapshot::Statistics;
-use hierlock_engine::{Busy, ErrorClass, Permit, Session};
+use hierlock_engine::{ErrorClass, LockWaitPolicy, Permit, Session};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -190,7 +190,8 @@ impl Acquirer {
         if !self.wait_limit.waits() {
             return self.try_lock(session, steps).await;
         }
-        let statement = session.statement(|form| self.scheme.take(steps, Busy::Wait, form));
+        let statement =
+            session.statement(|form| self.scheme.take(steps, LockWaitPolicy::Wait, form));
         let rows_expected = statement.rows;
         // Listed as waiting until all is given back.
         let WatchReport { end, blocked_at, blocker, listing: _listing } =
@@ -243,7 +244,8 @@ impl Acquirer {
         steps: &[Step],
     ) -> Result<TryLockResult> {
         let attempted = if self.scheme.strategy == Strategy::Advisory {
-            let LockStatement { sql, .. } = self.scheme.take(steps, Busy::Fail, ValueForm::Text);
+            let LockStatement { sql, .. } =
+                self.scheme.take(steps, LockWaitPolicy::Fail, ValueForm::Text);
             let sql = format!("{}{sql}", session.begin);
             // Each key says whether it was taken.
             session.inner.rows(&sql).await.map(|rows| {
@@ -251,7 +253,8 @@ impl Acquirer {
                 refused.map_or(TryLockResult::Locked, |place| TryLockResult::Blocked(Some(place)))
             })
         } else {
-            let statement = session.statement(|form| self.scheme.take(steps, Busy::Fail, form));
+            let statement =
+                session.statement(|form| self.scheme.take(steps, LockWaitPolicy::Fail, form));
             let expected = statement.rows;
             let ran = statement.run_limited(&mut session.inner).await;
             ran.map(|rows| {

@@ -5,7 +5,7 @@ use super::wait::WatchEnd;
 use super::{AcquireError, Acquirer, LockSession, LockStatement, ValueForm};
 use crate::backend::WaitLimit;
 use crate::{Error, Step};
-use hierlock_engine::{Busy, Session, SessionRef};
+use hierlock_engine::{LockWaitPolicy, Session, SessionRef};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Acquirer {
         steps: &[Step],
     ) -> Result<Vec<Step>, sqlx::Error> {
         let scheme = &*self.scheme;
-        let mut writer = scheme.writer(Busy::Wait, ValueForm::Text);
+        let mut writer = scheme.writer(LockWaitPolicy::Wait, ValueForm::Text);
         let rows: Vec<String> =
             steps.iter().map(|step| format!("({})", writer.row("", step))).collect();
         let name = if scheme.strategy.is_by_id() { scheme.hex_key() } else { "level, bucket" };

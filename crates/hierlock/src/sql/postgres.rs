@@ -3,7 +3,7 @@
 use super::statement::{Join, LockStatement, ValueForm, Writer, runs};
 use super::updaters;
 use crate::{SlotMode, Step};
-use hierlock_engine::Busy;
+use hierlock_engine::LockWaitPolicy;
 
 /// A number that ascends: the place in the server's log of a message that is written for it. (The number of
 /// the transaction would not do. It is given when something is first locked, so who has come by a node later may
@@ -21,7 +21,7 @@ const MAX_SINGLES: usize = 8;
 /// A few keys are written out, and taken from left to right; more are an array, and taken in its order:
 /// it is a plain scan of it. Not waiting, each says whether it was got, in a row of its own.
 pub(super) fn take_keys(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement {
-    let waits = writer.busy == Busy::Wait;
+    let waits = writer.policy == LockWaitPolicy::Wait;
     let function = if waits { "pg_advisory_xact_lock" } else { "pg_try_advisory_xact_lock" };
     // The server's keys are signed; all 64 bits are used.
     let key = |step: &Step| step.slot as i64;
@@ -51,7 +51,7 @@ pub(super) fn call_each(function: &str, keys: &str, shared: &str) -> String {
 
 /// Rows, and before them what updaters need besides.
 pub(super) fn take(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement {
-    let Some(keys) = updaters::take(writer.scheme, steps, writer.busy) else {
+    let Some(keys) = updaters::take(writer.scheme, steps, writer.policy) else {
         return take_rows(writer, steps);
     };
     writer.form = ValueForm::Text;

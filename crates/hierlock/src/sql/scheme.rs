@@ -3,7 +3,7 @@
 use super::{Dialect, LockStatement, Strategy, ValueForm};
 use crate::error::UrlError;
 use crate::{Buckets, Claim, Hierarchy, ModeSet, Plan, Result, Slots, Step};
-use hierlock_engine::Busy;
+use hierlock_engine::LockWaitPolicy;
 
 /// The table of bucket rows.
 pub const BUCKET_TABLE: &str = "hier_lock_buckets";
@@ -136,7 +136,8 @@ impl Scheme {
     /// The same, and how many rows come back if none is missing.
     pub(crate) fn lock_and_rows(&self, plan: &Plan) -> (String, usize) {
         let steps: Vec<Step> = plan.steps().collect();
-        let LockStatement { sql, rows, .. } = self.take(&steps, Busy::Wait, ValueForm::Text);
+        let LockStatement { sql, rows, .. } =
+            self.take(&steps, LockWaitPolicy::Wait, ValueForm::Text);
         (sql, rows)
     }
 

@@ -3,7 +3,7 @@
 use super::{Dialect, Scheme, Strategy, innodb, postgres};
 use crate::mode::SlotMode;
 use crate::plan::Step;
-use hierlock_engine::{Busy, SessionRef, Value};
+use hierlock_engine::{LockWaitPolicy, SessionRef, Value};
 use std::fmt::Write as _;
 
 /// What is sent in one go.
@@ -141,8 +141,13 @@ pub(super) fn runs(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
 
 impl Scheme {
     /// What takes these steps, in this order.
-    pub(super) fn take(&self, steps: &[Step], busy: Busy, form: ValueForm) -> LockStatement {
-        let writer = self.writer(busy, form);
+    pub(super) fn take(
+        &self,
+        steps: &[Step],
+        policy: LockWaitPolicy,
+        form: ValueForm,
+    ) -> LockStatement {
+        let writer = self.writer(policy, form);
         match (self.dialect, self.strategy) {
             (Dialect::Postgres, Strategy::Advisory) => postgres::take_keys(writer, steps),
             (Dialect::Postgres, _) => postgres::take(writer, steps),
@@ -150,8 +155,8 @@ impl Scheme {
         }
     }
 
-    pub(super) fn writer(&self, busy: Busy, form: ValueForm) -> Writer<'_> {
-        Writer { scheme: self, busy, form, values: Vec::new() }
+    pub(super) fn writer(&self, policy: LockWaitPolicy, form: ValueForm) -> Writer<'_> {
+        Writer { scheme: self, policy, form, values: Vec::new() }
     }
 
     /// The same, one step after the other without waiting: the first that fails is the one in the way.
@@ -159,7 +164,8 @@ impl Scheme {
     pub(super) fn take_singly(&self, steps: &[Step]) -> (String, Vec<usize>) {
         let (mut sql, mut places) = (Vec::new(), Vec::new());
         for (place, step) in steps.iter().enumerate() {
-            let single = self.take(std::slice::from_ref(step), Busy::Fail, ValueForm::Text);
+            let single =
+                self.take(std::slice::from_ref(step), LockWaitPolicy::Fail, ValueForm::Text);
             // Each of its statements brings one row.
             places.extend(std::iter::repeat_n(place, single.rows));
             sql.push(single.sql);
@@ -188,7 +194,7 @@ impl Scheme {
 /// Writes a statement: with places and values, or with everything in the text.
 pub(super) struct Writer<'a> {
     pub(super) scheme: &'a Scheme,
-    pub(super) busy: Busy,
+    pub(super) policy: LockWaitPolicy,
     pub(super) form: ValueForm,
     values: Vec<Value>,
 }
@@ -216,7 +222,7 @@ impl Writer<'_> {
             _ => "FOR UPDATE",
         };
         let of = if table.is_empty() { String::new() } else { format!(" OF {table}") };
-        let nowait = if self.busy == Busy::Fail { " NOWAIT" } else { "" };
+        let nowait = if self.policy == LockWaitPolicy::Fail { " NOWAIT" } else { "" };
         format!("{clause}{of}{nowait}")
     }
 

@@ -10,7 +10,7 @@ use super::statement::{Literal as _, LockStatement};
 use super::{Dialect, Scheme, Strategy};
 use crate::key::{FNV_32, fnv1a_32};
 use crate::{SlotMode, Step};
-use hierlock_engine::Busy;
+use hierlock_engine::LockWaitPolicy;
 
 /// How the server's answer begins, if a session waits for the second number of a key.
 pub(super) const NAME: &str = "updater ";
@@ -40,7 +40,11 @@ pub(super) fn name(scheme: &Scheme, step: &Step) -> Option<String> {
 
 /// What takes the keys of these steps, if there are any. One that is not free, and not to be waited for,
 /// is a division by zero.
-pub(super) fn take(scheme: &Scheme, steps: &[Step], busy: Busy) -> Option<LockStatement> {
+pub(super) fn take(
+    scheme: &Scheme,
+    steps: &[Step],
+    policy: LockWaitPolicy,
+) -> Option<LockStatement> {
     let mut keys: Vec<i32> = steps.iter().filter_map(|step| key(scheme, step)).collect();
     if keys.is_empty() {
         return None;
@@ -49,8 +53,8 @@ pub(super) fn take(scheme: &Scheme, steps: &[Step], busy: Busy) -> Option<LockSt
     keys.dedup();
     // The first number is the server's for the table: there may be one of that name in each schema.
     let table = format!("'{}'::regclass::oid::int", scheme.rows_table());
-    let lock = match busy {
-        Busy::Wait => format!("pg_advisory_xact_lock({table}, k)"),
+    let lock = match policy {
+        LockWaitPolicy::Wait => format!("pg_advisory_xact_lock({table}, k)"),
         _ => format!("1 / pg_try_advisory_xact_lock({table}, k)::int"),
     };
     let rows = keys.len();
@@ -82,12 +86,12 @@ mod tests {
         for strategy in strategies {
             let scheme = Scheme::new(Dialect::Postgres).strategy(strategy).unwrap();
             for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
-                let taken = take(&scheme, &steps(&scheme, mode), Busy::Wait);
+                let taken = take(&scheme, &steps(&scheme, mode), LockWaitPolicy::Wait);
                 assert_eq!(taken.is_some(), mode == Mode::Update, "{strategy} {mode}");
             }
         }
         for scheme in [Dialect::Postgres, Dialect::Mysql, Dialect::Mariadb].map(Scheme::new) {
-            assert_eq!(take(&scheme, &steps(&scheme, Mode::Update), Busy::Wait), None);
+            assert_eq!(take(&scheme, &steps(&scheme, Mode::Update), LockWaitPolicy::Wait), None);
         }
     }
 
@@ -105,7 +109,8 @@ mod tests {
     fn the_vectors_of_the_contract_hold() {
         let scheme = |strategy| Scheme::new(Dialect::Postgres).strategy(strategy).unwrap();
         let sql = |scheme: &Scheme| {
-            take(scheme, &steps(scheme, Mode::Update), Busy::Wait).map(|statement| statement.sql)
+            take(scheme, &steps(scheme, Mode::Update), LockWaitPolicy::Wait)
+                .map(|statement| statement.sql)
         };
         let lock = |table, key| {
             Some(format!(
