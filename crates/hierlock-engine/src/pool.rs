@@ -131,17 +131,28 @@ impl Pool {
     /// Waits until what was abandoned has ended on the server, or cannot be ended; then closes what is idle. Fails with
     /// [`ServerError::NotClosed`] if that takes longer than `limit`.
     pub async fn close(&self, limit: Duration) -> Result<(), ServerError> {
-        let ended = async {
-            // What a task abandons is ended after it.
-            self.tasks.wait_until_idle().await;
-            self.abandoned.wait_until_ended().await;
+        let close = async {
+            loop {
+                // What a task abandons is ended after it.
+                self.tasks.wait_until_idle().await;
+                self.abandoned.wait_until_ended().await;
+                let mut idle = self.idle();
+                // Asked under the lock: a task that has taken a session out puts it back later.
+                if self.tasks.is_idle() {
+                    idle.drain(..).for_each(|(session, _)| session.close());
+                    break;
+                }
+            }
+            // It may be asked something just now.
+            self.control.lock().await.take().into_iter().for_each(Session::close);
         };
-        let ended = timeout(limit, ended).await;
-        let idle = std::mem::take(&mut *self.idle()).into_iter().map(|(session, _)| session);
+        if timeout(limit, close).await.is_ok() {
+            return Ok(());
+        }
+        self.idle().drain(..).for_each(|(session, _)| session.close());
         let control = self.control.try_lock().ok().and_then(|mut control| control.take());
-        idle.chain(control).for_each(Session::close);
-        let server = self.address.to_string();
-        ended.map_err(|_| ServerError::NotClosed { server, limit })
+        control.into_iter().for_each(Session::close);
+        Err(ServerError::NotClosed { server: self.address.to_string(), limit })
     }
 
     /// Waits until all sessions are back, at most `limit`; then gives out none, and closes those that come back later.
@@ -192,10 +203,13 @@ impl Pool {
         self.idle().iter().any(|(session, _)| session.in_transaction)
     }
 
-    /// Ends the transactions of idle sessions: nobody should wonder about them.
+    /// Ends the transactions of idle sessions: nobody should wonder about them. [`close`](Self::close) waits for it.
     pub async fn end_idle_transactions(&self) {
-        let open: Vec<_> =
-            self.idle().extract_if(.., |(session, _)| session.in_transaction).collect();
+        let (open, _token) = {
+            let mut idle = self.idle();
+            let open = idle.extract_if(.., |(session, _)| session.in_transaction);
+            (open.collect::<Vec<_>>(), self.tasks.token())
+        };
         for (mut session, _) in open {
             if session.leave_transaction().await.is_ok() {
                 self.give_back(session);

@@ -29,6 +29,11 @@ impl TaskTracker {
         });
     }
 
+    /// Returns whether none is left.
+    pub(crate) fn is_idle(&self) -> bool {
+        *self.0.borrow() == 0
+    }
+
     /// Waits until none is left.
     ///
     /// # Cancel safety
