@@ -32,11 +32,12 @@ impl LockPool {
             return if is_update { Blocker::HolderOrWaiter } else { Blocker::Holder };
         }
         let blocker = async {
-            // MariaDB's tables of locks sit on a cache, and list nothing that nobody waits for. A row of the same name in
-            // another database counts too.
+            // MariaDB's tables of locks sit on a cache, and list nothing that nobody waits for.
             if scheme.dialect == Dialect::Mariadb {
+                let database = self.ask("SELECT DATABASE()").await?.unwrap_or_default();
                 let status = self.innodb_status().await?;
-                let (slot, table) = (scheme.slot_name(step), scheme.rows_table());
+                let (slot, table) =
+                    (scheme.slot_name(step), (database, scheme.rows_table().to_owned()));
                 let is_for_slot = |wait: RowWait| {
                     wait.pid != pid && wait.table == table && slot.starts_with(&wait.row)
                 };
@@ -163,8 +164,8 @@ fn locks_of_others(scheme: &Scheme, step: &Step, pid: i64) -> String {
 /// A session that waits for a row.
 struct RowWait {
     pid: i64,
-    /// Without its database.
-    table: String,
+    /// Its database and its name.
+    table: (String, String),
     /// Its key, as the name of a slot; a long one is cut.
     row: String,
 }
@@ -174,7 +175,7 @@ fn row_waits(status: &str) -> impl Iterator<Item = RowWait> {
     innodb_status::transactions(status).into_iter().filter_map(|transaction| {
         let (pid, (wanted, _)) = (transaction.thread?, transaction.waits?);
         let row = record_key(&wanted.records.first()?.fields)?;
-        Some(RowWait { pid, table: wanted.table, row })
+        Some(RowWait { pid, table: (wanted.schema, wanted.table), row })
     })
 }
 

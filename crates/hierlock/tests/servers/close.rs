@@ -106,7 +106,8 @@ async fn close_cancels_a_dropped_wait(setup: Setup) {
         locks.close(GENEROUS).await.unwrap();
     })
     .await;
-    assert_eq!(outside.busy().await.len(), 1, "the wait is still there");
+    // Only the holder is left; a session that has just been closed may be seen ending.
+    outside.the_busy_one().await;
     held.release().await.unwrap();
 }
 
