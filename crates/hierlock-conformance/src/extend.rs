@@ -1,20 +1,20 @@
-//! More under the same guard: the only place where a deadlock can be.
+//! Extensions of a guard: the only place where a deadlock can occur.
 
 use crate::{is_free, is_granted, spawn_acquire, target, until_free, until_idle, until_waiting};
 use hierlock::backend::{Backend, FencingHold};
 use hierlock::{Guard, Hierlock, Mode, Result, SlotMode};
 use std::time::Duration;
 
-/// Each of two guards extends to what the other has: exactly one fails, and the other gets it when the loser lets go.
+/// Each of two guards extends to what the other holds: exactly one fails, and the other succeeds once the victim releases.
 pub async fn a_deadlock_of_two_extensions_has_one_victim<B: Backend>(locks: Hierlock<B>) {
     for round in 0..50 {
         let first = locks.acquire(target("u1/a1/r1")).await.unwrap();
         let second = locks.acquire(target("u1/a1/r2")).await.unwrap();
         let mut wants = [(first, "u1/a1/r2"), (second, "u1/a1/r1")];
-        // Both orders of asking.
+        // In both orders.
         wants.rotate_left(round % 2);
         let tasks = wants.map(|(mut guard, path)| {
-            // The loser lets go at once.
+            // The victim releases at once.
             tokio::spawn(async move { guard.extend([target(path)]).await.map(|()| guard) })
         });
         let mut won = 0;
@@ -86,7 +86,7 @@ pub async fn an_extension_holds_and_is_released_with_the_guard<B: Backend>(locks
 pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>) {
     let mut guard = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
     let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
-    // Beside a reader it cannot be had; the guard keeps what it had.
+    // Another reader prevents it; the guard keeps what it had.
     assert!(!guard.request(target("u1/a1/r1")).try_acquire().await.unwrap());
     assert_eq!(guard.modes()[&target("u1/a1/r1")], SlotMode::Shared);
     reader.release().await.unwrap();
@@ -98,7 +98,7 @@ pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>) {
     until_free(&locks, "u1").await;
 }
 
-/// It is greater than that of whoever held what was added, also if the guard is older.
+/// The token is greater than that of the last holder of the added node, even if the guard is older.
 pub async fn a_token_counts_for_what_was_added<B: Backend<Hold: FencingHold>>(locks: Hierlock<B>) {
     let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
     let own = guard.token().await.unwrap();
@@ -110,7 +110,7 @@ pub async fn a_token_counts_for_what_was_added<B: Backend<Hold: FencingHold>>(lo
     assert!(now > before && now > own, "{now} after {before} and {own}");
 }
 
-/// What update locks are for: two that read and then write, one after the other, no victim.
+/// The purpose of update locks: two clients read and then write, one after the other, without a deadlock victim.
 pub async fn two_updaters_cannot_deadlock<B: Backend>(locks: Hierlock<B>) {
     let node = "u1/a1/r1";
     let mut first = locks.request(target(node)).mode(Mode::Update).acquire().await.unwrap();

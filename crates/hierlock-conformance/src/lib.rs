@@ -35,7 +35,7 @@ use std::future::ready;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// No test comes near it; it ends a run that hangs.
+/// Ends a test that hangs; no test takes nearly as long.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Generates a test for each line of the suite, without what the backend says that it does not do.
@@ -107,16 +107,16 @@ pub fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-/// What acquires in a task of its own.
+/// A task that acquires.
 pub type AcquireTask<B> = JoinHandle<Result<Guard<<B as Backend>::Hold>>>;
 
-/// Acquires a node in a task of its own.
+/// Acquires a node in a new task.
 pub fn spawn_acquire<B: Backend>(locks: &Hierlock<B>, path: &str) -> AcquireTask<B> {
     let target = target(path);
     spawn_request(locks, |locks| locks.request(target))
 }
 
-/// Acquires what a request says in a task of its own.
+/// Acquires what a request asks for, in a new task.
 pub fn spawn_request<B: Backend>(
     locks: &Hierlock<B>,
     request: impl FnOnce(&Hierlock<B>) -> Request<&Hierlock<B>> + Send + 'static,
@@ -125,7 +125,7 @@ pub fn spawn_request<B: Backend>(
     tokio::spawn(async move { request(&locks).acquire().await })
 }
 
-/// Waits until so many wait; read from the lock manager.
+/// Waits until the lock manager lists so many waiters.
 pub async fn until_waiting<B: Backend>(locks: &Hierlock<B>, count: usize) {
     let waiting = || locks.holders().iter().filter(|holder| holder.waits.is_some()).count();
     until(|| ready(waiting() == count)).await;
@@ -136,7 +136,7 @@ pub async fn until_idle<B: Backend>(locks: &Hierlock<B>) {
     until(|| ready(locks.holders().is_empty())).await;
 }
 
-/// Waits until it can be taken: dropping a guard frees, but need not wait for a server to confirm it.
+/// Waits until a node is free: dropping a guard does not wait until the server has released its locks.
 pub async fn until_free<B: Backend>(locks: &Hierlock<B>, path: &str) {
     until(|| is_free(locks, path)).await;
 }
@@ -150,12 +150,12 @@ pub async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
     tokio::time::timeout(MAX_WAIT, polls).await.expect("the condition never came true");
 }
 
-/// Can it be taken now?
+/// Returns whether a node can be locked now.
 pub async fn is_free<B: Backend>(locks: &Hierlock<B>, path: &str) -> bool {
     is_granted(locks.request(target(path))).await
 }
 
-/// Is a request granted now? What it takes is released.
+/// Returns whether a request is granted now. Its locks are released.
 pub async fn is_granted<B: Backend>(request: Request<&Hierlock<B>>) -> bool {
     match request.try_acquire().await.unwrap() {
         Some(guard) => {

@@ -21,7 +21,7 @@ pub fn nodes() -> Vec<Target> {
     nodes
 }
 
-/// The whole model: two locks conflict if one node is the other or above it, and one of the two is held alone.
+/// The model: two locks conflict if one node contains the other and one of the two locks is exclusive.
 fn conflict(a: (&Target, Mode), b: (&Target, Mode), modes: ModeSet) -> bool {
     let related = a.0.contains(b.0) || b.0.contains(a.0);
     // Without intention modes an inner node is rounded up to exclusive.
@@ -53,7 +53,7 @@ pub async fn every_pair_conflicts_as_the_model_says<B: Backend>(locks: Hierlock<
     until_idle(&locks).await;
 }
 
-/// The same pairs, waited for: each waiter is seen waiting, and gets its lock when the holder goes.
+/// The same pairs with waiting: each waiter is listed as waiting, and is granted its lock when the holder releases.
 pub async fn release_frees_the_waiter<B: Backend>(locks: Hierlock<B>) {
     let nodes: Vec<_> =
         nodes().into_iter().filter(|node| node.to_string().starts_with("u1")).collect();
@@ -87,7 +87,7 @@ pub async fn modes_are_never_weaker_than_asked<B: Backend>(locks: Hierlock<B>) {
     }
 }
 
-/// A true update lock goes with readers, whoever comes first; one that was rounded up goes with nobody.
+/// An update lock is compatible with readers in either order; one that was rounded up is compatible with none.
 pub async fn an_update_lock_goes_with_readers_at_most<B: Backend>(locks: Hierlock<B>) {
     let node = target("u1/a1/r1");
     let plan = locks.request(node.clone()).mode(Mode::Update).plan().unwrap();

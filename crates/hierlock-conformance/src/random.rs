@@ -1,6 +1,7 @@
-//! Many at once, at random.
+//! Many tasks lock random nodes at the same time.
 
 use crate::{MAX_WAIT, matrix::nodes, until_idle};
+use fastrand::Rng;
 use hierlock::backend::{Backend, Hold};
 use hierlock::{Guard, Hierlock, Mode, Target};
 use std::collections::BTreeMap;
@@ -8,23 +9,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A small generator of our own: the same run for the same seed.
-struct Random(u64);
+fn mode(random: &mut Rng) -> Mode {
+    [Mode::Shared, Mode::Update, Mode::Exclusive][random.usize(..3)]
+}
 
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-
-    fn mode(&mut self) -> Mode {
-        [Mode::Shared, Mode::Update, Mode::Exclusive][self.below(3)]
-    }
-
-    fn node(&mut self, nodes: &[Target]) -> Target {
-        nodes[self.below(nodes.len())].clone()
-    }
+fn node(random: &mut Rng, nodes: &[Target]) -> Target {
+    nodes[random.usize(..nodes.len())].clone()
 }
 
 /// Who is in each leaf.
@@ -58,12 +48,12 @@ impl Leaves {
         }
     }
 
-    /// A visitor who must not be there panics and says with whom it met.
+    /// Panics if two visitors of a leaf exclude each other, and names both.
     fn enter(&self, task: usize, targets: &BTreeMap<Target, Mode>) {
         for (leaf, visitors) in &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             let over = targets.iter().filter(|(target, _)| target.contains(leaf));
             let Some(mode) = over.map(|(_, mode)| *mode).max() else { continue };
-            // An updater goes with readers, but not with another.
+            // An update lock is compatible with readers, but not with another update lock.
             let excludes = |other: &&Visitor| match [mode, other.mode] {
                 [Mode::Update, Mode::Update] => true,
                 both => both.contains(&Mode::Exclusive),
@@ -77,7 +67,7 @@ impl Leaves {
     }
 }
 
-/// Runs tasks at the same time, all to their end, also if one has failed: another may tell why.
+/// Runs tasks at the same time, all to their end even if one fails: another may show the reason.
 async fn run_tasks<F: Future<Output = ()> + Send + 'static>(
     count: usize,
     task: impl Fn(usize, Arc<Vec<Target>>, Arc<Leaves>) -> F,
@@ -98,12 +88,12 @@ pub async fn random_acquires_never_deadlock_and_never_overlap<B: Backend>(locks:
     run_tasks(20, |task, nodes, leaves| {
         let locks = locks.clone();
         async move {
-            let mut random = Random(task as u64);
+            let mut random = Rng::with_seed(task as u64);
             for _ in 0..100 {
-                let mut request = locks.request(random.node(&nodes));
-                for _ in 0..random.below(4) {
-                    let mode = random.mode();
-                    request = request.and(random.node(&nodes), mode);
+                let mut request = locks.request(node(&mut random, &nodes));
+                for _ in 0..random.usize(..4) {
+                    let mode = mode(&mut random);
+                    request = request.and(node(&mut random, &nodes), mode);
                 }
                 let guard = request.within(MAX_WAIT).acquire().await.expect("never a deadlock");
                 leaves.visit(task, &guard).await;
@@ -115,20 +105,20 @@ pub async fn random_acquires_never_deadlock_and_never_overlap<B: Backend>(locks:
     until_idle(&locks).await;
 }
 
-/// Guards that grow at random do meet deadlocks; someone is always told, and all end.
+/// Random extensions do deadlock; one of them always fails, and all tasks end.
 pub async fn random_extensions_are_never_stuck<B: Backend>(locks: Hierlock<B>) {
     let extended = Arc::new(AtomicUsize::new(0));
     run_tasks(16, |task, nodes, leaves| {
         let (locks, extended) = (locks.clone(), extended.clone());
         async move {
-            let mut random = Random(1000 + task as u64);
+            let mut random = Rng::with_seed(1000 + task as u64);
             for _ in 0..60 {
-                let mode = random.mode();
-                let request = locks.request(random.node(&nodes)).mode(mode);
+                let mode = mode(&mut random);
+                let request = locks.request(node(&mut random, &nodes)).mode(mode);
                 let mut guard = request.acquire().await.unwrap();
                 tokio::task::yield_now().await;
-                let more = random.node(&nodes);
-                let result = match random.below(3) {
+                let more = node(&mut random, &nodes);
+                let result = match random.usize(..3) {
                     0 => guard.upgrade().await,
                     _ => guard.request(more).within(MAX_WAIT).acquire().await,
                 };
@@ -136,7 +126,7 @@ pub async fn random_extensions_are_never_stuck<B: Backend>(locks: Hierlock<B>) {
                     Ok(()) => _ = extended.fetch_add(1, Ordering::Relaxed),
                     Err(error) => assert!(error.is_deadlock(), "{error}"),
                 }
-                // Whoever failed holds what it had, and nobody else is in there.
+                // A failed extension keeps what the guard had, and excludes others from it.
                 leaves.visit(task, &guard).await;
             }
         }

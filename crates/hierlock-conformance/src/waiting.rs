@@ -1,4 +1,4 @@
-//! Deadlines, try, cancelling, dropping, listing.
+//! Deadlines, attempts that do not wait, cancellation, dropped guards, lists of waiters.
 
 use crate::{
     MAX_WAIT, is_free, is_granted, spawn_acquire, spawn_request, target, until, until_free,
@@ -34,7 +34,7 @@ pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(locks: Hie
 }
 
 pub async fn a_deadline_names_what_was_in_the_way<B: Backend>(locks: Hierlock<B>) {
-    // Where rows are made on demand, making one is not to take what time there is.
+    // Where rows are made on demand, make them before the time limit counts.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let _held = locks.acquire(target("u1/a1")).await.unwrap();
     let late = locks.request(target("u1/a1/r1")).within(SHORT_WAIT).acquire().await;
@@ -42,9 +42,9 @@ pub async fn a_deadline_names_what_was_in_the_way<B: Backend>(locks: Hierlock<B>
     assert!(message.contains("`u1/a1`") && message.contains("`u1/a1/r1`"), "{message}");
 }
 
-/// The failure this prevents: a node was called locked that another only waited for, behind those who work below it.
+/// The failure this prevents: an error called a node locked although another client only waited for it.
 pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(locks: Hierlock<B>) {
-    // Where rows are made on demand, making one is not to take what time there is.
+    // Where rows are made on demand, make them before the time limit counts.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let below = locks.acquire(target("u1/a1/r9")).await.unwrap();
     let waiter = spawn_acquire(&locks, "u1");
@@ -54,7 +54,7 @@ pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(loc
         if waits { request.within(SHORT_WAIT) } else { request.no_wait() }
     };
     for waits in [false, true] {
-        // Some let those who go together with the holders pass.
+        // Some backends let compatible requests overtake waiters.
         let Err(error) = wanted(waits).acquire().await else { continue };
         if error.blocker() == Some(Blocker::Nobody) {
             continue;
@@ -75,10 +75,10 @@ pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(loc
     }
 }
 
-/// A second updater is told the node for which it waits, and has nothing when it does so no more.
+/// A second updater learns which node it waits for, and holds nothing after it has given up.
 pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(locks: Hierlock<B>) {
     let several = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3"].map(target);
-    // Where rows are made on demand, making one is not to take what time there is.
+    // Where rows are made on demand, make them before the time limit counts.
     locks.acquire_all(several.clone()).await.unwrap().release().await.unwrap();
     let [first, second, third] = several;
     let held = locks.request(second.clone()).mode(Mode::Update).acquire().await.unwrap();
@@ -132,7 +132,7 @@ pub async fn a_cancelled_wait_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
     until_idle(&locks).await;
 }
 
-/// Polls an acquire n times and drops it, for every n until it comes through, while a holder comes and goes.
+/// Polls an acquire n times and drops it, for every n until it is granted, while a holder locks and releases.
 pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
     let mut context = Context::from_waker(Waker::noop());
     for polls in 0..6 {
@@ -207,10 +207,10 @@ pub async fn holders_are_listed<B: Backend>(locks: Hierlock<B>) {
     until_idle(&locks).await;
 }
 
-/// A wants two nodes, has the first and waits for the second: it is in the way of whoever wants the first.
+/// A client that holds one node and waits for a second blocks others that request the first.
 pub async fn who_waits_behind_a_waiter_is_told<B: Backend>(locks: Hierlock<B>) {
     for path in ["u1", "u2/a1/r1"] {
-        // Rows that are made on demand are there from here on.
+        // Makes the rows that are made on demand.
         assert!(is_free(&locks, path).await);
     }
     let first = locks.acquire(target("u2/a1/r1")).await.unwrap();

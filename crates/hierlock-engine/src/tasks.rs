@@ -30,7 +30,7 @@ impl TaskTracker {
     }
 
     /// Returns whether none is left.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         *self.0.borrow() == 0
     }
 

@@ -1,4 +1,5 @@
-//! Real database servers in a temporary directory, on a loopback port and a socket, gone with whoever started them.
+//! Real database servers in a temporary directory, on a loopback port and a socket. They end with the process that
+//! started them.
 //!
 //! ```no_run
 //! use hierlock_sandbox::{Engine, Sandbox};
@@ -64,12 +65,12 @@ use supervisor::Supervisor;
 
 /// How long a server may take to answer.
 const READY_LIMIT: Duration = Duration::from_secs(90);
-/// How often it is looked at until then.
+/// How often a starting server is probed.
 const READY_CHECK_PAUSE: Duration = Duration::from_millis(20);
 /// How often another port is tried, if the first was taken in the meantime.
 const MAX_START_TRIES: usize = 3;
 
-/// A running server of one's own. Dropping it ends it and removes everything it wrote.
+/// A running server. Dropping it ends the server and removes everything that it wrote.
 #[derive(Debug)]
 pub struct Sandbox {
     engine: Engine,
@@ -155,7 +156,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Starts it again on the data that it has left, and at the same place: for whoever has killed it.
+    /// Restarts a server that was killed, on its data and at the same address.
     ///
     /// # Errors
     /// It has not ended, or does not start, with what it said.
@@ -168,7 +169,7 @@ impl Sandbox {
             }
             self.supervisor.start_again()?;
             match self.until_ready(&*installation) {
-                // What was left of the last one, such as its other processes, may still be in the way.
+                // Child processes of the killed server may still hold its files or its port.
                 Err(Error::Ended { .. }) if begun.elapsed() < READY_LIMIT => {}
                 other => return other,
             }
@@ -201,7 +202,7 @@ impl Sandbox {
     }
 }
 
-/// A port that nobody listens on, as of now.
+/// Returns a port that is free at this moment.
 fn free_port() -> Result<u16> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

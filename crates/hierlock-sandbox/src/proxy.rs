@@ -22,13 +22,13 @@ pub enum NetworkMode {
     Passes,
     /// Everything arrives, each byte by itself.
     SplitsBytes,
-    /// The client's side is reset of the connections that were opened before that many. The server does not hear of it.
+    /// The client's side of the first so many connections is reset. The server is not told.
     ResetsClients(usize),
     /// Nothing is forwarded either way; sockets stay open, and new ones are accepted.
     Stalls,
-    /// The same, but only for the connection that was opened as the so many-th, counted from 0.
+    /// The same, but only for the connection of this number, counted from 0.
     StallsOne(usize),
-    /// The same for those that were opened before that many: forgotten by a firewall, say.
+    /// The same for the first so many connections, as if a firewall had forgotten them.
     StallsOpened(usize),
     /// What the client says still arrives; the server's answers end.
     HalfClosesToClient,
@@ -38,21 +38,21 @@ pub enum NetworkMode {
     Drops,
 }
 
-/// Which request a fault meets.
+/// The request at which a fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultTrigger {
-    /// The one after so many.
+    /// The request after so many others.
     After(usize),
-    /// The next that has these words in it.
+    /// The next request that contains these words.
     Says(&'static str),
-    /// The next that ends with these words.
+    /// The next request that ends with these words.
     EndsWith(&'static str),
 }
 
-/// What becomes of one connection, when its client has said something.
+/// What happens to one connection at a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The request arrives, and no answer ever does; nobody says so.
+    /// The request arrives, but no answer; neither side is told.
     LoseAnswers,
     /// The request arrives; then the client's side is reset, and the server's stays open.
     ResetClient,

@@ -1,4 +1,4 @@
-//! Runs a server so that it ends with us, however we end.
+//! Runs a server so that it ends with this process, however the process ends.
 //!
 //! A shell in a process group of its own starts the server and then reads a pipe that only we can write to. A byte on it
 //! starts the server again, which has ended by then. When the pipe comes to its end (we closed it, exited, or were
@@ -60,7 +60,7 @@ impl Supervisor {
     /// Starts the server again, which has ended, on what it has left.
     pub(crate) fn start_again(&mut self) -> Result<()> {
         let failed = Error::io("start the server again");
-        // So that nobody takes what the last one has left for a sign of the new one.
+        // The files of the last run must not be taken for those of the new one.
         for name in ["ended", "server.pid"] {
             std::fs::remove_file(self.directory.join(name)).map_err(failed)?;
         }
@@ -80,7 +80,7 @@ impl Supervisor {
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 
-    /// Lets nobody close the pipe any more; returns how to end it by hand.
+    /// Keeps the pipe open after the end of this process; returns how to end the server by hand.
     pub(crate) fn keep(mut self) -> String {
         // The end of this process would close it: so it is handed to a process that only sleeps.
         if let Some(pipe) = self.pipe.take() {
@@ -118,7 +118,7 @@ pub(crate) fn run(command: &mut Command, user: User, directory: &Path) -> Result
     Err(Error::Step { command, said: said.concat().trim().to_owned() })
 }
 
-/// The user that a server runs as, by number; None for whoever we are.
+/// The user id that a server runs as; None for our own.
 pub(crate) type User = Option<u32>;
 
 /// Returns a user with no rights if we are root, for a server that refuses to run as root.

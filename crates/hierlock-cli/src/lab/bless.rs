@@ -11,8 +11,8 @@ use hierlock_lab::{Record, Report, RunOptions, Scenario, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How often a file is blessed and run again. What a step does may depend on what the file said of one
-/// before it (a wait that is to time out is waited for), so once is not always enough.
+/// How often a file is blessed and run again. The outcome of a step may depend on the expectation of an earlier
+/// one (the runner waits for an expected timeout), so once is not always enough.
 const MAX_PASSES: usize = 4;
 
 /// Blesses the files of these scenarios, and prints which were changed, and why others that disagree were not.

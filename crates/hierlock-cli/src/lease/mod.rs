@@ -74,7 +74,7 @@ async fn acquire(leases: &Leases, database: &Database, args: &AcquireArgs) -> Co
         _ => format!("acquired {}\n", sentence(&lease)),
     };
     if let Err(error) = write(&text) {
-        // Nobody knows its token.
+        // Its token was not printed, so nobody could release it.
         lease.release().await?;
         return Err(Failure::unavailable(format!(
             "cannot write to standard output: {error}; the lease was given back"

@@ -6,7 +6,7 @@ use hierlock::lease::{ForcedRelease, LeaseInfo, LeaseLoss, utc};
 use serde::Serialize;
 use std::time::SystemTime;
 
-/// No text of a lease is longer.
+/// The longest text of a lease, in bytes.
 const MAX_CHARS: usize = 255;
 
 #[derive(Serialize)]

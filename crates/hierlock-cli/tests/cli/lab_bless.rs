@@ -2,21 +2,19 @@
 //! after it, and some could not even be parsed.
 
 use crate::support::{TestDirectory, code, hierlock, stderr, stdout};
+use fastrand::Rng;
 use hierlock_lab::Scenario;
 use hierlock_sandbox::{Engine, Server};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-/// A random number generator that gives the same numbers in every run.
-struct Random(u64);
+/// Random choices that are the same in every run.
+struct Random(Rng);
 
 impl Random {
-    fn below(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % sides
+    fn below(&mut self, limit: usize) -> usize {
+        self.0.usize(..limit)
     }
 
     fn pick<'t>(&mut self, of: &[&'t str]) -> &'t str {
@@ -155,7 +153,7 @@ fn files(
     engines: &[&str],
     step: fn(&mut Random) -> String,
 ) -> Vec<PathBuf> {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(Rng::with_seed(14));
     let mut files = Vec::new();
     while files.len() < count {
         let text = scenario(&mut random, engines, step);

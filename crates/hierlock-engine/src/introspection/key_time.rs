@@ -1,6 +1,7 @@
 //! Dates and times of keys, from the bytes in which InnoDB stores them. Pure; tested with the other values of keys.
 
 use super::key_value::big_endian;
+use jiff::Timestamp;
 
 /// `.345`, of the bytes behind the seconds.
 fn fraction(value: u64, digits: usize) -> String {
@@ -35,24 +36,9 @@ fn clock(packed: u64) -> String {
 /// In UTC: how a session writes it depends on its time zone.
 pub(super) fn timestamp(bytes: &[u8], digits: usize) -> Option<String> {
     let (whole, rest) = split(bytes, 4, digits)?;
-    let seconds = big_endian(whole)?;
-    let (year, month, day) = civil((seconds / 86_400) as i64);
-    let [hour, minute, second] = [seconds / 3600 % 24, seconds / 60 % 60, seconds % 60];
-    let fraction = fraction(rest, digits);
-    let date = format!("{year:04}-{month:02}-{day:02}");
-    Some(format!("'{date} {hour:02}:{minute:02}:{second:02}{fraction} UTC'"))
-}
-
-/// Year, month and day of a day since 1970, by the usual algorithm of eras of 400 years.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let z = days + 719_468;
-    let (era, of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    (year + era * 400 + i64::from(month <= 2), month, day)
+    let time = Timestamp::from_second(big_endian(whole)? as i64).ok()?;
+    let (time, fraction) = (time.strftime("%Y-%m-%d %H:%M:%S"), fraction(rest, digits));
+    Some(format!("'{time}{fraction} UTC'"))
 }
 
 pub(super) fn time(bytes: &[u8], digits: usize) -> Option<String> {

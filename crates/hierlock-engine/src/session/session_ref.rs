@@ -24,7 +24,7 @@ pub struct SessionRef<'a> {
 }
 
 impl<'a> SessionRef<'a> {
-    /// The session of a caller's transaction, who it is being unknown yet.
+    /// Returns the session of a caller's transaction. Which session that is on the server is not known yet.
     pub fn of_caller(
         connection: ConnectionRef<'a>,
         dialect: Dialect,

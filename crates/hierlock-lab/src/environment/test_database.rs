@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use url::Url;
 
-/// A statement that was sent but had not begun has not noticed: it is cancelled again after this time.
+/// How long after a cancel the next one is sent: a cancel that arrives before the statement begins is lost.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 pub(crate) struct TestDatabase {
@@ -57,7 +57,7 @@ impl TestDatabase {
             let prepared = &database.guard.prepared;
             run_all(dialect, &mut observer.connection, &case.setup, "setup", prepared).await?;
             if !prepared.is_empty() {
-                // A connection that has prepared something is good for nothing else on MariaDB.
+                // On MariaDB a connection with a prepared transaction can run nothing else.
                 let mut connection = LabConnection::open(&database.guard.address()).await?;
                 database.guard.connections.push(connection.pid().await?);
                 std::mem::replace(&mut observer.connection, connection).close().await;
@@ -70,7 +70,7 @@ impl TestDatabase {
         Ok(database)
     }
 
-    /// Makes a namespace, with nothing in it.
+    /// Makes an empty namespace.
     pub(super) async fn create(
         server: &Arc<TestServer>,
         requirements: Requirements,
@@ -88,7 +88,7 @@ impl TestDatabase {
             connection.close().await;
             connection = LabConnection::open(&guard.address()).await?;
         }
-        // What it does is ended too, should it never end.
+        // So that the clean-up ends what it runs, too.
         guard.connections.push(connection.pid().await?);
         let observer = Observer::new(connection, server, &guard.namespace, &guard.prepared);
         Ok(Self {
@@ -149,7 +149,7 @@ impl TestDatabase {
         self.last_waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the longest of all sessions.
+    /// Returns the longest deadlock timeout of all sessions.
     fn deadlock_timeout(&self) -> Duration {
         let all = self.sessions.values().map(|session| session.deadlock_timeout);
         all.max().unwrap_or_default()
@@ -159,7 +159,7 @@ impl TestDatabase {
         self.sessions.get(name).ok_or_else(|| LabError(format!("there is no session {name}")))
     }
 
-    /// Runs a query of the observer in a task, to its end: else its result would be taken for that of the next.
+    /// Runs a query of the observer in a task, to its end. Otherwise the next query would read its result.
     async fn observe<T, F>(
         &self,
         query: impl FnOnce(OwnedMutexGuard<Observer>) -> F + Send + 'static,
@@ -179,7 +179,7 @@ impl TestDatabase {
             Ok(session) => session.begin(sql),
             Err(LabError(why)) => {
                 let (reply, result) = oneshot::channel();
-                // The receiver is here, so it is not gone.
+                // The receiver is in this function, so sending does not fail.
                 _ = reply.send(Err(Failure::new(FailureKind::Other, why)));
                 result
             }
@@ -212,7 +212,7 @@ impl TestDatabase {
         let last_waits = self.last_waits();
         let mut cycle = reported.or_else(|| last_waits.cycle(victim))?;
         if self.server.dialect() == Dialect::Postgres {
-            // It reports for whose transaction a session waits; a probe has seen for which row, and how.
+            // The server reports which transaction a session waits for; a probe has seen which row, and in which mode.
             for edge in &mut cycle {
                 let seen = last_waits.wants(&edge.waiter, &edge.holder);
                 if let (Some(wants), Some(seen)) = (&mut edge.wants, seen)
@@ -246,7 +246,7 @@ impl TestDatabase {
             } else {
                 sessions::cancel(dialect, session.pid)
             };
-            // Refused, if the connection is gone: then it will soon know.
+            // The server refuses it if the connection is gone; then the session soon reports that.
             let query = |mut observer: OwnedMutexGuard<Observer>| async move {
                 observer.connection.try_query(&sql).await.map(|_| ())
             };
@@ -268,7 +268,7 @@ impl TestDatabase {
         let mut ended = Ok(());
         for session in self.sessions.values().filter(|session| session.is_busy()) {
             session.expect_cancel();
-            // It may be gone by itself; a server that is gone has ended it too.
+            // The session may have ended already; a server that is gone has ended it too.
             if let Err(error) =
                 connection.try_query(&sessions::terminate(dialect, session.pid)).await
             {
@@ -281,7 +281,7 @@ impl TestDatabase {
         }
         closing.join_all().await;
         if dialect == Dialect::Postgres {
-            // A server that is gone says so below.
+            // If the server is gone, the statements below fail.
             _ = connection.try_query(settings::POSTGRES_NO_LOCK_TIMEOUT).await;
         }
         let prepared = &self.guard.prepared;
@@ -298,7 +298,7 @@ impl TestDatabase {
         if let Some(observer) = Arc::into_inner(self.observer) {
             observer.into_inner().connection.close().await;
         }
-        // What could not be removed now is tried once more, when it is dropped.
+        // If the removal failed, the drop of the guard tries again.
         self.guard.is_removed = removed.is_ok();
         ended.and(torn_down).and(removed)?;
         Ok([rolled_back?, rest?].concat())

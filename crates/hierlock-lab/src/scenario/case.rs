@@ -1,4 +1,4 @@
-//! A scenario made definite: one variant, at one place. This is what is run.
+//! One variant of a scenario at one place: what the runner runs.
 
 use super::expectation::{Expectation, ExpectedOutcome, SessionSelector};
 use super::file::{Axis, GuardedValue, Scenario, StepTemplate};
@@ -14,10 +14,10 @@ use std::time::Duration;
 /// How long a step may neither end nor be seen to wait, by default.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Into how many buckets a level is striped, by default: enough that nothing collides by chance.
+/// The default bucket count of a level: large enough that nodes do not collide by chance.
 const DEFAULT_BUCKETS: u32 = 1009;
 
-/// More cases than this in one file are a slip of the pen.
+/// The largest number of cases of a file; more are an error in the file.
 pub(super) const MAX_CASES: usize = 5_000;
 
 /// One variant of a scenario, at one place.
@@ -31,11 +31,11 @@ pub struct Case {
     pub place: Place,
     /// How long a step may neither end nor be seen to wait.
     pub limit: Duration,
-    /// Into how many buckets a level is striped.
+    /// The bucket count of a level.
     pub buckets: u32,
     /// SQL before the sessions exist.
     pub setup: Vec<Statement>,
-    /// SQL when it is all over.
+    /// SQL after all sessions have ended.
     pub teardown: Vec<Statement>,
     /// Every session that does something, with its settings, in the order to apply them.
     pub sessions: BTreeMap<SessionName, Vec<SettingValue>>,
@@ -55,13 +55,13 @@ pub struct Statement {
 pub struct Step {
     /// Its line in the file.
     pub line: usize,
-    /// Whose.
+    /// Its session.
     pub session: SessionSelector,
     /// What is done.
     pub action: Action,
-    /// What must be seen; done, if the file says nothing.
+    /// The expected outcome; by default the step must be done.
     pub expected: Option<Expectation>,
-    /// What would show the anomaly.
+    /// Outcomes that show the anomaly.
     pub anomaly_outcomes: Vec<Expectation>,
 }
 
@@ -72,7 +72,7 @@ impl Step {
         Step { line, session, action, expected: None, anomaly_outcomes: Vec::new() }
     }
 
-    /// What may be seen; nothing, if the file says nothing.
+    /// The alternatives of the expected outcome; none if the file has no expectation.
     pub(crate) fn expected_outcomes(&self) -> impl Iterator<Item = &ExpectedOutcome> {
         self.expected.iter().flat_map(|expected| &expected.alternatives)
     }
@@ -83,9 +83,9 @@ impl Step {
 pub enum Action {
     /// A statement, sent as it is.
     Sql(String),
-    /// Something on the tree, and how it was written.
+    /// A lock action on the tree, and its text in the file.
     Lock(LockAction, String),
-    /// Nothing: a look at the session's last step.
+    /// No action: looks at the session's last step.
     Look,
 }
 
@@ -163,7 +163,7 @@ impl Case {
         filled.collect()
     }
 
-    /// What is said of all comes before what is said of one, so that the latter wins.
+    /// Settings of all sessions come before those of one session, so that the latter win.
     fn sessions(&self, index: usize) -> BTreeMap<SessionName, Vec<SettingValue>> {
         let levels = self.variant.iter().filter(|(name, _)| name == "isolation");
         let levels = levels.map(|(_, level)| SettingValue::Isolation(level.clone()));

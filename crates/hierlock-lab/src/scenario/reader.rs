@@ -1,10 +1,10 @@
-//! Reads small pieces of the language word by word. Knows words and quotes, not what they mean.
+//! Reads parts of a line word by word. Knows words and quotes, not their meaning.
 
 use super::diagnostic::ParseError;
 use hierlock_engine::parse_duration;
 use std::time::Duration;
 
-/// Longer is a slip of the pen, and no clock overflows.
+/// The longest time that a file may give; a longer one is an error in the file, and could overflow a clock.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ impl<'t> Reader<'t> {
         reader
     }
 
-    /// Where it stands: always at the beginning of something, or at the end.
+    /// The position: always at the beginning of a word or quote, or at the end.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -33,25 +33,25 @@ impl<'t> Reader<'t> {
         self.at == self.text.len()
     }
 
-    /// Goes on behind so many bytes, and the white space behind them.
+    /// Skips so many bytes, and the white space after them.
     fn advance(&mut self, bytes: usize) {
         self.at = self.text.len() - self.rest()[bytes..].trim_start().len();
     }
 
-    /// The next word, left where it is: up to white space, a comma, a parenthesis or a quote.
+    /// Returns the next word without taking it: up to white space, a comma, a parenthesis or a quote.
     pub(crate) fn peek(&self) -> &'t str {
         let ends = |c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | '\'');
         self.rest().split(ends).next().unwrap_or_default()
     }
 
-    /// The next word; empty if something else stands there.
+    /// Takes the next word; empty if something else follows.
     pub(crate) fn word(&mut self) -> &'t str {
         let word = self.peek();
         self.advance(word.len());
         word
     }
 
-    /// Takes these words, if they all stand there.
+    /// Takes these words, if all of them follow.
     pub(crate) fn take(&mut self, words: &str) -> bool {
         let mut ahead = *self;
         let all = words.split(' ').all(|word| ahead.word() == word);
@@ -61,7 +61,7 @@ impl<'t> Reader<'t> {
         all
     }
 
-    /// Takes this character, if it stands there.
+    /// Takes this character, if it follows.
     pub(crate) fn take_char(&mut self, c: char) -> bool {
         let there = self.rest().starts_with(c);
         if there {
@@ -70,7 +70,7 @@ impl<'t> Reader<'t> {
         there
     }
 
-    /// `'…'`, in which two quotes are one, if a quote stands there.
+    /// Takes a quoted text `'…'`, in which `''` is one quote; `None` if no quote follows.
     pub(crate) fn quoted(&mut self) -> Result<Option<String>, ParseError> {
         let Some(inside) = self.rest().strip_prefix('\'') else { return Ok(None) };
         let mut text = String::new();
@@ -85,7 +85,7 @@ impl<'t> Reader<'t> {
         self.fail("this quote is not closed; a quote inside of quotes is written twice")
     }
 
-    /// A word, or a text in quotes; `None` if neither stands there.
+    /// Takes a word or a quoted text; `None` if neither follows.
     pub(crate) fn word_or_quoted(&mut self) -> Result<Option<String>, ParseError> {
         if let Some(text) = self.quoted()? {
             return Ok(Some(text));
@@ -94,7 +94,7 @@ impl<'t> Reader<'t> {
         Ok((!word.is_empty()).then(|| word.to_owned()))
     }
 
-    /// What stands there, for a message.
+    /// Returns what follows, for a message.
     pub(crate) fn found(&self) -> String {
         match (self.peek(), self.rest().chars().next()) {
             (_, None) => "nothing".to_owned(),
@@ -103,12 +103,12 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Fails here: what stands here cannot, with what could.
+    /// Fails at this position: what follows is not allowed; says what is.
     pub(crate) fn unexpected<T>(&self, hint: &str) -> Result<T, ParseError> {
         self.fail(format!("{} cannot stand here; {hint}", self.found()))
     }
 
-    /// Fails here: what stands here is not what it should be, with what that is.
+    /// Fails at this position: something else was expected; says what.
     pub(crate) fn is_not<T>(&self, what: &str) -> Result<T, ParseError> {
         self.fail(format!("{} is not {what}", self.found()))
     }
@@ -118,7 +118,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A time of at least so much, and at most a day.
+/// Reads a time of at least `least` and at most a day.
 pub(crate) fn duration(text: &str, least: Duration) -> Result<Duration, String> {
     match parse_duration(text) {
         Ok(time) if time < least => Err(format!("`{text}` is too short; write at least {least:?}")),

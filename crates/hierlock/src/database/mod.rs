@@ -180,8 +180,8 @@ impl Database {
     }
 
     /// Runs a whole transaction of ours on tables of a schema, and again if it loses a race. Statements without values
-    /// that come `first` are sent along with BEGIN, in one round trip; `work` is given their rows. It must be happy to
-    /// begin from the start, and returns its result with the transaction, which is committed or rolled back.
+    /// that come `first` are sent along with BEGIN, in one round trip; `work` is given their rows. It may be called
+    /// several times, and returns its result with the transaction, which is committed or rolled back.
     ///
     /// # Cancel safety
     /// Dropped during COMMIT it may have happened; before, nothing has.
@@ -219,7 +219,7 @@ impl Database {
         diagnosed(self, done.await.map_err(|error| error.last)).await
     }
 
-    /// Runs one statement that is a transaction by itself, and again if it loses a race. Its error is told by `failed`.
+    /// Runs one statement that is a transaction by itself, and again if it loses a race. `failed` makes its error.
     pub(crate) async fn execute(
         &self,
         failed: impl FnOnce(sqlx::Error) -> Error,

@@ -21,7 +21,6 @@ use super::{Lease, LeaseRequest, Leases};
 use crate::database::{Driver, Row, Transaction, Value, time_from_ms};
 use crate::error::{Result, TableError};
 use crate::handover::CancellationToken;
-use crate::retry::random;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +60,7 @@ impl Leases {
             };
             let grace = if holder.is_expired { REMOVAL_GRACE } else { Duration::ZERO };
             let left = request.wait.max(grace).saturating_sub(begun.elapsed());
-            let pause = MIN_PAUSE + (MAX_PAUSE - MIN_PAUSE).mul_f64(random());
+            let pause = MIN_PAUSE + (MAX_PAUSE - MIN_PAUSE).mul_f64(fastrand::f64());
             let is_wanted = tokio::select! {
                 biased;
                 () = cancellation.cancelled() => false,

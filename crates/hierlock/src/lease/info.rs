@@ -3,6 +3,7 @@
 use crate::database::{Driver, Row, time_from_ms};
 use crate::error::Result;
 use crate::target::Target;
+use jiff::Timestamp;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -93,26 +94,9 @@ impl fmt::Display for LeaseInfo {
 /// assert_eq!(hierlock::lease::utc(time), "2000-02-29T12:34:56Z");
 /// ```
 pub fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let mut month = 1;
-    for length in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    let (day, hour, minute) = (days + 1, second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+    // Times of the database are from 1970 on; one beyond the year 9999 is shown as the last of that year.
+    let time = Timestamp::try_from(time.max(UNIX_EPOCH)).unwrap_or(Timestamp::MAX);
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]

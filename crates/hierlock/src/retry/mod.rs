@@ -1,7 +1,7 @@
-//! Running a transaction again when it lost a race: a deadlock, a serialization failure, a busy file.
+//! Retries transactions that failed because of others: a deadlock, a serialization failure, a busy SQLite file.
 //!
-//! A deadlock is nobody's mistake; whoever was chosen to end it begins again. Only the whole transaction
-//! can be tried again, never the statement that failed: on InnoDB what came before is gone without a word.
+//! A deadlock is not a mistake of the program: its victim starts over. Only the whole transaction can be retried, never
+//! the statement that failed: on InnoDB the statements before it are rolled back too.
 //!
 //! ```no_run
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -23,7 +23,6 @@ pub use cause::{AttemptError, BoxedError, RetryCause, Retryable, TypedError, cau
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -79,7 +78,7 @@ impl RetryPolicy {
         Self { backoff: Backoff { first, longest }, ..self }
     }
 
-    /// Tries again also when a lock was not granted in time or at once. Whoever says NOWAIT mostly wants to be told.
+    /// Retries also when a lock was not granted in time, or with NOWAIT at once. By default that is an error.
     pub fn also_if_not_granted(self) -> Self {
         Self { if_not_granted: true, ..self }
     }
@@ -113,12 +112,12 @@ impl Backoff {
 
     /// Returns a pause after so many attempts, at random.
     pub(crate) fn pause_after(self, attempts: u32) -> Duration {
-        self.longest_after(attempts).mul_f64(random())
+        self.longest_after(attempts).mul_f64(fastrand::f64())
     }
 }
 
-/// Runs `work` until it succeeds, fails for good, or has been tried often or long enough. It is given the
-/// number of the attempt, from 1.
+/// Runs `work` until it succeeds, fails with an error that is not retried, or has used up its attempts or its time. It
+/// is given the number of the attempt, from 1.
 ///
 /// It may fail with an error that is [`Retryable`], or with any error in a box, which is looked through for one:
 /// `Box<dyn Error + Send + Sync>`, `anyhow::Error`. What comes back fits `?` in a function that returns any of these.
@@ -173,12 +172,6 @@ where
         };
         return Err(RetryError { attempts, paused, reason, last: error, as_error: E::as_error });
     }
-}
-
-/// Returns a number from 0 to 1; nothing depends on how random it is.
-pub(crate) fn random() -> f64 {
-    let random = RandomState::new().hash_one(Instant::now());
-    f64::from(random as u32) / f64::from(u32::MAX)
 }
 
 /// Why [`retry`] did not try again.

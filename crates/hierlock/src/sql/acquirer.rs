@@ -13,7 +13,6 @@ use crate::error::{Blocker, Error, LockConflict, LockError};
 use crate::handover::CancellationToken;
 use crate::plan::{Plan, Step, targets_of};
 use crate::registry::RegistryEntry;
-use crate::retry::random;
 use crate::snapshot::Statistics;
 use hierlock_engine::{ErrorClass, LockWaitPolicy, Permit, Session};
 use std::sync::Arc;
@@ -154,7 +153,7 @@ impl Acquirer {
                 Ok(()) => return Ok(session),
                 Err(AcquireError::Deadlock(_)) => {
                     statistics.deadlocks += 1;
-                    sleep(MAX_DEADLOCK_PAUSE.mul_f64(random())).await;
+                    sleep(MAX_DEADLOCK_PAUSE.mul_f64(fastrand::f64())).await;
                 }
                 Err(AcquireError::LockWaitTimeout) => statistics.timeouts += 1,
                 // Missing then, and there now: somebody, or we, have made it.

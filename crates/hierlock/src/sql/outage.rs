@@ -3,7 +3,6 @@
 
 use super::{AcquireError, Acquirer};
 use crate::backend::WaitLimit;
-use crate::retry::random;
 use hierlock_engine::ErrorClass;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -46,7 +45,7 @@ impl Outage {
         let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.pauses)).min(MAX_PAUSE);
         self.pauses += 1;
         // Not all at the same moment: many may have waited on that server.
-        let pause = sleep(pause.mul_f64(0.5 + random() / 2.0));
+        let pause = sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0));
         tokio::select! {
             () = acquirer.cancellation.cancelled() => Err(AcquireError::Abandoned),
             _ = acquirer.wait_limit.limit(pause) => Ok(()),

@@ -4,8 +4,6 @@ use crate::striped;
 use hierlock::Hierarchy;
 use hierlock::sql::Provision;
 use hierlock_sandbox::{Engine, on_each_server};
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -48,20 +46,16 @@ async fn provision_for_another_test() {
     }
 }
 
-fn random(below: u64) -> u64 {
-    RandomState::new().build_hasher().finish() % below
-}
-
 /// Runs provisioners that kill themselves at a random row or are killed at a random moment, until one completes.
 fn kill_and_repeat(url: &str, more: &[(&str, u64)], rows: u64) {
     for round in 0..8 {
         let mut variables = more.to_vec();
         if round % 2 == 0 {
-            variables.push((DIE_AT, random(rows)));
+            variables.push((DIE_AT, fastrand::u64(..rows)));
         }
         let mut child = spawn_provisioner(url, &variables);
         if round % 2 == 1 {
-            std::thread::sleep(Duration::from_millis(random(250)));
+            std::thread::sleep(Duration::from_millis(fastrand::u64(..250)));
             child.kill().unwrap();
         }
         child.wait().unwrap();

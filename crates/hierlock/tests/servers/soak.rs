@@ -8,6 +8,7 @@
 
 use crate::child_process::ChildProcess;
 use crate::support::{Database, GENEROUS, Outside, Setup, on_each_engine, target};
+use fastrand::Rng;
 use hierlock::sql::Strategy;
 use hierlock::{Hierlock, Mode, Target};
 use hierlock_sandbox::{Engine, on_each_server};
@@ -39,15 +40,16 @@ fn clock_nanos() -> u64 {
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// A random number generator with a different seed for each worker.
-struct Random(u64);
+/// Random choices, others for each worker.
+struct Random(Rng);
 
 impl Random {
+    fn new(seed: u64) -> Self {
+        Self(Rng::with_seed(seed))
+    }
+
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
+        self.0.u64(..limit)
     }
 
     /// Returns one to three nodes of two users, mostly resources.
@@ -74,7 +76,7 @@ pub(crate) async fn run_workers(locks: &Hierlock, directory: &Path) {
         let (locks, process) = (locks.clone(), std::process::id());
         let file = directory.join(format!("{process}-{worker}"));
         tokio::spawn(async move {
-            let mut random = Random(u64::from(process) << 8 | worker as u64 | 1 << 40);
+            let mut random = Random::new(u64::from(process) << 8 | worker as u64);
             let mut history = String::new();
             while begun.elapsed() < soak_duration() {
                 let targets = random.targets();
@@ -210,7 +212,7 @@ async fn locking_in_the_order_of_ids_deadlocks(engine: Engine) {
         let (found, cycles) = (found.clone(), cycles.clone());
         tokio::spawn(async move {
             let mut session = Outside::connect(&url).await;
-            let mut random = Random(worker + 1);
+            let mut random = Random::new(worker);
             while !found.load(Ordering::SeqCst) {
                 cycles.fetch_add(1, Ordering::SeqCst);
                 let targets: BTreeSet<Target> = random.targets().into_iter().collect();

@@ -1,4 +1,4 @@
-//! What stands before the first step: where and how a scenario runs.
+//! The headers before the first step: where and how a scenario runs.
 
 use super::{FilePart, Parser, sql};
 use crate::observation::SessionName;
@@ -14,7 +14,7 @@ use crate::text::join;
 use hierlock::sql::Strategy;
 use std::time::Duration;
 
-/// How often a header may be there, and whether with brackets (`Guarded`).
+/// How often a header may appear, and whether with a guard in brackets (`Guarded`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Once,
@@ -42,7 +42,7 @@ const MISSING_SETTINGS: &str =
     "the settings are missing; it is `sessions: isolation read committed, autocommit off`";
 
 impl Parser<'_, '_> {
-    /// Reads a header and the block below it; whether it is one that is known.
+    /// Reads a header and the block below it. Returns whether the header is known.
     pub(super) fn header(&mut self, head: &LineHead<'_>, below: &[SourceLine<'_>]) -> bool {
         let LineHead { name: key, guard, rest: value, .. } = head;
         let words: Vec<&str> = key.text.split_whitespace().collect();
@@ -108,7 +108,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Reads the value of a header. Fails with what is wrong with all of it.
+    /// Reads the value of a header. Fails with a message about the whole value.
     fn value(&mut self, name: &str, head: &LineHead<'_>) -> Result<(), String> {
         let value = head.rest;
         match name {
@@ -145,7 +145,7 @@ impl Parser<'_, '_> {
                     self.report(session.position, message);
                 }
             }
-            // Axes were read before everything else.
+            // Axes are read before all other headers.
             _ => {}
         }
         Ok(())
@@ -157,7 +157,7 @@ impl Parser<'_, '_> {
         self.scenario.settings.push(Setting { session, guard, values });
     }
 
-    /// Words of one sort, separated by blanks or commas.
+    /// Reads words of one kind, separated by blanks or commas.
     fn list<T: PartialEq + std::str::FromStr>(
         &mut self,
         value: SourceSpan<'_>,

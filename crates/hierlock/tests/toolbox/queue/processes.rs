@@ -5,7 +5,6 @@ use crate::support::{Store, eventually, on_every_engine};
 use hierlock::database::Database;
 use hierlock::queue::{ClaimedJob, Job, Queue};
 use hierlock::retry::{RetryPolicy, retry};
-use std::hash::{BuildHasher, RandomState};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -115,7 +114,7 @@ async fn workers_killed_at_random_lose_nothing_and_do_nothing_twice(store: Store
     for kill in 1..=KILLS {
         let enough = JOBS * kill / (KILLS + 2);
         eventually("it goes on", async || effects().await >= enough).await;
-        let victim = RandomState::new().hash_one(kill) as usize % WORKERS;
+        let victim = fastrand::usize(..WORKERS);
         let next = Other::start(&store, "works");
         std::mem::replace(&mut workers[victim], next).kill_9();
     }
