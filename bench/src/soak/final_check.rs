@@ -24,15 +24,15 @@ const EMPTY_QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_READY_JOBS: u64 = 200;
 
 /// The jobs whose enqueueing was confirmed.
-pub type Added = BTreeSet<i64>;
+pub type AddedJobs = BTreeSet<i64>;
 
 /// Adds jobs until it is told to stop, without a proxy in between. The server may be down for a while.
 ///
 /// # Errors
 /// Fails if the database cannot be used at all.
-pub async fn produce(run: Arc<SetupRun>, stop: watch::Receiver<bool>) -> Result<Added> {
+pub async fn produce(run: Arc<SetupRun>, stop: watch::Receiver<bool>) -> Result<AddedJobs> {
     let queue = queue(&Database::connect(&run.database.bare_url).await?)?;
-    let (mut number, mut added) = (0, Added::new());
+    let (mut number, mut added) = (0, AddedJobs::new());
     while !*stop.borrow() && !run.is_interrupted() {
         let is_short = queue.stats().await.is_ok_and(|stats| stats.ready < MAX_READY_JOBS);
         if is_short {
@@ -73,7 +73,7 @@ pub async fn wait_until_empty(run: &SetupRun) -> Result<()> {
 pub async fn check_jobs_left(
     run: &SetupRun,
     history: &History,
-    added: Added,
+    added: AddedJobs,
 ) -> Result<(JobCounts, Vec<Violation>)> {
     let database = Database::connect(&run.database.bare_url).await?;
     let mut jobs = Jobs { added, ..Jobs::default() };

@@ -102,7 +102,7 @@ impl SetupRun {
         tokio::spawn(faults::inject(run.clone(), random, length)).await?;
         let lasted = begun.elapsed();
         watcher.abort();
-        let mut added = final_check::Added::new();
+        let mut added = final_check::AddedJobs::new();
         if let Some(producer) = producer {
             stop_producer.send_replace(true);
             added = producer.await??;
@@ -322,7 +322,7 @@ impl SetupRun {
         }
     }
 
-    async fn outcome(&self, lasted: Duration, added: final_check::Added) -> Result<Outcome> {
+    async fn outcome(&self, lasted: Duration, added: final_check::AddedJobs) -> Result<Outcome> {
         let entries = self.log.entries().clone();
         let lines = history::read(&self.history)?;
         let (processes, faults) = (entries.processes, entries.faults);

@@ -1,9 +1,9 @@
-//! A payment service that stands outside of the database: a server on the loopback, which no ROLLBACK
-//! reaches, and which fails as it is told to. Knows nothing of seats.
+//! A payment service outside the database: a local server that a ROLLBACK does not affect, and that fails as
+//! configured for each order.
 //!
-//! One line asks, one line answers: `charge 7` is answered `charged` or `refused`; `void 7` is answered `void`,
-//! and order 7 can never be charged from then on, or `charged`, if it was too late for that. The number of the
-//! order is an idempotency key: however often it is asked for, it is charged once.
+//! A request is one line, and so is the answer. `charge 7` is answered with `charged` or `refused`. `void 7` is
+//! answered with `void`, and then order 7 can never be charged; or with `charged`, if it was charged before. The order
+//! number is an idempotency key: repeated requests charge only once.
 
 use super::stage::Result;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,136 +15,136 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// How long a caller waits for an answer. A slow machine must not look like a lost answer, so it is short only
-/// where none comes.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PATIENCE_WITH_LATE: Duration = Duration::from_millis(20);
+/// How long a client waits for an answer. Long, so that a slow machine does not look like a lost answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for an order whose answer comes only after the timeout.
+const LATE_ANSWER_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How it is to treat the charge of an order.
+/// What the service does when an order is to be charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weather {
-    Fine,
-    /// No money, no charge.
-    Refuses,
-    /// Charges, and then the connection breaks.
-    HangsUp,
-    /// Charges only when everybody has given up: [`Card::catch_up`].
-    Late,
+pub(crate) enum ChargeBehaviour {
+    Charge,
+    Refuse,
+    /// Charges, and then disconnects without an answer.
+    ChargeThenDisconnect,
+    /// Charges after the client has given up: in [`CardService::finish_late_charges`].
+    ChargeAfterTimeout,
 }
 
-/// What the caller knows then.
+/// The answer of the service, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Charged,
     Refused,
-    /// Nothing: it may have been charged, or may still be.
-    None,
+    /// No answer. The order may have been charged, or may still be charged.
+    Unknown,
 }
 
-/// The service; it ends when this is dropped.
-pub(crate) struct Card {
+/// The service, and its client. The service stops when this is dropped.
+pub(crate) struct CardService {
     address: SocketAddr,
-    ledger: Arc<Ledger>,
-    _serving: JoinSet<()>,
+    state: Arc<ServiceState>,
+    _server: JoinSet<()>,
 }
 
-struct Ledger {
-    /// Of orders; fine unless it is said.
-    weather: BTreeMap<i64, Weather>,
-    entries: Mutex<Entries>,
-    /// Has a permit for each late charge that may go on.
-    late: Semaphore,
-    /// And this for each that has ended.
-    caught_up: Semaphore,
+struct ServiceState {
+    /// By order. The default is [`ChargeBehaviour::Charge`].
+    behaviours: BTreeMap<i64, ChargeBehaviour>,
+    orders: Mutex<OrderStates>,
+    /// Has one permit for each late charge that may continue.
+    late_charges_allowed: Semaphore,
+    /// Has one permit for each late charge that has finished.
+    late_charges_finished: Semaphore,
 }
 
 #[derive(Default)]
-struct Entries {
+struct OrderStates {
     charged: BTreeSet<i64>,
     void: BTreeSet<i64>,
 }
 
-impl Card {
-    pub(crate) async fn open(weather: &[(i64, Weather)]) -> Result<Self> {
+impl CardService {
+    pub(crate) async fn start(behaviours: &[(i64, ChargeBehaviour)]) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let ledger = Arc::new(Ledger {
-            weather: weather.iter().copied().collect(),
-            entries: Mutex::default(),
-            late: Semaphore::new(0),
-            caught_up: Semaphore::new(0),
+        let state = Arc::new(ServiceState {
+            behaviours: behaviours.iter().copied().collect(),
+            orders: Mutex::default(),
+            late_charges_allowed: Semaphore::new(0),
+            late_charges_finished: Semaphore::new(0),
         });
-        let mut serving = JoinSet::new();
-        let shared = ledger.clone();
-        serving.spawn(async move {
-            let mut callers = JoinSet::new();
-            while let Ok((caller, _)) = listener.accept().await {
-                let ledger = shared.clone();
-                callers.spawn(async move { ledger.serve(caller).await });
+        let mut server = JoinSet::new();
+        let server_state = state.clone();
+        server.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((connection, _)) = listener.accept().await {
+                let state = server_state.clone();
+                connections.spawn(async move { state.serve(connection).await });
             }
         });
-        Ok(Self { address, ledger, _serving: serving })
+        Ok(Self { address, state, _server: server })
     }
 
     pub(crate) async fn charge(&self, order: i64) -> Answer {
-        let patience = match self.ledger.weather(order) {
-            Weather::Late => PATIENCE_WITH_LATE,
-            _ => PATIENCE,
+        let timeout = match self.state.behaviour(order) {
+            ChargeBehaviour::ChargeAfterTimeout => LATE_ANSWER_TIMEOUT,
+            _ => ANSWER_TIMEOUT,
         };
-        self.ask(&format!("charge {order}\n"), patience).await
+        self.request(&format!("charge {order}\n"), timeout).await
     }
 
-    /// Makes sure that an order is not charged later; tells if it is charged already.
+    /// Makes sure that an order is not charged later. Returns [`Answer::Charged`] if it is charged already.
     pub(crate) async fn void(&self, order: i64) -> Answer {
-        self.ask(&format!("void {order}\n"), PATIENCE).await
+        self.request(&format!("void {order}\n"), ANSWER_TIMEOUT).await
     }
 
-    /// The late charges go on now, and have ended.
-    pub(crate) async fn catch_up(&self) -> Result<()> {
-        let all = self.ledger.weather.values();
-        let late = all.filter(|weather| **weather == Weather::Late).count();
-        self.ledger.late.add_permits(late);
-        let ended = self.ledger.caught_up.acquire_many(u32::try_from(late)?);
-        let _ended = tokio::time::timeout(PATIENCE, ended).await??;
+    /// Lets the late charges continue, and waits until they have finished.
+    pub(crate) async fn finish_late_charges(&self) -> Result<()> {
+        let behaviours = self.state.behaviours.values();
+        let late = behaviours.filter(|it| **it == ChargeBehaviour::ChargeAfterTimeout).count();
+        self.state.late_charges_allowed.add_permits(late);
+        let finished = self.state.late_charges_finished.acquire_many(u32::try_from(late)?);
+        let _finished = tokio::time::timeout(ANSWER_TIMEOUT, finished).await??;
         Ok(())
     }
 
-    /// The orders for which somebody has paid.
-    pub(crate) fn charged(&self) -> BTreeSet<i64> {
-        self.ledger.entries().charged.clone()
+    pub(crate) fn charged_orders(&self) -> BTreeSet<i64> {
+        self.state.orders().charged.clone()
     }
 
-    /// Whatever goes wrong on the way is no answer.
-    async fn ask(&self, line: &str, patience: Duration) -> Answer {
-        let Ok(mut service) = TcpStream::connect(self.address).await else { return Answer::None };
+    /// Sends a request. Every failure to get an answer is [`Answer::Unknown`].
+    async fn request(&self, line: &str, timeout: Duration) -> Answer {
+        let Ok(mut service) = TcpStream::connect(self.address).await else {
+            return Answer::Unknown;
+        };
         if service.write_all(line.as_bytes()).await.is_err() {
-            return Answer::None;
+            return Answer::Unknown;
         }
         let mut answer = String::new();
         let mut service = BufReader::new(service);
-        // Too late and broken are the same to the caller: there is no answer.
-        let _ = tokio::time::timeout(patience, service.read_line(&mut answer)).await;
+        // A timeout and a closed connection are the same to the client: the answer is empty.
+        let _ = tokio::time::timeout(timeout, service.read_line(&mut answer)).await;
         match answer.as_str() {
             "charged\n" => Answer::Charged,
             "refused\n" | "void\n" => Answer::Refused,
-            _ => Answer::None,
+            _ => Answer::Unknown,
         }
     }
 }
 
-impl Ledger {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+impl ServiceState {
+    fn orders(&self) -> MutexGuard<'_, OrderStates> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn weather(&self, order: i64) -> Weather {
-        self.weather.get(&order).copied().unwrap_or(Weather::Fine)
+    fn behaviour(&self, order: i64) -> ChargeBehaviour {
+        self.behaviours.get(&order).copied().unwrap_or(ChargeBehaviour::Charge)
     }
 
-    async fn serve(&self, caller: TcpStream) {
-        let mut caller = BufReader::new(caller);
+    async fn serve(&self, connection: TcpStream) {
+        let mut connection = BufReader::new(connection);
         let mut line = String::new();
-        if caller.read_line(&mut line).await.is_err() {
+        if connection.read_line(&mut line).await.is_err() {
             return;
         }
         let answer = match line.trim_end().split_once(' ') {
@@ -153,41 +153,40 @@ impl Ledger {
             _ => None,
         };
         if let Some(answer) = answer {
-            // Nobody may be there any more to hear it.
-            let _ = caller.write_all(answer.as_bytes()).await;
+            // The client may have disconnected.
+            let _ = connection.write_all(answer.as_bytes()).await;
         }
     }
 
     async fn charge(&self, order: i64) -> Option<&'static str> {
-        let weather = self.weather(order);
-        if weather == Weather::Refuses {
+        let behaviour = self.behaviour(order);
+        if behaviour == ChargeBehaviour::Refuse {
             return Some("refused\n");
         }
-        if weather == Weather::Late {
-            self.late.acquire().await.ok()?.forget();
+        if behaviour == ChargeBehaviour::ChargeAfterTimeout {
+            self.late_charges_allowed.acquire().await.ok()?.forget();
         }
         let answer = {
-            let mut entries = self.entries();
-            match entries.void.contains(&order) {
-                true => "refused\n",
-                false => {
-                    entries.charged.insert(order);
-                    "charged\n"
-                }
+            let mut orders = self.orders();
+            if orders.void.contains(&order) {
+                "refused\n"
+            } else {
+                orders.charged.insert(order);
+                "charged\n"
             }
         };
-        if weather == Weather::Late {
-            self.caught_up.add_permits(1);
+        if behaviour == ChargeBehaviour::ChargeAfterTimeout {
+            self.late_charges_finished.add_permits(1);
         }
-        (weather != Weather::HangsUp).then_some(answer)
+        (behaviour != ChargeBehaviour::ChargeThenDisconnect).then_some(answer)
     }
 
     fn void(&self, order: i64) -> &'static str {
-        let mut entries = self.entries();
-        if entries.charged.contains(&order) {
+        let mut orders = self.orders();
+        if orders.charged.contains(&order) {
             return "charged\n";
         }
-        entries.void.insert(order);
+        orders.void.insert(order);
         "void\n"
     }
 }

@@ -1,8 +1,8 @@
-//! At most five children of a parent, with sixteen who want to add one, in two programs.
+//! A parent may have at most five children. Sixteen writers in two programs add one each.
 //!
-//! Broken: count, then insert. All have counted none. Nobody has written a row of anybody else, so nothing
-//! waits and nothing fails. Right: the parent's row stands for all its children; who locks it counts and inserts
-//! alone. With sqlx:
+//! Broken: count, then insert. All writers count zero. No two transactions write the same row, so nothing waits and
+//! nothing fails. Right: lock the parent's row first, so that only one transaction at a time counts and inserts.
+//! With sqlx:
 //!
 //! ```ignore
 //! let mut tx = pool.begin().await?;
@@ -13,122 +13,124 @@
 //! tx.commit().await?;
 //! ```
 //!
-//! At MySQL's default level, REPEATABLE READ, nothing may be read before the lock: the count would be that
-//! of the snapshot. Where there is no row for the parent, a lock of hierlock stands for it: in one program
-//! `memory:`, as here; among several, on the server, inside the same transaction:
+//! At MySQL's default isolation level, REPEATABLE READ, read nothing before the lock: the count would use the older
+//! snapshot. If there is no parent row, use a hierlock lock: `memory:` within one process, as here; among several
+//! processes a lock on the server, in the same transaction:
 //!
 //! ```ignore
 //! locks.acquire_in(&mut tx, [Target::user("parent-1")?]).await?;
 //! ```
 
-use super::race::{Everyone, again, told_yes};
-use super::stage::{Result, Scene, Stage, look_in};
+use super::race::{RaceBarrier, count_confirmed, retry_transaction};
+use super::stage::{CaseTables, Result, Stage, read_in};
 use hierlock::database::Transaction;
 use hierlock::{Hierlock, Target};
 use std::fmt;
 
-const SCENE: Scene = Scene {
-    tables: &["case_parents", "case_children"],
-    make: "CREATE TABLE case_parents (id BIGINT PRIMARY KEY); \
+const TABLES: CaseTables = CaseTables {
+    names: &["case_parents", "case_children"],
+    create: "CREATE TABLE case_parents (id BIGINT PRIMARY KEY); \
            CREATE TABLE case_children (id BIGINT PRIMARY KEY, parent_id BIGINT NOT NULL)",
-    fill: "INSERT INTO case_parents VALUES (1)",
+    insert: "INSERT INTO case_parents VALUES (1)",
 };
-const COUNT: &str = "SELECT COUNT(*) FROM case_children WHERE parent_id = 1";
-const MOST: i64 = 5;
+const COUNT_CHILDREN: &str = "SELECT COUNT(*) FROM case_children WHERE parent_id = 1";
+const MAX_CHILDREN: i64 = 5;
 const WRITERS: u32 = 16;
 
-/// How it ended.
+/// The result of one method.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Family {
+    /// How many writers got a confirmation.
     pub(crate) told_yes: i64,
     pub(crate) children: i64,
 }
 
-pub(crate) struct Figures {
+pub(crate) struct ChildrenResults {
     pub(crate) broken: Family,
-    /// The parent's row `FOR UPDATE`.
+    /// With the parent's row locked `FOR UPDATE`.
     pub(crate) parent_locked: Family,
-    /// A lock of hierlock.
+    /// With a hierlock lock.
     pub(crate) hierlock: Family,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.build(&SCENE).await?;
-    let figures = Figures {
-        broken: sixteen(stage, &Way::CountThenInsert).await?,
-        parent_locked: sixteen(stage, &Way::ParentLocked).await?,
-        hierlock: sixteen(stage, &Way::Hierlock(Hierlock::connect("memory:").await?)).await?,
+pub(crate) async fn run(stage: &Stage) -> Result<ChildrenResults> {
+    stage.create_tables(&TABLES).await?;
+    let results = ChildrenResults {
+        broken: add_children(stage, &InsertMethod::CountThenInsert).await?,
+        parent_locked: add_children(stage, &InsertMethod::LockParentRow).await?,
+        hierlock: add_children(stage, &InsertMethod::Hierlock(Hierlock::connect("memory:").await?))
+            .await?,
     };
-    stage.strike(&SCENE).await?;
-    Ok(figures)
+    stage.drop_tables(&TABLES).await?;
+    Ok(results)
 }
 
 #[derive(Clone)]
-enum Way {
+enum InsertMethod {
     CountThenInsert,
-    ParentLocked,
+    LockParentRow,
     Hierlock(Hierlock),
 }
 
-async fn sixteen(stage: &Stage, way: &Way) -> Result<Family> {
-    stage.reset(&SCENE).await?;
-    let programs = [stage.clone(), stage.another().await?];
-    let told_yes = told_yes(WRITERS, |child, everyone| {
+async fn add_children(stage: &Stage, method: &InsertMethod) -> Result<Family> {
+    stage.reset_tables(&TABLES).await?;
+    let programs = [stage.clone(), stage.connect_again().await?];
+    let told_yes = count_confirmed(WRITERS, |child, barrier| {
         let stage = programs[usize::from(child % 2 == 0)].clone();
-        let way = way.clone();
+        let method = method.clone();
         async move {
-            match way {
-                Way::CountThenInsert => count_then_insert(&stage, child, &everyone).await,
-                Way::ParentLocked => {
-                    everyone.meet().await?;
-                    again(|| parent_locked(&stage, child, &everyone)).await
+            match method {
+                InsertMethod::CountThenInsert => count_then_insert(&stage, child, &barrier).await,
+                InsertMethod::LockParentRow => {
+                    barrier.wait_for_all().await?;
+                    retry_transaction(|| lock_parent_row(&stage, child, &barrier)).await
                 }
-                Way::Hierlock(locks) => {
-                    everyone.meet().await?;
-                    again(|| under_hierlock(&stage, &locks, child, &everyone)).await
+                InsertMethod::Hierlock(locks) => {
+                    barrier.wait_for_all().await?;
+                    retry_transaction(|| lock_with_hierlock(&stage, &locks, child, &barrier)).await
                 }
             }
         }
     })
     .await?;
-    Ok(Family { told_yes, children: stage.number(COUNT).await? })
+    Ok(Family { told_yes, children: stage.read_number(COUNT_CHILDREN).await? })
 }
 
-/// Broken. Was there room?
-async fn count_then_insert(stage: &Stage, child: i64, everyone: &Everyone) -> Result<bool> {
-    let (seen, tx) = stage.look_then_begin::<1>(everyone, COUNT).await?;
-    let [children] = seen[0];
-    insert_if_room(tx, children, child).await
+/// Broken. Returns true if the child was inserted.
+async fn count_then_insert(stage: &Stage, child: i64, barrier: &RaceBarrier) -> Result<bool> {
+    let (rows, tx) = stage.read_then_begin::<1>(barrier, COUNT_CHILDREN).await?;
+    let [children] = rows[0];
+    insert_if_below_limit(tx, children, child).await
 }
 
-/// Right: the parent's row first.
-async fn parent_locked(stage: &Stage, child: i64, everyone: &Everyone) -> Result<bool> {
-    let mut tx = stage.database.begin().await?;
-    let for_update = stage.database.for_update();
+/// Right: locks the parent's row first.
+async fn lock_parent_row(stage: &Stage, child: i64, barrier: &RaceBarrier) -> Result<bool> {
+    let mut tx = stage.begin().await?;
+    let for_update = stage.for_update();
     let lock = format!("SELECT id FROM case_parents WHERE id = 1{for_update}");
-    look_in::<1>(&mut tx, &lock).await?;
-    let [children] = look_in(&mut tx, COUNT).await?[0];
-    everyone.tempt().await;
-    insert_if_room(tx, children, child).await
+    read_in::<1>(&mut tx, &lock).await?;
+    let [children] = read_in(&mut tx, COUNT_CHILDREN).await?[0];
+    barrier.pause_first_reader().await;
+    insert_if_below_limit(tx, children, child).await
 }
 
-/// Right, where all writers are in one process.
-async fn under_hierlock(
+/// Right if all writers are in one process.
+async fn lock_with_hierlock(
     stage: &Stage,
     locks: &Hierlock,
     child: i64,
-    everyone: &Everyone,
+    barrier: &RaceBarrier,
 ) -> Result<bool> {
-    // Held until the transaction has ended, which is begun after it.
+    // Acquired before the transaction begins, and released after it has ended.
     let _guard = locks.acquire(Target::user("parent-1")?).await?;
-    let mut tx = stage.database.begin().await?;
-    let [children] = look_in(&mut tx, COUNT).await?[0];
-    everyone.tempt().await;
-    insert_if_room(tx, children, child).await
+    let mut tx = stage.begin().await?;
+    let [children] = read_in(&mut tx, COUNT_CHILDREN).await?[0];
+    barrier.pause_first_reader().await;
+    insert_if_below_limit(tx, children, child).await
 }
 
-async fn insert_if_room(mut tx: Transaction, children: i64, child: i64) -> Result<bool> {
-    if children >= MOST {
+async fn insert_if_below_limit(mut tx: Transaction, children: i64, child: i64) -> Result<bool> {
+    if children >= MAX_CHILDREN {
         tx.rollback().await?;
         return Ok(false);
     }
@@ -140,15 +142,15 @@ async fn insert_if_room(mut tx: Transaction, children: i64, child: i64) -> Resul
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { told_yes, children } = self;
-        write!(f, "{told_yes} are told yes, the parent has {children} children")
+        write!(f, "{told_yes} confirmations, the parent has {children} children")
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for ChildrenResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{WRITERS} writers in two programs, at most {MOST} children")?;
+        writeln!(f, "{WRITERS} writers in two programs, at most {MAX_CHILDREN} children")?;
         writeln!(f, "broken, count, then insert: {}", self.broken)?;
-        writeln!(f, "right, the parent's row FOR UPDATE: {}", self.parent_locked)?;
-        write!(f, "right, a lock of hierlock: {}", self.hierlock)
+        writeln!(f, "right, lock the parent's row FOR UPDATE: {}", self.parent_locked)?;
+        write!(f, "right, with a hierlock lock: {}", self.hierlock)
     }
 }

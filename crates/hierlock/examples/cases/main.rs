@@ -1,13 +1,12 @@
-//! Business cases: for each the way that looks right and breaks when two come at once, and the way that
-//! holds.
+//! Business cases. Each has a version that looks correct and fails under concurrency, and a version that is correct.
 //!
 //! ```sh
-//! cargo run -p hierlock --example cases                       # all of them, in a file of SQLite
+//! cargo run -p hierlock --example cases                       # all of them, in an SQLite file
 //! cargo run -p hierlock --example cases -- transfer seats
 //! cargo run -p hierlock --example cases -- --url mysql://root@127.0.0.1:3306/scratch
 //! ```
 //!
-//! It makes tables called `case_…` in that database, and removes them.
+//! It creates tables named `case_…` in that database, and drops them afterwards.
 
 mod card;
 mod children;
@@ -28,7 +27,7 @@ const CASES: [&str; 7] =
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match play(std::env::args().skip(1)).await {
+    match run_cases(std::env::args().skip(1)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -37,9 +36,9 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn play(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+async fn run_cases(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let mut url = None;
-    let mut wanted = Vec::new();
+    let mut selected = Vec::new();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--url" => url = Some(arguments.next().ok_or("--url needs the URL of a database")?),
@@ -47,21 +46,21 @@ async fn play(mut arguments: impl Iterator<Item = String>) -> Result<()> {
                 println!("cases [{}]… [--url URL]", CASES.join("|"));
                 return Ok(());
             }
-            case if CASES.contains(&case) => wanted.push(argument),
+            case if CASES.contains(&case) => selected.push(argument),
             other => {
                 return Err(format!("there is no case {other}, only: {}", CASES.join(", ")).into());
             }
         }
     }
-    if wanted.is_empty() {
-        wanted = CASES.map(str::to_owned).to_vec();
+    if selected.is_empty() {
+        selected = CASES.map(str::to_owned).to_vec();
     }
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("cases.db");
     let url = url.unwrap_or_else(|| format!("sqlite:{}", file.display()));
     let stage = Stage::connect(&url).await?;
-    for case in wanted {
-        let story = match case.as_str() {
+    for case in selected {
+        let results = match case.as_str() {
             "transfer" => transfer::run(&stage).await?.to_string(),
             "withdrawal" => withdrawal::run(&stage).await?.to_string(),
             "seats" => seats::run(&stage).await?.to_string(),
@@ -70,7 +69,7 @@ async fn play(mut arguments: impl Iterator<Item = String>) -> Result<()> {
             "online" => online::run(&stage).await?.to_string(),
             _ => resident::run(&stage).await?.to_string(),
         };
-        println!("{case}: {}\n", story.replace('\n', "\n  "));
+        println!("{case}: {}\n", results.replace('\n', "\n  "));
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! Online users beside a batch that gives points to all members, and takes an hour for it.
+//! Online users edit members while a batch of an hour adds points to all members.
 //!
-//! 1. Broken: one transaction for all of them. Who saves a member that the batch was done with in the first
-//!    minute waits for the rest of the hour. Right: a transaction for each row.
-//! 2. Broken: a form that was open meanwhile saves the points that it has shown. Right: it saves only if the version
-//!    is still the one that it was filled from.
-//! 3. Broken: while the batch has the row, the version is compared by a plain SELECT, which does not wait; the
-//!    UPDATE does, and overwrites. Right: lock, then compare; or compare in the UPDATE.
-//! 4. Broken: the batch writes what it worked out from a page that it read before a user has spent points.
-//!    Right: it reads the row again, under its lock.
+//! 1. Broken: one transaction for all members. Saving a member that the batch changed in its first minute waits
+//!    until the batch ends. Right: one transaction per row.
+//! 2. Broken: a form that was open meanwhile saves the points that it shows. Right: save only if the version is
+//!    still the one that the form was filled from.
+//! 3. Broken: the batch holds the row. The user compares the version with a plain SELECT, which does not wait; the
+//!    UPDATE waits, and overwrites. Right: lock, then compare; or compare in the UPDATE.
+//! 4. Broken: a user holds the row and spends points. The batch waits, and then writes a value computed from an
+//!    earlier read. Right: read the row again under the lock.
 //!
-//! With sqlx, one row of the batch, and a save:
+//! One row of the batch, and a save, with sqlx:
 //!
 //! ```ignore
 //! let mut tx = pool.begin().await?;
@@ -25,35 +25,35 @@
 //! }
 //! ```
 
-use super::race::{Everyone, again, commit_before, together};
-use super::stage::{Result, Scene, Stage, look_in};
+use super::race::{RaceBarrier, commit_while_waiting, retry_transaction, run_tasks};
+use super::stage::{CaseTables, Result, Stage, read_in};
 use hierlock::database::Transaction;
 use std::fmt;
 
-const SCENE: Scene = Scene {
-    tables: &["case_members"],
-    make: "CREATE TABLE case_members (id BIGINT PRIMARY KEY, name VARCHAR(20) NOT NULL, \
+const TABLES: CaseTables = CaseTables {
+    names: &["case_members"],
+    create: "CREATE TABLE case_members (id BIGINT PRIMARY KEY, name VARCHAR(20) NOT NULL, \
            points BIGINT NOT NULL, version BIGINT NOT NULL)",
-    fill: "INSERT INTO case_members VALUES (1, 'Sato', 100, 1), (2, 'Mori', 100, 1), \
+    insert: "INSERT INTO case_members VALUES (1, 'Sato', 100, 1), (2, 'Mori', 100, 1), \
            (3, 'Endo', 100, 1), (4, 'Ueda', 100, 1), (5, 'Kato', 100, 1)",
 };
-const VERSION: &str = "SELECT version FROM case_members WHERE id = 1";
+const SELECT_VERSION: &str = "SELECT version FROM case_members WHERE id = 1";
 const MEMBERS: i64 = 5;
-/// What the batch gives to each.
-const GIFT: i64 = 10;
-/// What a user spends in consideration 4.
-const SPENT: i64 = 50;
+/// What the batch adds to each member.
+const BATCH_POINTS: i64 = 10;
+/// What a user spends in part 4.
+const SPENT_POINTS: i64 = 50;
 
-/// Member 1 afterwards. It had 100 points.
+/// Member 1 afterwards. It starts with 100 points.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// Was the user's new name saved?
+    /// True if the user's new name was saved.
     pub(crate) renamed: bool,
     pub(crate) points: i64,
 }
 
-pub(crate) struct Figures {
-    /// How often the user could not have saved member 1, of once after each row of the batch.
+pub(crate) struct OnlineResults {
+    /// How often a save of member 1 would have waited. Checked once after each row of the batch.
     pub(crate) shut_out_broken: i64,
     pub(crate) shut_out_right: i64,
     pub(crate) old_form_broken: Member,
@@ -62,62 +62,63 @@ pub(crate) struct Figures {
     pub(crate) early_check_right: Member,
     pub(crate) old_page_broken: Member,
     pub(crate) old_page_right: Member,
-    /// All right ways at once: four users spend 3 points each on every member, while the batch runs.
+    /// The points of all members after four users have spent 3 points of every member while the batch ran, with the right
+    /// versions.
     pub(crate) crowd_points: i64,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.build(&SCENE).await?;
-    let figures = Figures {
-        shut_out_broken: one_transaction(stage).await?,
-        shut_out_right: row_by_row(stage).await?,
-        old_form_broken: old_form(stage, Save::Blindly).await?,
-        old_form_right: old_form(stage, Save::IfCurrent).await?,
-        early_check_broken: beside_the_batch(stage, Check::Early).await?,
-        early_check_right: beside_the_batch(stage, Check::Late).await?,
-        old_page_broken: old_page(stage, Batch::FromPage).await?,
-        old_page_right: old_page(stage, Batch::ReadAgain).await?,
-        crowd_points: crowd(stage).await?,
+pub(crate) async fn run(stage: &Stage) -> Result<OnlineResults> {
+    stage.create_tables(&TABLES).await?;
+    let results = OnlineResults {
+        shut_out_broken: batch_in_one_transaction(stage).await?,
+        shut_out_right: batch_in_row_transactions(stage).await?,
+        old_form_broken: save_outdated_form(stage, SaveCondition::Always).await?,
+        old_form_right: save_outdated_form(stage, SaveCondition::IfVersionMatches).await?,
+        early_check_broken: save_during_batch_row(stage, VersionCheckTime::BeforeLock).await?,
+        early_check_right: save_during_batch_row(stage, VersionCheckTime::AfterLock).await?,
+        old_page_broken: batch_after_user(stage, PointsSource::EarlierRead).await?,
+        old_page_right: batch_after_user(stage, PointsSource::LockedRow).await?,
+        crowd_points: users_and_batch(stage).await?,
     };
-    stage.strike(&SCENE).await?;
-    Ok(figures)
+    stage.drop_tables(&TABLES).await?;
+    Ok(results)
 }
 
-// 1. How much is locked.
+// 1. One transaction, or one per row.
 
-async fn one_transaction(stage: &Stage) -> Result<i64> {
-    stage.reset(&SCENE).await?;
-    let mut shut_out = 0;
-    let mut tx = stage.database.begin().await?;
+async fn batch_in_one_transaction(stage: &Stage) -> Result<i64> {
+    stage.reset_tables(&TABLES).await?;
+    let mut waits = 0;
+    let mut tx = stage.begin().await?;
     for id in 1..=MEMBERS {
-        give(stage, &mut tx, id).await?;
-        shut_out += i64::from(stage.is_locked("case_members", 1).await?);
+        add_points_in(stage, &mut tx, id).await?;
+        waits += i64::from(stage.is_locked("case_members", 1).await?);
     }
     tx.commit().await?;
-    Ok(shut_out)
+    Ok(waits)
 }
 
-async fn row_by_row(stage: &Stage) -> Result<i64> {
-    stage.reset(&SCENE).await?;
-    let mut shut_out = 0;
+async fn batch_in_row_transactions(stage: &Stage) -> Result<i64> {
+    stage.reset_tables(&TABLES).await?;
+    let mut waits = 0;
     for id in 1..=MEMBERS {
-        give_alone(stage, id).await?;
-        shut_out += i64::from(stage.is_locked("case_members", 1).await?);
+        add_points(stage, id).await?;
+        waits += i64::from(stage.is_locked("case_members", 1).await?);
     }
-    Ok(shut_out)
+    Ok(waits)
 }
 
-/// One row of the batch, as it should be.
-async fn give(stage: &Stage, tx: &mut Transaction, id: i64) -> Result<()> {
-    let for_update = stage.database.for_update();
+/// Right: reads one row under its lock, and adds the points.
+async fn add_points_in(stage: &Stage, tx: &mut Transaction, id: i64) -> Result<()> {
+    let for_update = stage.for_update();
     let sql = format!("SELECT points FROM case_members WHERE id = {id}{for_update}");
-    let [points] = look_in(tx, &sql).await?[0];
-    set_points(tx, id, points + GIFT).await
+    let [points] = read_in(tx, &sql).await?[0];
+    set_points(tx, id, points + BATCH_POINTS).await
 }
 
-async fn give_alone(stage: &Stage, id: i64) -> Result<()> {
-    let mut tx = stage.database.begin().await?;
-    give(stage, &mut tx, id).await?;
+async fn add_points(stage: &Stage, id: i64) -> Result<()> {
+    let mut tx = stage.begin().await?;
+    add_points_in(stage, &mut tx, id).await?;
     Ok(tx.commit().await?)
 }
 
@@ -127,15 +128,15 @@ async fn set_points(tx: &mut Transaction, id: i64, points: i64) -> Result<()> {
     Ok(())
 }
 
-// 2. A form that was open while the batch came by.
+// 2. A form that was open while the batch changed the row.
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Save {
-    Blindly,
-    IfCurrent,
+enum SaveCondition {
+    Always,
+    IfVersionMatches,
 }
 
-/// What a form shows of a member, and sends back.
+/// The fields of a member that a form shows and saves.
 struct Form {
     id: i64,
     points: i64,
@@ -145,31 +146,31 @@ struct Form {
 impl Form {
     async fn open(stage: &Stage, id: i64) -> Result<Self> {
         let sql = format!("SELECT points, version FROM case_members WHERE id = {id}");
-        let [points, version] = stage.look(&sql).await?[0];
+        let [points, version] = stage.read(&sql).await?[0];
         Ok(Self { id, points, version })
     }
 
-    /// All of its fields, with a new name. False if it is told that the form is old.
-    async fn save(&self, stage: &Stage, how: Save) -> Result<bool> {
-        let mut tx = stage.database.begin().await?;
-        let saved = self.save_in(&mut tx, how).await?;
+    /// Saves all fields, with a new name. Returns false if the form is outdated.
+    async fn save(&self, stage: &Stage, condition: SaveCondition) -> Result<bool> {
+        let mut tx = stage.begin().await?;
+        let saved = self.save_in(&mut tx, condition).await?;
         tx.commit().await?;
         Ok(saved)
     }
 
-    /// The same, where the version has been compared already.
-    async fn save_if(&self, mut tx: Transaction, is_current: bool) -> Result<bool> {
+    /// Saves if the version has been compared already and `is_current`. Returns `is_current`.
+    async fn save_if_current(&self, mut tx: Transaction, is_current: bool) -> Result<bool> {
         if is_current {
-            self.save_in(&mut tx, Save::Blindly).await?;
+            self.save_in(&mut tx, SaveCondition::Always).await?;
         }
         tx.commit().await?;
         Ok(is_current)
     }
 
-    async fn save_in(&self, tx: &mut Transaction, how: Save) -> Result<bool> {
-        let check = match how {
-            Save::Blindly => String::new(),
-            Save::IfCurrent => format!(" AND version = {}", self.version),
+    async fn save_in(&self, tx: &mut Transaction, condition: SaveCondition) -> Result<bool> {
+        let check = match condition {
+            SaveCondition::Always => String::new(),
+            SaveCondition::IfVersionMatches => format!(" AND version = {}", self.version),
         };
         let sql = format!(
             "UPDATE case_members SET name = 'Tanaka', points = ?, version = version + 1 \
@@ -179,119 +180,121 @@ impl Form {
     }
 }
 
-async fn old_form(stage: &Stage, how: Save) -> Result<Member> {
-    stage.reset(&SCENE).await?;
+async fn save_outdated_form(stage: &Stage, condition: SaveCondition) -> Result<Member> {
+    stage.reset_tables(&TABLES).await?;
     let form = Form::open(stage, 1).await?;
-    give_alone(stage, 1).await?;
-    if !form.save(stage, how).await? {
-        // The user sees the new points, and still wants the name.
-        Form::open(stage, 1).await?.save(stage, how).await?;
+    add_points(stage, 1).await?;
+    if !form.save(stage, condition).await? {
+        // The user sees the new points, and saves the name again.
+        Form::open(stage, 1).await?.save(stage, condition).await?;
     }
     Member::read(stage).await
 }
 
-// 3. The batch has the row, and the user comes to save.
+// 3. The batch holds the row, and the user saves.
 
 #[derive(Clone, Copy)]
-enum Check {
+enum VersionCheckTime {
     /// Broken: the check does not wait for the batch, the write does.
-    Early,
-    /// Right: who has the lock compares.
-    Late,
+    BeforeLock,
+    /// Right: lock the row, then compare.
+    AfterLock,
 }
 
-async fn beside_the_batch(stage: &Stage, check: Check) -> Result<Member> {
-    stage.reset(&SCENE).await?;
+async fn save_during_batch_row(stage: &Stage, time: VersionCheckTime) -> Result<Member> {
+    stage.reset_tables(&TABLES).await?;
     let form = Form::open(stage, 1).await?;
-    let mut batch = stage.database.begin().await?;
-    give(stage, &mut batch, 1).await?;
-    let saved = match check {
-        Check::Early => {
-            let checked = Everyone::new(2);
+    let mut batch = stage.begin().await?;
+    add_points_in(stage, &mut batch, 1).await?;
+    let saved = match time {
+        VersionCheckTime::BeforeLock => {
+            let barrier = RaceBarrier::new(2);
             let batch = async {
-                checked.meet().await?;
+                barrier.wait_for_all().await?;
                 Ok(batch.commit().await?)
             };
-            tokio::try_join!(save_checked_early(stage, &form, &checked), batch)?.0
+            tokio::try_join!(check_then_save(stage, &form, &barrier), batch)?.0
         }
-        Check::Late => commit_before(batch, save_checked_late(stage, &form)).await?,
+        VersionCheckTime::AfterLock => {
+            commit_while_waiting(batch, lock_then_check(stage, &form)).await?
+        }
     };
     if !saved {
-        Form::open(stage, 1).await?.save(stage, Save::IfCurrent).await?;
+        Form::open(stage, 1).await?.save(stage, SaveCondition::IfVersionMatches).await?;
     }
     Member::read(stage).await
 }
 
-async fn save_checked_early(stage: &Stage, form: &Form, checked: &Everyone) -> Result<bool> {
-    let (seen, tx) = stage.look_then_begin(checked, VERSION).await?;
-    form.save_if(tx, seen == [[form.version]]).await
+async fn check_then_save(stage: &Stage, form: &Form, barrier: &RaceBarrier) -> Result<bool> {
+    let (rows, tx) = stage.read_then_begin(barrier, SELECT_VERSION).await?;
+    form.save_if_current(tx, rows == [[form.version]]).await
 }
 
-async fn save_checked_late(stage: &Stage, form: &Form) -> Result<bool> {
-    let mut tx = stage.database.begin().await?;
-    let sql = format!("{VERSION}{}", stage.database.for_update());
-    let seen = look_in(&mut tx, &sql).await?;
-    form.save_if(tx, seen == [[form.version]]).await
+async fn lock_then_check(stage: &Stage, form: &Form) -> Result<bool> {
+    let mut tx = stage.begin().await?;
+    let sql = format!("{SELECT_VERSION}{}", stage.for_update());
+    let rows = read_in(&mut tx, &sql).await?;
+    form.save_if_current(tx, rows == [[form.version]]).await
 }
 
-// 4. The user has the row, and the batch comes to it.
+// 4. The user holds the row, and the batch adds points.
 
 #[derive(Clone, Copy)]
-enum Batch {
-    FromPage,
-    ReadAgain,
+enum PointsSource {
+    EarlierRead,
+    LockedRow,
 }
 
-async fn old_page(stage: &Stage, how: Batch) -> Result<Member> {
-    stage.reset(&SCENE).await?;
-    let [page] = stage.look("SELECT points FROM case_members WHERE id = 1").await?[0];
-    let mut user = stage.database.begin().await?;
-    set_points(&mut user, 1, page - SPENT).await?;
+async fn batch_after_user(stage: &Stage, source: PointsSource) -> Result<Member> {
+    stage.reset_tables(&TABLES).await?;
+    let [points] = stage.read("SELECT points FROM case_members WHERE id = 1").await?[0];
+    let mut user = stage.begin().await?;
+    set_points(&mut user, 1, points - SPENT_POINTS).await?;
     let batch = async {
-        match how {
-            // Broken: it waits for the user, as it should, and writes what it has in memory.
-            Batch::FromPage => {
-                let mut tx = stage.database.begin().await?;
-                set_points(&mut tx, 1, page + GIFT).await?;
+        match source {
+            // Broken: it waits for the user, and then writes a value from its earlier read.
+            PointsSource::EarlierRead => {
+                let mut tx = stage.begin().await?;
+                set_points(&mut tx, 1, points + BATCH_POINTS).await?;
                 Ok(tx.commit().await?)
             }
-            Batch::ReadAgain => give_alone(stage, 1).await,
+            PointsSource::LockedRow => add_points(stage, 1).await,
         }
     };
-    commit_before(user, batch).await?;
+    commit_while_waiting(user, batch).await?;
     Member::read(stage).await
 }
 
-// All together.
+// All right versions at the same time.
 
-/// Four users and the batch, on all members. What all members have at the end.
-async fn crowd(stage: &Stage) -> Result<i64> {
-    stage.reset(&SCENE).await?;
-    together(5, |number, everyone| {
+/// Runs four users and the batch on all members. Returns the points of all members at the end.
+async fn users_and_batch(stage: &Stage) -> Result<i64> {
+    stage.reset_tables(&TABLES).await?;
+    run_tasks(5, |number, barrier| {
         let stage = stage.clone();
         async move {
-            everyone.meet().await?;
+            barrier.wait_for_all().await?;
             for id in 1..=MEMBERS {
                 match number {
-                    1 => again(|| give_alone(&stage, id)).await?,
-                    _ => spend_thrice(&stage, id).await?,
+                    1 => retry_transaction(|| add_points(&stage, id)).await?,
+                    _ => spend_three_points(&stage, id).await?,
                 }
             }
             Ok(())
         }
     })
     .await?;
-    let points = stage.look("SELECT points FROM case_members").await?;
+    let points = stage.read("SELECT points FROM case_members").await?;
     Ok(points.iter().map(|[points]| points).sum())
 }
 
-/// By forms, which are opened again when they are old.
-async fn spend_thrice(stage: &Stage, id: i64) -> Result<()> {
+/// Spends one point three times, with forms. Opens a form again if it is outdated.
+async fn spend_three_points(stage: &Stage, id: i64) -> Result<()> {
     for _ in 0..3 {
         loop {
             let mut form = Form::open(stage, id).await?;
             form.points -= 1;
-            if again(|| form.save(stage, Save::IfCurrent)).await? {
+            if retry_transaction(|| form.save(stage, SaveCondition::IfVersionMatches)).await? {
                 break;
             }
         }
@@ -302,8 +305,8 @@ async fn spend_thrice(stage: &Stage, id: i64) -> Result<()> {
 impl Member {
     async fn read(stage: &Stage) -> Result<Self> {
         let sql = "SELECT COUNT(*) FROM case_members WHERE id = 1 AND name = 'Tanaka'";
-        let renamed = stage.number(sql).await? == 1;
-        let points = stage.number("SELECT points FROM case_members WHERE id = 1").await?;
+        let renamed = stage.read_number(sql).await? == 1;
+        let points = stage.read_number("SELECT points FROM case_members WHERE id = 1").await?;
         Ok(Self { renamed, points })
     }
 }
@@ -315,22 +318,37 @@ impl fmt::Display for Member {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for OnlineResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "a batch gives {GIFT} points to {MEMBERS} members, who have 100 each")?;
-        write!(f, "1 broken, one transaction: a save of the first member would have waited ")?;
-        writeln!(f, "{} of {MEMBERS} times", self.shut_out_broken)?;
-        writeln!(f, "1 right, row by row: {} of {MEMBERS} times", self.shut_out_right)?;
-        writeln!(f, "2 broken, an old form is saved: {}", self.old_form_broken)?;
-        writeln!(f, "2 right, only if it is current: {}", self.old_form_right)?;
-        writeln!(f, "3 broken, checked before the wait: {}", self.early_check_broken)?;
-        writeln!(f, "3 right, checked after it: {}", self.early_check_right)?;
         writeln!(
             f,
-            "4 broken, {SPENT} are spent, the batch has an old page: {}",
+            "a batch adds {BATCH_POINTS} points to each of {MEMBERS} members with 100 points"
+        )?;
+        write!(f, "1 broken, one transaction: a save of the first member would have waited ")?;
+        writeln!(f, "{} of {MEMBERS} times", self.shut_out_broken)?;
+        writeln!(
+            f,
+            "1 right, one transaction per row: {} of {MEMBERS} times",
+            self.shut_out_right
+        )?;
+        writeln!(f, "2 broken, an outdated form is saved: {}", self.old_form_broken)?;
+        writeln!(f, "2 right, saved only if the version matches: {}", self.old_form_right)?;
+        writeln!(
+            f,
+            "3 broken, version compared before the lock wait: {}",
+            self.early_check_broken
+        )?;
+        writeln!(f, "3 right, version compared after the lock wait: {}", self.early_check_right)?;
+        writeln!(
+            f,
+            "4 broken, {SPENT_POINTS} are spent, the batch uses an earlier read: {}",
             self.old_page_broken
         )?;
-        writeln!(f, "4 right, it reads again: {}", self.old_page_right)?;
-        write!(f, "right, four users spend 60 in all beside it: {} points left", self.crowd_points)
+        writeln!(f, "4 right, the batch reads again under the lock: {}", self.old_page_right)?;
+        write!(
+            f,
+            "right, four users spend 60 in all during the batch: {} points left",
+            self.crowd_points
+        )
     }
 }

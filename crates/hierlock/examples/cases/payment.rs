@@ -1,41 +1,41 @@
 //! A reservation and its payment, which happens outside of the database ([`card`](super::card)).
 //!
-//! Broken: pay first, then reserve. Both have seen that the seat is free, both have paid, one has a seat; and there
-//! may be no way to give the money back. Right: reserve in a transaction, pay last, commit; whoever finds the seat taken
-//! is never charged, and a refused payment rolls everything back. With sqlx:
+//! Broken: pay first, then reserve. Two people read that the seat is free, both pay, and one gets the seat; the refund
+//! can fail too. Right: reserve in a transaction, pay last, commit. A person who finds the seat taken is never charged,
+//! and a refused payment rolls back. With sqlx:
 //!
 //! ```ignore
 //! let mut tx = pool.begin().await?;
 //! let sql = "UPDATE seats SET holder = ? WHERE id = ? AND holder IS NULL";
 //! if sqlx::query(sql).bind(person).bind(seat).execute(&mut *tx).await?.rows_affected() == 0 {
-//!     return Ok(Sold::TooLate); // dropped, it is rolled back
+//!     return Ok(false); // the dropped transaction is rolled back
 //! }
-//! card.charge(order).await?; // and so it is here
+//! card.charge(order).await?; // also here, if it fails
 //! tx.commit().await?;
 //! ```
 //!
-//! A gap is left. The answer of the service may be lost, or the program may end between the payment and the
-//! COMMIT: charged, and no seat. No order of the steps closes it. What closes it is an order that is committed
-//! *before* the payment, whose number is the key of the payment, and somebody who asks about the open ones later. It
-//! also keeps no lock while somebody else's server thinks.
+//! One problem remains. If the answer of the service is lost, or the program ends between the payment and COMMIT, a
+//! person is charged and gets no seat. No order of the steps prevents this. The solution is an order that is
+//! committed *before* the payment, whose number is the idempotency key of the payment, and a process that settles open
+//! orders later. It also holds no lock while a remote server works.
 
-use super::card::{Answer, Card, Weather};
-use super::race::{Everyone, again, together};
-use super::stage::{Result, Scene, Stage};
+use super::card::{Answer, CardService, ChargeBehaviour};
+use super::race::{RaceBarrier, retry_transaction, run_tasks};
+use super::stage::{CaseTables, Result, Stage};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-const SCENE: Scene = Scene {
-    tables: &["case_seats", "case_orders"],
-    make: "CREATE TABLE case_seats (id BIGINT PRIMARY KEY, holder BIGINT); \
+const TABLES: CaseTables = CaseTables {
+    names: &["case_seats", "case_orders"],
+    create: "CREATE TABLE case_seats (id BIGINT PRIMARY KEY, holder BIGINT); \
            CREATE TABLE case_orders \
            (id BIGINT PRIMARY KEY, seat_id BIGINT NOT NULL, state VARCHAR(10) NOT NULL)",
-    fill: "INSERT INTO case_seats VALUES (1, NULL), (2, NULL), (3, NULL), (4, NULL), (5, NULL)",
+    insert: "INSERT INTO case_seats VALUES (1, NULL), (2, NULL), (3, NULL), (4, NULL), (5, NULL)",
 };
-const FREE: &str = "SELECT id FROM case_seats WHERE id = 1 AND holder IS NULL";
+const SELECT_IF_FREE: &str = "SELECT id FROM case_seats WHERE id = 1 AND holder IS NULL";
 
-/// Who has paid, and who has a seat.
+/// How many people are charged, and how many have a seat.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Books {
     pub(crate) charged: usize,
@@ -44,66 +44,71 @@ pub(crate) struct Books {
     pub(crate) seated_without_charge: usize,
 }
 
-pub(crate) struct Figures {
-    /// Two want seat 1, and pay first.
+pub(crate) struct PaymentResults {
+    /// Two people want seat 1, and pay first.
     pub(crate) broken: Books,
-    /// The same two, who pay last.
+    /// Two people want seat 1, and pay last.
     pub(crate) right: Books,
-    /// Alone, and the payment is refused.
+    /// One person, and the payment is refused.
     pub(crate) refused: Books,
-    /// Alone, and the answer is lost.
+    /// One person, and the answer is lost.
     pub(crate) answer_lost: Books,
-    /// Alone, and the program ends before COMMIT.
+    /// One person, and the program ends before COMMIT.
     pub(crate) crashed: Books,
-    /// With orders, everything going wrong.
-    pub(crate) with_orders: Reconciled,
+    /// Five people with orders, and every failure.
+    pub(crate) with_orders: ReconciliationResult,
 }
 
-pub(crate) struct Reconciled {
-    /// How many orders were left open.
+/// The result of settling the open orders.
+pub(crate) struct ReconciliationResult {
+    /// How many orders were still open after the payments.
     pub(crate) open: i64,
-    /// How often one of these was settled, by two who tried.
+    /// How many times an open order was settled, by two processes at the same time.
     pub(crate) settled: usize,
     pub(crate) books: Books,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.build(&SCENE).await?;
-    let figures = Figures {
-        broken: two_at_once(stage, Order::PayFirst).await?,
-        right: two_at_once(stage, Order::PayLast).await?,
-        refused: alone(stage, Weather::Refuses, Ending::Commits).await?,
-        answer_lost: alone(stage, Weather::HangsUp, Ending::Commits).await?,
-        crashed: alone(stage, Weather::Fine, Ending::Crashes).await?,
+pub(crate) async fn run(stage: &Stage) -> Result<PaymentResults> {
+    stage.create_tables(&TABLES).await?;
+    let results = PaymentResults {
+        broken: two_people(stage, PaymentTime::BeforeReservation).await?,
+        right: two_people(stage, PaymentTime::AfterReservation).await?,
+        refused: one_person(stage, ChargeBehaviour::Refuse, LastStep::Commit).await?,
+        answer_lost: one_person(stage, ChargeBehaviour::ChargeThenDisconnect, LastStep::Commit)
+            .await?,
+        crashed: one_person(stage, ChargeBehaviour::Charge, LastStep::Crash).await?,
         with_orders: with_orders(stage).await?,
     };
-    stage.strike(&SCENE).await?;
-    Ok(figures)
+    stage.drop_tables(&TABLES).await?;
+    Ok(results)
 }
 
 #[derive(Clone, Copy)]
-enum Order {
-    PayFirst,
-    PayLast,
+enum PaymentTime {
+    BeforeReservation,
+    AfterReservation,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Commits,
-    Crashes,
+enum LastStep {
+    Commit,
+    /// The program ends without COMMIT.
+    Crash,
 }
 
-async fn two_at_once(stage: &Stage, order: Order) -> Result<Books> {
-    stage.reset(&SCENE).await?;
-    let card = Arc::new(Card::open(&[]).await?);
-    together(2, |person, both| {
+async fn two_people(stage: &Stage, time: PaymentTime) -> Result<Books> {
+    stage.reset_tables(&TABLES).await?;
+    let card = Arc::new(CardService::start(&[]).await?);
+    run_tasks(2, |person, barrier| {
         let (stage, card) = (stage.clone(), card.clone());
         async move {
-            let is_free = !stage.look::<1>(FREE).await?.is_empty();
-            both.meet().await?;
-            match order {
-                Order::PayFirst if is_free => pay_first(&stage, &card, person).await,
-                Order::PayLast if is_free => pay_last(&stage, &card, person, Ending::Commits).await,
+            let is_free = !stage.read::<1>(SELECT_IF_FREE).await?.is_empty();
+            barrier.wait_for_all().await?;
+            match time {
+                PaymentTime::BeforeReservation if is_free => pay_first(&stage, &card, person).await,
+                PaymentTime::AfterReservation if is_free => {
+                    pay_last(&stage, &card, person, LastStep::Commit).await
+                }
                 _ => Ok(false),
             }
         }
@@ -112,95 +117,108 @@ async fn two_at_once(stage: &Stage, order: Order) -> Result<Books> {
     Books::read(stage, &card).await
 }
 
-async fn alone(stage: &Stage, weather: Weather, ending: Ending) -> Result<Books> {
-    stage.reset(&SCENE).await?;
-    let card = Card::open(&[(1, weather)]).await?;
-    pay_last(stage, &card, 1, ending).await?;
+async fn one_person(
+    stage: &Stage,
+    behaviour: ChargeBehaviour,
+    last_step: LastStep,
+) -> Result<Books> {
+    stage.reset_tables(&TABLES).await?;
+    let card = CardService::start(&[(1, behaviour)]).await?;
+    pay_last(stage, &card, 1, last_step).await?;
     Books::read(stage, &card).await
 }
 
-/// Broken: what the database says comes too late. Has the person a seat?
-async fn pay_first(stage: &Stage, card: &Card, person: i64) -> Result<bool> {
+/// Broken: the person is charged before the database refuses the seat. Returns true if the person has the seat.
+async fn pay_first(stage: &Stage, card: &CardService, person: i64) -> Result<bool> {
     if card.charge(person).await != Answer::Charged {
         return Ok(false);
     }
-    let mut tx = stage.database.begin().await?;
+    let mut tx = stage.begin().await?;
     let sql = "UPDATE case_seats SET holder = ? WHERE id = 1 AND holder IS NULL";
     let changed = tx.execute(sql, [person.into()]).await?;
     tx.commit().await?;
     Ok(changed == 1)
 }
 
-/// Right: the database first. It keeps the seat locked while the payment is under way, and the second
-/// who wants it waits for how that ends.
-async fn pay_last(stage: &Stage, card: &Card, person: i64, ending: Ending) -> Result<bool> {
-    let mut tx = stage.database.begin().await?;
+/// Right: reserves the seat first. The seat is locked during the payment, and a second person who wants it waits
+/// until the transaction has ended. Returns true if the person has the seat.
+async fn pay_last(
+    stage: &Stage,
+    card: &CardService,
+    person: i64,
+    last_step: LastStep,
+) -> Result<bool> {
+    let mut tx = stage.begin().await?;
     let sql = "UPDATE case_seats SET holder = ? WHERE id = 1 AND holder IS NULL";
-    let is_mine = tx.execute(sql, [person.into()]).await? == 1;
-    if !is_mine || card.charge(person).await != Answer::Charged {
+    let is_reserved = tx.execute(sql, [person.into()]).await? == 1;
+    if !is_reserved || card.charge(person).await != Answer::Charged {
         tx.rollback().await?;
         return Ok(false);
     }
-    match ending {
-        Ending::Commits => tx.commit().await?,
-        // The database sees a connection that ends.
-        Ending::Crashes => drop(tx),
+    match last_step {
+        LastStep::Commit => tx.commit().await?,
+        // The server sees that the connection ends.
+        LastStep::Crash => drop(tx),
     }
-    Ok(ending == Ending::Commits)
+    Ok(last_step == LastStep::Commit)
 }
 
-/// The cure: five people, a seat each, and everything that can go wrong.
-async fn with_orders(stage: &Stage) -> Result<Reconciled> {
-    const CRASHES: i64 = 5;
-    stage.reset(&SCENE).await?;
-    let weather = [(2, Weather::Refuses), (3, Weather::HangsUp), (4, Weather::Late)];
-    let card = Arc::new(Card::open(&weather).await?);
-    together(5, |person, everyone| {
+/// The complete solution: five people, a seat each, and every failure.
+async fn with_orders(stage: &Stage) -> Result<ReconciliationResult> {
+    const CRASHED_PERSON: i64 = 5;
+    stage.reset_tables(&TABLES).await?;
+    let behaviours = [
+        (2, ChargeBehaviour::Refuse),
+        (3, ChargeBehaviour::ChargeThenDisconnect),
+        (4, ChargeBehaviour::ChargeAfterTimeout),
+    ];
+    let card = Arc::new(CardService::start(&behaviours).await?);
+    run_tasks(5, |person, barrier| {
         let (stage, card) = (stage.clone(), card.clone());
         async move {
-            everyone.meet().await?;
-            if !again(|| place(&stage, person)).await? {
+            barrier.wait_for_all().await?;
+            if !retry_transaction(|| place_order(&stage, person)).await? {
                 return Ok(());
             }
             let answer = card.charge(person).await;
-            if person != CRASHES && answer != Answer::None {
-                again(|| settle(&stage, person, answer)).await?;
+            if person != CRASHED_PERSON && answer != Answer::Unknown {
+                retry_transaction(|| settle_order(&stage, person, answer)).await?;
             }
             Ok(())
         }
     })
     .await?;
-    let open = stage.number("SELECT COUNT(*) FROM case_orders WHERE state = 'open'").await?;
+    let open = stage.read_number("SELECT COUNT(*) FROM case_orders WHERE state = 'open'").await?;
 
-    // Two of them at once, who both have seen all that are open: each order is settled once.
-    let settled = together(2, |_, both| {
+    // Two processes read all open orders at the same time; each order is settled once.
+    let settled = run_tasks(2, |_, barrier| {
         let (stage, card) = (stage.clone(), card.clone());
-        async move { reconcile(&stage, &card, &both).await }
+        async move { settle_open_orders(&stage, &card, &barrier).await }
     })
     .await?;
-    card.catch_up().await?;
+    card.finish_late_charges().await?;
     let books = Books::read(stage, &card).await?;
-    Ok(Reconciled { open, settled: settled.iter().sum(), books })
+    Ok(ReconciliationResult { open, settled: settled.iter().sum(), books })
 }
 
-/// The seat and the order, committed before anybody pays. False if the seat is taken.
-async fn place(stage: &Stage, person: i64) -> Result<bool> {
-    let mut tx = stage.database.begin().await?;
+/// Commits seat and order before the payment. Returns false if the seat is taken.
+async fn place_order(stage: &Stage, person: i64) -> Result<bool> {
+    let mut tx = stage.begin().await?;
     let sql = "UPDATE case_seats SET holder = ? WHERE id = ? AND holder IS NULL";
-    let is_mine = tx.execute(sql, [person.into(), person.into()]).await? == 1;
-    if is_mine {
+    let is_reserved = tx.execute(sql, [person.into(), person.into()]).await? == 1;
+    if is_reserved {
         let sql = "INSERT INTO case_orders VALUES (?, ?, 'open')";
         tx.execute(sql, [person.into(), person.into()]).await?;
     }
     tx.commit().await?;
-    Ok(is_mine)
+    Ok(is_reserved)
 }
 
-/// Writes down how the payment ended, once: a seat that is not paid for is free again. False if somebody
-/// else has done it.
-async fn settle(stage: &Stage, order: i64, answer: Answer) -> Result<bool> {
+/// Records the result of the payment if the order is still open. A seat that is not paid becomes free again. Returns
+/// false if the order was settled before.
+async fn settle_order(stage: &Stage, order: i64, answer: Answer) -> Result<bool> {
     let state = if answer == Answer::Charged { "paid" } else { "void" };
-    let mut tx = stage.database.begin().await?;
+    let mut tx = stage.begin().await?;
     let sql = "UPDATE case_orders SET state = ? WHERE id = ? AND state = 'open'";
     let is_first = tx.execute(sql, [state.into(), order.into()]).await? == 1;
     if is_first && state == "void" {
@@ -211,27 +229,31 @@ async fn settle(stage: &Stage, order: i64, answer: Answer) -> Result<bool> {
     Ok(is_first)
 }
 
-/// Asks the service about the orders of which nobody knows. It is not enough to ask whether one is charged: it
-/// could be a moment later. How many it has settled.
-async fn reconcile(stage: &Stage, card: &Card, both: &Everyone) -> Result<usize> {
-    let open = stage.look("SELECT id FROM case_orders WHERE state = 'open'").await?;
-    both.meet().await?;
+/// Settles the orders that are still open. It voids them at the service, since an order that is not charged yet could
+/// be charged right after the question. Returns how many it has settled.
+async fn settle_open_orders(
+    stage: &Stage,
+    card: &CardService,
+    barrier: &RaceBarrier,
+) -> Result<usize> {
+    let open = stage.read("SELECT id FROM case_orders WHERE state = 'open'").await?;
+    barrier.wait_for_all().await?;
     let mut settled = 0;
     for [order] in open {
         settled += match card.void(order).await {
-            // Next time.
-            Answer::None => 0,
-            answer => usize::from(again(|| settle(stage, order, answer)).await?),
+            // The order stays open until the next run.
+            Answer::Unknown => 0,
+            answer => usize::from(retry_transaction(|| settle_order(stage, order, answer)).await?),
         };
     }
     Ok(settled)
 }
 
 impl Books {
-    async fn read(stage: &Stage, card: &Card) -> Result<Self> {
-        let charged = card.charged();
+    async fn read(stage: &Stage, card: &CardService) -> Result<Self> {
+        let charged = card.charged_orders();
         let holders = "SELECT holder FROM case_seats WHERE holder IS NOT NULL";
-        let holders = stage.look(holders).await?;
+        let holders = stage.read(holders).await?;
         let seated: BTreeSet<i64> = holders.iter().map(|[holder]| *holder).collect();
         Ok(Self {
             charged: charged.len(),
@@ -253,15 +275,18 @@ impl fmt::Display for Books {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for PaymentResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "two want the same seat, which is paid for elsewhere")?;
-        writeln!(f, "broken, pay, then reserve: {}", self.broken)?;
+        writeln!(f, "two people want the same seat, and pay at an external service")?;
+        writeln!(f, "broken, pay first, then reserve: {}", self.broken)?;
         writeln!(f, "right, reserve, pay last, commit: {}", self.right)?;
         writeln!(f, "right, the payment is refused: {}", self.refused)?;
-        writeln!(f, "the gap, its answer is lost: {}", self.answer_lost)?;
-        writeln!(f, "the gap, the program ends before COMMIT: {}", self.crashed)?;
-        let Reconciled { open, settled, books } = &self.with_orders;
-        write!(f, "closed by orders, {open} of 5 left open, {settled} settled later: {books}")
+        writeln!(f, "what remains, the answer is lost: {}", self.answer_lost)?;
+        writeln!(f, "what remains, the program ends before COMMIT: {}", self.crashed)?;
+        let ReconciliationResult { open, settled, books } = &self.with_orders;
+        write!(
+            f,
+            "solved with orders, {open} of 5 still open after the payments, {settled} settled later: {books}"
+        )
     }
 }

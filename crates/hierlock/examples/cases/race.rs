@@ -1,4 +1,4 @@
-//! Many who come at once: what makes a race happen every time, instead of once a month.
+//! Runs several tasks at the same time, and makes a race happen in every run.
 
 use super::stage::Result;
 use hierlock::database::Transaction;
@@ -11,92 +11,100 @@ use tokio::sync::{Barrier, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Nobody is waited for longer: somebody has failed on the way.
-const LIMIT: Duration = Duration::from_secs(30);
-/// As long as others are let run into a lock. They cannot get past it, so what a right way comes to does not
-/// depend on it; a wrong one that is too slow for it may go unnoticed.
+/// How long a task waits for the others at a barrier. It takes longer only if another task has failed.
+const BARRIER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long all tasks together may take.
+const TASKS_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long other tasks have time to reach a lock. They cannot pass it, so the result of a right version does not
+/// depend on this time. A broken version that needs longer may not be detected.
 const RACE_WINDOW: Duration = Duration::from_millis(100);
 
-/// All who take part in a race.
-pub(crate) struct Everyone {
-    count: u32,
+/// Synchronizes the tasks of a race.
+pub(crate) struct RaceBarrier {
+    tasks: u32,
     barrier: Barrier,
-    has_first_looked: AtomicBool,
-    others_looked: Semaphore,
+    has_first_read: AtomicBool,
+    /// Has one permit for each further task that has read.
+    other_readers: Semaphore,
 }
 
-impl Everyone {
-    pub(crate) fn new(count: u32) -> Self {
+impl RaceBarrier {
+    pub(crate) fn new(tasks: u32) -> Self {
         Self {
-            count,
-            barrier: Barrier::new(count as usize),
-            has_first_looked: AtomicBool::new(false),
-            others_looked: Semaphore::new(0),
+            tasks,
+            barrier: Barrier::new(tasks as usize),
+            has_first_read: AtomicBool::new(false),
+            other_readers: Semaphore::new(0),
         }
     }
 
-    /// Waits until all are here. In a broken way this stands between look and write.
-    pub(crate) async fn meet(&self) -> Result<()> {
-        let met = timeout(LIMIT, self.barrier.wait()).await;
-        met.map(drop).map_err(|_| "somebody failed before all had met".into())
+    /// Waits until all tasks have called this. A broken version calls it between its read and its write.
+    pub(crate) async fn wait_for_all(&self) -> Result<()> {
+        let waited = timeout(BARRIER_TIMEOUT, self.barrier.wait()).await;
+        waited.map(drop).map_err(|_| "a task failed before all tasks reached the barrier".into())
     }
 
-    /// And this in a right way, which must stand it: the first who has looked gives all others a moment to
-    /// look as well. Where they wait for his lock, it passes.
-    pub(crate) async fn tempt(&self) {
-        if self.has_first_looked.swap(true, Ordering::Relaxed) {
-            self.others_looked.add_permits(1);
+    /// Pauses the first task that has read, so that the others have time to read as well. A right version calls it
+    /// between its read and its write: the others wait for its lock, and the pause ends after [`RACE_WINDOW`].
+    pub(crate) async fn pause_first_reader(&self) {
+        if self.has_first_read.swap(true, Ordering::Relaxed) {
+            self.other_readers.add_permits(1);
         } else {
-            let _ = timeout(RACE_WINDOW, self.others_looked.acquire_many(self.count - 1)).await;
+            let _ = timeout(RACE_WINDOW, self.other_readers.acquire_many(self.tasks - 1)).await;
         }
     }
 }
 
-/// Runs so many at once, in tasks of their own; what each has come to, if nobody failed.
-pub(crate) async fn together<T, W>(
+/// Runs `count` tasks at the same time, with the numbers from 1. Returns their results, or the first error.
+pub(crate) async fn run_tasks<T, W>(
     count: u32,
-    work: impl Fn(i64, Arc<Everyone>) -> W,
+    work: impl Fn(i64, Arc<RaceBarrier>) -> W,
 ) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    let everyone = Arc::new(Everyone::new(count));
+    let barrier = Arc::new(RaceBarrier::new(count));
     let mut tasks = JoinSet::new();
     for number in 1..=i64::from(count) {
-        tasks.spawn(work(number, everyone.clone()));
+        tasks.spawn(work(number, barrier.clone()));
     }
-    match timeout(2 * LIMIT, tasks.join_all()).await {
-        Ok(ended) => ended.into_iter().collect(),
-        Err(_) => Err("somebody does not come to an end".into()),
+    match timeout(TASKS_TIMEOUT, tasks.join_all()).await {
+        Ok(results) => results.into_iter().collect(),
+        Err(_) => Err("a task did not end in time".into()),
     }
 }
 
-/// The same; how many were told yes.
-pub(crate) async fn told_yes<W>(count: u32, work: impl Fn(i64, Arc<Everyone>) -> W) -> Result<i64>
+/// Runs `count` tasks at the same time. Returns how many of them returned true: their request was confirmed.
+pub(crate) async fn count_confirmed<W>(
+    count: u32,
+    work: impl Fn(i64, Arc<RaceBarrier>) -> W,
+) -> Result<i64>
 where
     W: Future<Output = Result<bool>> + Send + 'static,
 {
-    let told = together(count, work).await?;
-    Ok(told.into_iter().map(i64::from).sum())
+    let confirmed = run_tasks(count, work).await?;
+    Ok(confirmed.into_iter().map(i64::from).sum())
 }
 
-/// Ends a transaction while somebody stands before a row of it. What the other one has come to then.
-pub(crate) async fn commit_before<T>(
+/// Commits `tx` while `waiter` waits for a row that `tx` has locked. Returns the result of `waiter`.
+///
+/// Fails if `waiter` does not wait.
+pub(crate) async fn commit_while_waiting<T>(
     tx: Transaction,
-    waiting: impl Future<Output = Result<T>>,
+    waiter: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let mut waiting = pin!(waiting);
-    if let Ok(ended) = timeout(RACE_WINDOW, &mut waiting).await {
-        ended?;
-        return Err("somebody did not wait for a row that is locked".into());
+    let mut waiter = pin!(waiter);
+    if let Ok(result) = timeout(RACE_WINDOW, &mut waiter).await {
+        result?;
+        return Err("a task did not wait for a locked row".into());
     }
     tx.commit().await?;
-    waiting.await
+    waiter.await
 }
 
-/// Runs a whole transaction again when it lost a race, as the right ways do.
-pub(crate) async fn again<T, W>(work: impl Fn() -> W) -> Result<T>
+/// Runs a whole transaction again if it failed with an error that a retry can solve. Right versions use it.
+pub(crate) async fn retry_transaction<T, W>(work: impl Fn() -> W) -> Result<T>
 where
     W: Future<Output = Result<T>>,
 {

@@ -1,13 +1,13 @@
-//! Two resident batches, the same program on two servers, work through one table of jobs. Each job pays somebody.
+//! Two resident batches, the same program on two servers, run the jobs of one table. Each job makes a payment.
 //!
-//! 1. Broken: both have the same list, and both pay for its first job. Right: read the job again, locked, and look
-//!    whether it is still new; or let SKIP LOCKED give each another one.
-//! 2. Broken: a failure is counted in the transaction that failed, and rolled back with it. Right: roll back, then count in a
-//!    transaction of its own. Now there is a gap between the two.
-//! 3. Broken: in the gap the other one fails too, and counts; one outage counts twice. Right: count only from the number
-//!    that was read.
-//! 4. Broken: in the gap the other one succeeds, and the job that is done is marked as failed. Right: count only
-//!    while the job is still new. Or leave no gap: a savepoint undoes the work and keeps the lock.
+//! 1. Broken: both read the same list, and both run its first job. Right: read the job again with a lock, and check
+//!    that it is still new; or use SKIP LOCKED, so that each batch gets another job.
+//! 2. Broken: a failure is counted in the transaction that failed, and rolled back with it. Right: roll back, then
+//!    count in a separate transaction. Between the two the job is unlocked.
+//! 3. Broken: meanwhile the other batch fails too, and counts: one outage counts twice. Right: increment only if the
+//!    count is still the one that was read.
+//! 4. Broken: meanwhile the other batch succeeds, and the finished job becomes new again. Right: count only if the job
+//!    is still new. Or never unlock the job: a savepoint undoes the work and keeps the lock.
 //!
 //! With sqlx:
 //!
@@ -20,21 +20,21 @@
 //! sqlx::query(sql).bind(job.id).bind(job.failures).execute(&pool).await?;
 //! ```
 //!
-//! `hierlock::queue` is all of this, made.
+//! `hierlock::queue` does all four.
 
-use super::race::{Everyone, again, together};
-use super::stage::{Result, Scene, Stage, look_in};
+use super::race::{RaceBarrier, retry_transaction, run_tasks};
+use super::stage::{CaseTables, Result, Stage, read_in};
 use hierlock::database::Transaction;
 use std::fmt;
 
-/// The index is the order in which jobs are taken: otherwise SKIP LOCKED locks what it only looks at.
-const SCENE: Scene = Scene {
-    tables: &["case_jobs", "case_payments"],
-    make: "CREATE TABLE case_jobs \
+/// The index has the order in which jobs are claimed: without it SKIP LOCKED also locks rows that it only scans.
+const TABLES: CaseTables = CaseTables {
+    names: &["case_jobs", "case_payments"],
+    create: "CREATE TABLE case_jobs \
            (id BIGINT PRIMARY KEY, status VARCHAR(10) NOT NULL, failures BIGINT NOT NULL); \
            CREATE INDEX case_jobs_next ON case_jobs (status, id); \
            CREATE TABLE case_payments (id BIGINT PRIMARY KEY, job_id BIGINT NOT NULL)",
-    fill: "INSERT INTO case_jobs VALUES (1, 'new', 0)",
+    insert: "INSERT INTO case_jobs VALUES (1, 'new', 0)",
 };
 const JOBS: i64 = 20;
 
@@ -46,46 +46,63 @@ pub(crate) struct Job {
     pub(crate) failures: i64,
 }
 
-pub(crate) struct Figures {
+pub(crate) struct ResidentResults {
     pub(crate) same_job_broken: Job,
     pub(crate) same_job_right: Job,
-    /// With SKIP LOCKED: how many of 20 jobs were paid, and how many payments there were.
+    /// With SKIP LOCKED: the number of jobs with a payment, of 20, and the number of payments.
     pub(crate) skip_locked: [i64; 2],
-    /// Fails twice, one after the other.
+    /// The job fails twice, one time after the other.
     pub(crate) rolled_back_broken: Job,
     pub(crate) rolled_back_right: Job,
-    /// Both fail, at once.
+    /// Both batches fail. The second fails before the first has counted.
     pub(crate) both_fail_broken: Job,
     pub(crate) both_fail_right: Job,
-    /// One fails, the other succeeds in the gap.
+    /// The first batch fails. The second succeeds before the first has counted.
     pub(crate) other_succeeds_broken: Job,
     pub(crate) other_succeeds_right: Job,
-    /// With a savepoint: was the job locked between failure and count?
+    /// With a savepoint.
     pub(crate) savepoint: Job,
+    /// True if the job was locked between failure and count.
     pub(crate) has_no_gap: bool,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.build(&SCENE).await?;
-    let (savepoint, has_no_gap) = savepoint(stage).await?;
-    let figures = Figures {
-        same_job_broken: same_job(stage, JobSource::FromList).await?,
-        same_job_right: same_job(stage, JobSource::ReadAgain).await?,
-        skip_locked: skip_locked(stage).await?,
-        rolled_back_broken: fails_twice(stage, Count::Inside).await?,
-        rolled_back_right: fails_twice(stage, Count::IfUnchanged).await?,
-        both_fail_broken: in_the_gap(stage, Count::ById, Work::Fails).await?,
-        both_fail_right: in_the_gap(stage, Count::IfUnchanged, Work::Fails).await?,
-        other_succeeds_broken: in_the_gap(stage, Count::ById, Work::Succeeds).await?,
-        other_succeeds_right: in_the_gap(stage, Count::IfUnchanged, Work::Succeeds).await?,
+pub(crate) async fn run(stage: &Stage) -> Result<ResidentResults> {
+    stage.create_tables(&TABLES).await?;
+    let (savepoint, has_no_gap) = fail_with_savepoint(stage).await?;
+    let results = ResidentResults {
+        same_job_broken: take_same_job(stage, JobSource::List).await?,
+        same_job_right: take_same_job(stage, JobSource::LockedRow).await?,
+        skip_locked: run_skip_locked(stage).await?,
+        rolled_back_broken: fail_twice(stage, FailureCounting::InFailedTransaction).await?,
+        rolled_back_right: fail_twice(stage, FailureCounting::IfUnchanged).await?,
+        both_fail_broken: second_before_count(stage, FailureCounting::ById, WorkResult::Failure)
+            .await?,
+        both_fail_right: second_before_count(
+            stage,
+            FailureCounting::IfUnchanged,
+            WorkResult::Failure,
+        )
+        .await?,
+        other_succeeds_broken: second_before_count(
+            stage,
+            FailureCounting::ById,
+            WorkResult::Success,
+        )
+        .await?,
+        other_succeeds_right: second_before_count(
+            stage,
+            FailureCounting::IfUnchanged,
+            WorkResult::Success,
+        )
+        .await?,
         savepoint,
         has_no_gap,
     };
-    stage.strike(&SCENE).await?;
-    Ok(figures)
+    stage.drop_tables(&TABLES).await?;
+    Ok(results)
 }
 
-/// The work of a job, by one of the two batches.
+/// Runs a job in one of the batches: makes the payment and marks the job as done.
 async fn pay(tx: &mut Transaction, batch: i64, job: i64) -> Result<()> {
     let payment = batch * 1000 + job;
     tx.execute("INSERT INTO case_payments VALUES (?, ?)", [payment.into(), job.into()]).await?;
@@ -93,27 +110,27 @@ async fn pay(tx: &mut Transaction, batch: i64, job: i64) -> Result<()> {
     Ok(())
 }
 
-// 1. Both take the same job.
+// 1. Both batches claim the same job.
 
 #[derive(Clone, Copy)]
 enum JobSource {
-    FromList,
-    ReadAgain,
+    List,
+    LockedRow,
 }
 
-async fn same_job(stage: &Stage, source: JobSource) -> Result<Job> {
-    stage.reset(&SCENE).await?;
-    let programs = [stage.clone(), stage.another().await?];
-    together(2, |batch, both| {
+async fn take_same_job(stage: &Stage, source: JobSource) -> Result<Job> {
+    stage.reset_tables(&TABLES).await?;
+    let programs = [stage.clone(), stage.connect_again().await?];
+    run_tasks(2, |batch, barrier| {
         let stage = programs[usize::from(batch == 2)].clone();
         async move {
             match source {
-                JobSource::FromList => from_list(&stage, batch, &both).await,
-                JobSource::ReadAgain => {
-                    let list = stage.look::<1>(LIST).await?;
-                    both.meet().await?;
+                JobSource::List => pay_from_list(&stage, batch, &barrier).await,
+                JobSource::LockedRow => {
+                    let list = stage.read::<1>(SELECT_NEW_JOBS).await?;
+                    barrier.wait_for_all().await?;
                     for [job] in list {
-                        again(|| read_again(&stage, batch, job, &both)).await?;
+                        retry_transaction(|| pay_if_new(&stage, batch, job, &barrier)).await?;
                     }
                     Ok(())
                 }
@@ -124,121 +141,125 @@ async fn same_job(stage: &Stage, source: JobSource) -> Result<Job> {
     Job::read(stage).await
 }
 
-const LIST: &str = "SELECT id FROM case_jobs WHERE status = 'new' ORDER BY id";
+const SELECT_NEW_JOBS: &str = "SELECT id FROM case_jobs WHERE status = 'new' ORDER BY id";
 
-/// Broken: what is on the list is believed.
-async fn from_list(stage: &Stage, batch: i64, both: &Everyone) -> Result<()> {
-    let (list, mut tx) = stage.look_then_begin::<1>(both, LIST).await?;
+/// Broken: runs every job of the list without checking it again.
+async fn pay_from_list(stage: &Stage, batch: i64, barrier: &RaceBarrier) -> Result<()> {
+    let (list, mut tx) = stage.read_then_begin::<1>(barrier, SELECT_NEW_JOBS).await?;
     for [job] in list {
         pay(&mut tx, batch, job).await?;
     }
     Ok(tx.commit().await?)
 }
 
-/// Right: what is on the list is asked again, under a lock.
-async fn read_again(stage: &Stage, batch: i64, job: i64, both: &Everyone) -> Result<()> {
-    let mut tx = stage.database.begin().await?;
+/// Right: reads the job again with a lock, and runs it if it is still new.
+async fn pay_if_new(stage: &Stage, batch: i64, job: i64, barrier: &RaceBarrier) -> Result<()> {
+    let mut tx = stage.begin().await?;
     if lock_if_new(stage, &mut tx, job).await?.is_some() {
-        both.tempt().await;
+        barrier.pause_first_reader().await;
         pay(&mut tx, batch, job).await?;
     }
     Ok(tx.commit().await?)
 }
 
-/// How often it has failed, if it is still to be done.
+/// Locks a job. Returns its number of failures, or `None` if it is not new.
 async fn lock_if_new(stage: &Stage, tx: &mut Transaction, job: i64) -> Result<Option<i64>> {
-    let for_update = stage.database.for_update();
+    let for_update = stage.for_update();
     let sql =
         format!("SELECT failures FROM case_jobs WHERE id = {job} AND status = 'new'{for_update}");
-    Ok(look_in(tx, &sql).await?.first().map(|[failures]| *failures))
+    Ok(read_in(tx, &sql).await?.first().map(|[failures]| *failures))
 }
 
-/// Right: four workers in two programs, none of which ever waits for another on a server.
-async fn skip_locked(stage: &Stage) -> Result<[i64; 2]> {
-    stage.reset(&SCENE).await?;
-    let more: Vec<String> = (2..=JOBS).map(|id| format!("({id}, 'new', 0)")).collect();
-    stage.run(&format!("INSERT INTO case_jobs VALUES {}", more.join(", "))).await?;
-    let programs = [stage.clone(), stage.another().await?];
-    together(4, |worker, everyone| {
+/// Right: four workers in two programs. On a server none of them waits for another.
+async fn run_skip_locked(stage: &Stage) -> Result<[i64; 2]> {
+    stage.reset_tables(&TABLES).await?;
+    let rows: Vec<String> = (2..=JOBS).map(|id| format!("({id}, 'new', 0)")).collect();
+    stage.run(&format!("INSERT INTO case_jobs VALUES {}", rows.join(", "))).await?;
+    let programs = [stage.clone(), stage.connect_again().await?];
+    run_tasks(4, |worker, barrier| {
         let stage = programs[usize::from(worker % 2 == 0)].clone();
         async move {
-            everyone.meet().await?;
-            while again(|| next(&stage, worker, &everyone)).await? {}
+            barrier.wait_for_all().await?;
+            while retry_transaction(|| pay_next_job(&stage, worker, &barrier)).await? {}
             Ok(())
         }
     })
     .await?;
-    let paid = stage.number("SELECT COUNT(DISTINCT job_id) FROM case_payments").await?;
-    Ok([paid, stage.number("SELECT COUNT(*) FROM case_payments").await?])
+    let paid = stage.read_number("SELECT COUNT(DISTINCT job_id) FROM case_payments").await?;
+    Ok([paid, stage.read_number("SELECT COUNT(*) FROM case_payments").await?])
 }
 
-/// Does the next job that nobody has. False if there is none.
-async fn next(stage: &Stage, worker: i64, everyone: &Everyone) -> Result<bool> {
-    let mut tx = stage.database.begin().await?;
-    let sql = format!("{LIST} LIMIT 1{}", stage.skip_locked());
-    let taken = look_in(&mut tx, &sql).await?;
-    if let Some([job]) = taken.first() {
-        everyone.tempt().await;
+/// Runs the next job that is not locked. Returns false if there is none.
+async fn pay_next_job(stage: &Stage, worker: i64, barrier: &RaceBarrier) -> Result<bool> {
+    let mut tx = stage.begin().await?;
+    let sql = format!("{SELECT_NEW_JOBS} LIMIT 1{}", stage.skip_locked());
+    let claimed = read_in(&mut tx, &sql).await?;
+    if let Some([job]) = claimed.first() {
+        barrier.pause_first_reader().await;
         pay(&mut tx, worker, *job).await?;
     }
     tx.commit().await?;
-    Ok(!taken.is_empty())
+    Ok(!claimed.is_empty())
 }
 
 // 2 to 4. How failures are counted.
 
 #[derive(Clone, Copy)]
-enum Count {
-    /// In the transaction that has failed.
-    Inside,
-    /// In one of its own, whatever has happened meanwhile.
+enum FailureCounting {
+    /// In the transaction that failed.
+    InFailedTransaction,
+    /// In a separate transaction, without a check.
     ById,
-    /// In one of its own, if the job is as it was read.
+    /// In a separate transaction, only if the job has not changed.
     IfUnchanged,
 }
 
 #[derive(Clone, Copy)]
-enum Work {
-    Fails,
-    Succeeds,
+enum WorkResult {
+    Failure,
+    Success,
 }
 
-async fn fails_twice(stage: &Stage, how: Count) -> Result<Job> {
-    stage.reset(&SCENE).await?;
+async fn fail_twice(stage: &Stage, counting: FailureCounting) -> Result<Job> {
+    stage.reset_tables(&TABLES).await?;
     for batch in [1, 2] {
-        if let Some(read) = fail(stage, batch, how).await? {
-            count(stage, read, how).await?;
+        if let Some(read) = fail_job(stage, batch, counting).await? {
+            count_failure(stage, read, counting).await?;
         }
     }
     Job::read(stage).await
 }
 
-/// The first fails. Before it has counted that, the second takes the job.
-async fn in_the_gap(stage: &Stage, how: Count, second: Work) -> Result<Job> {
-    stage.reset(&SCENE).await?;
-    let other = stage.another().await?;
-    let first_read = fail(stage, 1, how).await?;
+/// The first batch fails. Before it has counted the failure, the second batch claims the job.
+async fn second_before_count(
+    stage: &Stage,
+    counting: FailureCounting,
+    second: WorkResult,
+) -> Result<Job> {
+    stage.reset_tables(&TABLES).await?;
+    let other = stage.connect_again().await?;
+    let first_read = fail_job(stage, 1, counting).await?;
     match second {
-        Work::Succeeds => read_again(&other, 2, 1, &Everyone::new(1)).await?,
-        Work::Fails => {
-            if let Some(read) = fail(&other, 2, how).await? {
-                count(&other, read, how).await?;
+        WorkResult::Success => pay_if_new(&other, 2, 1, &RaceBarrier::new(1)).await?,
+        WorkResult::Failure => {
+            if let Some(read) = fail_job(&other, 2, counting).await? {
+                count_failure(&other, read, counting).await?;
             }
         }
     }
     if let Some(read) = first_read {
-        count(stage, read, how).await?;
+        count_failure(stage, read, counting).await?;
     }
     Job::read(stage).await
 }
 
-/// Takes job 1, does half of it, and rolls back. How often it had failed before.
-async fn fail(stage: &Stage, batch: i64, how: Count) -> Result<Option<i64>> {
-    let mut tx = stage.database.begin().await?;
+/// Claims job 1, runs it, and rolls back. Returns its number of failures before, or `None` if it is not new.
+async fn fail_job(stage: &Stage, batch: i64, counting: FailureCounting) -> Result<Option<i64>> {
+    let mut tx = stage.begin().await?;
     let read = lock_if_new(stage, &mut tx, 1).await?;
     if read.is_some() {
         pay(&mut tx, batch, 1).await?;
-        if let Count::Inside = how {
+        if let FailureCounting::InFailedTransaction = counting {
             tx.run("UPDATE case_jobs SET failures = failures + 1 WHERE id = 1").await?;
         }
     }
@@ -246,14 +267,14 @@ async fn fail(stage: &Stage, batch: i64, how: Count) -> Result<Option<i64>> {
     Ok(read)
 }
 
-async fn count(stage: &Stage, read: i64, how: Count) -> Result<()> {
-    let sql = match how {
-        Count::Inside => return Ok(()),
-        // As it comes back into the list, it is new again.
-        Count::ById => {
+async fn count_failure(stage: &Stage, read: i64, counting: FailureCounting) -> Result<()> {
+    let sql = match counting {
+        FailureCounting::InFailedTransaction => return Ok(()),
+        // It also sets the job to new, so that it is claimed again.
+        FailureCounting::ById => {
             "UPDATE case_jobs SET failures = failures + 1, status = 'new' WHERE id = 1".to_owned()
         }
-        Count::IfUnchanged => format!(
+        FailureCounting::IfUnchanged => format!(
             "UPDATE case_jobs SET failures = failures + 1 \
              WHERE id = 1 AND status = 'new' AND failures = {read}"
         ),
@@ -261,15 +282,16 @@ async fn count(stage: &Stage, read: i64, how: Count) -> Result<()> {
     stage.run(&sql).await
 }
 
-/// Right, without a gap. Also: was the job still locked when the work had been undone?
-async fn savepoint(stage: &Stage) -> Result<(Job, bool)> {
-    stage.reset(&SCENE).await?;
-    let mut tx = stage.database.begin().await?;
+/// Right: the job stays locked until the failure is counted. Also returns whether it was locked after the work was
+/// undone.
+async fn fail_with_savepoint(stage: &Stage) -> Result<(Job, bool)> {
+    stage.reset_tables(&TABLES).await?;
+    let mut tx = stage.begin().await?;
     lock_if_new(stage, &mut tx, 1).await?;
     tx.run("SAVEPOINT work").await?;
     pay(&mut tx, 1, 1).await?;
     tx.run("ROLLBACK TO SAVEPOINT work").await?;
-    let is_locked = stage.another().await?.is_locked("case_jobs", 1).await?;
+    let is_locked = stage.connect_again().await?.is_locked("case_jobs", 1).await?;
     tx.run("UPDATE case_jobs SET failures = failures + 1 WHERE id = 1").await?;
     tx.commit().await?;
     Ok((Job::read(stage).await?, is_locked))
@@ -280,9 +302,9 @@ impl Job {
         let payments = "SELECT COUNT(*) FROM case_payments WHERE job_id = 1";
         let done = "SELECT COUNT(*) FROM case_jobs WHERE id = 1 AND status = 'done'";
         Ok(Self {
-            payments: stage.number(payments).await?,
-            is_done: stage.number(done).await? == 1,
-            failures: stage.number("SELECT failures FROM case_jobs WHERE id = 1").await?,
+            payments: stage.read_number(payments).await?,
+            is_done: stage.read_number(done).await? == 1,
+            failures: stage.read_number("SELECT failures FROM case_jobs WHERE id = 1").await?,
         })
     }
 }
@@ -295,20 +317,28 @@ impl fmt::Display for Job {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for ResidentResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [paid, payments] = self.skip_locked;
-        writeln!(f, "two batches take jobs from one table")?;
-        writeln!(f, "1 broken, from the list: {}", self.same_job_broken)?;
-        writeln!(f, "1 right, read again under a lock: {}", self.same_job_right)?;
-        writeln!(f, "1 right, SKIP LOCKED: {paid} of {JOBS} jobs paid, by {payments} payments")?;
-        writeln!(f, "2 broken, two failures, counted inside: {}", self.rolled_back_broken)?;
+        writeln!(f, "two batches run the jobs of one table")?;
+        writeln!(f, "1 broken, run the jobs of a list: {}", self.same_job_broken)?;
+        writeln!(f, "1 right, read the job again with a lock: {}", self.same_job_right)?;
+        writeln!(f, "1 right, SKIP LOCKED: {paid} of {JOBS} jobs paid, with {payments} payments")?;
+        writeln!(
+            f,
+            "2 broken, two failures, counted in the transaction that failed: {}",
+            self.rolled_back_broken
+        )?;
         writeln!(f, "2 right, counted after the rollback: {}", self.rolled_back_right)?;
-        writeln!(f, "3 broken, one outage, both fail: {}", self.both_fail_broken)?;
-        writeln!(f, "3 right, counted from what was read: {}", self.both_fail_right)?;
-        writeln!(f, "4 broken, the other one succeeds: {}", self.other_succeeds_broken)?;
-        writeln!(f, "4 right, counted only while it is new: {}", self.other_succeeds_right)?;
-        let gap = if self.has_no_gap { "no gap" } else { "a gap" };
-        write!(f, "4 right, with a savepoint: {}, {gap}", self.savepoint)
+        writeln!(f, "3 broken, one outage, both batches fail: {}", self.both_fail_broken)?;
+        writeln!(f, "3 right, counted only if the count is unchanged: {}", self.both_fail_right)?;
+        writeln!(f, "4 broken, the other batch succeeds: {}", self.other_succeeds_broken)?;
+        writeln!(
+            f,
+            "4 right, counted only if the job is still new: {}",
+            self.other_succeeds_right
+        )?;
+        let lock = if self.has_no_gap { "never unlocked" } else { "unlocked before the count" };
+        write!(f, "4 right, with a savepoint: {}, {lock}", self.savepoint)
     }
 }

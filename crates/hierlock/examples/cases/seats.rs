@@ -1,129 +1,141 @@
-//! Cinema seats. Eight people look at the plan of the hall, and all click the same seat.
+//! Cinema seats. Eight people see the same seat plan, and all click the same seat.
 //!
-//! Broken: is the seat free? Then write the holder. All were told that it is theirs; the last one's name
-//! stands there. Right: the version that was read with the plan is in the condition of the UPDATE, and the
-//! answer is a type (`hierlock::optimistic`). Nobody holds a lock while a person thinks. By hand, with sqlx:
+//! Broken: read whether the seat is free, then write the holder. All get a confirmation, and the last write wins.
+//! Right: the version that was read with the seat plan is in the WHERE of the UPDATE, and the result is a type
+//! (`hierlock::optimistic`). No lock is held while a person thinks. With plain sqlx:
 //!
 //! ```ignore
 //! let changed = sqlx::query("UPDATE seats SET holder = ?, version = version + 1 WHERE id = ? AND version = ?")
 //!     .bind("ada").bind(7).bind(version).execute(&mut *tx).await?.rows_affected();
-//! if changed == 0 { /* somebody was faster: show the plan again */ }
+//! if changed == 0 { /* another user was faster: show the seats again */ }
 //! ```
 
-use super::race::{Everyone, again, told_yes};
-use super::stage::{Result, Scene, Stage};
+use super::race::{RaceBarrier, count_confirmed, retry_transaction};
+use super::stage::{CaseTables, Result, Stage};
 use hierlock::database::Transaction;
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable};
 use std::fmt;
 
-/// A hall of four.
-const SCENE: Scene = Scene {
-    tables: &["case_seats"],
-    make: "CREATE TABLE case_seats \
+/// Four seats.
+const TABLES: CaseTables = CaseTables {
+    names: &["case_seats"],
+    create: "CREATE TABLE case_seats \
            (id BIGINT PRIMARY KEY, holder BIGINT, version BIGINT NOT NULL)",
-    fill: "INSERT INTO case_seats VALUES (1, NULL, 1), (2, NULL, 1), (3, NULL, 1), (4, NULL, 1)",
+    insert: "INSERT INTO case_seats VALUES (1, NULL, 1), (2, NULL, 1), (3, NULL, 1), (4, NULL, 1)",
 };
 const SEATS: i64 = 4;
 const PEOPLE: u32 = 8;
 
-pub(crate) struct Figures {
-    /// How many were told that seat 1 is theirs, without a version.
+pub(crate) struct SeatResults {
+    /// How many got a confirmation of seat 1, without a version.
     pub(crate) told_yes_broken: i64,
     /// The same with a version.
     pub(crate) told_yes_right: i64,
-    /// How many have a seat when those who were too late choose another one.
+    /// How many got a confirmation of any seat, if those who were too late choose another one.
     pub(crate) seated: i64,
-    /// How many of these have a seat that is theirs in the hall.
+    /// How many are the holder of a seat in the table then.
     pub(crate) holders: i64,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.build(&SCENE).await?;
-    stage.reset(&SCENE).await?;
-    let told_yes_broken = same_seat(stage, Check::Before).await?;
-    stage.reset(&SCENE).await?;
-    let told_yes_right = same_seat(stage, Check::Version).await?;
+pub(crate) async fn run(stage: &Stage) -> Result<SeatResults> {
+    stage.create_tables(&TABLES).await?;
+    stage.reset_tables(&TABLES).await?;
+    let told_yes_broken = reserve_same_seat(stage, SeatCheck::BeforeUpdate).await?;
+    stage.reset_tables(&TABLES).await?;
+    let told_yes_right = reserve_same_seat(stage, SeatCheck::VersionInUpdate).await?;
 
-    stage.reset(&SCENE).await?;
-    let seated = told_yes(PEOPLE, |person, everyone| {
+    stage.reset_tables(&TABLES).await?;
+    let seated = count_confirmed(PEOPLE, |person, barrier| {
         let stage = stage.clone();
         async move {
-            everyone.meet().await?;
-            any_seat(&stage, person).await
+            barrier.wait_for_all().await?;
+            reserve_any_seat(&stage, person).await
         }
     })
     .await?;
     let holders = "SELECT COUNT(DISTINCT holder) FROM case_seats WHERE holder IS NOT NULL";
-    let holders = stage.number(holders).await?;
-    stage.strike(&SCENE).await?;
-    Ok(Figures { told_yes_broken, told_yes_right, seated, holders })
+    let holders = stage.read_number(holders).await?;
+    stage.drop_tables(&TABLES).await?;
+    Ok(SeatResults { told_yes_broken, told_yes_right, seated, holders })
 }
 
 #[derive(Clone, Copy)]
-enum Check {
-    Before,
-    Version,
+enum SeatCheck {
+    /// Broken: a SELECT has read that the seat is free.
+    BeforeUpdate,
+    /// Right: the UPDATE compares the version.
+    VersionInUpdate,
 }
 
-/// All want seat 1. How many are told yes?
-async fn same_seat(stage: &Stage, check: Check) -> Result<i64> {
-    told_yes(PEOPLE, |person, everyone| {
+/// All people want seat 1. Returns how many get a confirmation.
+async fn reserve_same_seat(stage: &Stage, check: SeatCheck) -> Result<i64> {
+    count_confirmed(PEOPLE, |person, barrier| {
         let stage = stage.clone();
-        async move { seat_one(&stage, person, check, &everyone).await }
+        async move { reserve_seat_1(&stage, person, check, &barrier).await }
     })
     .await
 }
 
-/// All have seen that it is free, at version 1, before anyone writes.
-async fn seat_one(stage: &Stage, person: i64, check: Check, everyone: &Everyone) -> Result<bool> {
+/// Reserves seat 1, after all have read that it is free. Returns true if the seat is confirmed.
+async fn reserve_seat_1(
+    stage: &Stage,
+    person: i64,
+    check: SeatCheck,
+    barrier: &RaceBarrier,
+) -> Result<bool> {
     let free = "SELECT version FROM case_seats WHERE id = 1 AND holder IS NULL";
-    let (free, mut tx) = stage.look_then_begin::<1>(everyone, free).await?;
+    let (free, mut tx) = stage.read_then_begin::<1>(barrier, free).await?;
     let Some([version]) = free.first() else {
         tx.rollback().await?;
         return Ok(false);
     };
-    let is_theirs = match check {
-        Check::Before => {
+    let is_reserved = match check {
+        SeatCheck::BeforeUpdate => {
             let sql = "UPDATE case_seats SET holder = ?, version = version + 1 WHERE id = 1";
             tx.execute(sql, [person.into()]).await? == 1
         }
-        Check::Version => take(&mut tx, 1, *version, person).await?,
+        SeatCheck::VersionInUpdate => reserve_if_unchanged(&mut tx, 1, *version, person).await?,
     };
     tx.commit().await?;
-    Ok(is_theirs)
+    Ok(is_reserved)
 }
 
-/// Takes a seat if it is still as it was seen.
-async fn take(tx: &mut Transaction, id: i64, seen: i64, person: i64) -> Result<bool> {
+/// Reserves a seat if its version is still the one that was read.
+async fn reserve_if_unchanged(
+    tx: &mut Transaction,
+    id: i64,
+    version: i64,
+    person: i64,
+) -> Result<bool> {
     let seat = VersionedTable::new("case_seats", "version")?.row("id", id)?;
-    let outcome = seat.update(tx, seen, Changes::new().set("holder", person)).await?;
+    let outcome = seat.update(tx, version, Changes::new().set("holder", person)).await?;
     Ok(matches!(outcome, UpdateOutcome::Updated(_)))
 }
 
-/// Takes the first that is free, and looks again if somebody was faster. False if the hall is full.
-async fn any_seat(stage: &Stage, person: i64) -> Result<bool> {
+/// Reserves the first free seat, and reads again if another person was faster. Returns false if no seat is free.
+async fn reserve_any_seat(stage: &Stage, person: i64) -> Result<bool> {
     let free = "SELECT id, version FROM case_seats WHERE holder IS NULL ORDER BY id";
-    while let Some([id, version]) = stage.look(free).await?.first() {
-        let is_theirs = again(|| async {
-            let mut tx = stage.database.begin().await?;
-            let is_theirs = take(&mut tx, *id, *version, person).await?;
+    while let Some([id, version]) = stage.read(free).await?.first() {
+        let is_reserved = retry_transaction(|| async {
+            let mut tx = stage.begin().await?;
+            let is_reserved = reserve_if_unchanged(&mut tx, *id, *version, person).await?;
             tx.commit().await?;
-            Ok(is_theirs)
+            Ok(is_reserved)
         });
-        if is_theirs.await? {
+        if is_reserved.await? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for SeatResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { told_yes_broken, told_yes_right, seated, holders } = self;
         writeln!(f, "{PEOPLE} people click the same seat")?;
-        writeln!(f, "broken, free? then write: {told_yes_broken} are told that it is theirs")?;
-        writeln!(f, "right, with the version: {told_yes_right} is told that it is theirs")?;
-        write!(f, "right, the others choose again: {seated} told yes for {SEATS} seats, ")?;
+        writeln!(f, "broken, read if it is free, then write: {told_yes_broken} confirmations")?;
+        writeln!(f, "right, with the version: {told_yes_right} confirmation")?;
+        write!(f, "right, the others choose again: {seated} confirmations for {SEATS} seats, ")?;
         write!(f, "which {holders} people hold")
     }
 }

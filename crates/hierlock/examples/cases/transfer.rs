@@ -1,8 +1,7 @@
 //! Money between accounts. Ann pays Bob while Bob pays Ann.
 //!
-//! Broken: each transfer locks the payer, then the payee. Two opposite ones have what the other wants,
-//! and the server ends one of them. Right: both rows are locked in the order of their keys, whichever way the
-//! money goes. With sqlx:
+//! Broken: each transfer locks the payer, then the payee. Two opposite transfers deadlock, and the server rolls one
+//! of them back. Right: lock both rows in the order of their keys, whoever pays. With sqlx:
 //!
 //! ```ignore
 //! let mut tx = pool.begin().await?;
@@ -13,215 +12,229 @@
 //! tx.commit().await?;
 //! ```
 //!
-//! Trying again ([`retry`]) gets everyone there too, but does the work again; the order costs nothing.
+//! With [`retry`] all transfers succeed too, but the work is repeated; the order of the locks costs nothing.
 //!
-//! SQLite has one writer at a time and no such deadlock. What goes wrong there is `BEGIN` without `IMMEDIATE`:
-//! it begins as a reader, and cannot become the writer when somebody else has been faster.
+//! SQLite has one writer at a time and no such deadlock. There the mistake is `BEGIN` without `IMMEDIATE`: the
+//! transaction starts as a reader, and cannot write after another one has committed.
 
-use super::race::{Everyone, together};
-use super::stage::{Result, Scene, Stage, look_in};
+use super::race::{RaceBarrier, run_tasks};
+use super::stage::{CaseTables, Result, Stage, read_in};
 use hierlock::retry::{RetryCause, RetryPolicy, Retryable as _, retry};
 use sqlx::{AssertSqlSafe, SqlitePool};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Six accounts of 100 each.
-const SCENE: Scene = Scene {
-    tables: &["case_accounts"],
-    make: "CREATE TABLE case_accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
-    fill: "INSERT INTO case_accounts VALUES \
+const TABLES: CaseTables = CaseTables {
+    names: &["case_accounts"],
+    create: "CREATE TABLE case_accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
+    insert: "INSERT INTO case_accounts VALUES \
            (1, 100), (2, 100), (3, 100), (4, 100), (5, 100), (6, 100)",
 };
 
-const PAIRS: [i64; 3] = [1, 3, 5];
+/// The lower key of each pair of accounts.
+const LOWER_KEYS: [i64; 3] = [1, 3, 5];
 
-/// How some transfers ended.
+/// The number of transfers by their result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) done: u32,
-    /// Chosen to end a deadlock.
+    /// Rolled back by the server to end a deadlock.
     pub(crate) deadlocks: u32,
-    /// Told that the file is busy: SQLite.
+    /// Failed because the file was busy (SQLite).
     pub(crate) busy: u32,
-    /// What all accounts have together afterwards.
+    /// The sum of all balances afterwards.
     pub(crate) total: i64,
 }
 
-pub(crate) struct Figures {
+pub(crate) struct TransferResults {
     /// Three pairs of opposite transfers.
     pub(crate) broken: Tally,
-    /// The same, each tried again until it is done.
-    pub(crate) retried: Retried,
-    /// The same in order.
+    /// The same, each with retries.
+    pub(crate) retried: RetryResult,
+    /// The same, with locks in the order of the keys.
     pub(crate) right: Tally,
-    /// Eight tellers, twelve transfers each, all over the accounts.
+    /// Eight tellers at the same time, with twelve transfers each between all accounts.
     pub(crate) crowd: Tally,
 }
 
-pub(crate) struct Retried {
+pub(crate) struct RetryResult {
     pub(crate) done: u32,
     pub(crate) attempts: u32,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.build(&SCENE).await?;
-    stage.reset(&SCENE).await?;
-    let broken = pairs(stage, Order::AsGiven).await?;
-    stage.reset(&SCENE).await?;
-    let retried = retried(stage).await?;
-    stage.reset(&SCENE).await?;
-    let right = pairs(stage, Order::Sorted).await?;
-    let crowd = crowd(stage).await?;
-    stage.strike(&SCENE).await?;
-    Ok(Figures { broken, retried, right, crowd })
+pub(crate) async fn run(stage: &Stage) -> Result<TransferResults> {
+    stage.create_tables(&TABLES).await?;
+    stage.reset_tables(&TABLES).await?;
+    let broken = transfer_in_pairs(stage, LockOrder::PayerFirst).await?;
+    stage.reset_tables(&TABLES).await?;
+    let retried = transfer_with_retries(stage).await?;
+    stage.reset_tables(&TABLES).await?;
+    let right = transfer_in_pairs(stage, LockOrder::ByKey).await?;
+    let crowd = transfer_by_tellers(stage).await?;
+    stage.drop_tables(&TABLES).await?;
+    Ok(TransferResults { broken, retried, right, crowd })
 }
 
 #[derive(Clone, Copy)]
-enum Order {
-    AsGiven,
-    Sorted,
+enum LockOrder {
+    PayerFirst,
+    ByKey,
 }
 
-/// 1 and 2 pay each other at the same moment, and so do 3 and 4, and 5 and 6.
-async fn pairs(stage: &Stage, order: Order) -> Result<Tally> {
-    let mut tally = Tally::default();
-    for low in PAIRS {
-        let ended = together(2, |number, both| {
+/// Accounts 1 and 2 pay each other at the same time; then 3 and 4; then 5 and 6.
+async fn transfer_in_pairs(stage: &Stage, order: LockOrder) -> Result<Tally> {
+    let mut counts = Tally::default();
+    for lower in LOWER_KEYS {
+        let results = run_tasks(2, |number, barrier| {
             let stage = stage.clone();
-            let [from, to] = way(low, number);
+            let [from, to] = payer_and_payee(lower, number);
             async move {
-                both.meet().await?;
+                barrier.wait_for_all().await?;
                 Ok(match order {
-                    Order::AsGiven => as_given(&stage, from, to, Some(&both)).await,
-                    Order::Sorted => sorted(&stage, from, to).await,
+                    LockOrder::PayerFirst => {
+                        lock_payer_first(&stage, from, to, Some(&barrier)).await
+                    }
+                    LockOrder::ByKey => lock_by_key(&stage, from, to).await,
                 })
             }
         });
-        tally.add(ended.await?)?;
+        counts.add(results.await?)?;
     }
-    tally.total = total(stage).await?;
-    Ok(tally)
+    counts.total = total_balance(stage).await?;
+    Ok(counts)
 }
 
-async fn retried(stage: &Stage) -> Result<Retried> {
-    let mut retried = Retried { done: 0, attempts: 0 };
-    for low in PAIRS {
-        let ended = together(2, |number, both| {
+async fn transfer_with_retries(stage: &Stage) -> Result<RetryResult> {
+    let mut result = RetryResult { done: 0, attempts: 0 };
+    for lower in LOWER_KEYS {
+        let results = run_tasks(2, |number, barrier| {
             let stage = stage.clone();
-            let [from, to] = way(low, number);
+            let [from, to] = payer_and_payee(lower, number);
             async move {
                 let policy = RetryPolicy::default().attempts(20);
                 let attempts = AtomicU32::new(0);
                 let done = retry(policy, |attempt| {
                     attempts.store(attempt, Ordering::Relaxed);
-                    // They meet once; later one may be alone.
-                    as_given(&stage, from, to, (attempt == 1).then_some(&*both))
+                    // Only the first attempts wait for each other: later the other task may be done.
+                    lock_payer_first(&stage, from, to, (attempt == 1).then_some(&*barrier))
                 });
                 done.await.map_err(|given_up| given_up.last)?;
                 Ok(attempts.into_inner())
             }
         });
-        for attempts in ended.await? {
-            retried.attempts += attempts;
-            retried.done += 1;
+        for attempts in results.await? {
+            result.attempts += attempts;
+            result.done += 1;
         }
     }
-    Ok(retried)
+    Ok(result)
 }
 
-/// Which way the money goes: the two of a pair are opposite.
-fn way(low: i64, number: i64) -> [i64; 2] {
-    if number == 1 { [low, low + 1] } else { [low + 1, low] }
+/// Returns the payer and the payee of a task. The two tasks of a pair have them the other way round.
+fn payer_and_payee(lower: i64, number: i64) -> [i64; 2] {
+    if number == 1 { [lower, lower + 1] } else { [lower + 1, lower] }
 }
 
-async fn crowd(stage: &Stage) -> Result<Tally> {
-    let ended = together(8, |number, everyone| {
+async fn transfer_by_tellers(stage: &Stage) -> Result<Tally> {
+    let results = run_tasks(8, |number, barrier| {
         let stage = stage.clone();
         async move {
-            everyone.meet().await?;
-            let mut ended = Vec::new();
+            barrier.wait_for_all().await?;
+            let mut results = Vec::new();
             for step in 0..12 {
                 let from = (number + step) % 6 + 1;
                 let to = (from + number % 5) % 6 + 1;
-                ended.push(sorted(&stage, from, to).await);
+                results.push(lock_by_key(&stage, from, to).await);
             }
-            Ok(ended)
+            Ok(results)
         }
     });
-    let mut tally = Tally::default();
-    for ended in ended.await? {
-        tally.add(ended)?;
+    let mut counts = Tally::default();
+    for results in results.await? {
+        counts.add(results)?;
     }
-    tally.total = total(stage).await?;
-    Ok(tally)
+    counts.total = total_balance(stage).await?;
+    Ok(counts)
 }
 
-/// Broken: the payer, then the payee. Those who meet have both locked their payer before either wants the payee.
-async fn as_given(stage: &Stage, from: i64, to: i64, both: Option<&Everyone>) -> Result<()> {
+/// Broken: locks the payer, then the payee. With a barrier, both tasks have locked their payer before either locks
+/// its payee.
+async fn lock_payer_first(
+    stage: &Stage,
+    from: i64,
+    to: i64,
+    barrier: Option<&RaceBarrier>,
+) -> Result<()> {
     if let Some(pool) = stage.sqlite() {
-        return as_a_reader(pool, from, to, both).await;
+        return begin_deferred(pool, from, to, barrier).await;
     }
-    let mut tx = stage.database.begin().await?;
-    look_in::<1>(&mut tx, &lock(stage, from)).await?;
-    if let Some(both) = both {
-        both.meet().await?;
+    let mut tx = stage.begin().await?;
+    read_in::<1>(&mut tx, &select_for_update(stage, from)).await?;
+    if let Some(barrier) = barrier {
+        barrier.wait_for_all().await?;
     }
-    look_in::<1>(&mut tx, &lock(stage, to)).await?;
-    for sql in moves(from, to) {
+    read_in::<1>(&mut tx, &select_for_update(stage, to)).await?;
+    for sql in update_statements(from, to) {
         tx.run(&sql).await?;
     }
     Ok(tx.commit().await?)
 }
 
-/// Broken, on SQLite: a reader who wants to write.
-async fn as_a_reader(pool: &SqlitePool, from: i64, to: i64, both: Option<&Everyone>) -> Result<()> {
-    // `BEGIN`, which is DEFERRED.
+/// Broken, on SQLite: reads in a deferred transaction, then writes.
+async fn begin_deferred(
+    pool: &SqlitePool,
+    from: i64,
+    to: i64,
+    barrier: Option<&RaceBarrier>,
+) -> Result<()> {
+    // A plain `BEGIN` is `BEGIN DEFERRED`.
     let mut tx = pool.begin().await?;
     let _balance: i64 = sqlx::query_scalar("SELECT balance FROM case_accounts WHERE id = ?")
         .bind(from)
         .fetch_one(&mut *tx)
         .await?;
-    if let Some(both) = both {
-        both.meet().await?;
+    if let Some(barrier) = barrier {
+        barrier.wait_for_all().await?;
     }
-    for sql in moves(from, to) {
+    for sql in update_statements(from, to) {
         sqlx::query(AssertSqlSafe(sql)).execute(&mut *tx).await?;
     }
     Ok(tx.commit().await?)
 }
 
-/// Right: in the order of the keys. On SQLite `BEGIN IMMEDIATE` has done it already.
-async fn sorted(stage: &Stage, from: i64, to: i64) -> Result<()> {
-    let mut tx = stage.database.begin().await?;
+/// Right: locks in the order of the keys. On SQLite `BEGIN IMMEDIATE` has locked the file already.
+async fn lock_by_key(stage: &Stage, from: i64, to: i64) -> Result<()> {
+    let mut tx = stage.begin().await?;
     for id in [from.min(to), from.max(to)] {
-        look_in::<1>(&mut tx, &lock(stage, id)).await?;
+        read_in::<1>(&mut tx, &select_for_update(stage, id)).await?;
     }
-    for sql in moves(from, to) {
+    for sql in update_statements(from, to) {
         tx.run(&sql).await?;
     }
     Ok(tx.commit().await?)
 }
 
-fn lock(stage: &Stage, id: i64) -> String {
-    let for_update = stage.database.for_update();
+fn select_for_update(stage: &Stage, id: i64) -> String {
+    let for_update = stage.for_update();
     format!("SELECT balance FROM case_accounts WHERE id = {id}{for_update}")
 }
 
-fn moves(from: i64, to: i64) -> [String; 2] {
-    [(from, -10), (to, 10)].map(|(id, by)| {
-        format!("UPDATE case_accounts SET balance = balance + {by} WHERE id = {id}")
+fn update_statements(from: i64, to: i64) -> [String; 2] {
+    [(from, -10), (to, 10)].map(|(id, amount)| {
+        format!("UPDATE case_accounts SET balance = balance + {amount} WHERE id = {id}")
     })
 }
 
-async fn total(stage: &Stage) -> Result<i64> {
-    let balances = stage.look("SELECT balance FROM case_accounts").await?;
+async fn total_balance(stage: &Stage) -> Result<i64> {
+    let balances = stage.read("SELECT balance FROM case_accounts").await?;
     Ok(balances.iter().map(|[balance]| balance).sum())
 }
 
 impl Tally {
-    fn add(&mut self, ended: Vec<Result<()>>) -> Result<()> {
-        for ended in ended {
-            match ended {
+    fn add(&mut self, results: Vec<Result<()>>) -> Result<()> {
+        for result in results {
+            match result {
                 Ok(()) => self.done += 1,
                 Err(error) => match error.retry_cause() {
                     Some(RetryCause::Deadlock) => self.deadlocks += 1,
@@ -237,18 +250,18 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { done, deadlocks, busy, total } = self;
-        write!(f, "{done} done, {deadlocks} ended by a deadlock, {busy} refused as busy; ")?;
-        write!(f, "all accounts together have {total}")
+        write!(f, "{done} done, {deadlocks} rolled back by a deadlock, {busy} failed as busy; ")?;
+        write!(f, "the sum of all balances is {total}")
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for TransferResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "three pairs pay each other 10 at the same moment")?;
-        writeln!(f, "broken, payer first (SQLite: a reader who wants to write): {}", self.broken)?;
-        let Retried { done, attempts } = self.retried;
-        writeln!(f, "broken, tried again: {done} done, in {attempts} attempts")?;
-        writeln!(f, "right, in the order of the keys: {}", self.right)?;
-        write!(f, "right, eight tellers at once: {}", self.crowd)
+        writeln!(f, "the accounts of three pairs pay each other 10 at the same time")?;
+        writeln!(f, "broken, lock the payer first (SQLite: plain BEGIN): {}", self.broken)?;
+        let RetryResult { done, attempts } = self.retried;
+        writeln!(f, "broken, with retries: {done} done, in {attempts} attempts")?;
+        writeln!(f, "right, lock in the order of the keys: {}", self.right)?;
+        write!(f, "right, eight tellers at the same time: {}", self.crowd)
     }
 }

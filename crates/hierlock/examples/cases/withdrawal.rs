@@ -1,8 +1,8 @@
-//! A withdrawal. Eight tellers pay out 60 of the same 100.
+//! A withdrawal. Eight tellers pay out 60 each from the same account with a balance of 100.
 //!
-//! Broken: read the balance, check it, write what is left. All have read 100, so all pay; and each writes
-//! 40: a lost update, and money out of nothing. That it is in a transaction does not help. Right: `FOR UPDATE`, so that
-//! what was read is still true when it is written; or one UPDATE that checks by itself. With sqlx:
+//! Broken: read the balance, check it, write the new balance. All tellers read 100, so all pay, and all write 40: a
+//! lost update. A transaction alone does not prevent it. Right: `FOR UPDATE`, so that the balance cannot change
+//! before it is written; or one UPDATE with the check in its WHERE. With sqlx:
 //!
 //! ```ignore
 //! let mut tx = pool.begin().await?;
@@ -14,79 +14,79 @@
 //! tx.commit().await?;
 //! ```
 
-use super::race::{Everyone, again, told_yes};
-use super::stage::{Result, Scene, Stage, look_in};
+use super::race::{RaceBarrier, count_confirmed, retry_transaction};
+use super::stage::{CaseTables, Result, Stage, read_in};
 use std::fmt;
 
-const SCENE: Scene = Scene {
-    tables: &["case_accounts"],
-    make: "CREATE TABLE case_accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
-    fill: "INSERT INTO case_accounts VALUES (1, 100)",
+const TABLES: CaseTables = CaseTables {
+    names: &["case_accounts"],
+    create: "CREATE TABLE case_accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
+    insert: "INSERT INTO case_accounts VALUES (1, 100)",
 };
-const READ: &str = "SELECT balance FROM case_accounts WHERE id = 1";
-const OPENING: i64 = 100;
+const SELECT_BALANCE: &str = "SELECT balance FROM case_accounts WHERE id = 1";
+const OPENING_BALANCE: i64 = 100;
 const AMOUNT: i64 = 60;
 const TELLERS: u32 = 8;
 
-/// What became of the account.
+/// The account afterwards.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) paid_out: i64,
     pub(crate) left: i64,
 }
 
-pub(crate) struct Figures {
+pub(crate) struct WithdrawalResults {
     pub(crate) broken: Account,
     /// With `FOR UPDATE`.
     pub(crate) locked: Account,
-    /// With one UPDATE that checks.
+    /// With one UPDATE and the check in its WHERE.
     pub(crate) checked: Account,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<Figures> {
-    stage.build(&SCENE).await?;
-    let figures = Figures {
-        broken: all_at_once(stage, Way::ReadThenWrite).await?,
-        locked: all_at_once(stage, Way::ForUpdate).await?,
-        checked: all_at_once(stage, Way::OneUpdate).await?,
+pub(crate) async fn run(stage: &Stage) -> Result<WithdrawalResults> {
+    stage.create_tables(&TABLES).await?;
+    let results = WithdrawalResults {
+        broken: withdraw_by_tellers(stage, WithdrawalMethod::ReadThenWrite).await?,
+        locked: withdraw_by_tellers(stage, WithdrawalMethod::SelectForUpdate).await?,
+        checked: withdraw_by_tellers(stage, WithdrawalMethod::SingleUpdate).await?,
     };
-    stage.strike(&SCENE).await?;
-    Ok(figures)
+    stage.drop_tables(&TABLES).await?;
+    Ok(results)
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum WithdrawalMethod {
     ReadThenWrite,
-    ForUpdate,
-    OneUpdate,
+    SelectForUpdate,
+    SingleUpdate,
 }
 
-async fn all_at_once(stage: &Stage, way: Way) -> Result<Account> {
-    stage.reset(&SCENE).await?;
-    let paid = told_yes(TELLERS, |_, everyone| {
+async fn withdraw_by_tellers(stage: &Stage, method: WithdrawalMethod) -> Result<Account> {
+    stage.reset_tables(&TABLES).await?;
+    let paid = count_confirmed(TELLERS, |_, barrier| {
         let stage = stage.clone();
         async move {
-            match way {
-                Way::ReadThenWrite => read_then_write(&stage, &everyone).await,
-                Way::ForUpdate => {
-                    everyone.meet().await?;
-                    again(|| for_update(&stage, &everyone)).await
+            match method {
+                WithdrawalMethod::ReadThenWrite => read_then_write(&stage, &barrier).await,
+                WithdrawalMethod::SelectForUpdate => {
+                    barrier.wait_for_all().await?;
+                    retry_transaction(|| select_for_update(&stage, &barrier)).await
                 }
-                Way::OneUpdate => {
-                    everyone.meet().await?;
-                    again(|| one_update(&stage)).await
+                WithdrawalMethod::SingleUpdate => {
+                    barrier.wait_for_all().await?;
+                    retry_transaction(|| single_update(&stage)).await
                 }
             }
         }
     })
     .await?;
-    Ok(Account { paid_out: paid * AMOUNT, left: stage.number(READ).await? })
+    Ok(Account { paid_out: paid * AMOUNT, left: stage.read_number(SELECT_BALANCE).await? })
 }
 
-/// Broken. Is it paid?
-async fn read_then_write(stage: &Stage, everyone: &Everyone) -> Result<bool> {
-    let (seen, mut tx) = stage.look_then_begin::<1>(everyone, READ).await?;
-    let [balance] = seen[0];
+/// Broken. Returns true if the amount is paid out.
+async fn read_then_write(stage: &Stage, barrier: &RaceBarrier) -> Result<bool> {
+    let (rows, mut tx) = stage.read_then_begin::<1>(barrier, SELECT_BALANCE).await?;
+    let [balance] = rows[0];
     if balance < AMOUNT {
         return Ok(false);
     }
@@ -96,12 +96,12 @@ async fn read_then_write(stage: &Stage, everyone: &Everyone) -> Result<bool> {
     Ok(true)
 }
 
-/// Right: the row is locked from the look to the end.
-async fn for_update(stage: &Stage, everyone: &Everyone) -> Result<bool> {
-    let mut tx = stage.database.begin().await?;
-    let sql = format!("{READ}{}", stage.database.for_update());
-    let [balance] = look_in(&mut tx, &sql).await?[0];
-    everyone.tempt().await;
+/// Right: the row is locked from the read to the end of the transaction.
+async fn select_for_update(stage: &Stage, barrier: &RaceBarrier) -> Result<bool> {
+    let mut tx = stage.begin().await?;
+    let sql = format!("{SELECT_BALANCE}{}", stage.for_update());
+    let [balance] = read_in(&mut tx, &sql).await?[0];
+    barrier.pause_first_reader().await;
     if balance >= AMOUNT {
         let sql = "UPDATE case_accounts SET balance = ? WHERE id = 1";
         tx.execute(sql, [(balance - AMOUNT).into()]).await?;
@@ -110,9 +110,9 @@ async fn for_update(stage: &Stage, everyone: &Everyone) -> Result<bool> {
     Ok(balance >= AMOUNT)
 }
 
-/// Right: where the rule fits into a WHERE, the shortest way.
-async fn one_update(stage: &Stage) -> Result<bool> {
-    let mut tx = stage.database.begin().await?;
+/// Right: the shortest version, if the check can be written in a WHERE.
+async fn single_update(stage: &Stage) -> Result<bool> {
+    let mut tx = stage.begin().await?;
     let sql = "UPDATE case_accounts SET balance = balance - ? WHERE id = 1 AND balance >= ?";
     let changed = tx.execute(sql, [AMOUNT.into(), AMOUNT.into()]).await?;
     tx.commit().await?;
@@ -120,24 +120,27 @@ async fn one_update(stage: &Stage) -> Result<bool> {
 }
 
 impl Account {
-    /// What was paid out and never was there.
+    /// Returns the amount that was paid out although the account did not have it.
     pub(crate) fn out_of_nothing(&self) -> i64 {
-        self.paid_out + self.left - OPENING
+        self.paid_out + self.left - OPENING_BALANCE
     }
 }
 
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { paid_out, left } = self;
-        write!(f, "paid out {paid_out}, left {left}, out of nothing {}", self.out_of_nothing())
+        write!(f, "paid out {paid_out}, left {left}, overpaid {}", self.out_of_nothing())
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for WithdrawalResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{TELLERS} tellers pay out {AMOUNT} of the same {OPENING}")?;
+        writeln!(
+            f,
+            "{TELLERS} tellers pay out {AMOUNT} each from an account with {OPENING_BALANCE}"
+        )?;
         writeln!(f, "broken, read, then write: {}", self.broken)?;
         writeln!(f, "right, FOR UPDATE: {}", self.locked)?;
-        write!(f, "right, one UPDATE that checks: {}", self.checked)
+        write!(f, "right, one UPDATE with the check in its WHERE: {}", self.checked)
     }
 }

@@ -1,6 +1,6 @@
 //! Who waits for whom, read off the tables while all shards are locked; and how deadlocks are broken.
 
-use super::manager::{ALL_SHARDS, Locked, Manager, wake};
+use super::manager::{ALL_SHARDS, LockedShards, Manager, wake};
 use super::node::{Owner, Waiter};
 use super::table::{OwnerEntry, Wakers};
 use super::ticket::{Ticket, TicketKind};
@@ -54,7 +54,7 @@ struct QueuePosition<'a> {
 }
 
 /// What can be asked while all shards are locked.
-impl Locked<'_> {
+impl LockedShards<'_> {
     /// What everyone who waits is waiting for.
     pub(super) fn waits(&self, now: Instant) -> HashMap<Owner, Wait> {
         let graph = self.wait_graph(self.owners());

@@ -1,6 +1,6 @@
 //! What an owner has in hand: begun, waited for, extended, and given back.
 
-use super::manager::{Locked, Manager, wake};
+use super::manager::{LockedShards, Manager, wake};
 use super::table::{OwnerEntry, Wakers};
 use super::ticket::{Ticket, TicketKind, TicketState};
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
@@ -87,7 +87,7 @@ impl MemoryHold {
     }
 
     /// Adds what an extension has taken to what is held.
-    fn keep(&mut self, locked: &mut Locked<'_>, extension: &Ticket) {
+    fn keep(&mut self, locked: &mut LockedShards<'_>, extension: &Ticket) {
         let merged = Arc::new(self.ticket.merged(extension));
         // What it had taken is the owner's now, and no longer its own to give back.
         extension.set(0, TicketState::Active);
@@ -129,7 +129,7 @@ impl MemoryHold {
     }
 
     /// Waits for the first node that is not taken.
-    fn enter_queue(&self, mut locked: Locked<'_>) {
+    fn enter_queue(&self, mut locked: LockedShards<'_>) {
         if let Some(step) = self.ticket.next() {
             locked.table(step.shard()).enqueue(step, self.ticket.clone());
         }
@@ -144,7 +144,7 @@ impl MemoryHold {
 }
 
 /// Gives back what a ticket has taken, and returns what was in its way.
-fn back_out(mut locked: Locked<'_>, ticket: &Ticket) -> LockConflict {
+fn back_out(mut locked: LockedShards<'_>, ticket: &Ticket) -> LockConflict {
     let mut wakers = Wakers::new();
     let conflict = locked.conflict_of(ticket);
     locked.abandon(ticket, &mut wakers);

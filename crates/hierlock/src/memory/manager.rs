@@ -52,14 +52,14 @@ impl Manager {
         PlanSteps::hashed(&self.hierarchy, claims, &self.hasher)
     }
 
-    pub(super) fn lock(&self, set: ShardSet) -> Locked<'_> {
+    pub(super) fn lock(&self, set: ShardSet) -> LockedShards<'_> {
         let mut tables = SmallVec::new();
         let mut left = set;
         while left != 0 {
             tables.push(lock(&self.shards[left.trailing_zeros() as usize].table));
             left &= left - 1;
         }
-        Locked { set, tables }
+        LockedShards { set, tables }
     }
 
     /// A number that no other owner ever has.
@@ -86,12 +86,12 @@ impl Manager {
 }
 
 /// The shards of a set, locked.
-pub(super) struct Locked<'a> {
+pub(super) struct LockedShards<'a> {
     set: ShardSet,
     pub(super) tables: SmallVec<[MutexGuard<'a, Table>; 1]>,
 }
 
-impl Locked<'_> {
+impl LockedShards<'_> {
     pub(super) fn table(&mut self, shard: usize) -> &mut Table {
         debug_assert!(self.set & 1 << shard != 0, "shard {shard} is not locked");
         &mut self.tables[(self.set & ((1 << shard) - 1)).count_ones() as usize]

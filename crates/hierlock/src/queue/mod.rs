@@ -72,11 +72,11 @@ const BATCH: usize = 400;
 /// A queue by its name, in a database that may have many. Clones are the same queue.
 #[derive(Clone)]
 pub struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueInner>,
     backoff: Backoff,
 }
 
-struct Shared {
+struct QueueInner {
     database: Database,
     name: String,
     /// Counts what workers of this process are woken for.
@@ -90,7 +90,7 @@ impl Queue {
         job::check_name("queue", name)?;
         let (database, name) = (database.into(), name.to_owned());
         Ok(Self {
-            shared: Arc::new(Shared { database, name, wakes: watch::Sender::new(0) }),
+            shared: Arc::new(QueueInner { database, name, wakes: watch::Sender::new(0) }),
             backoff: Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(3600) },
         })
     }

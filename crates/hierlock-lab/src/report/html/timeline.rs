@@ -42,7 +42,7 @@ pub(super) struct Timeline<'a> {
 }
 
 /// The class of a line of text, and the text.
-type Line = (&'static str, String);
+type BoxLine = (&'static str, String);
 
 /// A box with text: a step, or the end of a wait.
 #[derive(Default)]
@@ -54,7 +54,7 @@ pub(super) struct EventBox {
     pub(super) height: usize,
     /// The whole text, if it had to be cut.
     pub(super) full: Option<String>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<BoxLine>,
     pub(super) tick: bool,
     pub(super) line: Option<usize>,
     pub(super) lane: usize,
@@ -203,7 +203,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    fn answer(&self, seen: &Observation, sign: &str) -> Vec<Line> {
+    fn answer(&self, seen: &Observation, sign: &str) -> Vec<BoxLine> {
         let Outcome { headline, rows, message } = Outcome::new(seen);
         let rows = join(rows.iter().map(|row| row.trim_start_matches("| ")), ", ");
         let text = format!("{sign} {headline}{rows}");
@@ -215,7 +215,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// Adds a box to a lane, below everything so far.
-    fn event_box(&mut self, lane: usize, class: String, lines: Vec<Line>) -> &mut EventBox {
+    fn event_box(&mut self, lane: usize, class: String, lines: Vec<BoxLine>) -> &mut EventBox {
         let (x, y) = (self.lane_x(lane) + MARGIN, self.height);
         let width = self.lane_width - 2 * MARGIN;
         let height = lines.len().max(1) * LINE_HEIGHT + 2 * PADDING - 3;
