@@ -5,7 +5,7 @@
 //! answered with `void`, and then order 7 can never be charged; or with `charged`, if it was charged before. The order
 //! number is an idempotency key: repeated requests charge only once.
 
-use super::stage::Result;
+use super::case_database::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -21,8 +21,8 @@
 //! locks.acquire_in(&mut tx, [Target::user("parent-1")?]).await?;
 //! ```
 
+use super::case_database::{CaseDatabase, CaseTables, Result, read_in};
 use super::race::{RaceBarrier, count_confirmed, retry_transaction};
-use super::stage::{CaseTables, Result, Stage, read_in};
 use hierlock::database::Transaction;
 use hierlock::{Hierlock, Target};
 use std::fmt;
@@ -39,29 +39,29 @@ const WRITERS: u32 = 16;
 
 /// The result of one method.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Family {
+pub(crate) struct ChildrenCounts {
     /// How many writers got a confirmation.
-    pub(crate) told_yes: i64,
+    pub(crate) confirmed: i64,
     pub(crate) children: i64,
 }
 
 pub(crate) struct ChildrenResults {
-    pub(crate) broken: Family,
+    pub(crate) broken: ChildrenCounts,
     /// With the parent's row locked `FOR UPDATE`.
-    pub(crate) parent_locked: Family,
+    pub(crate) parent_locked: ChildrenCounts,
     /// With a hierlock lock.
-    pub(crate) hierlock: Family,
+    pub(crate) hierlock: ChildrenCounts,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<ChildrenResults> {
-    stage.create_tables(&TABLES).await?;
+pub(crate) async fn run(db: &CaseDatabase) -> Result<ChildrenResults> {
+    db.create_tables(&TABLES).await?;
     let results = ChildrenResults {
-        broken: add_children(stage, &InsertMethod::CountThenInsert).await?,
-        parent_locked: add_children(stage, &InsertMethod::LockParentRow).await?,
-        hierlock: add_children(stage, &InsertMethod::Hierlock(Hierlock::connect("memory:").await?))
+        broken: add_children(db, &InsertMethod::CountThenInsert).await?,
+        parent_locked: add_children(db, &InsertMethod::LockParentRow).await?,
+        hierlock: add_children(db, &InsertMethod::Hierlock(Hierlock::connect("memory:").await?))
             .await?,
     };
-    stage.drop_tables(&TABLES).await?;
+    db.drop_tables(&TABLES).await?;
     Ok(results)
 }
 
@@ -72,41 +72,41 @@ enum InsertMethod {
     Hierlock(Hierlock),
 }
 
-async fn add_children(stage: &Stage, method: &InsertMethod) -> Result<Family> {
-    stage.reset_tables(&TABLES).await?;
-    let programs = [stage.clone(), stage.connect_again().await?];
-    let told_yes = count_confirmed(WRITERS, |child, barrier| {
-        let stage = programs[usize::from(child % 2 == 0)].clone();
+async fn add_children(db: &CaseDatabase, method: &InsertMethod) -> Result<ChildrenCounts> {
+    db.reset_tables(&TABLES).await?;
+    let programs = [db.clone(), db.connect_again().await?];
+    let confirmed = count_confirmed(WRITERS, |child, barrier| {
+        let db = programs[usize::from(child % 2 == 0)].clone();
         let method = method.clone();
         async move {
             match method {
-                InsertMethod::CountThenInsert => count_then_insert(&stage, child, &barrier).await,
+                InsertMethod::CountThenInsert => count_then_insert(&db, child, &barrier).await,
                 InsertMethod::LockParentRow => {
                     barrier.wait_for_all().await?;
-                    retry_transaction(|| lock_parent_row(&stage, child, &barrier)).await
+                    retry_transaction(|| lock_parent_row(&db, child, &barrier)).await
                 }
                 InsertMethod::Hierlock(locks) => {
                     barrier.wait_for_all().await?;
-                    retry_transaction(|| lock_with_hierlock(&stage, &locks, child, &barrier)).await
+                    retry_transaction(|| lock_with_hierlock(&db, &locks, child, &barrier)).await
                 }
             }
         }
     })
     .await?;
-    Ok(Family { told_yes, children: stage.read_number(COUNT_CHILDREN).await? })
+    Ok(ChildrenCounts { confirmed, children: db.read_number(COUNT_CHILDREN).await? })
 }
 
 /// Broken. Returns true if the child was inserted.
-async fn count_then_insert(stage: &Stage, child: i64, barrier: &RaceBarrier) -> Result<bool> {
-    let (rows, tx) = stage.read_then_begin::<1>(barrier, COUNT_CHILDREN).await?;
+async fn count_then_insert(db: &CaseDatabase, child: i64, barrier: &RaceBarrier) -> Result<bool> {
+    let (rows, tx) = db.read_then_begin::<1>(barrier, COUNT_CHILDREN).await?;
     let [children] = rows[0];
     insert_if_below_limit(tx, children, child).await
 }
 
 /// Right: locks the parent's row first.
-async fn lock_parent_row(stage: &Stage, child: i64, barrier: &RaceBarrier) -> Result<bool> {
-    let mut tx = stage.begin().await?;
-    let for_update = stage.for_update();
+async fn lock_parent_row(db: &CaseDatabase, child: i64, barrier: &RaceBarrier) -> Result<bool> {
+    let mut tx = db.begin().await?;
+    let for_update = db.for_update();
     let lock = format!("SELECT id FROM case_parents WHERE id = 1{for_update}");
     read_in::<1>(&mut tx, &lock).await?;
     let [children] = read_in(&mut tx, COUNT_CHILDREN).await?[0];
@@ -116,14 +116,14 @@ async fn lock_parent_row(stage: &Stage, child: i64, barrier: &RaceBarrier) -> Re
 
 /// Right if all writers are in one process.
 async fn lock_with_hierlock(
-    stage: &Stage,
+    db: &CaseDatabase,
     locks: &Hierlock,
     child: i64,
     barrier: &RaceBarrier,
 ) -> Result<bool> {
     // Acquired before the transaction begins, and released after it has ended.
     let _guard = locks.acquire(Target::user("parent-1")?).await?;
-    let mut tx = stage.begin().await?;
+    let mut tx = db.begin().await?;
     let [children] = read_in(&mut tx, COUNT_CHILDREN).await?[0];
     barrier.pause_first_reader().await;
     insert_if_below_limit(tx, children, child).await
@@ -139,10 +139,10 @@ async fn insert_if_below_limit(mut tx: Transaction, children: i64, child: i64) -
     Ok(true)
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for ChildrenCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { told_yes, children } = self;
-        write!(f, "{told_yes} confirmations, the parent has {children} children")
+        let Self { confirmed, children } = self;
+        write!(f, "{confirmed} confirmations, the parent has {children} children")
     }
 }
 

@@ -9,17 +9,17 @@
 //! It creates tables named `case_…` in that database, and drops them afterwards.
 
 mod card;
+mod case_database;
 mod children;
 mod online;
 mod payment;
 mod race;
 mod resident;
 mod seats;
-mod stage;
 mod transfer;
 mod withdrawal;
 
-use stage::{Result, Stage};
+use case_database::{CaseDatabase, Result};
 use std::process::ExitCode;
 
 const CASES: [&str; 7] =
@@ -58,16 +58,16 @@ async fn run_cases(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("cases.db");
     let url = url.unwrap_or_else(|| format!("sqlite:{}", file.display()));
-    let stage = Stage::connect(&url).await?;
+    let db = CaseDatabase::connect(&url).await?;
     for case in selected {
         let results = match case.as_str() {
-            "transfer" => transfer::run(&stage).await?.to_string(),
-            "withdrawal" => withdrawal::run(&stage).await?.to_string(),
-            "seats" => seats::run(&stage).await?.to_string(),
-            "payment" => payment::run(&stage).await?.to_string(),
-            "children" => children::run(&stage).await?.to_string(),
-            "online" => online::run(&stage).await?.to_string(),
-            _ => resident::run(&stage).await?.to_string(),
+            "transfer" => transfer::run(&db).await?.to_string(),
+            "withdrawal" => withdrawal::run(&db).await?.to_string(),
+            "seats" => seats::run(&db).await?.to_string(),
+            "payment" => payment::run(&db).await?.to_string(),
+            "children" => children::run(&db).await?.to_string(),
+            "online" => online::run(&db).await?.to_string(),
+            _ => resident::run(&db).await?.to_string(),
         };
         println!("{case}: {}\n", results.replace('\n', "\n  "));
     }

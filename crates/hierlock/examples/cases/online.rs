@@ -25,8 +25,8 @@
 //! }
 //! ```
 
+use super::case_database::{CaseDatabase, CaseTables, Result, read_in};
 use super::race::{RaceBarrier, commit_while_waiting, retry_transaction, run_tasks};
-use super::stage::{CaseTables, Result, Stage, read_in};
 use hierlock::database::Transaction;
 use std::fmt;
 
@@ -54,71 +54,71 @@ pub(crate) struct Member {
 
 pub(crate) struct OnlineResults {
     /// How often a save of member 1 would have waited. Checked once after each row of the batch.
-    pub(crate) shut_out_broken: i64,
-    pub(crate) shut_out_right: i64,
-    pub(crate) old_form_broken: Member,
-    pub(crate) old_form_right: Member,
-    pub(crate) early_check_broken: Member,
-    pub(crate) early_check_right: Member,
-    pub(crate) old_page_broken: Member,
-    pub(crate) old_page_right: Member,
+    pub(crate) blocked_saves_broken: i64,
+    pub(crate) blocked_saves_right: i64,
+    pub(crate) outdated_form_broken: Member,
+    pub(crate) outdated_form_right: Member,
+    pub(crate) version_check_broken: Member,
+    pub(crate) version_check_right: Member,
+    pub(crate) points_source_broken: Member,
+    pub(crate) points_source_right: Member,
     /// The points of all members after four users have spent 3 points of every member while the batch ran, with the right
     /// versions.
-    pub(crate) crowd_points: i64,
+    pub(crate) points_after_load: i64,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<OnlineResults> {
-    stage.create_tables(&TABLES).await?;
+pub(crate) async fn run(db: &CaseDatabase) -> Result<OnlineResults> {
+    db.create_tables(&TABLES).await?;
     let results = OnlineResults {
-        shut_out_broken: batch_in_one_transaction(stage).await?,
-        shut_out_right: batch_in_row_transactions(stage).await?,
-        old_form_broken: save_outdated_form(stage, SaveCondition::Always).await?,
-        old_form_right: save_outdated_form(stage, SaveCondition::IfVersionMatches).await?,
-        early_check_broken: save_during_batch_row(stage, VersionCheckTime::BeforeLock).await?,
-        early_check_right: save_during_batch_row(stage, VersionCheckTime::AfterLock).await?,
-        old_page_broken: batch_after_user(stage, PointsSource::EarlierRead).await?,
-        old_page_right: batch_after_user(stage, PointsSource::LockedRow).await?,
-        crowd_points: users_and_batch(stage).await?,
+        blocked_saves_broken: batch_in_one_transaction(db).await?,
+        blocked_saves_right: batch_in_row_transactions(db).await?,
+        outdated_form_broken: save_outdated_form(db, SaveCondition::Always).await?,
+        outdated_form_right: save_outdated_form(db, SaveCondition::IfVersionMatches).await?,
+        version_check_broken: save_during_batch_row(db, VersionCheckTime::BeforeLock).await?,
+        version_check_right: save_during_batch_row(db, VersionCheckTime::AfterLock).await?,
+        points_source_broken: batch_after_user(db, PointsSource::EarlierRead).await?,
+        points_source_right: batch_after_user(db, PointsSource::LockedRow).await?,
+        points_after_load: users_and_batch(db).await?,
     };
-    stage.drop_tables(&TABLES).await?;
+    db.drop_tables(&TABLES).await?;
     Ok(results)
 }
 
 // 1. One transaction, or one per row.
 
-async fn batch_in_one_transaction(stage: &Stage) -> Result<i64> {
-    stage.reset_tables(&TABLES).await?;
+async fn batch_in_one_transaction(db: &CaseDatabase) -> Result<i64> {
+    db.reset_tables(&TABLES).await?;
     let mut waits = 0;
-    let mut tx = stage.begin().await?;
+    let mut tx = db.begin().await?;
     for id in 1..=MEMBERS {
-        add_points_in(stage, &mut tx, id).await?;
-        waits += i64::from(stage.is_locked("case_members", 1).await?);
+        add_points_in(db, &mut tx, id).await?;
+        waits += i64::from(db.is_locked("case_members", 1).await?);
     }
     tx.commit().await?;
     Ok(waits)
 }
 
-async fn batch_in_row_transactions(stage: &Stage) -> Result<i64> {
-    stage.reset_tables(&TABLES).await?;
+async fn batch_in_row_transactions(db: &CaseDatabase) -> Result<i64> {
+    db.reset_tables(&TABLES).await?;
     let mut waits = 0;
     for id in 1..=MEMBERS {
-        add_points(stage, id).await?;
-        waits += i64::from(stage.is_locked("case_members", 1).await?);
+        add_points(db, id).await?;
+        waits += i64::from(db.is_locked("case_members", 1).await?);
     }
     Ok(waits)
 }
 
 /// Right: reads one row under its lock, and adds the points.
-async fn add_points_in(stage: &Stage, tx: &mut Transaction, id: i64) -> Result<()> {
-    let for_update = stage.for_update();
+async fn add_points_in(db: &CaseDatabase, tx: &mut Transaction, id: i64) -> Result<()> {
+    let for_update = db.for_update();
     let sql = format!("SELECT points FROM case_members WHERE id = {id}{for_update}");
     let [points] = read_in(tx, &sql).await?[0];
     set_points(tx, id, points + BATCH_POINTS).await
 }
 
-async fn add_points(stage: &Stage, id: i64) -> Result<()> {
-    let mut tx = stage.begin().await?;
-    add_points_in(stage, &mut tx, id).await?;
+async fn add_points(db: &CaseDatabase, id: i64) -> Result<()> {
+    let mut tx = db.begin().await?;
+    add_points_in(db, &mut tx, id).await?;
     Ok(tx.commit().await?)
 }
 
@@ -144,15 +144,15 @@ struct Form {
 }
 
 impl Form {
-    async fn open(stage: &Stage, id: i64) -> Result<Self> {
+    async fn open(db: &CaseDatabase, id: i64) -> Result<Self> {
         let sql = format!("SELECT points, version FROM case_members WHERE id = {id}");
-        let [points, version] = stage.read(&sql).await?[0];
+        let [points, version] = db.read(&sql).await?[0];
         Ok(Self { id, points, version })
     }
 
     /// Saves all fields, with a new name. Returns false if the form is outdated.
-    async fn save(&self, stage: &Stage, condition: SaveCondition) -> Result<bool> {
-        let mut tx = stage.begin().await?;
+    async fn save(&self, db: &CaseDatabase, condition: SaveCondition) -> Result<bool> {
+        let mut tx = db.begin().await?;
         let saved = self.save_in(&mut tx, condition).await?;
         tx.commit().await?;
         Ok(saved)
@@ -180,15 +180,15 @@ impl Form {
     }
 }
 
-async fn save_outdated_form(stage: &Stage, condition: SaveCondition) -> Result<Member> {
-    stage.reset_tables(&TABLES).await?;
-    let form = Form::open(stage, 1).await?;
-    add_points(stage, 1).await?;
-    if !form.save(stage, condition).await? {
+async fn save_outdated_form(db: &CaseDatabase, condition: SaveCondition) -> Result<Member> {
+    db.reset_tables(&TABLES).await?;
+    let form = Form::open(db, 1).await?;
+    add_points(db, 1).await?;
+    if !form.save(db, condition).await? {
         // The user sees the new points, and saves the name again.
-        Form::open(stage, 1).await?.save(stage, condition).await?;
+        Form::open(db, 1).await?.save(db, condition).await?;
     }
-    Member::read(stage).await
+    Member::read(db).await
 }
 
 // 3. The batch holds the row, and the user saves.
@@ -201,11 +201,11 @@ enum VersionCheckTime {
     AfterLock,
 }
 
-async fn save_during_batch_row(stage: &Stage, time: VersionCheckTime) -> Result<Member> {
-    stage.reset_tables(&TABLES).await?;
-    let form = Form::open(stage, 1).await?;
-    let mut batch = stage.begin().await?;
-    add_points_in(stage, &mut batch, 1).await?;
+async fn save_during_batch_row(db: &CaseDatabase, time: VersionCheckTime) -> Result<Member> {
+    db.reset_tables(&TABLES).await?;
+    let form = Form::open(db, 1).await?;
+    let mut batch = db.begin().await?;
+    add_points_in(db, &mut batch, 1).await?;
     let saved = match time {
         VersionCheckTime::BeforeLock => {
             let barrier = RaceBarrier::new(2);
@@ -213,26 +213,26 @@ async fn save_during_batch_row(stage: &Stage, time: VersionCheckTime) -> Result<
                 barrier.wait_for_all().await?;
                 Ok(batch.commit().await?)
             };
-            tokio::try_join!(check_then_save(stage, &form, &barrier), batch)?.0
+            tokio::try_join!(check_then_save(db, &form, &barrier), batch)?.0
         }
         VersionCheckTime::AfterLock => {
-            commit_while_waiting(batch, lock_then_check(stage, &form)).await?
+            commit_while_waiting(batch, lock_then_check(db, &form)).await?
         }
     };
     if !saved {
-        Form::open(stage, 1).await?.save(stage, SaveCondition::IfVersionMatches).await?;
+        Form::open(db, 1).await?.save(db, SaveCondition::IfVersionMatches).await?;
     }
-    Member::read(stage).await
+    Member::read(db).await
 }
 
-async fn check_then_save(stage: &Stage, form: &Form, barrier: &RaceBarrier) -> Result<bool> {
-    let (rows, tx) = stage.read_then_begin(barrier, SELECT_VERSION).await?;
+async fn check_then_save(db: &CaseDatabase, form: &Form, barrier: &RaceBarrier) -> Result<bool> {
+    let (rows, tx) = db.read_then_begin(barrier, SELECT_VERSION).await?;
     form.save_if_current(tx, rows == [[form.version]]).await
 }
 
-async fn lock_then_check(stage: &Stage, form: &Form) -> Result<bool> {
-    let mut tx = stage.begin().await?;
-    let sql = format!("{SELECT_VERSION}{}", stage.for_update());
+async fn lock_then_check(db: &CaseDatabase, form: &Form) -> Result<bool> {
+    let mut tx = db.begin().await?;
+    let sql = format!("{SELECT_VERSION}{}", db.for_update());
     let rows = read_in(&mut tx, &sql).await?;
     form.save_if_current(tx, rows == [[form.version]]).await
 }
@@ -245,56 +245,56 @@ enum PointsSource {
     LockedRow,
 }
 
-async fn batch_after_user(stage: &Stage, source: PointsSource) -> Result<Member> {
-    stage.reset_tables(&TABLES).await?;
-    let [points] = stage.read("SELECT points FROM case_members WHERE id = 1").await?[0];
-    let mut user = stage.begin().await?;
+async fn batch_after_user(db: &CaseDatabase, source: PointsSource) -> Result<Member> {
+    db.reset_tables(&TABLES).await?;
+    let [points] = db.read("SELECT points FROM case_members WHERE id = 1").await?[0];
+    let mut user = db.begin().await?;
     set_points(&mut user, 1, points - SPENT_POINTS).await?;
     let batch = async {
         match source {
             // Broken: it waits for the user, and then writes a value from its earlier read.
             PointsSource::EarlierRead => {
-                let mut tx = stage.begin().await?;
+                let mut tx = db.begin().await?;
                 set_points(&mut tx, 1, points + BATCH_POINTS).await?;
                 Ok(tx.commit().await?)
             }
-            PointsSource::LockedRow => add_points(stage, 1).await,
+            PointsSource::LockedRow => add_points(db, 1).await,
         }
     };
     commit_while_waiting(user, batch).await?;
-    Member::read(stage).await
+    Member::read(db).await
 }
 
 // All right versions at the same time.
 
 /// Runs four users and the batch on all members. Returns the points of all members at the end.
-async fn users_and_batch(stage: &Stage) -> Result<i64> {
-    stage.reset_tables(&TABLES).await?;
+async fn users_and_batch(db: &CaseDatabase) -> Result<i64> {
+    db.reset_tables(&TABLES).await?;
     run_tasks(5, |number, barrier| {
-        let stage = stage.clone();
+        let db = db.clone();
         async move {
             barrier.wait_for_all().await?;
             for id in 1..=MEMBERS {
                 match number {
-                    1 => retry_transaction(|| add_points(&stage, id)).await?,
-                    _ => spend_three_points(&stage, id).await?,
+                    1 => retry_transaction(|| add_points(&db, id)).await?,
+                    _ => spend_three_points(&db, id).await?,
                 }
             }
             Ok(())
         }
     })
     .await?;
-    let points = stage.read("SELECT points FROM case_members").await?;
+    let points = db.read("SELECT points FROM case_members").await?;
     Ok(points.iter().map(|[points]| points).sum())
 }
 
 /// Spends one point three times, with forms. Opens a form again if it is outdated.
-async fn spend_three_points(stage: &Stage, id: i64) -> Result<()> {
+async fn spend_three_points(db: &CaseDatabase, id: i64) -> Result<()> {
     for _ in 0..3 {
         loop {
-            let mut form = Form::open(stage, id).await?;
+            let mut form = Form::open(db, id).await?;
             form.points -= 1;
-            if retry_transaction(|| form.save(stage, SaveCondition::IfVersionMatches)).await? {
+            if retry_transaction(|| form.save(db, SaveCondition::IfVersionMatches)).await? {
                 break;
             }
         }
@@ -303,10 +303,10 @@ async fn spend_three_points(stage: &Stage, id: i64) -> Result<()> {
 }
 
 impl Member {
-    async fn read(stage: &Stage) -> Result<Self> {
+    async fn read(db: &CaseDatabase) -> Result<Self> {
         let sql = "SELECT COUNT(*) FROM case_members WHERE id = 1 AND name = 'Tanaka'";
-        let renamed = stage.read_number(sql).await? == 1;
-        let points = stage.read_number("SELECT points FROM case_members WHERE id = 1").await?;
+        let renamed = db.read_number(sql).await? == 1;
+        let points = db.read_number("SELECT points FROM case_members WHERE id = 1").await?;
         Ok(Self { renamed, points })
     }
 }
@@ -325,30 +325,30 @@ impl fmt::Display for OnlineResults {
             "a batch adds {BATCH_POINTS} points to each of {MEMBERS} members with 100 points"
         )?;
         write!(f, "1 broken, one transaction: a save of the first member would have waited ")?;
-        writeln!(f, "{} of {MEMBERS} times", self.shut_out_broken)?;
+        writeln!(f, "{} of {MEMBERS} times", self.blocked_saves_broken)?;
         writeln!(
             f,
             "1 right, one transaction per row: {} of {MEMBERS} times",
-            self.shut_out_right
+            self.blocked_saves_right
         )?;
-        writeln!(f, "2 broken, an outdated form is saved: {}", self.old_form_broken)?;
-        writeln!(f, "2 right, saved only if the version matches: {}", self.old_form_right)?;
+        writeln!(f, "2 broken, an outdated form is saved: {}", self.outdated_form_broken)?;
+        writeln!(f, "2 right, saved only if the version matches: {}", self.outdated_form_right)?;
         writeln!(
             f,
             "3 broken, version compared before the lock wait: {}",
-            self.early_check_broken
+            self.version_check_broken
         )?;
-        writeln!(f, "3 right, version compared after the lock wait: {}", self.early_check_right)?;
+        writeln!(f, "3 right, version compared after the lock wait: {}", self.version_check_right)?;
         writeln!(
             f,
             "4 broken, {SPENT_POINTS} are spent, the batch uses an earlier read: {}",
-            self.old_page_broken
+            self.points_source_broken
         )?;
-        writeln!(f, "4 right, the batch reads again under the lock: {}", self.old_page_right)?;
+        writeln!(f, "4 right, the batch reads again under the lock: {}", self.points_source_right)?;
         write!(
             f,
             "right, four users spend 60 in all during the batch: {} points left",
-            self.crowd_points
+            self.points_after_load
         )
     }
 }

@@ -20,8 +20,8 @@
 //! orders later. It also holds no lock while a remote server works.
 
 use super::card::{Answer, CardService, ChargeBehaviour};
+use super::case_database::{CaseDatabase, CaseTables, Result};
 use super::race::{RaceBarrier, retry_transaction, run_tasks};
-use super::stage::{CaseTables, Result, Stage};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const SELECT_IF_FREE: &str = "SELECT id FROM case_seats WHERE id = 1 AND holder 
 
 /// How many people are charged, and how many have a seat.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Books {
+pub(crate) struct ChargesAndSeats {
     pub(crate) charged: usize,
     pub(crate) seated: usize,
     pub(crate) charged_without_seat: usize,
@@ -46,15 +46,15 @@ pub(crate) struct Books {
 
 pub(crate) struct PaymentResults {
     /// Two people want seat 1, and pay first.
-    pub(crate) broken: Books,
+    pub(crate) broken: ChargesAndSeats,
     /// Two people want seat 1, and pay last.
-    pub(crate) right: Books,
+    pub(crate) right: ChargesAndSeats,
     /// One person, and the payment is refused.
-    pub(crate) refused: Books,
+    pub(crate) refused: ChargesAndSeats,
     /// One person, and the answer is lost.
-    pub(crate) answer_lost: Books,
+    pub(crate) answer_lost: ChargesAndSeats,
     /// One person, and the program ends before COMMIT.
-    pub(crate) crashed: Books,
+    pub(crate) crashed: ChargesAndSeats,
     /// Five people with orders, and every failure.
     pub(crate) with_orders: ReconciliationResult,
 }
@@ -65,21 +65,21 @@ pub(crate) struct ReconciliationResult {
     pub(crate) open: i64,
     /// How many times an open order was settled, by two processes at the same time.
     pub(crate) settled: usize,
-    pub(crate) books: Books,
+    pub(crate) charges_and_seats: ChargesAndSeats,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<PaymentResults> {
-    stage.create_tables(&TABLES).await?;
+pub(crate) async fn run(db: &CaseDatabase) -> Result<PaymentResults> {
+    db.create_tables(&TABLES).await?;
     let results = PaymentResults {
-        broken: two_people(stage, PaymentTime::BeforeReservation).await?,
-        right: two_people(stage, PaymentTime::AfterReservation).await?,
-        refused: one_person(stage, ChargeBehaviour::Refuse, LastStep::Commit).await?,
-        answer_lost: one_person(stage, ChargeBehaviour::ChargeThenDisconnect, LastStep::Commit)
+        broken: two_people(db, PaymentTime::BeforeReservation).await?,
+        right: two_people(db, PaymentTime::AfterReservation).await?,
+        refused: one_person(db, ChargeBehaviour::Refuse, LastStep::Commit).await?,
+        answer_lost: one_person(db, ChargeBehaviour::ChargeThenDisconnect, LastStep::Commit)
             .await?,
-        crashed: one_person(stage, ChargeBehaviour::Charge, LastStep::Crash).await?,
-        with_orders: with_orders(stage).await?,
+        crashed: one_person(db, ChargeBehaviour::Charge, LastStep::Crash).await?,
+        with_orders: with_orders(db).await?,
     };
-    stage.drop_tables(&TABLES).await?;
+    db.drop_tables(&TABLES).await?;
     Ok(results)
 }
 
@@ -96,44 +96,44 @@ enum LastStep {
     Crash,
 }
 
-async fn two_people(stage: &Stage, time: PaymentTime) -> Result<Books> {
-    stage.reset_tables(&TABLES).await?;
+async fn two_people(db: &CaseDatabase, time: PaymentTime) -> Result<ChargesAndSeats> {
+    db.reset_tables(&TABLES).await?;
     let card = Arc::new(CardService::start(&[]).await?);
     run_tasks(2, |person, barrier| {
-        let (stage, card) = (stage.clone(), card.clone());
+        let (db, card) = (db.clone(), card.clone());
         async move {
-            let is_free = !stage.read::<1>(SELECT_IF_FREE).await?.is_empty();
+            let is_free = !db.read::<1>(SELECT_IF_FREE).await?.is_empty();
             barrier.wait_for_all().await?;
             match time {
-                PaymentTime::BeforeReservation if is_free => pay_first(&stage, &card, person).await,
+                PaymentTime::BeforeReservation if is_free => pay_first(&db, &card, person).await,
                 PaymentTime::AfterReservation if is_free => {
-                    pay_last(&stage, &card, person, LastStep::Commit).await
+                    pay_last(&db, &card, person, LastStep::Commit).await
                 }
                 _ => Ok(false),
             }
         }
     })
     .await?;
-    Books::read(stage, &card).await
+    ChargesAndSeats::read(db, &card).await
 }
 
 async fn one_person(
-    stage: &Stage,
+    db: &CaseDatabase,
     behaviour: ChargeBehaviour,
     last_step: LastStep,
-) -> Result<Books> {
-    stage.reset_tables(&TABLES).await?;
+) -> Result<ChargesAndSeats> {
+    db.reset_tables(&TABLES).await?;
     let card = CardService::start(&[(1, behaviour)]).await?;
-    pay_last(stage, &card, 1, last_step).await?;
-    Books::read(stage, &card).await
+    pay_last(db, &card, 1, last_step).await?;
+    ChargesAndSeats::read(db, &card).await
 }
 
 /// Broken: the person is charged before the database refuses the seat. Returns true if the person has the seat.
-async fn pay_first(stage: &Stage, card: &CardService, person: i64) -> Result<bool> {
+async fn pay_first(db: &CaseDatabase, card: &CardService, person: i64) -> Result<bool> {
     if card.charge(person).await != Answer::Charged {
         return Ok(false);
     }
-    let mut tx = stage.begin().await?;
+    let mut tx = db.begin().await?;
     let sql = "UPDATE case_seats SET holder = ? WHERE id = 1 AND holder IS NULL";
     let changed = tx.execute(sql, [person.into()]).await?;
     tx.commit().await?;
@@ -143,12 +143,12 @@ async fn pay_first(stage: &Stage, card: &CardService, person: i64) -> Result<boo
 /// Right: reserves the seat first. The seat is locked during the payment, and a second person who wants it waits
 /// until the transaction has ended. Returns true if the person has the seat.
 async fn pay_last(
-    stage: &Stage,
+    db: &CaseDatabase,
     card: &CardService,
     person: i64,
     last_step: LastStep,
 ) -> Result<bool> {
-    let mut tx = stage.begin().await?;
+    let mut tx = db.begin().await?;
     let sql = "UPDATE case_seats SET holder = ? WHERE id = 1 AND holder IS NULL";
     let is_reserved = tx.execute(sql, [person.into()]).await? == 1;
     if !is_reserved || card.charge(person).await != Answer::Charged {
@@ -164,9 +164,9 @@ async fn pay_last(
 }
 
 /// The complete solution: five people, a seat each, and every failure.
-async fn with_orders(stage: &Stage) -> Result<ReconciliationResult> {
+async fn with_orders(db: &CaseDatabase) -> Result<ReconciliationResult> {
     const CRASHED_PERSON: i64 = 5;
-    stage.reset_tables(&TABLES).await?;
+    db.reset_tables(&TABLES).await?;
     let behaviours = [
         (2, ChargeBehaviour::Refuse),
         (3, ChargeBehaviour::ChargeThenDisconnect),
@@ -174,36 +174,36 @@ async fn with_orders(stage: &Stage) -> Result<ReconciliationResult> {
     ];
     let card = Arc::new(CardService::start(&behaviours).await?);
     run_tasks(5, |person, barrier| {
-        let (stage, card) = (stage.clone(), card.clone());
+        let (db, card) = (db.clone(), card.clone());
         async move {
             barrier.wait_for_all().await?;
-            if !retry_transaction(|| place_order(&stage, person)).await? {
+            if !retry_transaction(|| place_order(&db, person)).await? {
                 return Ok(());
             }
             let answer = card.charge(person).await;
             if person != CRASHED_PERSON && answer != Answer::Unknown {
-                retry_transaction(|| settle_order(&stage, person, answer)).await?;
+                retry_transaction(|| settle_order(&db, person, answer)).await?;
             }
             Ok(())
         }
     })
     .await?;
-    let open = stage.read_number("SELECT COUNT(*) FROM case_orders WHERE state = 'open'").await?;
+    let open = db.read_number("SELECT COUNT(*) FROM case_orders WHERE state = 'open'").await?;
 
     // Two processes read all open orders at the same time; each order is settled once.
     let settled = run_tasks(2, |_, barrier| {
-        let (stage, card) = (stage.clone(), card.clone());
-        async move { settle_open_orders(&stage, &card, &barrier).await }
+        let (db, card) = (db.clone(), card.clone());
+        async move { settle_open_orders(&db, &card, &barrier).await }
     })
     .await?;
     card.finish_late_charges().await?;
-    let books = Books::read(stage, &card).await?;
-    Ok(ReconciliationResult { open, settled: settled.iter().sum(), books })
+    let charges_and_seats = ChargesAndSeats::read(db, &card).await?;
+    Ok(ReconciliationResult { open, settled: settled.iter().sum(), charges_and_seats })
 }
 
 /// Commits seat and order before the payment. Returns false if the seat is taken.
-async fn place_order(stage: &Stage, person: i64) -> Result<bool> {
-    let mut tx = stage.begin().await?;
+async fn place_order(db: &CaseDatabase, person: i64) -> Result<bool> {
+    let mut tx = db.begin().await?;
     let sql = "UPDATE case_seats SET holder = ? WHERE id = ? AND holder IS NULL";
     let is_reserved = tx.execute(sql, [person.into(), person.into()]).await? == 1;
     if is_reserved {
@@ -216,9 +216,9 @@ async fn place_order(stage: &Stage, person: i64) -> Result<bool> {
 
 /// Records the result of the payment if the order is still open. A seat that is not paid becomes free again. Returns
 /// false if the order was settled before.
-async fn settle_order(stage: &Stage, order: i64, answer: Answer) -> Result<bool> {
+async fn settle_order(db: &CaseDatabase, order: i64, answer: Answer) -> Result<bool> {
     let state = if answer == Answer::Charged { "paid" } else { "void" };
-    let mut tx = stage.begin().await?;
+    let mut tx = db.begin().await?;
     let sql = "UPDATE case_orders SET state = ? WHERE id = ? AND state = 'open'";
     let is_first = tx.execute(sql, [state.into(), order.into()]).await? == 1;
     if is_first && state == "void" {
@@ -232,28 +232,28 @@ async fn settle_order(stage: &Stage, order: i64, answer: Answer) -> Result<bool>
 /// Settles the orders that are still open. It voids them at the service, since an order that is not charged yet could
 /// be charged right after the question. Returns how many it has settled.
 async fn settle_open_orders(
-    stage: &Stage,
+    db: &CaseDatabase,
     card: &CardService,
     barrier: &RaceBarrier,
 ) -> Result<usize> {
-    let open = stage.read("SELECT id FROM case_orders WHERE state = 'open'").await?;
+    let open = db.read("SELECT id FROM case_orders WHERE state = 'open'").await?;
     barrier.wait_for_all().await?;
     let mut settled = 0;
     for [order] in open {
         settled += match card.void(order).await {
             // The order stays open until the next run.
             Answer::Unknown => 0,
-            answer => usize::from(retry_transaction(|| settle_order(stage, order, answer)).await?),
+            answer => usize::from(retry_transaction(|| settle_order(db, order, answer)).await?),
         };
     }
     Ok(settled)
 }
 
-impl Books {
-    async fn read(stage: &Stage, card: &CardService) -> Result<Self> {
+impl ChargesAndSeats {
+    async fn read(db: &CaseDatabase, card: &CardService) -> Result<Self> {
         let charged = card.charged_orders();
         let holders = "SELECT holder FROM case_seats WHERE holder IS NOT NULL";
-        let holders = stage.read(holders).await?;
+        let holders = db.read(holders).await?;
         let seated: BTreeSet<i64> = holders.iter().map(|[holder]| *holder).collect();
         Ok(Self {
             charged: charged.len(),
@@ -264,7 +264,7 @@ impl Books {
     }
 }
 
-impl fmt::Display for Books {
+impl fmt::Display for ChargesAndSeats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { charged, seated, charged_without_seat, seated_without_charge } = self;
         write!(
@@ -283,10 +283,10 @@ impl fmt::Display for PaymentResults {
         writeln!(f, "right, the payment is refused: {}", self.refused)?;
         writeln!(f, "what remains, the answer is lost: {}", self.answer_lost)?;
         writeln!(f, "what remains, the program ends before COMMIT: {}", self.crashed)?;
-        let ReconciliationResult { open, settled, books } = &self.with_orders;
+        let ReconciliationResult { open, settled, charges_and_seats } = &self.with_orders;
         write!(
             f,
-            "solved with orders, {open} of 5 still open after the payments, {settled} settled later: {books}"
+            "solved with orders, {open} of 5 still open after the payments, {settled} settled later: {charges_and_seats}"
         )
     }
 }

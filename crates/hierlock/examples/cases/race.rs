@@ -1,6 +1,6 @@
 //! Runs several tasks at the same time, and makes a race happen in every run.
 
-use super::stage::Result;
+use super::case_database::Result;
 use hierlock::database::Transaction;
 use hierlock::retry::{RetryPolicy, retry};
 use std::pin::pin;

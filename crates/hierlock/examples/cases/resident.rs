@@ -22,8 +22,8 @@
 //!
 //! `hierlock::queue` does all four.
 
+use super::case_database::{CaseDatabase, CaseTables, Result, read_in};
 use super::race::{RaceBarrier, retry_transaction, run_tasks};
-use super::stage::{CaseTables, Result, Stage, read_in};
 use hierlock::database::Transaction;
 use std::fmt;
 
@@ -63,42 +63,34 @@ pub(crate) struct ResidentResults {
     /// With a savepoint.
     pub(crate) savepoint: Job,
     /// True if the job was locked between failure and count.
-    pub(crate) has_no_gap: bool,
+    pub(crate) stays_locked: bool,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<ResidentResults> {
-    stage.create_tables(&TABLES).await?;
-    let (savepoint, has_no_gap) = fail_with_savepoint(stage).await?;
+pub(crate) async fn run(db: &CaseDatabase) -> Result<ResidentResults> {
+    db.create_tables(&TABLES).await?;
+    let (savepoint, stays_locked) = fail_with_savepoint(db).await?;
     let results = ResidentResults {
-        same_job_broken: take_same_job(stage, JobSource::List).await?,
-        same_job_right: take_same_job(stage, JobSource::LockedRow).await?,
-        skip_locked: run_skip_locked(stage).await?,
-        rolled_back_broken: fail_twice(stage, FailureCounting::InFailedTransaction).await?,
-        rolled_back_right: fail_twice(stage, FailureCounting::IfUnchanged).await?,
-        both_fail_broken: second_before_count(stage, FailureCounting::ById, WorkResult::Failure)
+        same_job_broken: take_same_job(db, JobSource::List).await?,
+        same_job_right: take_same_job(db, JobSource::LockedRow).await?,
+        skip_locked: run_skip_locked(db).await?,
+        rolled_back_broken: fail_twice(db, FailureCounting::InFailedTransaction).await?,
+        rolled_back_right: fail_twice(db, FailureCounting::IfUnchanged).await?,
+        both_fail_broken: second_before_count(db, FailureCounting::ById, WorkResult::Failure)
             .await?,
-        both_fail_right: second_before_count(
-            stage,
-            FailureCounting::IfUnchanged,
-            WorkResult::Failure,
-        )
-        .await?,
-        other_succeeds_broken: second_before_count(
-            stage,
-            FailureCounting::ById,
-            WorkResult::Success,
-        )
-        .await?,
+        both_fail_right: second_before_count(db, FailureCounting::IfUnchanged, WorkResult::Failure)
+            .await?,
+        other_succeeds_broken: second_before_count(db, FailureCounting::ById, WorkResult::Success)
+            .await?,
         other_succeeds_right: second_before_count(
-            stage,
+            db,
             FailureCounting::IfUnchanged,
             WorkResult::Success,
         )
         .await?,
         savepoint,
-        has_no_gap,
+        stays_locked,
     };
-    stage.drop_tables(&TABLES).await?;
+    db.drop_tables(&TABLES).await?;
     Ok(results)
 }
 
@@ -118,19 +110,19 @@ enum JobSource {
     LockedRow,
 }
 
-async fn take_same_job(stage: &Stage, source: JobSource) -> Result<Job> {
-    stage.reset_tables(&TABLES).await?;
-    let programs = [stage.clone(), stage.connect_again().await?];
+async fn take_same_job(db: &CaseDatabase, source: JobSource) -> Result<Job> {
+    db.reset_tables(&TABLES).await?;
+    let programs = [db.clone(), db.connect_again().await?];
     run_tasks(2, |batch, barrier| {
-        let stage = programs[usize::from(batch == 2)].clone();
+        let db = programs[usize::from(batch == 2)].clone();
         async move {
             match source {
-                JobSource::List => pay_from_list(&stage, batch, &barrier).await,
+                JobSource::List => pay_from_list(&db, batch, &barrier).await,
                 JobSource::LockedRow => {
-                    let list = stage.read::<1>(SELECT_NEW_JOBS).await?;
+                    let list = db.read::<1>(SELECT_NEW_JOBS).await?;
                     barrier.wait_for_all().await?;
                     for [job] in list {
-                        retry_transaction(|| pay_if_new(&stage, batch, job, &barrier)).await?;
+                        retry_transaction(|| pay_if_new(&db, batch, job, &barrier)).await?;
                     }
                     Ok(())
                 }
@@ -138,14 +130,14 @@ async fn take_same_job(stage: &Stage, source: JobSource) -> Result<Job> {
         }
     })
     .await?;
-    Job::read(stage).await
+    Job::read(db).await
 }
 
 const SELECT_NEW_JOBS: &str = "SELECT id FROM case_jobs WHERE status = 'new' ORDER BY id";
 
 /// Broken: runs every job of the list without checking it again.
-async fn pay_from_list(stage: &Stage, batch: i64, barrier: &RaceBarrier) -> Result<()> {
-    let (list, mut tx) = stage.read_then_begin::<1>(barrier, SELECT_NEW_JOBS).await?;
+async fn pay_from_list(db: &CaseDatabase, batch: i64, barrier: &RaceBarrier) -> Result<()> {
+    let (list, mut tx) = db.read_then_begin::<1>(barrier, SELECT_NEW_JOBS).await?;
     for [job] in list {
         pay(&mut tx, batch, job).await?;
     }
@@ -153,9 +145,9 @@ async fn pay_from_list(stage: &Stage, batch: i64, barrier: &RaceBarrier) -> Resu
 }
 
 /// Right: reads the job again with a lock, and runs it if it is still new.
-async fn pay_if_new(stage: &Stage, batch: i64, job: i64, barrier: &RaceBarrier) -> Result<()> {
-    let mut tx = stage.begin().await?;
-    if lock_if_new(stage, &mut tx, job).await?.is_some() {
+async fn pay_if_new(db: &CaseDatabase, batch: i64, job: i64, barrier: &RaceBarrier) -> Result<()> {
+    let mut tx = db.begin().await?;
+    if lock_if_new(db, &mut tx, job).await?.is_some() {
         barrier.pause_first_reader().await;
         pay(&mut tx, batch, job).await?;
     }
@@ -163,36 +155,36 @@ async fn pay_if_new(stage: &Stage, batch: i64, job: i64, barrier: &RaceBarrier) 
 }
 
 /// Locks a job. Returns its number of failures, or `None` if it is not new.
-async fn lock_if_new(stage: &Stage, tx: &mut Transaction, job: i64) -> Result<Option<i64>> {
-    let for_update = stage.for_update();
+async fn lock_if_new(db: &CaseDatabase, tx: &mut Transaction, job: i64) -> Result<Option<i64>> {
+    let for_update = db.for_update();
     let sql =
         format!("SELECT failures FROM case_jobs WHERE id = {job} AND status = 'new'{for_update}");
     Ok(read_in(tx, &sql).await?.first().map(|[failures]| *failures))
 }
 
 /// Right: four workers in two programs. On a server none of them waits for another.
-async fn run_skip_locked(stage: &Stage) -> Result<[i64; 2]> {
-    stage.reset_tables(&TABLES).await?;
+async fn run_skip_locked(db: &CaseDatabase) -> Result<[i64; 2]> {
+    db.reset_tables(&TABLES).await?;
     let rows: Vec<String> = (2..=JOBS).map(|id| format!("({id}, 'new', 0)")).collect();
-    stage.run(&format!("INSERT INTO case_jobs VALUES {}", rows.join(", "))).await?;
-    let programs = [stage.clone(), stage.connect_again().await?];
+    db.run(&format!("INSERT INTO case_jobs VALUES {}", rows.join(", "))).await?;
+    let programs = [db.clone(), db.connect_again().await?];
     run_tasks(4, |worker, barrier| {
-        let stage = programs[usize::from(worker % 2 == 0)].clone();
+        let db = programs[usize::from(worker % 2 == 0)].clone();
         async move {
             barrier.wait_for_all().await?;
-            while retry_transaction(|| pay_next_job(&stage, worker, &barrier)).await? {}
+            while retry_transaction(|| pay_next_job(&db, worker, &barrier)).await? {}
             Ok(())
         }
     })
     .await?;
-    let paid = stage.read_number("SELECT COUNT(DISTINCT job_id) FROM case_payments").await?;
-    Ok([paid, stage.read_number("SELECT COUNT(*) FROM case_payments").await?])
+    let paid = db.read_number("SELECT COUNT(DISTINCT job_id) FROM case_payments").await?;
+    Ok([paid, db.read_number("SELECT COUNT(*) FROM case_payments").await?])
 }
 
 /// Runs the next job that is not locked. Returns false if there is none.
-async fn pay_next_job(stage: &Stage, worker: i64, barrier: &RaceBarrier) -> Result<bool> {
-    let mut tx = stage.begin().await?;
-    let sql = format!("{SELECT_NEW_JOBS} LIMIT 1{}", stage.skip_locked());
+async fn pay_next_job(db: &CaseDatabase, worker: i64, barrier: &RaceBarrier) -> Result<bool> {
+    let mut tx = db.begin().await?;
+    let sql = format!("{SELECT_NEW_JOBS} LIMIT 1{}", db.skip_locked());
     let claimed = read_in(&mut tx, &sql).await?;
     if let Some([job]) = claimed.first() {
         barrier.pause_first_reader().await;
@@ -220,25 +212,25 @@ enum WorkResult {
     Success,
 }
 
-async fn fail_twice(stage: &Stage, counting: FailureCounting) -> Result<Job> {
-    stage.reset_tables(&TABLES).await?;
+async fn fail_twice(db: &CaseDatabase, counting: FailureCounting) -> Result<Job> {
+    db.reset_tables(&TABLES).await?;
     for batch in [1, 2] {
-        if let Some(read) = fail_job(stage, batch, counting).await? {
-            count_failure(stage, read, counting).await?;
+        if let Some(read) = fail_job(db, batch, counting).await? {
+            count_failure(db, read, counting).await?;
         }
     }
-    Job::read(stage).await
+    Job::read(db).await
 }
 
 /// The first batch fails. Before it has counted the failure, the second batch claims the job.
 async fn second_before_count(
-    stage: &Stage,
+    db: &CaseDatabase,
     counting: FailureCounting,
     second: WorkResult,
 ) -> Result<Job> {
-    stage.reset_tables(&TABLES).await?;
-    let other = stage.connect_again().await?;
-    let first_read = fail_job(stage, 1, counting).await?;
+    db.reset_tables(&TABLES).await?;
+    let other = db.connect_again().await?;
+    let first_read = fail_job(db, 1, counting).await?;
     match second {
         WorkResult::Success => pay_if_new(&other, 2, 1, &RaceBarrier::new(1)).await?,
         WorkResult::Failure => {
@@ -248,15 +240,15 @@ async fn second_before_count(
         }
     }
     if let Some(read) = first_read {
-        count_failure(stage, read, counting).await?;
+        count_failure(db, read, counting).await?;
     }
-    Job::read(stage).await
+    Job::read(db).await
 }
 
 /// Claims job 1, runs it, and rolls back. Returns its number of failures before, or `None` if it is not new.
-async fn fail_job(stage: &Stage, batch: i64, counting: FailureCounting) -> Result<Option<i64>> {
-    let mut tx = stage.begin().await?;
-    let read = lock_if_new(stage, &mut tx, 1).await?;
+async fn fail_job(db: &CaseDatabase, batch: i64, counting: FailureCounting) -> Result<Option<i64>> {
+    let mut tx = db.begin().await?;
+    let read = lock_if_new(db, &mut tx, 1).await?;
     if read.is_some() {
         pay(&mut tx, batch, 1).await?;
         if let FailureCounting::InFailedTransaction = counting {
@@ -267,7 +259,7 @@ async fn fail_job(stage: &Stage, batch: i64, counting: FailureCounting) -> Resul
     Ok(read)
 }
 
-async fn count_failure(stage: &Stage, read: i64, counting: FailureCounting) -> Result<()> {
+async fn count_failure(db: &CaseDatabase, read: i64, counting: FailureCounting) -> Result<()> {
     let sql = match counting {
         FailureCounting::InFailedTransaction => return Ok(()),
         // It also sets the job to new, so that it is claimed again.
@@ -279,32 +271,32 @@ async fn count_failure(stage: &Stage, read: i64, counting: FailureCounting) -> R
              WHERE id = 1 AND status = 'new' AND failures = {read}"
         ),
     };
-    stage.run(&sql).await
+    db.run(&sql).await
 }
 
 /// Right: the job stays locked until the failure is counted. Also returns whether it was locked after the work was
 /// undone.
-async fn fail_with_savepoint(stage: &Stage) -> Result<(Job, bool)> {
-    stage.reset_tables(&TABLES).await?;
-    let mut tx = stage.begin().await?;
-    lock_if_new(stage, &mut tx, 1).await?;
+async fn fail_with_savepoint(db: &CaseDatabase) -> Result<(Job, bool)> {
+    db.reset_tables(&TABLES).await?;
+    let mut tx = db.begin().await?;
+    lock_if_new(db, &mut tx, 1).await?;
     tx.run("SAVEPOINT work").await?;
     pay(&mut tx, 1, 1).await?;
     tx.run("ROLLBACK TO SAVEPOINT work").await?;
-    let is_locked = stage.connect_again().await?.is_locked("case_jobs", 1).await?;
+    let is_locked = db.connect_again().await?.is_locked("case_jobs", 1).await?;
     tx.run("UPDATE case_jobs SET failures = failures + 1 WHERE id = 1").await?;
     tx.commit().await?;
-    Ok((Job::read(stage).await?, is_locked))
+    Ok((Job::read(db).await?, is_locked))
 }
 
 impl Job {
-    async fn read(stage: &Stage) -> Result<Self> {
+    async fn read(db: &CaseDatabase) -> Result<Self> {
         let payments = "SELECT COUNT(*) FROM case_payments WHERE job_id = 1";
         let done = "SELECT COUNT(*) FROM case_jobs WHERE id = 1 AND status = 'done'";
         Ok(Self {
-            payments: stage.read_number(payments).await?,
-            is_done: stage.read_number(done).await? == 1,
-            failures: stage.read_number("SELECT failures FROM case_jobs WHERE id = 1").await?,
+            payments: db.read_number(payments).await?,
+            is_done: db.read_number(done).await? == 1,
+            failures: db.read_number("SELECT failures FROM case_jobs WHERE id = 1").await?,
         })
     }
 }
@@ -338,7 +330,7 @@ impl fmt::Display for ResidentResults {
             "4 right, counted only if the job is still new: {}",
             self.other_succeeds_right
         )?;
-        let lock = if self.has_no_gap { "never unlocked" } else { "unlocked before the count" };
+        let lock = if self.stays_locked { "never unlocked" } else { "unlocked before the count" };
         write!(f, "4 right, with a savepoint: {}, {lock}", self.savepoint)
     }
 }

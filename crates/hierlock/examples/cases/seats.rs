@@ -10,8 +10,8 @@
 //! if changed == 0 { /* another user was faster: show the seats again */ }
 //! ```
 
+use super::case_database::{CaseDatabase, CaseTables, Result};
 use super::race::{RaceBarrier, count_confirmed, retry_transaction};
-use super::stage::{CaseTables, Result, Stage};
 use hierlock::database::Transaction;
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable};
 use std::fmt;
@@ -28,35 +28,35 @@ const PEOPLE: u32 = 8;
 
 pub(crate) struct SeatResults {
     /// How many got a confirmation of seat 1, without a version.
-    pub(crate) told_yes_broken: i64,
+    pub(crate) confirmed_broken: i64,
     /// The same with a version.
-    pub(crate) told_yes_right: i64,
+    pub(crate) confirmed_right: i64,
     /// How many got a confirmation of any seat, if those who were too late choose another one.
     pub(crate) seated: i64,
     /// How many are the holder of a seat in the table then.
     pub(crate) holders: i64,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<SeatResults> {
-    stage.create_tables(&TABLES).await?;
-    stage.reset_tables(&TABLES).await?;
-    let told_yes_broken = reserve_same_seat(stage, SeatCheck::BeforeUpdate).await?;
-    stage.reset_tables(&TABLES).await?;
-    let told_yes_right = reserve_same_seat(stage, SeatCheck::VersionInUpdate).await?;
+pub(crate) async fn run(db: &CaseDatabase) -> Result<SeatResults> {
+    db.create_tables(&TABLES).await?;
+    db.reset_tables(&TABLES).await?;
+    let confirmed_broken = reserve_same_seat(db, SeatCheck::BeforeUpdate).await?;
+    db.reset_tables(&TABLES).await?;
+    let confirmed_right = reserve_same_seat(db, SeatCheck::VersionInUpdate).await?;
 
-    stage.reset_tables(&TABLES).await?;
+    db.reset_tables(&TABLES).await?;
     let seated = count_confirmed(PEOPLE, |person, barrier| {
-        let stage = stage.clone();
+        let db = db.clone();
         async move {
             barrier.wait_for_all().await?;
-            reserve_any_seat(&stage, person).await
+            reserve_any_seat(&db, person).await
         }
     })
     .await?;
     let holders = "SELECT COUNT(DISTINCT holder) FROM case_seats WHERE holder IS NOT NULL";
-    let holders = stage.read_number(holders).await?;
-    stage.drop_tables(&TABLES).await?;
-    Ok(SeatResults { told_yes_broken, told_yes_right, seated, holders })
+    let holders = db.read_number(holders).await?;
+    db.drop_tables(&TABLES).await?;
+    Ok(SeatResults { confirmed_broken, confirmed_right, seated, holders })
 }
 
 #[derive(Clone, Copy)]
@@ -68,23 +68,23 @@ enum SeatCheck {
 }
 
 /// All people want seat 1. Returns how many get a confirmation.
-async fn reserve_same_seat(stage: &Stage, check: SeatCheck) -> Result<i64> {
+async fn reserve_same_seat(db: &CaseDatabase, check: SeatCheck) -> Result<i64> {
     count_confirmed(PEOPLE, |person, barrier| {
-        let stage = stage.clone();
-        async move { reserve_seat_1(&stage, person, check, &barrier).await }
+        let db = db.clone();
+        async move { reserve_seat_1(&db, person, check, &barrier).await }
     })
     .await
 }
 
 /// Reserves seat 1, after all have read that it is free. Returns true if the seat is confirmed.
 async fn reserve_seat_1(
-    stage: &Stage,
+    db: &CaseDatabase,
     person: i64,
     check: SeatCheck,
     barrier: &RaceBarrier,
 ) -> Result<bool> {
     let free = "SELECT version FROM case_seats WHERE id = 1 AND holder IS NULL";
-    let (free, mut tx) = stage.read_then_begin::<1>(barrier, free).await?;
+    let (free, mut tx) = db.read_then_begin::<1>(barrier, free).await?;
     let Some([version]) = free.first() else {
         tx.rollback().await?;
         return Ok(false);
@@ -113,11 +113,11 @@ async fn reserve_if_unchanged(
 }
 
 /// Reserves the first free seat, and reads again if another person was faster. Returns false if no seat is free.
-async fn reserve_any_seat(stage: &Stage, person: i64) -> Result<bool> {
+async fn reserve_any_seat(db: &CaseDatabase, person: i64) -> Result<bool> {
     let free = "SELECT id, version FROM case_seats WHERE holder IS NULL ORDER BY id";
-    while let Some([id, version]) = stage.read(free).await?.first() {
+    while let Some([id, version]) = db.read(free).await?.first() {
         let is_reserved = retry_transaction(|| async {
-            let mut tx = stage.begin().await?;
+            let mut tx = db.begin().await?;
             let is_reserved = reserve_if_unchanged(&mut tx, *id, *version, person).await?;
             tx.commit().await?;
             Ok(is_reserved)
@@ -131,10 +131,10 @@ async fn reserve_any_seat(stage: &Stage, person: i64) -> Result<bool> {
 
 impl fmt::Display for SeatResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { told_yes_broken, told_yes_right, seated, holders } = self;
+        let Self { confirmed_broken, confirmed_right, seated, holders } = self;
         writeln!(f, "{PEOPLE} people click the same seat")?;
-        writeln!(f, "broken, read if it is free, then write: {told_yes_broken} confirmations")?;
-        writeln!(f, "right, with the version: {told_yes_right} confirmation")?;
+        writeln!(f, "broken, read if it is free, then write: {confirmed_broken} confirmations")?;
+        writeln!(f, "right, with the version: {confirmed_right} confirmation")?;
         write!(f, "right, the others choose again: {seated} confirmations for {SEATS} seats, ")?;
         write!(f, "which {holders} people hold")
     }

@@ -17,8 +17,8 @@
 //! SQLite has one writer at a time and no such deadlock. There the mistake is `BEGIN` without `IMMEDIATE`: the
 //! transaction starts as a reader, and cannot write after another one has committed.
 
+use super::case_database::{CaseDatabase, CaseTables, Result, read_in};
 use super::race::{RaceBarrier, run_tasks};
-use super::stage::{CaseTables, Result, Stage, read_in};
 use hierlock::retry::{RetryCause, RetryPolicy, Retryable as _, retry};
 use sqlx::{AssertSqlSafe, SqlitePool};
 use std::fmt;
@@ -37,7 +37,7 @@ const LOWER_KEYS: [i64; 3] = [1, 3, 5];
 
 /// The number of transfers by their result.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct TransferCounts {
     pub(crate) done: u32,
     /// Rolled back by the server to end a deadlock.
     pub(crate) deadlocks: u32,
@@ -49,13 +49,13 @@ pub(crate) struct Tally {
 
 pub(crate) struct TransferResults {
     /// Three pairs of opposite transfers.
-    pub(crate) broken: Tally,
+    pub(crate) broken: TransferCounts,
     /// The same, each with retries.
     pub(crate) retried: RetryResult,
     /// The same, with locks in the order of the keys.
-    pub(crate) right: Tally,
+    pub(crate) right: TransferCounts,
     /// Eight tellers at the same time, with twelve transfers each between all accounts.
-    pub(crate) crowd: Tally,
+    pub(crate) many_tellers: TransferCounts,
 }
 
 pub(crate) struct RetryResult {
@@ -63,17 +63,17 @@ pub(crate) struct RetryResult {
     pub(crate) attempts: u32,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<TransferResults> {
-    stage.create_tables(&TABLES).await?;
-    stage.reset_tables(&TABLES).await?;
-    let broken = transfer_in_pairs(stage, LockOrder::PayerFirst).await?;
-    stage.reset_tables(&TABLES).await?;
-    let retried = transfer_with_retries(stage).await?;
-    stage.reset_tables(&TABLES).await?;
-    let right = transfer_in_pairs(stage, LockOrder::ByKey).await?;
-    let crowd = transfer_by_tellers(stage).await?;
-    stage.drop_tables(&TABLES).await?;
-    Ok(TransferResults { broken, retried, right, crowd })
+pub(crate) async fn run(db: &CaseDatabase) -> Result<TransferResults> {
+    db.create_tables(&TABLES).await?;
+    db.reset_tables(&TABLES).await?;
+    let broken = transfer_in_pairs(db, LockOrder::PayerFirst).await?;
+    db.reset_tables(&TABLES).await?;
+    let retried = transfer_with_retries(db).await?;
+    db.reset_tables(&TABLES).await?;
+    let right = transfer_in_pairs(db, LockOrder::ByKey).await?;
+    let many_tellers = transfer_by_tellers(db).await?;
+    db.drop_tables(&TABLES).await?;
+    Ok(TransferResults { broken, retried, right, many_tellers })
 }
 
 #[derive(Clone, Copy)]
@@ -83,33 +83,31 @@ enum LockOrder {
 }
 
 /// Accounts 1 and 2 pay each other at the same time; then 3 and 4; then 5 and 6.
-async fn transfer_in_pairs(stage: &Stage, order: LockOrder) -> Result<Tally> {
-    let mut counts = Tally::default();
+async fn transfer_in_pairs(db: &CaseDatabase, order: LockOrder) -> Result<TransferCounts> {
+    let mut counts = TransferCounts::default();
     for lower in LOWER_KEYS {
         let results = run_tasks(2, |number, barrier| {
-            let stage = stage.clone();
+            let db = db.clone();
             let [from, to] = payer_and_payee(lower, number);
             async move {
                 barrier.wait_for_all().await?;
                 Ok(match order {
-                    LockOrder::PayerFirst => {
-                        lock_payer_first(&stage, from, to, Some(&barrier)).await
-                    }
-                    LockOrder::ByKey => lock_by_key(&stage, from, to).await,
+                    LockOrder::PayerFirst => lock_payer_first(&db, from, to, Some(&barrier)).await,
+                    LockOrder::ByKey => lock_by_key(&db, from, to).await,
                 })
             }
         });
         counts.add(results.await?)?;
     }
-    counts.total = total_balance(stage).await?;
+    counts.total = total_balance(db).await?;
     Ok(counts)
 }
 
-async fn transfer_with_retries(stage: &Stage) -> Result<RetryResult> {
+async fn transfer_with_retries(db: &CaseDatabase) -> Result<RetryResult> {
     let mut result = RetryResult { done: 0, attempts: 0 };
     for lower in LOWER_KEYS {
         let results = run_tasks(2, |number, barrier| {
-            let stage = stage.clone();
+            let db = db.clone();
             let [from, to] = payer_and_payee(lower, number);
             async move {
                 let policy = RetryPolicy::default().attempts(20);
@@ -117,7 +115,7 @@ async fn transfer_with_retries(stage: &Stage) -> Result<RetryResult> {
                 let done = retry(policy, |attempt| {
                     attempts.store(attempt, Ordering::Relaxed);
                     // Only the first attempts wait for each other: later the other task may be done.
-                    lock_payer_first(&stage, from, to, (attempt == 1).then_some(&*barrier))
+                    lock_payer_first(&db, from, to, (attempt == 1).then_some(&*barrier))
                 });
                 done.await.map_err(|given_up| given_up.last)?;
                 Ok(attempts.into_inner())
@@ -136,45 +134,45 @@ fn payer_and_payee(lower: i64, number: i64) -> [i64; 2] {
     if number == 1 { [lower, lower + 1] } else { [lower + 1, lower] }
 }
 
-async fn transfer_by_tellers(stage: &Stage) -> Result<Tally> {
+async fn transfer_by_tellers(db: &CaseDatabase) -> Result<TransferCounts> {
     let results = run_tasks(8, |number, barrier| {
-        let stage = stage.clone();
+        let db = db.clone();
         async move {
             barrier.wait_for_all().await?;
             let mut results = Vec::new();
             for step in 0..12 {
                 let from = (number + step) % 6 + 1;
                 let to = (from + number % 5) % 6 + 1;
-                results.push(lock_by_key(&stage, from, to).await);
+                results.push(lock_by_key(&db, from, to).await);
             }
             Ok(results)
         }
     });
-    let mut counts = Tally::default();
+    let mut counts = TransferCounts::default();
     for results in results.await? {
         counts.add(results)?;
     }
-    counts.total = total_balance(stage).await?;
+    counts.total = total_balance(db).await?;
     Ok(counts)
 }
 
 /// Broken: locks the payer, then the payee. With a barrier, both tasks have locked their payer before either locks
 /// its payee.
 async fn lock_payer_first(
-    stage: &Stage,
+    db: &CaseDatabase,
     from: i64,
     to: i64,
     barrier: Option<&RaceBarrier>,
 ) -> Result<()> {
-    if let Some(pool) = stage.sqlite() {
+    if let Some(pool) = db.sqlite() {
         return begin_deferred(pool, from, to, barrier).await;
     }
-    let mut tx = stage.begin().await?;
-    read_in::<1>(&mut tx, &select_for_update(stage, from)).await?;
+    let mut tx = db.begin().await?;
+    read_in::<1>(&mut tx, &select_for_update(db, from)).await?;
     if let Some(barrier) = barrier {
         barrier.wait_for_all().await?;
     }
-    read_in::<1>(&mut tx, &select_for_update(stage, to)).await?;
+    read_in::<1>(&mut tx, &select_for_update(db, to)).await?;
     for sql in update_statements(from, to) {
         tx.run(&sql).await?;
     }
@@ -204,10 +202,10 @@ async fn begin_deferred(
 }
 
 /// Right: locks in the order of the keys. On SQLite `BEGIN IMMEDIATE` has locked the file already.
-async fn lock_by_key(stage: &Stage, from: i64, to: i64) -> Result<()> {
-    let mut tx = stage.begin().await?;
+async fn lock_by_key(db: &CaseDatabase, from: i64, to: i64) -> Result<()> {
+    let mut tx = db.begin().await?;
     for id in [from.min(to), from.max(to)] {
-        read_in::<1>(&mut tx, &select_for_update(stage, id)).await?;
+        read_in::<1>(&mut tx, &select_for_update(db, id)).await?;
     }
     for sql in update_statements(from, to) {
         tx.run(&sql).await?;
@@ -215,8 +213,8 @@ async fn lock_by_key(stage: &Stage, from: i64, to: i64) -> Result<()> {
     Ok(tx.commit().await?)
 }
 
-fn select_for_update(stage: &Stage, id: i64) -> String {
-    let for_update = stage.for_update();
+fn select_for_update(db: &CaseDatabase, id: i64) -> String {
+    let for_update = db.for_update();
     format!("SELECT balance FROM case_accounts WHERE id = {id}{for_update}")
 }
 
@@ -226,12 +224,12 @@ fn update_statements(from: i64, to: i64) -> [String; 2] {
     })
 }
 
-async fn total_balance(stage: &Stage) -> Result<i64> {
-    let balances = stage.read("SELECT balance FROM case_accounts").await?;
+async fn total_balance(db: &CaseDatabase) -> Result<i64> {
+    let balances = db.read("SELECT balance FROM case_accounts").await?;
     Ok(balances.iter().map(|[balance]| balance).sum())
 }
 
-impl Tally {
+impl TransferCounts {
     fn add(&mut self, results: Vec<Result<()>>) -> Result<()> {
         for result in results {
             match result {
@@ -247,7 +245,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for TransferCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { done, deadlocks, busy, total } = self;
         write!(f, "{done} done, {deadlocks} rolled back by a deadlock, {busy} failed as busy; ")?;
@@ -262,6 +260,6 @@ impl fmt::Display for TransferResults {
         let RetryResult { done, attempts } = self.retried;
         writeln!(f, "broken, with retries: {done} done, in {attempts} attempts")?;
         writeln!(f, "right, lock in the order of the keys: {}", self.right)?;
-        write!(f, "right, eight tellers at the same time: {}", self.crowd)
+        write!(f, "right, eight tellers at the same time: {}", self.many_tellers)
     }
 }

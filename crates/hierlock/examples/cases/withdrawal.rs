@@ -14,8 +14,8 @@
 //! tx.commit().await?;
 //! ```
 
+use super::case_database::{CaseDatabase, CaseTables, Result, read_in};
 use super::race::{RaceBarrier, count_confirmed, retry_transaction};
-use super::stage::{CaseTables, Result, Stage, read_in};
 use std::fmt;
 
 const TABLES: CaseTables = CaseTables {
@@ -43,14 +43,14 @@ pub(crate) struct WithdrawalResults {
     pub(crate) checked: Account,
 }
 
-pub(crate) async fn run(stage: &Stage) -> Result<WithdrawalResults> {
-    stage.create_tables(&TABLES).await?;
+pub(crate) async fn run(db: &CaseDatabase) -> Result<WithdrawalResults> {
+    db.create_tables(&TABLES).await?;
     let results = WithdrawalResults {
-        broken: withdraw_by_tellers(stage, WithdrawalMethod::ReadThenWrite).await?,
-        locked: withdraw_by_tellers(stage, WithdrawalMethod::SelectForUpdate).await?,
-        checked: withdraw_by_tellers(stage, WithdrawalMethod::SingleUpdate).await?,
+        broken: withdraw_by_tellers(db, WithdrawalMethod::ReadThenWrite).await?,
+        locked: withdraw_by_tellers(db, WithdrawalMethod::SelectForUpdate).await?,
+        checked: withdraw_by_tellers(db, WithdrawalMethod::SingleUpdate).await?,
     };
-    stage.drop_tables(&TABLES).await?;
+    db.drop_tables(&TABLES).await?;
     Ok(results)
 }
 
@@ -61,31 +61,31 @@ enum WithdrawalMethod {
     SingleUpdate,
 }
 
-async fn withdraw_by_tellers(stage: &Stage, method: WithdrawalMethod) -> Result<Account> {
-    stage.reset_tables(&TABLES).await?;
+async fn withdraw_by_tellers(db: &CaseDatabase, method: WithdrawalMethod) -> Result<Account> {
+    db.reset_tables(&TABLES).await?;
     let paid = count_confirmed(TELLERS, |_, barrier| {
-        let stage = stage.clone();
+        let db = db.clone();
         async move {
             match method {
-                WithdrawalMethod::ReadThenWrite => read_then_write(&stage, &barrier).await,
+                WithdrawalMethod::ReadThenWrite => read_then_write(&db, &barrier).await,
                 WithdrawalMethod::SelectForUpdate => {
                     barrier.wait_for_all().await?;
-                    retry_transaction(|| select_for_update(&stage, &barrier)).await
+                    retry_transaction(|| select_for_update(&db, &barrier)).await
                 }
                 WithdrawalMethod::SingleUpdate => {
                     barrier.wait_for_all().await?;
-                    retry_transaction(|| single_update(&stage)).await
+                    retry_transaction(|| single_update(&db)).await
                 }
             }
         }
     })
     .await?;
-    Ok(Account { paid_out: paid * AMOUNT, left: stage.read_number(SELECT_BALANCE).await? })
+    Ok(Account { paid_out: paid * AMOUNT, left: db.read_number(SELECT_BALANCE).await? })
 }
 
 /// Broken. Returns true if the amount is paid out.
-async fn read_then_write(stage: &Stage, barrier: &RaceBarrier) -> Result<bool> {
-    let (rows, mut tx) = stage.read_then_begin::<1>(barrier, SELECT_BALANCE).await?;
+async fn read_then_write(db: &CaseDatabase, barrier: &RaceBarrier) -> Result<bool> {
+    let (rows, mut tx) = db.read_then_begin::<1>(barrier, SELECT_BALANCE).await?;
     let [balance] = rows[0];
     if balance < AMOUNT {
         return Ok(false);
@@ -97,9 +97,9 @@ async fn read_then_write(stage: &Stage, barrier: &RaceBarrier) -> Result<bool> {
 }
 
 /// Right: the row is locked from the read to the end of the transaction.
-async fn select_for_update(stage: &Stage, barrier: &RaceBarrier) -> Result<bool> {
-    let mut tx = stage.begin().await?;
-    let sql = format!("{SELECT_BALANCE}{}", stage.for_update());
+async fn select_for_update(db: &CaseDatabase, barrier: &RaceBarrier) -> Result<bool> {
+    let mut tx = db.begin().await?;
+    let sql = format!("{SELECT_BALANCE}{}", db.for_update());
     let [balance] = read_in(&mut tx, &sql).await?[0];
     barrier.pause_first_reader().await;
     if balance >= AMOUNT {
@@ -111,8 +111,8 @@ async fn select_for_update(stage: &Stage, barrier: &RaceBarrier) -> Result<bool>
 }
 
 /// Right: the shortest version, if the check can be written in a WHERE.
-async fn single_update(stage: &Stage) -> Result<bool> {
-    let mut tx = stage.begin().await?;
+async fn single_update(db: &CaseDatabase) -> Result<bool> {
+    let mut tx = db.begin().await?;
     let sql = "UPDATE case_accounts SET balance = balance - ? WHERE id = 1 AND balance >= ?";
     let changed = tx.execute(sql, [AMOUNT.into(), AMOUNT.into()]).await?;
     tx.commit().await?;
@@ -121,7 +121,7 @@ async fn single_update(stage: &Stage) -> Result<bool> {
 
 impl Account {
     /// Returns the amount that was paid out although the account did not have it.
-    pub(crate) fn out_of_nothing(&self) -> i64 {
+    pub(crate) fn overpaid(&self) -> i64 {
         self.paid_out + self.left - OPENING_BALANCE
     }
 }
@@ -129,7 +129,7 @@ impl Account {
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { paid_out, left } = self;
-        write!(f, "paid out {paid_out}, left {left}, overpaid {}", self.out_of_nothing())
+        write!(f, "paid out {paid_out}, left {left}, overpaid {}", self.overpaid())
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 
 /// The connections of one program to the database. A clone uses the same connections.
 #[derive(Clone)]
-pub(crate) struct Stage {
+pub(crate) struct CaseDatabase {
     database: Database,
     url: String,
     /// Only on SQLite: a second pool, with deferred transactions and without a busy timeout.
@@ -37,7 +37,7 @@ impl CaseTables {
     }
 }
 
-impl Stage {
+impl CaseDatabase {
     pub(crate) async fn connect(url: &str) -> Result<Self> {
         let database = Database::connect(url).await?;
         let sqlite = if url.starts_with("sqlite:") {
